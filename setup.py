@@ -1,0 +1,43 @@
+"""Compiles the modules of the hot path; everything else about the package is in pyproject.toml.
+
+FLINTMQ_PURE=1 asks for the pure Python build. Otherwise a failed compile is a failed build:
+a package with some modules compiled and others not does not import.
+FLINTMQ_CHECKED=1 builds with bounds and None checks on, for tests.
+"""
+
+import os
+
+from setuptools import Extension, setup
+
+HOT_MODULES = (
+    "wire.output",
+)
+
+
+def extensions() -> list[Extension]:
+    if os.environ.get("FLINTMQ_PURE"):
+        return []
+    from Cython.Build import cythonize
+
+    checked = bool(os.environ.get("FLINTMQ_CHECKED"))
+    return cythonize(
+        [
+            Extension(f"flintmq.{name}", [f"src/flintmq/{name.replace('.', '/')}.py"], extra_compile_args=["-O2"])
+            for name in HOT_MODULES
+        ],
+        include_path=["src"],
+        build_dir="build/cython",
+        nthreads=2,
+        compiler_directives={
+            "language_level": 3,
+            "annotation_typing": False,
+            "auto_pickle": False,
+            "boundscheck": checked,
+            "wraparound": True,
+            "nonecheck": checked,
+            "cdivision": True,
+        },
+    )
+
+
+setup(ext_modules=extensions())

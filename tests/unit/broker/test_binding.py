@@ -48,7 +48,7 @@ DISTINCT: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize(("one", "other"), combinations(DISTINCT, 2))
+@pytest.mark.parametrize(("one", "other"), list(combinations(DISTINCT, 2)))
 def test_types_count_in_identity(one: Any, other: Any) -> None:
     assert typed_form(one) != typed_form(other)
 

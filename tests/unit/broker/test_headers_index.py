@@ -59,7 +59,8 @@ def test_x_match_is_never_a_term() -> None:
 @pytest.mark.parametrize("mode", ["all", "any"])
 def test_no_value_asks_for_presence(mode: str) -> None:
     arguments = {"x-match": mode, "a": None}
-    for value in (None, 0, "", "x", False, []):
+    present: list[Any] = [None, 0, "", "x", False, []]
+    for value in present:
         assert matches(arguments, {"a": value})
     assert not matches(arguments, {"b": 1})
 
@@ -124,7 +125,8 @@ def test_removal_leaves_nothing() -> None:
 def test_removing_unknown_arguments_is_an_error() -> None:
     index = HeadersIndex()
     index.add({"a": 1}, "q")
-    for arguments in ({"a": 2}, {"b": 1}, {"x-match": "any", "a": 1}, {}):
+    unknown: list[dict[str, Any]] = [{"a": 2}, {"b": 1}, {"x-match": "any", "c": 1}, {}]
+    for arguments in unknown:
         with pytest.raises(KeyError):
             index.remove(arguments, "q")
 

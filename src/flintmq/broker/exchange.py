@@ -14,7 +14,7 @@ exchanges, permissions and the cache of answers belong to the virtual host.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from . import tally
 from .binding import Binding, Destination, FieldValue, Identity, table_form
@@ -29,10 +29,10 @@ class Exchange:
 
     __slots__ = ("_newest", "arguments", "auto_delete", "bindings", "durable", "internal", "name")
 
-    type: ClassVar[str]
+    type = ""
     # True when route() reads the message headers, so that its answer does not follow from the
     # routing key alone.
-    needs_headers: ClassVar[bool] = False
+    needs_headers = False
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class Exchange:
 
 class DirectExchange(Exchange):
     __slots__ = ("keys",)
-    type: ClassVar[str] = "direct"
+    type = "direct"
 
     def prepare(self) -> None:
         self.keys: dict[str, tally.Tally] = {}
@@ -167,7 +167,7 @@ class DirectExchange(Exchange):
 
 class FanoutExchange(Exchange):
     __slots__ = ("destinations",)
-    type: ClassVar[str] = "fanout"
+    type = "fanout"
 
     def prepare(self) -> None:
         self.destinations: tally.Tally = None
@@ -184,7 +184,7 @@ class FanoutExchange(Exchange):
 
 class TopicExchange(Exchange):
     __slots__ = ("patterns",)
-    type: ClassVar[str] = "topic"
+    type = "topic"
 
     def prepare(self) -> None:
         self.patterns = TopicTrie()
@@ -201,8 +201,8 @@ class TopicExchange(Exchange):
 
 class HeadersExchange(Exchange):
     __slots__ = ("index",)
-    type: ClassVar[str] = "headers"
-    needs_headers: ClassVar[bool] = True
+    type = "headers"
+    needs_headers = True
 
     def prepare(self) -> None:
         self.index = HeadersIndex()

@@ -17,8 +17,8 @@ from collections.abc import Hashable, Mapping
 from typing import Any, TypeAlias
 
 from ..errors import ChannelFault
-from . import tally
-from .binding import FieldValue, matching_form
+from . import binding, tally
+from .binding import FieldValue
 
 Term: TypeAlias = tuple[str, Hashable]
 
@@ -43,7 +43,7 @@ def binding_terms(arguments: Mapping[str, FieldValue], mode: str) -> tuple[Term,
     """The terms of a binding in the order of their names."""
     with_x = mode.endswith("-with-x")
     names = [name for name in arguments if name != "x-match" and (with_x or not name.startswith("x-"))]
-    return tuple([(name, matching_form(arguments[name])) for name in sorted(names)])
+    return tuple([(name, binding.matching_form(arguments[name])) for name in sorted(names)])
 
 
 class Requirement:
@@ -111,7 +111,7 @@ class HeadersIndex:
             if requirement.destinations is None:
                 self._dismiss(requirement)
 
-    def match(self, headers: Mapping[str, FieldValue], found: dict[Any, Any]) -> None:
+    def match(self, headers: dict[str, FieldValue], found: dict[Any, Any]) -> None:
         """Puts the destinations of every binding that `headers` satisfy into `found` as keys."""
         if self.always is not None:
             tally.collect(self.always, found)
@@ -119,7 +119,7 @@ class HeadersIndex:
         values: dict[str, Hashable] = {}
         for name in headers:
             if name in self.names:
-                values[name] = matching_form(headers[name])
+                values[name] = binding.matching_form(headers[name])
         for name in values:
             value = values[name]
             header = self.names[name]

@@ -136,17 +136,18 @@ class TopicTrie:
     def remove(self, pattern: str, destination: Any) -> None:
         """Takes back one add of the same pattern and destination; KeyError when there was none."""
         words = pattern_words(pattern)
-        path = [self.root]
+        path: list[TopicNode] = []
+        node = self.root
         for word in words:
-            node = path[-1].child(word)
-            if node is None:
-                raise KeyError(pattern)
             path.append(node)
-        path[-1].destinations = tally.remove(path[-1].destinations, destination)
-        for depth in range(len(words), 0, -1):
-            if not path[depth].is_bare():
-                break
-            path[depth - 1].prune(words[depth - 1])
+            after = node.child(word)
+            if after is None:
+                raise KeyError(pattern)
+            node = after
+        node.destinations = tally.remove(node.destinations, destination)
+        while words and node.is_bare():
+            node = path.pop()
+            node.prune(words.pop())
 
     def match(self, routing_key: str, found: dict[Any, Any]) -> None:
         """Puts the destinations of every pattern that fits `routing_key` into `found` as keys."""

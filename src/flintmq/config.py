@@ -248,7 +248,7 @@ class UserSettings:
     tags: tuple[str, ...] = _setting((), _texts(_one_of(USER_TAGS), 0))
     # None: true for the user called guest, whose password the whole world knows, false for others.
     loopback_only: bool | None = _setting(None, _switch)
-    permissions: Mapping[str, PermissionSettings] = MappingProxyType({})
+    permissions: Mapping[str, PermissionSettings] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def _guest(virtual_hosts: Iterable[str]) -> Mapping[str, UserSettings]:
@@ -267,7 +267,7 @@ class Config:
     log: Log = Log()
     tls: Tls | None = None
     virtual_hosts: tuple[str, ...] = ("/",)
-    users: Mapping[str, UserSettings] = _guest(("/",))
+    users: Mapping[str, UserSettings] = field(default_factory=lambda: _guest(("/",)))
 
 
 # -- from a file and the command line --------------------------------------------------------------

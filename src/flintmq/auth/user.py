@@ -37,7 +37,7 @@ class User:
     name: str
     password_hash: PasswordHash | None = field(default=None, repr=False)
     tags: frozenset[Tag] = frozenset()
-    permissions: Mapping[str, Permissions] = MappingProxyType({})
+    permissions: Mapping[str, Permissions] = field(default_factory=lambda: MappingProxyType({}))
     is_loopback_only: bool = False
 
     def has_tag(self, tag: Tag) -> bool:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .channel import Channel
-    from .queue import Queue
+    from flintmq.broker.channel import Channel
+    from flintmq.broker.queue import Queue
 
 
 class Agenda:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
 from urllib.parse import quote_plus
 
 if TYPE_CHECKING:
-    from .exchange import Exchange
+    from flintmq.broker.exchange import Exchange
 
 FieldValue: TypeAlias = Union[
     str,

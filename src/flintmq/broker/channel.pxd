@@ -19,7 +19,7 @@ cdef class Channel:
     cdef readonly unsigned int number
     cdef readonly unsigned int origin
     cdef readonly VirtualHost virtual_host
-    cdef readonly object permissions
+    cdef readonly object user
     cdef readonly Output output
     cdef Agenda agenda
     cdef readonly dict consumers
@@ -41,6 +41,7 @@ cdef class Channel:
     cdef Route last_route
     cdef public str last_queue
     cdef set writable
+    cdef public bint cancel_notices
 
     @cython.locals(found=cython.int, route=Route, message=Message)
     cpdef int publish(self, bytes route_octets, int flags, bytes whole, Py_ssize_t header_size) except -1
@@ -77,5 +78,6 @@ cdef class Channel:
     @cython.locals(consumer=Consumer)
     cdef wake_parked(self)
     cpdef flow(self, bint active)
-    cpdef forget_permissions(self)
+    cpdef change_user(self, user)
+    cpdef lose_consumer(self, Consumer consumer)
     cpdef close(self)

@@ -10,22 +10,22 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from ..errors import ChannelFault, ConnectionFault
-from ..wire import amqp, content, octets, traits
-from .delivery import Delivery
-from .message import Message
-from .ring import Ring
-from .transaction import Transaction
+from flintmq.errors import ChannelFault, ConnectionFault
+from flintmq.wire import amqp, content, octets, traits
+from flintmq.broker.delivery import Delivery
+from flintmq.broker.message import Message
+from flintmq.broker.ring import Ring
+from flintmq.broker.transaction import Transaction
 
 if TYPE_CHECKING:
-    from ..auth import Permissions
-    from ..wire.output import Output
-    from .agenda import Agenda
-    from .consumer import Consumer
-    from .exchange import Exchange
-    from .queue import Queue
-    from .route import Route
-    from .virtual_host import VirtualHost
+    from flintmq.auth import User
+    from flintmq.wire.output import Output
+    from flintmq.broker.agenda import Agenda
+    from flintmq.broker.consumer import Consumer
+    from flintmq.broker.exchange import Exchange
+    from flintmq.broker.queue import Queue
+    from flintmq.broker.route import Route
+    from flintmq.broker.virtual_host import VirtualHost
 
 _RETURN_HEAD = struct.Struct(">IH")
 _GET_OK_HEAD = struct.Struct(">IQB")
@@ -37,6 +37,7 @@ class Channel:
 
     __slots__ = (
         "agenda",
+        "cancel_notices",
         "confirm_due",
         "confirmed",
         "confirming",
@@ -53,23 +54,23 @@ class Channel:
         "outstanding",
         "outstanding_bytes",
         "parked",
-        "permissions",
-        "prefetch_bytes",
+                "prefetch_bytes",
         "prefetch_count",
         "published",
         "transaction",
         "unacked",
+        "user",
         "virtual_host",
         "writable",
     )
 
     def __init__(
-        self, number: int, origin: int, virtual_host: VirtualHost, permissions: Permissions, output: Output
+        self, number: int, origin: int, virtual_host: VirtualHost, user: User, output: Output
     ) -> None:
         self.number = number
         self.origin = origin  # the number of its connection
         self.virtual_host = virtual_host
-        self.permissions = permissions
+        self.user = user
         self.output = output
         self.agenda: Agenda = virtual_host.agenda
         self.consumers: dict[str, Consumer] = {}
@@ -90,7 +91,8 @@ class Channel:
         self.transaction: Transaction | None = None
         self.last_route: Route | None = None
         self.last_queue = ""
-        # Exchanges that the user may write to, as found since `permissions` last changed.
+        self.cancel_notices = False  # whether the client wants to hear of consumers that end
+        # Exchanges that the user may write to, as found since its permissions last changed.
         self.writable: set[Exchange | None] = set()
 
     # Publishing
@@ -125,7 +127,7 @@ class Channel:
         """The route of this exchange and key, if there is one and the user may write to it."""
         route = self.virtual_host.route_of(route_octets)
         if route.exchange not in self.writable:
-            self.virtual_host.check_publish(route.exchange, self.permissions)
+            self.virtual_host.check_publish(route.exchange, self.user)
             self.writable.add(route.exchange)
         self.last_route = route
         return route
@@ -383,13 +385,21 @@ class Channel:
         if active:
             self.wake_parked()
 
-    def forget_permissions(self) -> None:
+    def lose_consumer(self, consumer: Consumer) -> None:
+        """The queue of the consumer is gone: basic.cancel from the server, to clients that know it."""
+        self.consumers.pop(consumer.tag, None)
+        if self.cancel_notices:
+            self.output.write_method(self.number, _LONG.pack(amqp.BASIC_CANCEL) + consumer.tag_octets + b"\x01")
+
+    def change_user(self, user: User) -> None:
         """What the user may do has changed."""
+        self.user = user
         self.writable.clear()
         self.last_route = None
 
     def close(self) -> None:
         """Everything unacked goes back; an open transaction is rolled back."""
+        self.confirmed = self.published
         if self.transaction is not None:
             self.transaction.rollback()
             self.transaction = None

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .delivery import Delivery
-from .message import Message
+from flintmq.broker.delivery import Delivery
+from flintmq.broker.message import Message
 
 if TYPE_CHECKING:
-    from ..wire.output import Output
-    from ..wire.tables import FieldTable
-    from .channel import Channel
-    from .queue import Queue
+    from flintmq.wire.output import Output
+    from flintmq.wire.tables import FieldTable
+    from flintmq.broker.channel import Channel
+    from flintmq.broker.queue import Queue
 
 
 class Consumer:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .consumer import Consumer
-    from .message import Message
-    from .queue import Queue
+    from flintmq.broker.consumer import Consumer
+    from flintmq.broker.message import Message
+    from flintmq.broker.queue import Queue
 
 
 class Delivery:

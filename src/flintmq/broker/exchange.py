@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import tally
-from .binding import Binding, Destination, FieldValue, Identity, table_form
-from .headers_index import HeadersIndex, match_mode
-from .topic_trie import TopicTrie
+from flintmq.broker import tally
+from flintmq.broker.binding import Binding, Destination, FieldValue, Identity, table_form
+from flintmq.broker.headers_index import HeadersIndex, match_mode
+from flintmq.broker.topic_trie import TopicTrie
 
 Headers = Callable[[], dict[str, Any]]
 

@@ -15,15 +15,15 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from ..wire.tables import FieldTable
-from .agenda import Agenda
-from .consumer import Consumer
-from .delivery import Delivery
-from .message import Message
-from .ring import Ring
+from flintmq.wire.tables import FieldTable
+from flintmq.broker.agenda import Agenda
+from flintmq.broker.consumer import Consumer
+from flintmq.broker.delivery import Delivery
+from flintmq.broker.message import Message
+from flintmq.broker.ring import Ring
 
 if TYPE_CHECKING:
-    from .exchange import Exchange
+    from flintmq.broker.exchange import Exchange
 
 # A queue this long whose consumers' sockets are full asks its publishers to pause. It is a matter of
 # speed, not of safety: 16,384 small messages are some 4 MB, about what the processor's caches hold.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .exchange import Exchange
-    from .queue import Queue
+    from flintmq.broker.exchange import Exchange
+    from flintmq.broker.queue import Queue
 
 
 class Route:

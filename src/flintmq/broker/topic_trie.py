@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import tally
+from flintmq.broker import tally
 
 
 def key_words(key: str) -> list[str]:

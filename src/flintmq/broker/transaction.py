@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import ChannelFault
-from ..wire import amqp
+from flintmq.errors import ChannelFault
+from flintmq.wire import amqp
 
 if TYPE_CHECKING:
-    from .channel import Channel
-    from .delivery import Delivery
-    from .message import Message
+    from flintmq.broker.channel import Channel
+    from flintmq.broker.delivery import Delivery
+    from flintmq.broker.message import Message
 
 # Held in memory until commit: 256 MiB of content for one channel.
 TRANSACTION_BYTES_MAX = 268_435_456

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import ChannelFault
-from ..wire import amqp
-from ..wire.properties import BasicProperties, decode_properties
-from .agenda import Agenda
-from .binding import table_form
-from .consumer import Consumer
-from .exchange import KINDS, Exchange
-from .message import Message
-from .queue import Queue
-from .route import Route
+from flintmq.auth import Operation, require
+from flintmq.errors import ChannelFault
+from flintmq.wire import amqp
+from flintmq.wire.properties import BasicProperties, decode_properties
+from flintmq.broker.agenda import Agenda
+from flintmq.broker.binding import table_form
+from flintmq.broker.consumer import Consumer
+from flintmq.broker.exchange import KINDS, Exchange
+from flintmq.broker.message import Message
+from flintmq.broker.queue import Queue
+from flintmq.broker.route import Route
 
 if TYPE_CHECKING:
-    from ..auth import Permissions
-    from ..wire.tables import FieldTable
-    from .channel import Channel
+    from flintmq.auth import User
+    from flintmq.wire.tables import FieldTable
+    from flintmq.broker.channel import Channel
 
 # A route is some 500 octets with its key: 65,536 of them are 32 MB at the worst.
 ROUTES_MAX = 65_536
@@ -112,10 +113,10 @@ class VirtualHost:
         other = self.exchanges.get(name) if isinstance(name, str) else None
         return {} if other is None else {other: None}
 
-    def check_publish(self, exchange: Exchange | None, permissions: Permissions) -> None:
+    def check_publish(self, exchange: Exchange | None, user: User) -> None:
         """Raises unless the user may publish to the exchange."""
         name = "" if exchange is None else exchange.name
-        permissions.check_write("exchange", name or "amq.default", 60, 40)
+        require(user, self.name, Operation.WRITE, "exchange", name)
         if exchange is not None and exchange.internal:
             raise ChannelFault(
                 amqp.ACCESS_REFUSED,
@@ -304,7 +305,8 @@ class VirtualHost:
 
     def consume(self, consumer: Consumer) -> None:
         queue = consumer.queue
-        if (consumer.exclusive and queue.consumers) or any(other.exclusive for other in queue.consumers[:1]):
+        # An exclusive consumer is the only one: it is enough to look at the first.
+        if queue.consumers and (consumer.exclusive or queue.consumers[0].exclusive):
             raise ChannelFault(
                 amqp.ACCESS_REFUSED,
                 f"ACCESS_REFUSED - queue '{queue.name}' in vhost '{self.name}' in exclusive use",

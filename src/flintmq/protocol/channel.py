@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import phases
+from flintmq.protocol import phases
 
 if TYPE_CHECKING:
-    from ..wire.methods import Method
+    from flintmq.wire.methods import Method
 
 
 class Channel:

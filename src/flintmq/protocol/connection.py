@@ -12,14 +12,14 @@ Whatever is raised here is a ConnectionFault; the owner answers it with connecti
 
 from __future__ import annotations
 
-from ..errors import ChannelFault, ConnectionFault
-from ..wire import amqp, octets
-from ..wire.methods import Method, decode_method
-from ..wire.output import Output
-from . import greeting, phases
-from .channel import Channel
-from .events import Events
-from .states import CHANNEL_METHODS, CONNECTION_METHODS, ChannelState, ConnectionState
+from flintmq.errors import ChannelFault, ConnectionFault
+from flintmq.wire import amqp, octets
+from flintmq.wire.methods import Method, decode_method
+from flintmq.wire.output import Output
+from flintmq.protocol import greeting, phases
+from flintmq.protocol.channel import Channel
+from flintmq.protocol.events import Events
+from flintmq.protocol.states import CHANNEL_METHODS, CONNECTION_METHODS, ChannelState, ConnectionState
 
 # Until login a peer gets small frames: start-ok with its properties and a token fits in 8 KiB.
 FRAME_BYTES_MAX_BEFORE_LOGIN = 8192

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import ChannelFault, ProtocolMisuse
+from flintmq.errors import ChannelFault, ProtocolMisuse
 
 if TYPE_CHECKING:
-    from ..wire.methods import Method
-    from .channel import Channel
+    from flintmq.wire.methods import Method
+    from flintmq.protocol.channel import Channel
 
 
 class Events:

@@ -11,7 +11,7 @@ length, and none is the beginning of another.
 
 from __future__ import annotations
 
-from ..wire import amqp
+from flintmq.wire import amqp
 
 OPENINGS: dict[bytes, int] = {
     b"AMQP\x00\x00\x09\x01": amqp.VERSION_0_9_1,

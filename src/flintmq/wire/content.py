@@ -8,7 +8,7 @@ is delivered later is well formed, and picks out the few that decide how a messa
 
 from __future__ import annotations
 
-from . import amqp, octets, traits
+from flintmq.wire import amqp, octets, traits
 
 
 def survey(source: octets.Readable, at: int, end: int) -> int:

@@ -13,6 +13,7 @@ cdef list POOL
 @cython.final
 cdef class Output:
     cdef list outbox
+    cdef public object sender
     cdef readonly bytearray buffer
     cdef Py_ssize_t capacity
     cdef readonly Py_ssize_t start

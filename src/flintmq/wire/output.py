@@ -11,7 +11,9 @@ back when everything is sent, so that an idle connection owns none. Knows frames
 
 from __future__ import annotations
 
-from . import amqp, octets
+from typing import Any
+
+from flintmq.wire import amqp, octets
 
 # One pass fills at most OUTPUT_BYTES_MAX and one message over it: half as much again rarely grows.
 BUFFER_BYTES = 393_216
@@ -29,10 +31,11 @@ POOL: list[bytearray] = []
 class Output:
     """One connection's outgoing octets; tells `outbox` when there is something to send."""
 
-    __slots__ = ("blocked", "buffer", "capacity", "fill", "frame_bytes_max", "outbox", "start", "waiting", "wanted")
+    __slots__ = ("blocked", "buffer", "capacity", "fill", "frame_bytes_max", "outbox", "sender", "start", "waiting", "wanted")
 
-    def __init__(self, outbox: list[Output]) -> None:
+    def __init__(self, outbox: list[Output], sender: Any) -> None:
         self.outbox = outbox
+        self.sender = sender  # whoever empties the outbox asks it to send
         self.buffer = NO_BUFFER
         self.capacity = 0
         self.start = 0

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flintmq.wire import methods, properties
@@ -100,7 +100,9 @@ def test_the_table_and_the_module_have_the_same_methods() -> None:
     )
 
 
+# Some three hundred methods and versions of a few fields each: fewer examples of each keep the run short.
 @pytest.mark.parametrize(("version", "name"), sorted(LAYOUTS))
+@settings(max_examples=25)
 @given(data=st.data())
 def test_method(version: int, name: str, data: st.DataObject) -> None:
     fields = {field: data.draw(BY_TYPE[kind], label=field) for field, kind in LAYOUTS[version, name]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 from pathlib import Path
 from types import ModuleType
 
@@ -12,16 +12,9 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
-def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate_wire", ROOT / "tools" / "generate_wire.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their module up by name.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(__import__("sys").modules, "generate_wire", module)
-        spec.loader.exec_module(module)
-    return module
+def generator(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    return importlib.import_module("generate_wire")
 
 
 def test_the_committed_files_are_fresh(generator: ModuleType) -> None:

@@ -57,7 +57,7 @@ format: .venv-pure/.stamp-dev
 	@.venv-pure/bin/ruff format && .venv-pure/bin/ruff check --fix
 
 bench: .venv/.stamp-build .venv/.stamp-dev
-	@$(MAKE) --no-print-directory -C benchmarks PYTHON=$(CURDIR)/.venv/bin/python ARGS="$(ARGS)"
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" .venv/bin/python benchmarks/run.py $(ARGS)
 
 build: .venv/.stamp-build
 	@.venv/bin/python $(PIP_QUIET) wheel --no-build-isolation --no-deps --wheel-dir dist .

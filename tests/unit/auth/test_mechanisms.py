@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from flintmq.auth import (
     Accepted,
@@ -95,6 +97,14 @@ def test_amqplain_refuses_what_is_no_table(users: Users, response: bytes) -> Non
     step = log_in(users, "AMQPLAIN", response)
     assert isinstance(step, Refused)
     assert step.reason.startswith("AMQPLAIN response is no field table: ")
+
+
+@given(response=st.binary(max_size=64) | st.binary(max_size=32).map(lambda tail: login_table()[:9] + tail))
+@example(response=b"\x05LOGINF\x00\x00\x00\x00")
+@pytest.mark.parametrize("name", ["PLAIN", "AMQPLAIN"])
+def test_no_octets_do_more_than_fail(users: Users, name: str, response: bytes) -> None:
+    step = mechanism(name, users, "127.0.0.1").start(response)
+    assert isinstance(step, Refused | Verification)
 
 
 @pytest.mark.parametrize("name", ["PLAIN", "AMQPLAIN"])

@@ -55,7 +55,11 @@ def lint(place: str, text: str) -> set[str]:
         ("src/flintmq/broker/queue.py", "import time\n\ntime.time()\n", {"TID251"}),
         ("src/flintmq/storage/disk.py", "from time import time_ns\n\ntime_ns()\n", {"TID251"}),
         ("src/flintmq/broker/queue.py", "import random\n\nrandom.random()\n", {"TID251"}),
-        ("src/flintmq/server/listener.py", "import asyncio\n\ntask = asyncio.create_task(1)\n", {"TID251"}),
+        (
+            "src/flintmq/server/listener.py",
+            "import asyncio\n\ntasks = [asyncio.create_task(1)]\n",
+            {"TID251"},
+        ),
         ("src/flintmq/server/listener.py", 'print("here")\n', {"T201"}),
         ("src/flintmq/cli/info.py", 'print("here")\n', set()),
         ("src/flintmq/clock.py", "import time\n\ntime.time()\n", set()),

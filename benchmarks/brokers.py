@@ -37,7 +37,10 @@ class Broker:
 
     def cpu_seconds(self) -> float:
         """Processor time used so far, from the kernel's account of the process."""
-        stat = Path(f"/proc/{self.pid}/stat").read_text()
+        try:
+            stat = Path(f"/proc/{self.pid}/stat").read_text()
+        except FileNotFoundError:
+            raise BrokerFailure(f"{self.name} has ended") from None
         fields = stat[stat.rindex(")") + 2 :].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -140,7 +143,9 @@ def flintmq(command: str, directory: Path) -> Iterator[Broker]:
     """FlintMQ, started by a command in which {python}, {port} and {directory} are filled in."""
     directory.mkdir(parents=True)
     port = free_port()
-    words = [w.format(python=sys.executable, port=port, directory=directory / "data") for w in shlex.split(command)]
+    words = [
+        w.format(python=sys.executable, port=port, directory=directory / "data") for w in shlex.split(command)
+    ]
     with running(words, dict(os.environ), directory / "log") as process:
         version = await_listening(process, port, "FlintMQ", directory / "log")
         yield Broker("FlintMQ", port, process.pid, version)

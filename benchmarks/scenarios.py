@@ -1,4 +1,4 @@
-"""What is measured: loads (one run of the load tool each) and the figures that are read from their reports."""
+"""What is measured: loads (one run of the load tool each) and the figures read from their reports."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def figures(many_connections: int = 10_000) -> dict[str, Figure]:
     connections = Load("g", "--producers 0 --held 500")
     backlog = Load("h", "--backlog --count 200000 --body-bytes 100")
     active = min(100, many_connections)
-    many = Load("many", f"--held {many_connections - active} --queues {active} --consumers {active} --rate 10000")
+    many = Load(
+        "many", f"--held {many_connections - active} --queues {active} --consumers {active} --rate 10000"
+    )
     dropout = Load("dropout", f"{MARKET} --rate 100000 --latency-from-due --tolerate-gaps")
     held = f"{many_connections:,} connections, 10k msg/s on {active}"
     feed = "market data at 100k msg/s"
@@ -91,7 +93,9 @@ def choose(available: Mapping[str, Figure], only: str) -> list[Figure]:
         return list(available.values())
     chosen: dict[str, Figure] = {}
     for name in only.split(","):
-        named = [f for f in available.values() if f.load.name == name] or [f for f in [available.get(name)] if f]
+        named = [f for f in available.values() if f.load.name == name] or [
+            f for f in [available.get(name)] if f
+        ]
         if not named:
             raise ValueError(f"no scenario {name!r}; there are {', '.join(available)}")
         chosen.update((figure.name, figure) for figure in named)

@@ -19,7 +19,7 @@ RABBITMQ_SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 START_SECONDS_MAX = 120.0
 STOP_SECONDS_MAX = 20.0
 SETTLE_SECONDS_MAX = 10.0
-FLINTMQ_COMMAND = "{python} -m flintmq.cli serve --port {port} --data {directory}"
+FLINTMQ_COMMAND = "{python} -m flintmq serve --port 0 --data {directory} --log-level warning"
 
 
 class BrokerFailure(Exception):
@@ -90,13 +90,32 @@ def longstr_after(octets: bytes, key: bytes) -> str:
     return octets[start + 4 : start + 4 + size].decode("ascii", "replace")
 
 
-def await_listening(process: subprocess.Popen[bytes], port: int, name: str, log: Path) -> str:
-    """Wait until the broker answers on its port; returns what it calls itself."""
+def listening_ports(pid: int) -> list[int]:
+    """The TCP ports that a process listens on, as the kernel knows them."""
+    sockets = set()
+    for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
+        with contextlib.suppress(OSError):  # closed while we looked
+            sockets.add(os.readlink(descriptor))
+    ports = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(FileNotFoundError):  # a kernel without IPv6
+            for line in Path(table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
+                    ports.add(int(fields[1].rpartition(":")[2], 16))
+    return sorted(ports)
+
+
+def await_listening(
+    process: subprocess.Popen[bytes], name: str, log: Path, port: int | None = None
+) -> tuple[int, str]:
+    """Wait until the broker answers, on any port of its own if none is given; returns port and version."""
     end = time.monotonic() + START_SECONDS_MAX
     while time.monotonic() < end:
-        version = speaks_amqp(port)
-        if version is not None:
-            return version
+        for candidate in listening_ports(process.pid) if port is None else [port]:
+            version = speaks_amqp(candidate)
+            if version is not None:
+                return candidate, version
         if process.poll() is not None:
             raise BrokerFailure(f"{name} ended with status {process.returncode}: {tail(log)}")
         time.sleep(0.05)
@@ -140,14 +159,16 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 @contextlib.contextmanager
 def flintmq(command: str, directory: Path) -> Iterator[Broker]:
-    """FlintMQ, started by a command in which {python}, {port} and {directory} are filled in."""
+    """FlintMQ, started by a command in which {python}, {port} and {directory} are filled in.
+
+    A command without {port} lets the broker choose, which is then seen from its open sockets.
+    """
     directory.mkdir(parents=True)
-    port = free_port()
-    words = [
-        w.format(python=sys.executable, port=port, directory=directory / "data") for w in shlex.split(command)
-    ]
+    port = free_port() if "{port}" in command else None
+    places = {"python": sys.executable, "port": port, "directory": directory / "data"}
+    words = [word.format(**places) for word in shlex.split(command)]
     with running(words, dict(os.environ), directory / "log") as process:
-        version = await_listening(process, port, "FlintMQ", directory / "log")
+        port, version = await_listening(process, "FlintMQ", directory / "log", port)
         yield Broker("FlintMQ", port, process.pid, version)
 
 
@@ -157,7 +178,7 @@ def attached(port: int, pid: int) -> Iterator[Broker]:
     version = speaks_amqp(port)
     if version is None:
         raise BrokerFailure(f"no AMQP broker answers on port {port}")
-    yield Broker("FlintMQ", port, pid, version)
+    yield Broker("FlintMQ" if version.startswith("FlintMQ") else "broker", port, pid, version)
 
 
 @contextlib.contextmanager
@@ -184,7 +205,7 @@ def rabbitmq(directory: Path) -> Iterator[Broker]:
         ERL_EPMD_ADDRESS="127.0.0.1",
     )
     with running([str(RABBITMQ_SERVER)], environment, directory / "output") as process:
-        version = await_listening(process, port, "RabbitMQ", directory / "output")
+        _, version = await_listening(process, "RabbitMQ", directory / "output", port)
         yield Broker("RabbitMQ", port, working_process(process.pid, "beam.smp"), version)
 
 

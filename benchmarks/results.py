@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import os
 import platform
 import statistics
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -157,14 +158,12 @@ def as_json(rows: Sequence[Row], machine: Mapping[str, str], command: str) -> di
 
 
 def build_of_flintmq() -> str:
-    """Whether the installed package is compiled, seen from how its wire codec would be loaded."""
-    try:
-        found = importlib.util.find_spec("flintmq.wire.octets")
-    except ModuleNotFoundError:
-        found = None
-    if found is None or found.origin is None:
-        return "not installed in this Python"
-    return "pure Python" if found.origin.endswith(".py") else "compiled"
+    """What `flintmq info` of this Python says about build and event loop."""
+    command = [sys.executable, "-m", "flintmq", "info"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    lines = [line.split() for line in done.stdout.splitlines()]
+    told = [" ".join(words) for words in lines if words[:1] == ["build"] or words[:2] == ["event", "loop"]]
+    return ", ".join(told) if told else "not installed in this Python"
 
 
 def machine_description(versions: Mapping[str, str]) -> dict[str, str]:
@@ -180,6 +179,6 @@ def machine_description(versions: Mapping[str, str]) -> dict[str, str]:
         "Memory": f"{memory_kib / 2**20:.0f} GiB",
         "Kernel": f"{platform.system()} {platform.release()}",
         "Python": f"{platform.python_implementation()} {platform.python_version()}",
-        "FlintMQ build": build_of_flintmq(),
+        "FlintMQ here": build_of_flintmq(),
     }
     return description | {f"{name} says it is": version for name, version in versions.items() if version}

@@ -316,7 +316,7 @@ def test_runs_a_scenario_from_the_command_line(
     assert "| a16 | 16 B, transient, autoack | deliveries/s |" in done.stdout
     assert "- Command: `python benchmarks/run.py --port" in done.stdout
     [figure] = json.loads(found.read_text())["figures"]
-    assert len(figure["brokers"]["FlintMQ"]["values"]) == 2
+    assert len(figure["brokers"]["broker"]["values"]) == 2
 
 
 def test_brokers_take_turns_and_loads_are_shared() -> None:
@@ -381,3 +381,15 @@ def test_says_why_a_broker_did_not_start(tmp_path: Path) -> None:
         brokers.flintmq(command, tmp_path / "broker"),
     ):
         pass
+
+
+def test_finds_the_port_that_a_broker_chose(fake_broker: FakeBroker) -> None:
+    assert fake_broker.port in brokers.listening_ports(os.getpid())
+    assert brokers.speaks_amqp(fake_broker.port) == ""
+
+
+def test_reads_product_and_version_from_the_start_method() -> None:
+    table = b"\x07productS\x00\x00\x00\x07FlintMQ\x07versionS\x00\x00\x00\x051.2.3"
+    assert brokers.longstr_after(table, b"\x07productS") == "FlintMQ"
+    assert brokers.longstr_after(table, b"\x07versionS") == "1.2.3"
+    assert brokers.longstr_after(table, b"\x08platformS") == ""

@@ -118,6 +118,7 @@ static void publish_batch(producer *p, int place, int count) {
 static void *publish(void *argument) {
     producer *p = argument;
     uint64_t end_ns = start_ns + (uint64_t)(settings.seconds * 1e9);
+    if (settings.rate > 0) end_ns += settings.deadline_ms * 1000000; /* what was due may still go out in time */
     int place = 0;
     for (uint64_t batches = 0; !p->limit || p->published < p->limit; batches++) {
         uint64_t now = now_ns();

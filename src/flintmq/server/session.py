@@ -195,7 +195,8 @@ class Session(Events):
         if not amqp.FRAME_BYTES_MIN <= frame_max <= limits.frame_bytes_max:
             raise ConnectionFault(
                 amqp.NOT_ALLOWED,
-                f"NOT_ALLOWED - frame_max={frame_max} is not in {amqp.FRAME_BYTES_MIN}..{limits.frame_bytes_max}",
+                f"NOT_ALLOWED - frame_max={frame_max}, "
+                f"allowed are {amqp.FRAME_BYTES_MIN} to {limits.frame_bytes_max}",
             )
         if channel_max > limits.channels_per_connection_max:
             raise ConnectionFault(

@@ -48,7 +48,7 @@ class Figure:
 def figures(many_connections: int = 10_000) -> dict[str, Figure]:
     """All figures by name, in the order of the table."""
     latency = Load("f", "--rate 5000 --batch 1")
-    connections = Load("g", "--producers 0 --held 500", fresh=True)
+    connections = Load("g", "--producers 0 --held 4000", fresh=True)
     backlog = Load("h", "--backlog --count 200000 --body-bytes 100", fresh=True)
     active = min(100, many_connections)
     crowd = f"--held {many_connections - active} --queues {active} --consumers {active} --rate 10000"

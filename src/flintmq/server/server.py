@@ -2,7 +2,8 @@
 
 A pass begins when sockets are readable. Each is read once, in turn, at most one buffer full, so that no
 peer keeps the others waiting; then `finish_pass` hands out what came, and every connection that has
-something to send is sent to once.
+something to send is sent to once. While only one socket at a time has something to read, its pass is
+finished at once, which halves the latency; as soon as there are several, they share one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from flintmq.clock import Clock
 from flintmq.errors import ConnectionFault
 from flintmq.server.heartbeats import SLOT_S, Heartbeats
 from flintmq.server.link import HELD_ALARM, HELD_CLOSED, HELD_PRESSED, Link
-from flintmq.server.memory import MemoryAlarm
+from flintmq.server.memory import MemoryAlarm, give_back
 from flintmq.wire import amqp
 from flintmq.wire.output import Output
 
@@ -36,6 +37,8 @@ ACCEPTS_MAX = 64
 BACKLOG = 1024
 # A publisher that is ahead of its consumers' sockets waits until one of these drains, or this long.
 PRESSED_S = 0.005
+# A tick with fewer turns of the event loop than this is a quiet moment.
+QUIET_TURNS_MAX = 50
 # How long clients have to answer connection.close when the broker ends.
 STOP_TIMEOUT_S = 3.0
 
@@ -58,6 +61,10 @@ class Server:
         self.alarm = MemoryAlarm(config)
         self.listeners: list[socket.socket] = []
         self.pass_due = False
+        self.turns = 0  # since the last tick
+        self.has_garbage = False  # connections have gone
+        self.reads = 0  # in this turn of the event loop
+        self.is_busy = False  # several sockets were readable in the last turn
         self.stopping: asyncio.Event | None = None
         self.all_gone = asyncio.Event()
         self.verifiers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="verify")
@@ -139,6 +146,7 @@ class Server:
     def gone(self, link: Link) -> None:
         self.opened(link)
         self.links.pop(link, None)
+        self.has_garbage = True
         self.schedule_pass()
         if self.stopping is not None and not self.links:
             self.all_gone.set()
@@ -151,9 +159,10 @@ class Server:
             self.press(link)
         if self.alarm.active and link.session.has_published:
             self.block(link)
-        if not self.pass_due:
-            self.pass_due = True
-            self.loop.call_soon(self.finish_pass)
+        self.reads += 1
+        self.schedule_pass()
+        if not self.is_busy:
+            self.finish_pass()
 
     def after_write(self) -> None:
         """A consumer's socket took something: there is room for publishers again."""
@@ -164,10 +173,18 @@ class Server:
     def schedule_pass(self) -> None:
         if not self.pass_due:
             self.pass_due = True
-            self.loop.call_soon(self.finish_pass)
+            self.loop.call_soon(self.end_turn)
+
+    def end_turn(self) -> None:
+        """After all sockets that were readable have been read."""
+        self.pass_due = False
+        self.turns += 1
+        self.is_busy = self.reads > 1
+        self.reads = 0
+        if self.broker.has_work() or self.outbox:
+            self.finish_pass()
 
     def finish_pass(self) -> None:
-        self.pass_due = False
         self.broker.finish_pass()
         outbox = self.outbox
         # By index: sending may find a peer gone, whose queues then have something to tell others.
@@ -224,6 +241,10 @@ class Server:
         self.check_alarm()
         if self.outbox:
             self.schedule_pass()
+        if self.has_garbage and self.turns < QUIET_TURNS_MAX:
+            self.has_garbage = False
+            give_back()
+        self.turns = 0
 
     # Logins
 

@@ -24,7 +24,6 @@ from collections.abc import Iterator
 
 from . import layout
 
-
 # Unused sets below this number are not worth a sweep.
 SETS_KEPT = 1024
 

@@ -174,7 +174,17 @@ class Journal:
         sequence = self.next_sequence
         self.next_sequence = sequence + 1
         batch.fill = record.write_entry(
-            batch.buffer, batch.fill, segment.seed, length, sequence, layout.ENTRY, flags, 0, owners, header, payload
+            batch.buffer,
+            batch.fill,
+            segment.seed,
+            length,
+            sequence,
+            layout.ENTRY,
+            flags,
+            0,
+            owners,
+            header,
+            payload,
         )
         self.index.put(sequence, segment.number << 32 | segment.end >> 3, size >> 3, owner_set)
         segment.end += size
@@ -187,7 +197,11 @@ class Journal:
         if state == layout.UNKNOWN:
             return False
         target = self.index.found_location >> 32
-        if owner == self._run_owner and sequence == self._run_first + self._run_count and target == self._run_target:
+        if (
+            owner == self._run_owner
+            and sequence == self._run_first + self._run_count
+            and target == self._run_target
+        ):
             self._run_count += 1
         else:
             self._end_run()
@@ -336,21 +350,21 @@ class Journal:
                 else:
                     self._rotate(size)
         if not self._piece_open:
-            self._open_piece()
+            self._open_piece(self.next_sequence)
         if self._batch.fill + size > len(self._batch.buffer):
             self._batch.grow(size)
         return 0
 
-    def _open_piece(self) -> None:
+    def _open_piece(self, first_sequence: int) -> None:
         segment = self._current()
         head = b""
         if segment.end == layout.SEGMENT_HEAD:
-            segment.first_sequence = self.next_sequence
+            segment.first_sequence = first_sequence
             head = SegmentHead(
-                segment.number, self.epoch, self.next_sequence, segment.previous, segment.previous_end
+                segment.number, self.epoch, first_sequence, segment.previous, segment.previous_end
             ).encode()
         synced = 0 if self.options.sync is SyncPolicy.NEVER else self.synced_sequence
-        self._batch.start_piece(segment, head, self.next_sequence, synced)
+        self._batch.start_piece(segment, head, first_sequence, synced)
         self._piece_open = True
 
     def _rotate(self, size: int) -> None:
@@ -378,7 +392,7 @@ class Journal:
         batch.fill = self._group_start
         old.end -= len(octets)
         self._rotate(2 * (len(octets) + size))
-        self._open_piece()
+        self._open_piece(self._group_first)
         self._group_start = batch.fill
         self._lay_out(octets, 0, len(octets), old)
 
@@ -397,6 +411,8 @@ class Journal:
                 if kind == layout.ENTRY or kind == layout.MOVED:
                     name_at = at + (8 if kind == layout.ENTRY else layout.RECORD_HEAD)
                     self._laid_out(layout.get_u64(octets, name_at), kind, size, old)
+                elif kind == layout.SETTLE:
+                    segment.obliges[old.number] = segment.obliges.get(old.number, 0) + size
                 elif kind in (layout.PUT, layout.DELETE, layout.CHECKPOINT):
                     segment.wiring_sequence = layout.get_u64(octets, at + 8)
                 batch.fill = record.seal(batch.buffer, batch.fill, length, segment.seed)
@@ -425,7 +441,9 @@ class Journal:
             layout.put_u64(self._runs, at + 8, self._run_first)
             self._runs_fill = at + layout.RUN_OCTETS
             self._run_count = 0
-            self._run_targets[self._run_target] = self._run_targets.get(self._run_target, 0) + layout.RUN_OCTETS
+            self._run_targets[self._run_target] = (
+                self._run_targets.get(self._run_target, 0) + layout.RUN_OCTETS
+            )
         return 0
 
     def flush_settles(self) -> int:
@@ -551,6 +569,7 @@ class Journal:
                 if segment.sealed and segment.handle >= 0 and segment.number not in filling:
                     self.disk.close(segment.handle)
                     segment.handle = -1
+                    segment.safe = True
 
     def _failed(self, batch: Batch, error: OSError) -> None:
         """Nothing since the last sync is safe: lay it all out anew, in a fresh segment."""
@@ -571,17 +590,20 @@ class Journal:
         self._idle = Batch()
         if first.at:
             first.segment.end = first.at
+            first.segment.safe = True
             self._segment = first.segment
         else:
             self._segment = None
             self._previous = first.segment.previous
             self._previous_end = first.segment.previous_end
         self._rotate(octets)
-        self._open_piece()
+        self._open_piece(self.synced_sequence + 1)
         for each in unsafe:
             for piece in each.pieces:
                 start = piece.start if piece.at else piece.start + layout.SEGMENT_HEAD
-                self._lay_out(bytes(memoryview(each.buffer)[start : piece.end]), 0, piece.end - start, piece.segment)
+                self._lay_out(
+                    bytes(memoryview(each.buffer)[start : piece.end]), 0, piece.end - start, piece.segment
+                )
         self._discard(lost, first.segment if first.at else None)
         self._retry_due_s = self.clock.monotonic_s() + self.options.retry_interval_ms / 1000
         self.refresh_alarm()
@@ -599,6 +621,7 @@ class Journal:
             if segment is not kept:
                 del self.segments[number]
                 self.reader.forget(number)
+                self._current().obliges.pop(number, None)
                 self.reclaimer.delete_leftover(number)
         self._near = None
 

@@ -13,7 +13,7 @@ class SyncPolicy(Enum):
 
     ALWAYS    synced: survives the loss of power
     INTERVAL  written: survives the death of the process; the loss of power costs up to sync_interval_ms
-    NEVER     written: survives the death of the process; the loss of power costs what the system had not written
+    NEVER     written: survives the death of the process; the loss of power costs what was not yet on disk
     """
 
     ALWAYS = "always"

@@ -155,7 +155,7 @@ class Reclaimer:
 
     def _settled(self, segment: Segment) -> bool:
         """Is everything that this segment's account rests on synced?"""
-        return segment.touched <= self._journal.synced_sequence and segment.handle < 0
+        return segment.safe and segment.touched <= self._journal.synced_sequence
 
     def _worth_checkpoint(self, garbage: int) -> bool:
         """A checkpoint writes all wiring: only for at least as much room, and one at a time."""
@@ -236,7 +236,10 @@ class Reclaimer:
             name_at = at + (8 if kind == layout.ENTRY else layout.RECORD_HEAD)
             sequence = layout.get_u64(octets, name_at)
             journal = self._journal
-            if journal.index.locate(sequence) and journal.index.found_location == segment.number << 32 | at >> 3:
+            if (
+                journal.index.locate(sequence)
+                and journal.index.found_location == segment.number << 32 | at >> 3
+            ):
                 header, payload = entry_parts(octets, at, record.entry_header_at(octets, at))
                 journal.append_moved(sequence, layout.get_u8(octets, at + 17), header, payload)
                 return 2 * length
@@ -257,7 +260,9 @@ class Reclaimer:
                 number
                 for number in segment.obliges
                 if number in journal.segments
-                and (journal.segments[number].moved or journal.segments[number].may_hold(first, first + count))
+                and (
+                    journal.segments[number].moved or journal.segments[number].may_hold(first, first + count)
+                )
             ]
             if targets:
                 journal.append_settle_copy(layout.get_u32(octets, run_at), first, count, targets)

@@ -141,7 +141,9 @@ class Replay:
             sequence = layout.get_u64(octets, at + 8)
             kind = layout.get_u8(octets, at + 16)
             if kind == layout.BATCH:
-                self.synced_sequence = max(self.synced_sequence, layout.get_u64(octets, at + layout.RECORD_HEAD))
+                self.synced_sequence = max(
+                    self.synced_sequence, layout.get_u64(octets, at + layout.RECORD_HEAD)
+                )
             elif kind != layout.PAD and not (lenient and sequence <= self.last_sequence):
                 before = sequence
                 self.records += 1
@@ -170,13 +172,17 @@ class Replay:
         first = layout.get_u64(octets, at + layout.RECORD_HEAD)
         count = layout.get_u32(octets, at + 20)
         members, self._group = self._group, []
-        whole = [layout.get_u64(octets, each + 8) for each in members] == list(range(first, first + len(members)))
+        whole = [layout.get_u64(octets, each + 8) for each in members] == list(
+            range(first, first + len(members))
+        )
         if len(members) != count or not whole:
             self.groups_dropped += 1
             return
         for each in members:
             length = layout.get_u32(octets, each + 4)
-            self._apply(octets, each, length, layout.get_u64(octets, each + 8), layout.get_u8(octets, each + 16))
+            self._apply(
+                octets, each, length, layout.get_u64(octets, each + 8), layout.get_u8(octets, each + 16)
+            )
 
     def _drop_group(self) -> None:
         if self._group:
@@ -258,7 +264,12 @@ class Replay:
     def _oblige(self, segment: Segment, first: int, end: int) -> int:
         """This segment's settles must outlive the copies of what they settle, live or not."""
         near = self._near_target
-        if not self.moved_to and near is not None and near.first_sequence <= first and end <= near.last_sequence + 1:
+        if (
+            not self.moved_to
+            and near is not None
+            and near.first_sequence <= first
+            and end <= near.last_sequence + 1
+        ):
             if near.number != segment.number:
                 segment.obliges[near.number] = segment.obliges.get(near.number, 0) + layout.RUN_OCTETS
             return 0
@@ -427,11 +438,13 @@ def _adopt(journal: Journal, files: list[_File], replay: Replay) -> None:
     for file in files:
         segment = replay.segments.get(file.number)
         if segment is not None:
-            segment.sealed = True
+            segment.sealed = segment.safe = True
             segment.recyclable = segment.end == file.octets
             journal.segments[file.number] = segment
     kept = {
-        key: value for key, (sequence, value) in replay.wiring.items() if sequence >= replay.checkpoint_sequence
+        key: value
+        for key, (sequence, value) in replay.wiring.items()
+        if sequence >= replay.checkpoint_sequence
     }
     newest = files[-1] if files else None
     journal.adopt(replay, kept, newest.number + 1 if newest else 1, max(_epochs(files), default=0) + 1)

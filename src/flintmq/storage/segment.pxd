@@ -15,3 +15,4 @@ cdef class Segment:
     cdef public bint recyclable
     cdef public unsigned long long first_sequence
     cdef public unsigned long long last_sequence
+    cdef public bint safe

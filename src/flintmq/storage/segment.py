@@ -102,6 +102,7 @@ class Segment:
         "previous",
         "previous_end",
         "recyclable",
+        "safe",
         "sealed",
         "seed",
         "touched",
@@ -117,6 +118,8 @@ class Segment:
         self.handle = -1
         self.end = layout.SEGMENT_HEAD
         self.sealed = False
+        # Sealed, and all of it synced.
+        self.safe = False
         # The file has its full size, so another life as a spare is worth it.
         self.recyclable = True
         # Entries here (but for moved ones) have names in this range; 0: still open.

@@ -41,7 +41,9 @@ def spool_number(name: str) -> int | None:
 class Spool:
     """One payload on disk."""
 
-    def __init__(self, disk: Disk, path: str, number: int, handle: int, octets: int = 0, crc: int = 0) -> None:
+    def __init__(
+        self, disk: Disk, path: str, number: int, handle: int, octets: int = 0, crc: int = 0
+    ) -> None:
         self._disk = disk
         self.path = path
         self.number = number

@@ -11,6 +11,7 @@ from setuptools import Extension, setup
 
 HOT_MODULES = (
     "wire.output",
+    "storage.record", "storage.segment", "storage.index", "storage.batch", "storage.reader", "storage.journal", "storage.replay",
 )
 
 

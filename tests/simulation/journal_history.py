@@ -9,6 +9,10 @@ After each crash the checker compares what recovery tells with what the model al
     anything never appended             must not be there
     order                               of each owner as appended
     wiring                              a state between the last promised and the last asked for
+
+With a flipped bit in the files at most one record, or the group it belongs to, may be missing or
+forgotten, and everything told must still be true. Under the policies that promise less than ALWAYS
+a loss of power may cost anything, but not a start, and not the truth.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from dataclasses import dataclass, field
 from flintmq.clock import Clock
 from flintmq.errors import StorageFault
 from flintmq.storage.journal import Journal
-from flintmq.storage.options import JournalOptions
+from flintmq.storage.options import JournalOptions, SyncPolicy
 
 from .simulated_disk import SimulatedDisk
 
@@ -50,6 +54,7 @@ class ModelEntry:
     sequence: int
     promised: bool = False
     group: int = 0
+    owners_ever: frozenset[int] = frozenset()
     # Owner -> sequence up to which a sync makes the letting go a promise; 0 once it is one.
     settled: dict[int, int] = field(default_factory=dict)
     settle_groups: dict[int, int] = field(default_factory=dict)
@@ -85,6 +90,7 @@ class JournalHistory:
             rewrite_step_octets=self.chance.choice((64, 512, 8192)),
             spare_segments=self.chance.choice((0, 1, 2)),
             retry_interval_ms=10,
+            sync=self.chance.choice((*[SyncPolicy.ALWAYS] * 4, SyncPolicy.INTERVAL, SyncPolicy.NEVER)),
         )
         self.entries: dict[int, ModelEntry] = {}
         # Every state of wiring since the last promised one: (sequence, state).
@@ -94,7 +100,8 @@ class JournalHistory:
         self.pending_groups: list[tuple[int, int]] = []
         self.stamp = 0
         self.crashes = 0
-        self.settle_log: list[tuple[int, int]] = []
+        # Promised to be gone; rot may bring them back, but not change them.
+        self.gone: dict[int, ModelEntry] = {}
         self.journal = self._open()
 
     def run(self, steps: int = 60) -> None:
@@ -106,6 +113,7 @@ class JournalHistory:
     def _open(self) -> Journal:
         journal = Journal.open(DIRECTORY, self.disk, self.options, self.clock)
         journal.on_synced = self._synced
+        journal.on_damage = self._damaged
         self.told = Told()
         self.report = journal.recover(self.told)
         return journal
@@ -141,9 +149,22 @@ class JournalHistory:
         self.stamp += 1
         header = b"h%d" % self.stamp
         payload = self.chance.randbytes(self.chance.choice((0, 16, 16, 100, 700, 5000 if group == 0 else 40)))
-        sequence = self.journal.append_entry(owners, header, payload)
+        if self.chance.random() < 0.03:
+            spool = self.journal.open_spool()
+            try:
+                spool.append(payload[:10])
+                spool.append(payload[10:])
+            except StorageFault:
+                spool.discard()
+                return
+            spool.finish()
+            sequence = self.journal.append_spooled(owners, header, spool)
+        else:
+            sequence = self.journal.append_entry(owners, header, payload)
         assert sequence not in self.entries, f"sequence {sequence} given twice"
-        self.entries[sequence] = ModelEntry(set(owners), header, payload, sequence, group=group)
+        self.entries[sequence] = ModelEntry(
+            set(owners), header, payload, sequence, group=group, owners_ever=frozenset(owners)
+        )
 
     def _settle(self, group: int) -> None:
         live = [entry for entry in self.entries.values() if len(entry.settled) < len(entry.owners)]
@@ -212,28 +233,78 @@ class JournalHistory:
         self.pending_groups = [each for each in self.pending_groups if each[0] > sequence]
         while len(self.states) > 1 and self.states[1][0] <= sequence:
             del self.states[0]
-        self.entries = {
-            sequence: entry
-            for sequence, entry in self.entries.items()
-            if len(entry.settled) < len(entry.owners) or any(entry.settled.values())
-        }
+        for entry in list(self.entries.values()):
+            if len(entry.settled) == len(entry.owners) and not any(entry.settled.values()):
+                self.gone[entry.sequence] = self.entries.pop(entry.sequence)
+
+    def _damaged(self, segment: int, sequences: list[int]) -> None:
+        for sequence in sequences:
+            self.gone[sequence] = self.entries.pop(sequence)
 
     # Crash and check
 
     def _crash(self) -> None:
         self.crashes += 1
-        if self.chance.random() < 0.3:
-            self.disk.kill()
-        else:
+        power = self.chance.random() < 0.7
+        if power:
             self.disk.crash()
+        else:
+            self.disk.kill()
         self.disk.capacity_octets = 1 << 40
         self.disk.sync_failures_left = self.disk.write_failures_left = 0
+        rotten = self.chance.random() < 0.1 and self._rot()
         self.journal = self._open()
-        assert not self.report.damaged, f"damage without rot: {self.report.lines()}"
-        self._check_wiring()
-        self._check_entries()
-        self._check_groups()
+        self._check_truth()
+        if rotten:
+            self._check_rotten()
+        elif not power or self.options.sync is SyncPolicy.ALWAYS:
+            assert not self.report.damaged, f"damage without rot: {self.report.lines()}"
+            self._check_wiring()
+            self._check_entries()
+            self._check_groups()
         self._take_over()
+
+    def _rot(self) -> bool:
+        """Flip one bit in a segment."""
+        paths = [path for path in data_files(self.disk) if path.endswith(".segment")]
+        if not paths:
+            return False
+        path = self.chance.choice(paths)
+        octets = self.disk.content(path)
+        if octets:
+            self.disk.flip_bit(path, self.chance.randrange(len(octets)), self.chance.randrange(8))
+        return bool(octets)
+
+    def _check_truth(self) -> None:
+        """Whatever is told was appended, and reads as it was."""
+        sequences = [sequence for sequence, _, _, _ in self.told.entries]
+        assert sequences == sorted(set(sequences)), "out of order"
+        read = self.journal.read_entries(sequences)
+        for told, (header, payload) in zip(self.told.entries, read, strict=True):
+            sequence, owners, told_header, octets = told
+            entry = self.entries.get(sequence) or self.gone.get(sequence)
+            assert entry is not None, f"entry {sequence} is invented"
+            spool = self.journal.spool_of(sequence)
+            if spool is not None:
+                payload = spool.read(0, 10_000)
+                assert spool.verify()
+            assert (header, payload) == (entry.header, entry.payload), f"entry {sequence} is changed"
+            assert (told_header, octets) == (entry.header, len(entry.payload))
+            assert set(owners) <= entry.owners_ever, "an owner is invented"
+
+    def _check_rotten(self) -> None:
+        """One flipped bit costs one record, or one group."""
+        if self.options.sync is not SyncPolicy.ALWAYS:
+            return
+        told = {sequence for sequence, _, _, _ in self.told.entries}
+        missing = [
+            entry
+            for entry in self.entries.values()
+            if entry.promised and not entry.settled and entry.sequence not in told
+        ]
+        assert len(missing) <= 1 or len({entry.group for entry in missing} - {0}) == 1, (
+            f"one bit cost {[entry.sequence for entry in missing]}"
+        )
 
     def _check_wiring(self) -> None:
         allowed = [state for _, state in self.states]
@@ -243,18 +314,11 @@ class JournalHistory:
             assert told.get(key) in values, f"wiring {key!r} is {told.get(key)!r}, allowed {values}"
 
     def _check_entries(self) -> None:
-        sequences = [sequence for sequence, _, _, _ in self.told.entries]
-        assert sequences == sorted(set(sequences)), "out of order"
         told = {sequence: owners for sequence, owners, _, _ in self.told.entries}
-        read = self.journal.read_entries(sequences)
-        for (sequence, _, header, octets), (read_header, payload) in zip(self.told.entries, read, strict=True):
-            entry = self.entries.get(sequence)
-            assert entry is not None, f"entry {sequence} is invented, or was promised to be gone"
-            assert (read_header, payload) == (entry.header, entry.payload), f"entry {sequence} is changed"
-            assert (header, octets) == (entry.header, len(entry.payload))
+        for sequence in told:
+            assert sequence in self.entries, f"entry {sequence} was promised to be gone"
         for entry in self.entries.values():
             owners = set(told.get(entry.sequence, ()))
-            assert owners <= entry.owners, "an owner is invented"
             for owner in entry.owners:
                 settled = entry.settled.get(owner)
                 if settled is None:
@@ -281,9 +345,12 @@ class JournalHistory:
         """What was recovered is the truth from here on."""
         entries = {}
         for sequence, owners, _, _ in self.told.entries:
-            old = self.entries[sequence]
-            entries[sequence] = ModelEntry(set(owners), old.header, old.payload, sequence, promised=True)
+            old = self.entries.get(sequence) or self.gone[sequence]
+            entries[sequence] = ModelEntry(
+                set(owners), old.header, old.payload, sequence, True, old.group, old.owners_ever
+            )
         self.entries = entries
+        self.groups_promised.update(entry.group for entry in entries.values())
         self.states = [(0, dict(self.told.keys))]
         self.pending_groups = []
 

@@ -163,7 +163,8 @@ class SimulatedDisk(Disk):
         """The medium rots."""
         file = self._names[path]
         file.visible[at] ^= 1 << bit
-        file.durable[at] ^= 1 << bit
+        if at < len(file.durable):
+            file.durable[at] ^= 1 << bit
 
     def content(self, path: str) -> bytes:
         return bytes(self._names[path].visible)

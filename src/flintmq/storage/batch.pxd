@@ -20,4 +20,5 @@ cdef class Batch:
     cpdef int grow(self, Py_ssize_t room) except -1
     @cython.locals(body=Py_ssize_t, length=Py_ssize_t)
     cpdef start_piece(self, Segment segment, bytes head, unsigned long long sequence, unsigned long long synced)
+    cpdef end_segment(self, Segment segment, unsigned long long sequence)
     cpdef end_piece(self)

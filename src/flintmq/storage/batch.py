@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from . import layout, record
 from .segment import Segment
+from .spool import Spool
 
 # Room for a turn of small entries without growing.
 BUFFER_OCTETS = 1 << 20
 BATCH_RECORD_OCTETS = layout.RECORD_HEAD + 8
+# Kept free in a segment, so that its END fits even if that takes a piece of its own.
+END_OCTETS = BATCH_RECORD_OCTETS + layout.RECORD_HEAD
 
 
 class Piece:
@@ -39,8 +42,8 @@ class Batch:
         self.fill = 0
         self.last_sequence = 0
         self.pieces: list[Piece] = []
-        # Handles of spool files that must be synced before the records that name them.
-        self.spools: list[int] = []
+        # Spools that must be secured before the records that name them are written.
+        self.spools: list[Spool] = []
 
     def clear(self) -> None:
         """Ready to be filled again; a buffer that one huge batch blew up is let go."""
@@ -69,6 +72,14 @@ class Batch:
         layout.put_u64(self.buffer, body, synced)
         self.fill = record.seal(self.buffer, self.fill, length, segment.seed)
         segment.end += length
+
+    def end_segment(self, segment: Segment, sequence: int) -> None:
+        """The open piece ends with the segment's END."""
+        if self.fill + layout.RECORD_HEAD > len(self.buffer):
+            self.grow(layout.RECORD_HEAD)
+        record.write_head(self.buffer, self.fill, layout.RECORD_HEAD, sequence, layout.END, 0, 0)
+        self.fill = record.seal(self.buffer, self.fill, layout.RECORD_HEAD, segment.seed)
+        segment.end += layout.RECORD_HEAD
 
     def end_piece(self) -> None:
         if self.pieces:

@@ -59,3 +59,5 @@ cdef class EntryIndex:
     cdef int _remove(self, Chunk chunk, Py_ssize_t at, OwnerSet owners) except -1
     @cython.locals(chunk=Chunk, at=Py_ssize_t, owners=OwnerSet, mask=cython.uint)
     cpdef tuple owners_of(self, unsigned long long sequence)
+    @cython.locals(chunk=Chunk, first=cython.ulonglong, at=Py_ssize_t)
+    cpdef list live_in(self, unsigned long long number)

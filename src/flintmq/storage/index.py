@@ -296,17 +296,23 @@ class EntryIndex:
         owners = self._set(chunk.sets[at])
         if owners.wide:
             left = self.wide[sequence]
-            return tuple(owner for owner in owners.owners if owner in left)
+            return tuple([owner for owner in owners.owners if owner in left])
         mask = chunk.masks[at]
         if mask == owners.full_mask:
             return owners.owners
-        return tuple(owner for owner, bit in owners.position.items() if mask >> bit & 1)
+        return tuple([owner for owner, bit in owners.position.items() if mask >> bit & 1])
 
     def live(self) -> Iterator[int]:
         """The sequence numbers of all live entries, in order; nothing may change meanwhile."""
         for number in sorted(self.chunks):
-            chunk = self.chunks[number]
-            first = number << layout.CHUNK_BITS
-            for at in range(chunk.count):
-                if chunk.sizes[at]:
-                    yield first | chunk.slot_at(at)
+            yield from self.live_in(number)
+
+    def live_in(self, number: int) -> list[int]:
+        """The live ones of a chunk, in order."""
+        chunk = self.chunks[number]
+        first = number << layout.CHUNK_BITS
+        found = []
+        for at in range(chunk.count):
+            if chunk.sizes[at]:
+                found.append(first | chunk.slot_at(at))
+        return found

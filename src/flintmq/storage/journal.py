@@ -28,7 +28,7 @@ from flintmq.clock import Clock
 from flintmq.errors import StorageFault
 
 from . import layout, record
-from .batch import BATCH_RECORD_OCTETS, Batch
+from .batch import BATCH_RECORD_OCTETS, END_OCTETS, Batch
 from .index import EntryIndex, OwnerSet
 from .options import JournalOptions, SyncPolicy
 from .reader import SegmentReader, checked_entry, entry_parts
@@ -137,6 +137,7 @@ class Journal:
         self.next_sequence = replay.last_sequence + 1
         self.next_segment = next_segment
         self.epoch = epoch
+        self.spools.epoch = epoch
         self.reclaimer.victims = [number for number in replay.victims if number in self.segments]
         self.reclaimer.checkpoint_sequence = replay.checkpoint_sequence
         if self.segments:
@@ -153,7 +154,7 @@ class Journal:
     def append_spooled(self, owners: tuple[int, ...], header: bytes, spool: Spool) -> int:
         """Store an entry whose payload lies in a finished spool; durable together with it."""
         self._room(0)
-        self._batch.spools.append(spool.handle)
+        self._batch.spools.append(spool)
         sequence = self._append_entry(owners, header, spool.reference(), self._flags | layout.SPOOLED)
         self.spools.adopt(sequence, spool)
         return sequence
@@ -344,7 +345,7 @@ class Journal:
             self._rotate(size)
         else:
             needed = size if self._piece_open else size + BATCH_RECORD_OCTETS
-            if segment.end + needed > segment.capacity:
+            if segment.end + needed > segment.appendable:
                 if self._flags:
                     self._move_group(size)
                 else:
@@ -371,15 +372,19 @@ class Journal:
         """Go on in a new segment that has room for at least `size`."""
         segment = self._segment
         if segment is not None:
+            if not self._piece_open:
+                self._open_piece(self.next_sequence)
+            self._batch.end_segment(segment, self.next_sequence)
             segment.sealed = True
             segment.last_sequence = self.next_sequence - 1
             self._previous = segment.number
             self._previous_end = segment.end
         self._batch.end_piece()
         self._piece_open = False
-        least = layout.SEGMENT_HEAD + BATCH_RECORD_OCTETS + size
+        least = layout.SEGMENT_HEAD + BATCH_RECORD_OCTETS + size + END_OCTETS
         capacity = max(self.options.segment_octets, (least + 4095) & ~4095)
         made = Segment(self.next_segment, capacity, self._previous, self._previous_end)
+        made.appendable = capacity - END_OCTETS
         self.next_segment += 1
         self.segments[made.number] = made
         self._segment = made
@@ -404,7 +409,9 @@ class Journal:
             length = layout.get_u32(octets, at + 4)
             size = record.padded(length)
             kind = layout.get_u8(octets, at + 16)
-            if kind != layout.BATCH:
+            if self._given_up(octets, at, kind):
+                self._leave_blank(octets, at)
+            elif kind != layout.BATCH and kind != layout.END:
                 if batch.fill + size > len(batch.buffer):
                     batch.grow(size)
                 batch.buffer[batch.fill : batch.fill + size] = octets[at : at + size]
@@ -420,6 +427,23 @@ class Journal:
             at += size
         for target, count in old.obliges.items():
             segment.obliges[target] = segment.obliges.get(target, 0) + count
+
+    def _given_up(self, octets: bytes, at: int, kind: int) -> bool:
+        """Is this an entry whose spool is gone?"""
+        if kind != layout.ENTRY or not layout.get_u8(octets, at + 17) & layout.SPOOLED:
+            return False
+        return not self.index.locate(layout.get_u64(octets, at + 8))
+
+    def _leave_blank(self, octets: bytes, at: int) -> None:
+        """A settle of nothing keeps the sequence unbroken, and the group whole, if it is in one."""
+        batch = self._batch
+        segment = self._current()
+        flags = layout.get_u8(octets, at + 17) & layout.GROUPED
+        length = layout.RECORD_HEAD
+        sequence = layout.get_u64(octets, at + 8)
+        record.write_head(batch.buffer, batch.fill, length, sequence, layout.SETTLE, flags, 0)
+        batch.fill = record.seal(batch.buffer, batch.fill, length, segment.seed)
+        segment.end += length
 
     def _laid_out(self, sequence: int, kind: int, size: int, old: Segment) -> None:
         segment = self._current()
@@ -585,17 +609,17 @@ class Journal:
         first = pieces[0]
         lost = {piece.segment.number: piece.segment for piece in pieces}
         fresh = Batch()
-        fresh.spools = [handle for each in unsafe for handle in each.spools]
+        fresh.spools = self._lose_spools(unsafe)
         self._batch = fresh
         self._idle = Batch()
+        self._segment = None
+        self._piece_open = False
+        self._previous = first.segment.previous
+        self._previous_end = first.segment.previous_end
         if first.at:
-            first.segment.end = first.at
-            first.segment.safe = True
-            self._segment = first.segment
-        else:
-            self._segment = None
-            self._previous = first.segment.previous
-            self._previous_end = first.segment.previous_end
+            first.segment.abandon(first.at, self.synced_sequence)
+            self._previous = first.segment.number
+            self._previous_end = first.at
         self._rotate(octets)
         self._open_piece(self.synced_sequence + 1)
         for each in unsafe:
@@ -654,6 +678,16 @@ class Journal:
         for sequence in lost:
             self.lose_entry(sequence)
         self.on_damage(number, lost)
+
+    def _lose_spools(self, batches: list[Batch]) -> list[Spool]:
+        """Give up entries whose payloads a failed sync took; returns the spools that are left."""
+        spools = [spool for batch in batches for spool in batch.spools]
+        lost = [spool.sequence for spool in spools if spool.lost]
+        for sequence in lost:
+            self.lose_entry(sequence)
+        if lost:
+            self.on_damage(0, lost)
+        return [spool for spool in spools if not spool.lost]
 
     def lose_entry(self, sequence: int) -> None:
         """Take an entry that cannot be given back out of the index."""

@@ -84,7 +84,8 @@ cdef enum:
     CHECKPOINT = 7
     BATCH = 8
     PAD = 9
-    KIND_MAX = 9
+    END = 10
+    KIND_MAX = 10
     GROUPED = 1
     SPOOLED = 2
     FLAGS_MAX = 3

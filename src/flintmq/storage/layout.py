@@ -26,7 +26,8 @@ DELETE: Final = 6
 CHECKPOINT: Final = 7
 BATCH: Final = 8
 PAD: Final = 9
-KIND_MAX: Final = 9
+END: Final = 10
+KIND_MAX: Final = 10
 
 # Flags of a record.
 GROUPED: Final = 1

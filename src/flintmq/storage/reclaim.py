@@ -49,7 +49,8 @@ class Reclaimer:
         self._dropping: Segment | None = None
         self._preparing = False
         self._spare_number = 0
-        self._leftovers: list[int] = []
+        # Files of abandoned segments that must be gone before a segment whose head leaves them out.
+        self._leftovers: set[int] = set()
 
     # Spares
 
@@ -86,8 +87,8 @@ class Reclaimer:
         journal.tidier.submit(lambda: journal.disk.delete(path), lambda error: None)
 
     def delete_leftover(self, number: int) -> None:
-        """A segment that holds nothing promised; the chain of heads leaves it out, whatever happens here."""
-        self._delete_quietly(segment_name(number))
+        """A segment that holds nothing promised: the next segment's head leaves it out, for now."""
+        self._leftovers.add(number)
 
     # Steps
 
@@ -284,12 +285,34 @@ class Reclaimer:
         journal.reader.forget(number)
         recycle = segment.recyclable and len(journal.writer.spares) < journal.options.spare_segments
         spare = self._spare_name() if recycle else ""
+        before = journal.segments.get(segment.previous)
+        cut = (before.number, before.end) if before is not None and before.abandoned else None
+        leftovers = sorted(self._leftovers)
         moved_into = []
         if journal.options.sync is SyncPolicy.NEVER and not journal.options.ephemeral:
             moved_into = [each.number for each in journal.segments.values() if each.moved]
-        journal.tidier.submit(
-            lambda: self._remove_file(number, spare, moved_into), lambda error: self._dropped(spare, error)
-        )
+
+        def remove() -> None:
+            self._forget_abandoned(cut, leftovers)
+            self._remove_file(number, spare, moved_into)
+
+        journal.tidier.submit(remove, lambda error: self._dropped(spare, leftovers, error))
+
+    def _forget_abandoned(self, cut: tuple[int, int] | None, leftovers: list[int]) -> None:
+        """Runs on the tidier: do away with what only the head of the segment to be dropped voids."""
+        disk = self._journal.disk
+        directory = self._journal.directory
+        if cut is not None:
+            handle = disk.open(os.path.join(directory, segment_name(cut[0])))
+            try:
+                disk.truncate(handle, cut[1])
+                disk.sync(handle)
+            finally:
+                disk.close(handle)
+        present = set(disk.list(directory))
+        for number in leftovers:
+            if segment_name(number) in present:
+                disk.delete(os.path.join(directory, segment_name(number)))
 
     def _remove_file(self, number: int, spare: str, moved_into: list[int]) -> None:
         """Runs on the tidier: the file's name is gone for good when this returns."""
@@ -308,14 +331,15 @@ class Reclaimer:
             disk.delete(path)
         disk.sync_directory(directory)
 
-    def _dropped(self, spare: str, error: OSError | None) -> None:
+    def _dropped(self, spare: str, leftovers: list[int], error: OSError | None) -> None:
         segment = self._dropping
         journal = self._journal
         self._dropping = None
-        if segment is None or (error is not None and not isinstance(error, FileNotFoundError)):
+        if segment is None or error is not None:
             self.space_alarm = f"cannot remove a segment in {journal.directory}: {error}"
             return
-        if spare and error is None:
+        self._leftovers.difference_update(leftovers)
+        if spare:
             journal.writer.spares.append(spare)
         del journal.segments[segment.number]
         journal.forget_segment(segment.number)

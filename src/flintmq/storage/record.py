@@ -16,6 +16,7 @@
     CHECKPOINT  first sequence u64; wiring older than that is void
     BATCH       everything before this sequence u64 was synced when the batch began
     PAD         nothing; covers octets that recovery has set aside
+    END         nothing; the last record of a full segment
 
 The crc continues from a seed that is the crc of the segment's number: a record that lies in a
 recycled file from an earlier life never checks. A torn write looks like a record whose crc does
@@ -148,4 +149,4 @@ def well_formed(octets: bytes, at: int, length: int) -> bool:
         return count <= body
     if kind == layout.COMMIT or kind == layout.CHECKPOINT or kind == layout.BATCH:
         return body == 8
-    return kind == layout.PAD
+    return kind == layout.PAD or kind == layout.END

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .journal import Journal
 
 # kind, flags, two zeros: the only fixed octets of a head, at 16 of a record.
-_PLAUSIBLE = re.compile(rb"[\x01-\x09][\x00-\x03]\x00\x00", re.DOTALL)
+_PLAUSIBLE = re.compile(rb"[\x01-\x0a][\x00-\x03]\x00\x00", re.DOTALL)
 
 
 class RecoveryVisitor(Protocol):
@@ -55,7 +55,7 @@ class Hole:
     segment: int
     at: int
     end: int
-    # Sequences of the records around it; 0 if there is none in the segment.
+    # The sequence before it, and that of the record behind it; 0 if there is none in the segment.
     before: int
     after: int
 
@@ -120,17 +120,21 @@ class Replay:
         self._died_near = Segment(0, 0)
         self._near_target: Segment | None = None
 
-    def scan(self, segment: Segment, octets: bytes, limit: int, lenient: bool) -> int:
-        """All records of a segment; returns where they end. `lenient`: the head may not be trusted."""
+    def scan(self, segment: Segment, octets: bytes, limit: int, seen: set[int] | None) -> int:
+        """All records of a segment; returns where they end.
+
+        Near a segment without a true head `seen` gathers sequences: what an abandoned batch left
+        may be met there beside its second writing, and counts once.
+        """
         self._segment = segment
         self.segments[segment.number] = segment
         self._group = []
         at = layout.SEGMENT_HEAD
-        before = 0
+        before = segment.first_sequence - 1 if segment.first_sequence else self.last_sequence
         while at < limit:
             length = record.checked_length(octets, at, limit, segment.seed)
             if length == 0 or not record.well_formed(octets, at, length):
-                end = self._next_record(octets, at, limit, max(before, segment.first_sequence))
+                end = self._next_record(octets, at, limit, before)
                 after = 0 if end == limit else layout.get_u64(octets, end + 8)
                 if end < limit or not _blank(octets, at, limit):
                     self.holes.append(Hole(segment.number, at, end, before, after))
@@ -144,14 +148,21 @@ class Replay:
                 self.synced_sequence = max(
                     self.synced_sequence, layout.get_u64(octets, at + layout.RECORD_HEAD)
                 )
-            elif kind != layout.PAD and not (lenient and sequence <= self.last_sequence):
+            elif kind == layout.END:
+                at += length
+                break
+            elif kind == layout.PAD:
+                before = max(before, sequence)
+            elif seen is None or sequence not in seen:
                 before = sequence
+                if seen is not None:
+                    seen.add(sequence)
                 self.records += 1
                 self.last_sequence = max(self.last_sequence, sequence)
                 self._take(octets, at, length, sequence, kind)
             at += record.padded(length)
         self._drop_group()
-        segment.last_sequence = max(before, segment.first_sequence)
+        segment.last_sequence = max(before, 1)
         segment.end = min(at, limit)
         return segment.end
 
@@ -275,7 +286,7 @@ class Replay:
             return 0
         targets = {each.number for each in self.segments.values() if each.may_hold(first, end)}
         if self.moved_to:
-            targets.update(self.moved_to[name] for name in range(first, end) if name in self.moved_to)
+            targets |= {self.moved_to[name] for name in range(first, end) if name in self.moved_to}
         targets.discard(segment.number)
         for target in targets:
             segment.obliges[target] = segment.obliges.get(target, 0) + layout.RUN_OCTETS
@@ -346,9 +357,11 @@ def recover(journal: Journal, visitor: RecoveryVisitor) -> RecoveryReport:
     replay = Replay()
     total = sum(file.limit for file in files)
     ends: dict[int, int] = {}
-    for file in files:
+    seen: set[int] = set()
+    for at, file in enumerate(files):
         if not file.void:
-            ends[file.number] = _scan_file(disk, file, replay)
+            doubtful = any(near.head is None for near in files[max(0, at - 3) : at + 4])
+            ends[file.number] = _scan_file(disk, file, replay, seen if doubtful else None)
         report.octets += file.limit
         visitor.progress(report.octets, total)
     _mend(journal, files, ends, replay, report)
@@ -361,13 +374,13 @@ def recover(journal: Journal, visitor: RecoveryVisitor) -> RecoveryReport:
     return report
 
 
-def _scan_file(disk: Disk, file: _File, replay: Replay) -> int:
+def _scan_file(disk: Disk, file: _File, replay: Replay, seen: set[int] | None) -> int:
     segment = Segment(file.number, file.octets)
     if file.head is not None:
         segment.first_sequence = file.head.first_sequence
         replay.last_sequence = max(replay.last_sequence, file.head.first_sequence - 1)
     octets = disk.read(file.handle, 0, file.octets)
-    return replay.scan(segment, octets, min(file.limit, len(octets)), file.head is None)
+    return replay.scan(segment, octets, min(file.limit, len(octets)), seen)
 
 
 def _mend(
@@ -406,8 +419,10 @@ def _promised(hole: Hole, newest: int, replay: Replay) -> bool:
         return first_missing < hole.after and first_missing <= replay.synced_sequence
     if hole.segment == newest:
         return False
-    following = min(number for number in replay.segments if number > hole.segment)
-    resumes = replay.segments[following].first_sequence
+    later = [
+        each for number, each in replay.segments.items() if number > hole.segment and each.first_sequence
+    ]
+    resumes = min((each.first_sequence for each in later), default=first_missing)
     return first_missing < resumes and first_missing <= replay.synced_sequence
 
 
@@ -428,7 +443,8 @@ def _pad(hole: Hole) -> bytes:
     """A record that covers the hole."""
     length = hole.end - hole.at
     buffer = bytearray(length)
-    record.write_head(buffer, 0, length, hole.before, layout.PAD, 0, 0)
+    # The last sequence that is missing, so that the gap is not taken for new damage.
+    record.write_head(buffer, 0, length, max(hole.after - 1, hole.before), layout.PAD, 0, 0)
     record.seal(buffer, 0, length, record.seed_of(hole.segment))
     return bytes(buffer)
 

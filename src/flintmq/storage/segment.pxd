@@ -16,3 +16,5 @@ cdef class Segment:
     cdef public unsigned long long first_sequence
     cdef public unsigned long long last_sequence
     cdef public bint safe
+    cdef public Py_ssize_t appendable
+    cdef public bint abandoned

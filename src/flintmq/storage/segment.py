@@ -90,6 +90,8 @@ class Segment:
     """A segment as the running journal knows it."""
 
     __slots__ = (
+        "abandoned",
+        "appendable",
         "capacity",
         "end",
         "first_sequence",
@@ -117,6 +119,11 @@ class Segment:
         self.seed = record.seed_of(number)
         self.handle = -1
         self.end = layout.SEGMENT_HEAD
+        # Where appending stops: what is left is for the END.
+        self.appendable = capacity
+        # The file goes on behind `end` with octets that were never promised; only the next
+        # segment's head says so, until the file is cut.
+        self.abandoned = False
         self.sealed = False
         # Sealed, and all of it synced.
         self.safe = False
@@ -134,6 +141,13 @@ class Segment:
         self.wiring_sequence = 0
         # The sequence that has to be synced before what was let go here is surely let go.
         self.touched = 0
+
+    def abandon(self, end: int, last_sequence: int) -> None:
+        """A sync failed: only what lies before `end` is known to be here."""
+        self.end = end
+        self.last_sequence = last_sequence
+        self.sealed = self.safe = self.abandoned = True
+        self.recyclable = False
 
     def may_hold(self, first: int, end: int) -> bool:
         """Could an entry with a name in this range have been appended here?"""

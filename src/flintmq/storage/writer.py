@@ -91,8 +91,8 @@ class BatchWriter:
 
     def write(self, batch: Batch, sync: bool) -> None:
         """Returns when the octets are written, and with `sync` when they and all before are synced."""
-        for handle in batch.spools:
-            self._disk.sync(handle)
+        for spool in batch.spools:
+            spool.secure()
         created = bool(batch.spools)
         octets = memoryview(batch.buffer)
         for piece in batch.pieces:

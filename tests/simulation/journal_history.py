@@ -216,6 +216,9 @@ class JournalHistory:
     def _fault(self) -> None:
         way = self.chance.randrange(3)
         if way == 0:
+            if self.options.sync is SyncPolicy.NEVER:
+                # What is never synced is not promised to survive the failure of a sync.
+                return
             self.disk.sync_failures_left = self.chance.choice((1, 1, 2, 3))
         elif way == 1:
             self.disk.write_failures_left = self.chance.choice((1, 1, 2))
@@ -349,6 +352,9 @@ class JournalHistory:
             entries[sequence] = ModelEntry(
                 set(owners), old.header, old.payload, sequence, True, old.group, old.owners_ever
             )
+        for sequence, entry in self.entries.items():
+            if sequence not in entries:
+                self.gone[sequence] = entry
         self.entries = entries
         self.groups_promised.update(entry.group for entry in entries.values())
         self.states = [(0, dict(self.told.keys))]

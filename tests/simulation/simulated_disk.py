@@ -138,7 +138,7 @@ class SimulatedDisk(Disk):
         """Power is lost: handles are gone, and of what was not synced a random part is kept."""
         self._handles.clear()
         names: dict[str, _File] = {}
-        for name in {*self._names, *self._durable_names}:
+        for name in sorted({*self._names, *self._durable_names}):
             before, after = self._durable_names.get(name), self._names.get(name)
             file = before if before is after else self.chance.choice((before, after))
             if file is not None and file not in names.values():

@@ -7,7 +7,9 @@ segment     one file of the journal, and what is still needed in it
 index       where each live entry lies, and who still owns it
 batch       the records on their way to the disk
 writer      the threads that write, sync and tidy
-journal     the whole: append, group commit, read back
+appender    what is appended, and the shape of the batch
+journal     the whole: group commit, failures, reading back
+reader      entries from segment files, with readahead
 replay      recovery: what the files say
 reclaim     dead segments dropped, sparse ones rewritten
 spool       bodies too large for memory

@@ -39,7 +39,8 @@ class OwnerSet:
         self.position: dict[int, int] = {owner: at for at, owner in enumerate(owners)}
         self.entries = 0
         self.wide = len(owners) > layout.MASK_BITS
-        self.full_mask = 1 if self.wide else (1 << len(owners)) - 1
+        # Shifted down from all ones: 1 << 32 is more than a C integer holds.
+        self.full_mask = 1 if self.wide else 0xFFFFFFFF >> (layout.MASK_BITS - len(owners))
 
 
 class Chunk:

@@ -36,8 +36,6 @@ class Reclaimer:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        # Segments of which some entries have newer copies elsewhere; the first one is in work.
-        self.victims: list[int] = []
         self.space_alarm = ""
         self.checkpoint_sequence = 0
         self._checkpoint_keys: deque[bytes] | None = None
@@ -98,7 +96,7 @@ class Reclaimer:
         if not self._journal.alarm or self._journal.writer.spares:
             self.keep_spares()
         self._checkpoint_step()
-        if self.victims:
+        if self._journal.victims:
             self._rewrite_step()
         elif self._dropping is None:
             self._choose()
@@ -151,7 +149,7 @@ class Reclaimer:
                 if self._worth_checkpoint(used - needed):
                     self._begin_checkpoint()
                 return
-            self.victims.append(sparsest.number)
+            self._journal.victims.append(sparsest.number)
             self._begin_rewrite()
 
     def _settled(self, segment: Segment) -> bool:
@@ -191,7 +189,7 @@ class Reclaimer:
     # Rewriting
 
     def _begin_rewrite(self) -> None:
-        segment = self._journal.segments[self.victims[0]]
+        segment = self._journal.segments[self._journal.victims[0]]
         self._octets = b""
         self._at = layout.SEGMENT_HEAD
         self._emptied_sequence = 0
@@ -201,7 +199,7 @@ class Reclaimer:
 
     def _rewrite_step(self) -> None:
         journal = self._journal
-        segment = journal.segments[self.victims[0]]
+        segment = journal.segments[self._journal.victims[0]]
         if self._dropping is not None:
             return
         if self._emptied_sequence:
@@ -345,8 +343,8 @@ class Reclaimer:
         journal.forget_segment(segment.number)
         for other in journal.segments.values():
             other.obliges.pop(segment.number, None)
-        self.victims.remove(segment.number)
-        if self.victims:
+        self._journal.victims.remove(segment.number)
+        if self._journal.victims:
             self._begin_rewrite()
         else:
             self._choose()

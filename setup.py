@@ -30,6 +30,14 @@ HOT_MODULES = (
     "broker.topic_trie",
     "broker.virtual_host",
     "server.session",
+    "storage.appender",
+    "storage.batch",
+    "storage.index",
+    "storage.journal",
+    "storage.reader",
+    "storage.record",
+    "storage.replay",
+    "storage.segment",
 )
 
 

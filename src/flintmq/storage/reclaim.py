@@ -1,0 +1,350 @@
+"""Keeping the disk's use near the data's: dead segments go, sparse ones are rewritten.
+
+    used > 1.5 x needed + 1 segment  ->  the segment with the smallest needed share is the victim
+    victim: wiring in it?            ->  checkpoint first: all keys are put again, older records are void
+            live entries             ->  appended again as MOVED, in steps between batches
+            settles still needed     ->  said again
+            all of that synced       ->  dropped: recycled as a spare, or deleted
+
+The smallest share is then under 2/3, so a rewrite always frees more than it takes; use stays under
+twice the needed octets plus two segments (the current one and the spare).
+
+Drops happen one after the other, each made durable before the next: a settle must outlive every
+copy of what it settles. For the same reason settles said while a victim is being emptied count as
+obliged to the victim: the moved copy may die first.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from typing import TYPE_CHECKING
+
+from . import layout, record
+from .options import SyncPolicy
+from .reader import entry_parts
+from .segment import Segment, segment_name
+
+if TYPE_CHECKING:
+    from .journal import Journal
+
+SPARE_PREFIX = "spare."
+
+
+class Reclaimer:
+    """The tidy side of a journal; lives on the journal's thread, works through its tidier."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.space_alarm = ""
+        self.checkpoint_sequence = 0
+        self._checkpoint_keys: deque[bytes] | None = None
+        self._checkpoint_first = 0
+        self._checkpoint_last = 0
+        self._octets = b""
+        self._at = 0
+        self._emptied_sequence = 0
+        self._dropping: Segment | None = None
+        self._preparing = False
+        self._spare_number = 0
+        # Files of abandoned segments that must be gone before a segment whose head leaves them out.
+        self._leftovers: set[int] = set()
+
+    # Spares
+
+    def keep_spares(self) -> None:
+        """See that prepared files are there ahead of need."""
+        journal = self._journal
+        if self._preparing or len(journal.writer.spares) >= journal.options.spare_segments:
+            return
+        name = self._spare_name()
+        path = os.path.join(journal.directory, name)
+        octets = journal.options.segment_octets
+        self._preparing = True
+        journal.tidier.submit(
+            lambda: journal.disk.prewrite(path, octets), lambda error: self._prepared(name, error)
+        )
+
+    def _spare_name(self) -> str:
+        self._spare_number += 1
+        return f"{SPARE_PREFIX}{self._spare_number}"
+
+    def _prepared(self, name: str, error: OSError | None) -> None:
+        self._preparing = False
+        journal = self._journal
+        if error is None:
+            journal.writer.spares.append(name)
+            return
+        self.space_alarm = f"cannot prepare a segment in {journal.directory}: {error.strerror or error}"
+        self._delete_quietly(name)
+
+    def _delete_quietly(self, name: str) -> None:
+        """Remove a file that matters to nobody; recovery removes it if this does not succeed."""
+        journal = self._journal
+        path = os.path.join(journal.directory, name)
+        journal.tidier.submit(lambda: journal.disk.delete(path), lambda error: None)
+
+    def delete_leftover(self, number: int) -> None:
+        """A segment that holds nothing promised: the next segment's head leaves it out, for now."""
+        self._leftovers.add(number)
+
+    # Steps
+
+    def step(self) -> None:
+        """A little work; called by the journal's tick and after each sync."""
+        self._watch_space()
+        if not self._journal.alarm or self._journal.writer.spares:
+            self.keep_spares()
+        self._checkpoint_step()
+        if self._journal.victims:
+            self._rewrite_step()
+        elif self._dropping is None:
+            self._choose()
+
+    def synced(self) -> None:
+        """Something became safe."""
+        journal = self._journal
+        journal.spools.synced(journal.synced_sequence)
+        if self._checkpoint_last and journal.synced_sequence >= self._checkpoint_last:
+            self.checkpoint_sequence = self._checkpoint_first
+            self._checkpoint_last = 0
+        self.step()
+
+    def _watch_space(self) -> None:
+        journal = self._journal
+        if not self.space_alarm and not journal.options.disk_free_octets_min:
+            return
+        least = max(journal.options.disk_free_octets_min, 1)
+        if self.space_alarm:
+            # Not at the first octet that comes free: the next segment has to fit.
+            least = max(least, 2 * journal.options.segment_octets)
+        free = journal.disk.free_octets(journal.directory)
+        if free >= least:
+            self.space_alarm = ""
+        elif not self.space_alarm:
+            self.space_alarm = f"{journal.directory} has {free} octets free, less than {least}"
+        journal.refresh_alarm()
+
+    # Choosing
+
+    def _choose(self) -> None:
+        journal = self._journal
+        used = 0
+        needed = journal.wiring_octets
+        sparsest: Segment | None = None
+        share = 1.0
+        for segment in journal.segments.values():
+            if not segment.sealed:
+                continue
+            keep = segment.needed_octets()
+            used += segment.end
+            needed += keep
+            if keep < share * segment.end and self._settled(segment):
+                sparsest = segment
+                share = keep / segment.end
+        if sparsest is None:
+            return
+        if used > 1.5 * needed + journal.options.segment_octets or share == 0.0:
+            if sparsest.wiring_sequence >= max(self.checkpoint_sequence, 1):
+                if self._worth_checkpoint(used - needed):
+                    self._begin_checkpoint()
+                return
+            self._journal.victims.append(sparsest.number)
+            self._begin_rewrite()
+
+    def _settled(self, segment: Segment) -> bool:
+        """Is everything that this segment's account rests on synced?"""
+        return segment.safe and segment.touched <= self._journal.synced_sequence
+
+    def _worth_checkpoint(self, garbage: int) -> bool:
+        """A checkpoint writes all wiring: only for at least as much room, and one at a time."""
+        if self._checkpoint_keys is not None or self._checkpoint_last:
+            return False
+        return garbage >= max(self._journal.wiring_octets, self._journal.options.segment_octets // 2)
+
+    # Checkpoint
+
+    def _begin_checkpoint(self) -> None:
+        self._checkpoint_keys = deque(self._journal.wiring)
+        self._checkpoint_first = self._journal.next_sequence
+        self._checkpoint_step()
+
+    def _checkpoint_step(self) -> None:
+        journal = self._journal
+        keys = self._checkpoint_keys
+        if keys is None:
+            return
+        octets = 0
+        while keys and octets < journal.options.rewrite_step_octets:
+            key = keys.popleft()
+            value = journal.wiring.get(key)
+            if value is not None:
+                journal.append_wiring(layout.PUT, key, value)
+                octets += layout.RECORD_HEAD + len(key) + len(value)
+        if not keys:
+            self._checkpoint_last = journal.append_checkpoint(self._checkpoint_first)
+            self._checkpoint_keys = None
+        journal.end_batch()
+
+    # Rewriting
+
+    def _begin_rewrite(self) -> None:
+        segment = self._journal.segments[self._journal.victims[0]]
+        self._octets = b""
+        self._at = layout.SEGMENT_HEAD
+        self._emptied_sequence = 0
+        if segment.needed_octets() == 0:
+            self._at = segment.end
+        self._rewrite_step()
+
+    def _rewrite_step(self) -> None:
+        journal = self._journal
+        segment = journal.segments[self._journal.victims[0]]
+        if self._dropping is not None:
+            return
+        if self._emptied_sequence:
+            if journal.synced_sequence >= self._emptied_sequence and self._settled(segment):
+                self._drop(segment)
+            return
+        if segment.wiring_sequence >= max(self.checkpoint_sequence, 1):
+            if self._checkpoint_keys is None and not self._checkpoint_last:
+                self._begin_checkpoint()
+            return
+        if self._at < segment.end and not self._octets:
+            self._octets = journal.reader.read(segment.number, 0, segment.end)
+        copied = 0
+        while self._at < segment.end and copied < journal.options.rewrite_step_octets:
+            copied += self._copy_record(segment)
+        if self._at >= segment.end:
+            self._octets = b""
+            journal.flush_settles()
+            self._emptied_sequence = max(journal.next_sequence - 1, 1)
+        journal.end_batch()
+
+    def _copy_record(self, segment: Segment) -> int:
+        """Carry the record at hand forward if it is needed; returns the octets of work done."""
+        octets = self._octets
+        at = self._at
+        length = record.checked_length(octets, at, segment.end, segment.seed)
+        if length == 0:
+            self._at = self._past_damage(segment)
+            return self._at - at
+        self._at = at + record.padded(length)
+        kind = layout.get_u8(octets, at + 16)
+        if kind in (layout.ENTRY, layout.MOVED):
+            name_at = at + (8 if kind == layout.ENTRY else layout.RECORD_HEAD)
+            sequence = layout.get_u64(octets, name_at)
+            journal = self._journal
+            if (
+                journal.index.locate(sequence)
+                and journal.index.found_location == segment.number << 32 | at >> 3
+            ):
+                header, payload = entry_parts(octets, at, record.entry_header_at(octets, at))
+                journal.append_moved(sequence, layout.get_u8(octets, at + 17), header, payload)
+                return 2 * length
+        elif kind == layout.SETTLE and segment.obliges:
+            self._copy_runs(segment, at)
+            return length
+        # Passing over a dead record costs a tenth of copying it.
+        return 8 + length // 8
+
+    def _copy_runs(self, segment: Segment, at: int) -> None:
+        journal = self._journal
+        octets = self._octets
+        for run in range(layout.get_u32(octets, at + 20)):
+            run_at = at + layout.RECORD_HEAD + run * layout.RUN_OCTETS
+            first = layout.get_u64(octets, run_at + 8)
+            count = layout.get_u32(octets, run_at + 4)
+            targets = [
+                number
+                for number in segment.obliges
+                if number in journal.segments
+                and (
+                    journal.segments[number].moved or journal.segments[number].may_hold(first, first + count)
+                )
+            ]
+            if targets:
+                journal.append_settle_copy(layout.get_u32(octets, run_at), first, count, targets)
+
+    def _past_damage(self, segment: Segment) -> int:
+        """The disk changed what it held: step over it, losing what cannot be read, as a read would."""
+        at = self._at + 8
+        while at < segment.end and not record.checked_length(self._octets, at, segment.end, segment.seed):
+            at += 8
+        self._journal.lose_unreadable(segment.number, self._at, at)
+        return at
+
+    # Dropping
+
+    def _drop(self, segment: Segment) -> None:
+        journal = self._journal
+        number = segment.number
+        self._dropping = segment
+        journal.reader.forget(number)
+        recycle = segment.recyclable and len(journal.writer.spares) < journal.options.spare_segments
+        spare = self._spare_name() if recycle else ""
+        before = journal.segments.get(segment.previous)
+        cut = (before.number, before.end) if before is not None and before.abandoned else None
+        leftovers = sorted(self._leftovers)
+        moved_into = []
+        if journal.options.sync is SyncPolicy.NEVER and not journal.options.ephemeral:
+            moved_into = [each.number for each in journal.segments.values() if each.moved]
+
+        def remove() -> None:
+            self._forget_abandoned(cut, leftovers)
+            self._remove_file(number, spare, moved_into)
+
+        journal.tidier.submit(remove, lambda error: self._dropped(spare, leftovers, error))
+
+    def _forget_abandoned(self, cut: tuple[int, int] | None, leftovers: list[int]) -> None:
+        """Runs on the tidier: do away with what only the head of the segment to be dropped voids."""
+        disk = self._journal.disk
+        directory = self._journal.directory
+        if cut is not None:
+            handle = disk.open(os.path.join(directory, segment_name(cut[0])))
+            try:
+                disk.truncate(handle, cut[1])
+                disk.sync(handle)
+            finally:
+                disk.close(handle)
+        present = set(disk.list(directory))
+        for number in leftovers:
+            if segment_name(number) in present:
+                disk.delete(os.path.join(directory, segment_name(number)))
+
+    def _remove_file(self, number: int, spare: str, moved_into: list[int]) -> None:
+        """Runs on the tidier: the file's name is gone for good when this returns."""
+        disk = self._journal.disk
+        directory = self._journal.directory
+        for each in moved_into:
+            handle = disk.open(os.path.join(directory, segment_name(each)))
+            try:
+                disk.sync(handle)
+            finally:
+                disk.close(handle)
+        path = os.path.join(directory, segment_name(number))
+        if spare:
+            disk.rename(path, os.path.join(directory, spare))
+        else:
+            disk.delete(path)
+        disk.sync_directory(directory)
+
+    def _dropped(self, spare: str, leftovers: list[int], error: OSError | None) -> None:
+        segment = self._dropping
+        journal = self._journal
+        self._dropping = None
+        if segment is None or error is not None:
+            self.space_alarm = f"cannot remove a segment in {journal.directory}: {error}"
+            return
+        self._leftovers.difference_update(leftovers)
+        if spare:
+            journal.writer.spares.append(spare)
+        del journal.segments[segment.number]
+        journal.forget_segment(segment.number)
+        for other in journal.segments.values():
+            other.obliges.pop(segment.number, None)
+        self._journal.victims.remove(segment.number)
+        if self._journal.victims:
+            self._begin_rewrite()
+        else:
+            self._choose()

@@ -1,0 +1,511 @@
+"""Recovery: what the files of a journal say, whatever a crash or the disk left behind.
+
+    1  heads of all segments: which belong to the chain, and where each one ends
+    2  every record in order: index of live entries, wiring, settles, whole groups
+    3  holes: octets between records that check. After the last sync: a torn tail, cut.
+       Before it: damage. The octets are set aside in a file of their own, and reported.
+       Either way a PAD record covers the place, so that it is met only once.
+    4  the visitor is told all wiring, then all live entries in order
+
+A hole ends at the next record that checks under the segment's seed with a fitting sequence; what
+follows it is served. A group is in force only if its COMMIT is there and nothing is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from flintmq.errors import StorageFault
+
+from . import layout, record
+from .index import EntryIndex, OwnerSet
+from .reader import checked_entry
+from .reclaim import SPARE_PREFIX
+from .segment import Segment, SegmentHead, segment_name, segment_number
+
+if TYPE_CHECKING:
+    from .disk import Disk
+    from .journal import Journal
+
+# kind, flags, two zeros: the only fixed octets of a head, at 16 of a record.
+_PLAUSIBLE = re.compile(rb"[\x01-\x0a][\x00-\x03]\x00\x00", re.DOTALL)
+
+
+class RecoveryVisitor(Protocol):
+    """Who wants to know what was recovered."""
+
+    def wiring(self, key: bytes, octets: bytes) -> None:
+        """What is stored under a key; in no particular order."""
+
+    def entry(self, sequence: int, owners: tuple[int, ...], header: bytes, payload_octets: int) -> None:
+        """A live entry and those who hold it; in order. An owner that is unknown should settle it."""
+
+    def progress(self, done_octets: int, total_octets: int) -> None:
+        """How far the reading has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Octets of a segment that are no record."""
+
+    segment: int
+    at: int
+    end: int
+    # The sequence before it, and that of the record behind it; 0 if there is none in the segment.
+    before: int
+    after: int
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What recovery found and did."""
+
+    segments: int = 0
+    records: int = 0
+    entries: int = 0
+    wiring: int = 0
+    octets: int = 0
+    torn_octets: int = 0
+    damaged: list[Hole] = field(default_factory=list)
+    set_aside: list[str] = field(default_factory=list)
+    groups_dropped: int = 0
+    spools_removed: int = 0
+    entries_unreadable: list[int] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """For people."""
+        text = [
+            f"{self.records} records in {self.segments} segments, {self.octets} octets",
+            f"{self.entries} live entries, {self.wiring} keys of wiring",
+        ]
+        if self.torn_octets:
+            text.append(f"torn tail of {self.torn_octets} octets cut: none of it was promised")
+        if self.groups_dropped:
+            text.append(f"{self.groups_dropped} incomplete groups dropped")
+        if self.spools_removed:
+            text.append(f"{self.spools_removed} leftover spools removed")
+        for hole in self.damaged:
+            text.append(f"damage in {segment_name(hole.segment)}, octets {hole.at} to {hole.end}")
+        text.extend(f"set aside: {name}" for name in self.set_aside)
+        if self.entries_unreadable:
+            text.append(f"entries whose payload is lost: {self.entries_unreadable}")
+        return text
+
+
+class Replay:
+    """The state that the records of a journal add up to."""
+
+    def __init__(self) -> None:
+        self.index = EntryIndex()
+        self.segments: dict[int, Segment] = {}
+        self.wiring: dict[bytes, tuple[int, bytes]] = {}
+        self.checkpoint_sequence = 0
+        self.synced_sequence = 0
+        self.last_sequence = 0
+        self.records = 0
+        self.groups_dropped = 0
+        self.holes: list[Hole] = []
+        # Where the newest copy of an entry that was moved lies, live or not.
+        self.moved_to: dict[int, int] = {}
+        self.victims: list[int] = []
+        self.spooled: dict[int, bytes] = {}
+        self._segment = Segment(0, 0)
+        self._group: list[int] = []
+        self._owner_near = 0
+        self._set_near: OwnerSet | None = None
+        self._died_near = Segment(0, 0)
+        self._near_target: Segment | None = None
+
+    def scan(self, segment: Segment, octets: bytes, limit: int, seen: set[int] | None) -> int:
+        """All records of a segment; returns where they end.
+
+        Near a segment without a true head `seen` gathers sequences: what an abandoned batch left
+        may be met there beside its second writing, and counts once.
+        """
+        self._segment = segment
+        self.segments[segment.number] = segment
+        self._group = []
+        at = layout.SEGMENT_HEAD
+        before = segment.first_sequence - 1 if segment.first_sequence else self.last_sequence
+        while at < limit:
+            length = record.checked_length(octets, at, limit, segment.seed)
+            if length == 0 or not record.well_formed(octets, at, length):
+                end = self._next_record(octets, at, limit, before)
+                after = 0 if end == limit else layout.get_u64(octets, end + 8)
+                if end < limit or not _blank(octets, at, limit):
+                    self.holes.append(Hole(segment.number, at, end, before, after))
+                if end == limit:
+                    break
+                at = end
+                continue
+            sequence = layout.get_u64(octets, at + 8)
+            kind = layout.get_u8(octets, at + 16)
+            if kind == layout.BATCH:
+                self.synced_sequence = max(
+                    self.synced_sequence, layout.get_u64(octets, at + layout.RECORD_HEAD)
+                )
+            elif kind == layout.END:
+                at += length
+                break
+            elif kind == layout.PAD:
+                before = max(before, sequence)
+            elif seen is None or sequence not in seen:
+                before = sequence
+                if seen is not None:
+                    seen.add(sequence)
+                self.records += 1
+                self.last_sequence = max(self.last_sequence, sequence)
+                self._take(octets, at, length, sequence, kind)
+            at += record.padded(length)
+        self._drop_group()
+        segment.last_sequence = max(before, 1)
+        segment.end = min(at, limit)
+        return segment.end
+
+    def _take(self, octets: bytes, at: int, length: int, sequence: int, kind: int) -> int:
+        """A record in its turn: members of a group wait for their COMMIT."""
+        if layout.get_u8(octets, at + 17) & layout.GROUPED:
+            self._group.append(at)
+            return 0
+        if kind == layout.COMMIT:
+            self._commit(octets, at)
+            return 0
+        if self._group:
+            self._drop_group()
+        self._apply(octets, at, length, sequence, kind)
+        return 0
+
+    def _commit(self, octets: bytes, at: int) -> None:
+        first = layout.get_u64(octets, at + layout.RECORD_HEAD)
+        count = layout.get_u32(octets, at + 20)
+        members, self._group = self._group, []
+        whole = [layout.get_u64(octets, each + 8) for each in members] == list(
+            range(first, first + len(members))
+        )
+        if len(members) != count or not whole:
+            self.groups_dropped += 1
+            return
+        for each in members:
+            length = layout.get_u32(octets, each + 4)
+            self._apply(
+                octets, each, length, layout.get_u64(octets, each + 8), layout.get_u8(octets, each + 16)
+            )
+
+    def _drop_group(self) -> None:
+        if self._group:
+            self.groups_dropped += 1
+            self._group = []
+
+    def _apply(self, octets: bytes, at: int, length: int, sequence: int, kind: int) -> int:
+        if kind == layout.ENTRY:
+            self._entry(octets, at, length, sequence)
+        elif kind == layout.SETTLE:
+            self._settle(octets, at)
+        elif kind == layout.MOVED:
+            self._moved(octets, at, length)
+        elif kind == layout.PUT:
+            key_end = at + layout.RECORD_HEAD + layout.get_u32(octets, at + 20)
+            self.wiring[octets[at + layout.RECORD_HEAD : key_end]] = (sequence, octets[key_end : at + length])
+            self._segment.wiring_sequence = sequence
+        elif kind == layout.DELETE:
+            self.wiring.pop(octets[at + layout.RECORD_HEAD : at + length], None)
+            self._segment.wiring_sequence = sequence
+        elif kind == layout.CHECKPOINT:
+            self.checkpoint_sequence = layout.get_u64(octets, at + layout.RECORD_HEAD)
+            self._segment.wiring_sequence = sequence
+        return 0
+
+    def _entry(self, octets: bytes, at: int, length: int, sequence: int) -> int:
+        segment = self._segment
+        owner_set = self._set_near
+        owner = layout.get_u32(octets, record.entry_body(octets, at))
+        if owner_set is None or owner != self._owner_near or layout.get_u32(octets, at + 20) != 1:
+            owner_set = self.index.owner_set(record.entry_owners(octets, at))
+            if len(owner_set.owners) == 1:
+                self._owner_near = owner
+                self._set_near = owner_set
+        size = record.padded(length)
+        self.index.put(sequence, segment.number << 32 | at >> 3, size >> 3, owner_set)
+        segment.live_octets += size
+        if layout.get_u8(octets, at + 17) & layout.SPOOLED:
+            header_at = record.entry_header_at(octets, at)
+            self.spooled[sequence] = octets[header_at + 4 + layout.get_u32(octets, header_at) : at + length]
+        return 0
+
+    def _moved(self, octets: bytes, at: int, length: int) -> None:
+        """A newer copy takes the place of the older one, with the owners it names."""
+        original = layout.get_u64(octets, at + layout.RECORD_HEAD)
+        if self.index.forget(original):
+            older = self.index.found_location >> 32
+            self._died(older, self.index.found_size << 3)
+            if older != self._segment.number and older not in self.victims:
+                self.victims.append(older)
+        self.moved_to[original] = self._segment.number
+        self._segment.moved += 1
+        self._entry(octets, at, length, original)
+
+    def _settle(self, octets: bytes, at: int) -> int:
+        segment = self._segment
+        index = self.index
+        for run in range(layout.get_u32(octets, at + 20)):
+            run_at = at + layout.RECORD_HEAD + run * layout.RUN_OCTETS
+            owner = layout.get_u32(octets, run_at)
+            first = layout.get_u64(octets, run_at + 8)
+            end = min(first + layout.get_u32(octets, run_at + 4), self.last_sequence + 1)
+            sequence = first
+            while sequence < end:
+                if index.settle(owner, sequence) == layout.DEAD:
+                    self._died(index.found_location >> 32, index.found_size << 3)
+                sequence += 1
+            self._oblige(segment, first, end)
+        return 0
+
+    def _died(self, number: int, size: int) -> int:
+        segment = self._died_near
+        if segment.number != number:
+            segment = self.segments[number]
+            self._died_near = segment
+        segment.live_octets -= size
+        return 0
+
+    def _oblige(self, segment: Segment, first: int, end: int) -> int:
+        """This segment's settles must outlive the copies of what they settle, live or not."""
+        near = self._near_target
+        if (
+            not self.moved_to
+            and near is not None
+            and near.first_sequence <= first
+            and end <= near.last_sequence + 1
+        ):
+            if near.number != segment.number:
+                segment.obliges[near.number] = segment.obliges.get(near.number, 0) + layout.RUN_OCTETS
+            return 0
+        targets = {each.number for each in self.segments.values() if each.may_hold(first, end)}
+        if self.moved_to:
+            targets |= {self.moved_to[name] for name in range(first, end) if name in self.moved_to}
+        targets.discard(segment.number)
+        for target in targets:
+            segment.obliges[target] = segment.obliges.get(target, 0) + layout.RUN_OCTETS
+            self._near_target = self.segments[target]
+        return 0
+
+    def _next_record(self, octets: bytes, at: int, limit: int, before: int) -> int:
+        """Where the next record that checks begins, or `limit`."""
+        most = before + (limit - at) // layout.RECORD_HEAD + 1
+        for found in _PLAUSIBLE.finditer(octets, at + 8 + 16, limit):
+            start = found.start() - 16
+            if start & 7:
+                continue
+            if not before <= layout.get_u64(octets, start + 8) <= most:
+                continue
+            length = record.checked_length(octets, start, limit, self._segment.seed)
+            if length and record.well_formed(octets, start, length):
+                return start
+        return limit
+
+
+def _blank(octets: bytes, at: int, limit: int) -> bool:
+    """Nothing but zeros: never written."""
+    return octets.count(0, at, limit) == limit - at
+
+
+@dataclass(slots=True)
+class _File:
+    """A segment file before it is read."""
+
+    number: int
+    handle: int
+    octets: int
+    head: SegmentHead | None
+    # Where the next segment's head says that this one ends.
+    limit: int
+    void: bool = False
+
+
+def read_chain(disk: Disk, directory: str) -> list[_File]:
+    """All segment files in order, with what the heads say about each other; the handles are open."""
+    files: list[_File] = []
+    for name in disk.list(directory):
+        number = segment_number(name)
+        if number is not None:
+            handle = disk.open(os.path.join(directory, name))
+            octets = disk.size(handle)
+            head = SegmentHead.decode(disk.read(handle, 0, layout.SEGMENT_HEAD), number)
+            files.append(_File(number, handle, octets, head, octets))
+    files.sort(key=lambda each: each.number)
+    for at, file in enumerate(files):
+        if file.head is not None:
+            for earlier in files[:at]:
+                earlier.void = earlier.void or earlier.number > file.head.previous
+                if earlier.number == file.head.previous:
+                    earlier.limit = min(earlier.octets, file.head.previous_end)
+    return files
+
+
+def recover(journal: Journal, visitor: RecoveryVisitor) -> RecoveryReport:
+    """Fill a journal from its directory and tell the visitor."""
+    disk, directory = journal.disk, journal.directory
+    for name in disk.list(directory):
+        if name.startswith(SPARE_PREFIX):
+            disk.delete(os.path.join(directory, name))
+    files = read_chain(disk, directory)
+    report = RecoveryReport()
+    replay = Replay()
+    total = sum(file.limit for file in files)
+    ends: dict[int, int] = {}
+    seen: set[int] = set()
+    for at, file in enumerate(files):
+        if not file.void:
+            doubtful = any(near.head is None for near in files[max(0, at - 3) : at + 4])
+            ends[file.number] = _scan_file(disk, file, replay, seen if doubtful else None)
+        report.octets += file.limit
+        visitor.progress(report.octets, total)
+    _mend(journal, files, ends, replay, report)
+    _adopt(journal, files, replay)
+    report.segments = len(ends)
+    report.records = replay.records
+    report.groups_dropped = replay.groups_dropped
+    _adopt_spools(journal, replay, report)
+    _tell(journal, visitor, report)
+    return report
+
+
+def _scan_file(disk: Disk, file: _File, replay: Replay, seen: set[int] | None) -> int:
+    segment = Segment(file.number, file.octets)
+    if file.head is not None:
+        segment.first_sequence = file.head.first_sequence
+        replay.last_sequence = max(replay.last_sequence, file.head.first_sequence - 1)
+    octets = disk.read(file.handle, 0, file.octets)
+    return replay.scan(segment, octets, min(file.limit, len(octets)), seen)
+
+
+def _mend(
+    journal: Journal, files: list[_File], ends: dict[int, int], replay: Replay, report: RecoveryReport
+) -> None:
+    """Cut the tail, set damage aside, remove what the chain leaves out; all safe before it is relied on."""
+    disk = journal.disk
+    by_number = {file.number: file for file in files}
+    newest = max(ends, default=0)
+    for hole in replay.holes:
+        file = by_number[hole.segment]
+        if _promised(hole, newest, replay):
+            report.damaged.append(hole)
+            report.set_aside.append(_set_aside(journal, file, hole))
+        else:
+            report.torn_octets += hole.end - hole.at
+        if hole.end < file.limit:
+            disk.write(file.handle, hole.at, _pad(hole))
+    for file in files:
+        if file.void:
+            disk.close(file.handle)
+            disk.delete(os.path.join(journal.directory, segment_name(file.number)))
+            continue
+        end = ends[file.number]
+        if end < file.octets:
+            disk.truncate(file.handle, end)
+        disk.sync(file.handle)
+        disk.close(file.handle)
+    disk.sync_directory(journal.directory)
+
+
+def _promised(hole: Hole, newest: int, replay: Replay) -> bool:
+    """Was something in this hole synced once?"""
+    first_missing = hole.before + 1
+    if hole.after:
+        return first_missing < hole.after and first_missing <= replay.synced_sequence
+    if hole.segment == newest:
+        return False
+    later = [
+        each for number, each in replay.segments.items() if number > hole.segment and each.first_sequence
+    ]
+    resumes = min((each.first_sequence for each in later), default=first_missing)
+    return first_missing < resumes and first_missing <= replay.synced_sequence
+
+
+def _set_aside(journal: Journal, file: _File, hole: Hole) -> str:
+    """Keep the damaged octets in a file of their own, for people to look at."""
+    name = f"{hole.segment:016d}-{hole.at}.damaged"
+    disk = journal.disk
+    handle = disk.open(os.path.join(journal.directory, name), create=True)
+    try:
+        disk.write(handle, 0, disk.read(file.handle, hole.at, hole.end - hole.at))
+        disk.sync(handle)
+    finally:
+        disk.close(handle)
+    return name
+
+
+def _pad(hole: Hole) -> bytes:
+    """A record that covers the hole."""
+    length = hole.end - hole.at
+    buffer = bytearray(length)
+    # The last sequence that is missing, so that the gap is not taken for new damage.
+    record.write_head(buffer, 0, length, max(hole.after - 1, hole.before), layout.PAD, 0, 0)
+    record.seal(buffer, 0, length, record.seed_of(hole.segment))
+    return bytes(buffer)
+
+
+def _adopt(journal: Journal, files: list[_File], replay: Replay) -> None:
+    """The journal goes on where the files end."""
+    for file in files:
+        segment = replay.segments.get(file.number)
+        if segment is not None:
+            segment.sealed = segment.safe = True
+            segment.recyclable = segment.end == file.octets
+            journal.segments[file.number] = segment
+    kept = {
+        key: value
+        for key, (sequence, value) in replay.wiring.items()
+        if sequence >= replay.checkpoint_sequence
+    }
+    newest = files[-1] if files else None
+    journal.adopt(replay, kept, newest.number + 1 if newest else 1, max(_epochs(files), default=0) + 1)
+
+
+def _epochs(files: list[_File]) -> list[int]:
+    return [file.head.epoch for file in files if file.head is not None]
+
+
+def _adopt_spools(journal: Journal, replay: Replay, report: RecoveryReport) -> None:
+    for sequence, reference in replay.spooled.items():
+        if journal.index.locate(sequence):
+            try:
+                journal.spools.reopen(sequence, reference)
+            except StorageFault:
+                report.entries_unreadable.append(sequence)
+                journal.lose_entry(sequence)
+    report.spools_removed = journal.spools.remove_leftovers()
+
+
+def _tell(journal: Journal, visitor: RecoveryVisitor, report: RecoveryReport) -> None:
+    for key, octets in journal.wiring.items():
+        visitor.wiring(key, octets)
+    report.wiring = len(journal.wiring)
+    tell_entries(journal, visitor.entry)
+    report.entries = journal.index.entries
+
+
+def tell_entries(journal: Journal, entry: Callable[[int, tuple[int, ...], bytes, int], None]) -> int:
+    """Every live entry in order, read in windows."""
+    index = journal.index
+    reader = journal.reader
+    adopted = journal.spools.adopted
+    for sequence in index.live():
+        index.locate(sequence)
+        location = index.found_location
+        number = location >> 32
+        size = index.found_size << 3
+        octets, at = reader.view(number, (location & 0xFFFFFFFF) << 3, size)
+        header_at = checked_entry(octets, at, size, number, journal.segments[number].seed, sequence)
+        start = header_at + 4
+        end = start + layout.get_u32(octets, header_at)
+        payload_octets = at + layout.get_u32(octets, at + 4) - end
+        if adopted and sequence in adopted:
+            payload_octets = adopted[sequence].octets
+        entry(sequence, index.owners_of(sequence), octets[start:end], payload_octets)
+    reader.release_window()
+    return 0

@@ -1,0 +1,210 @@
+"""Payloads too large for memory: one file each, written as they arrive, read as they leave.
+
+    open_spool -> append ... append -> finish -> Journal.append_spooled(owners, header, spool)
+
+The entry's record holds a reference to the file in place of the payload:
+
+    0                8                16       20       24
+    +----------------+----------------+--------+--------+
+    | spool number   | octets         | crc32c |   0    |
+    +----------------+----------------+--------+--------+
+
+The file is synced before the record that names it, so whoever finds the record finds the file.
+A file that no live record names is a leftover, and recovery removes it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+
+import google_crc32c
+
+from flintmq.errors import StorageFault
+
+from .disk import Disk
+
+_REFERENCE = struct.Struct("<QQII")
+_SUFFIX = ".spool"
+_COPY_OCTETS = 1 << 20
+
+
+def spool_name(number: int) -> str:
+    return f"{number:020d}{_SUFFIX}"
+
+
+def spool_number(name: str) -> int | None:
+    """The number of the spool that a file name means, or None."""
+    stem = name.removesuffix(_SUFFIX)
+    return int(stem) if stem != name and len(stem) == 20 and stem.isdigit() else None
+
+
+class Spool:
+    """One payload on disk."""
+
+    def __init__(
+        self, disk: Disk, path: str, number: int, handle: int, octets: int = 0, crc: int = 0
+    ) -> None:
+        self._disk = disk
+        self.path = path
+        self.number = number
+        self.handle = handle
+        self.octets = octets
+        self.crc = crc
+        self.finished = False
+        self.discarded = False
+        # The entry that holds it.
+        self.sequence = 0
+        self.secured = False
+        # A sync failed and the octets did not survive it.
+        self.lost = False
+        self._doubtful = False
+
+    def append(self, chunk: bytes) -> None:
+        """Write the next octets; a fault if the disk does not take them, and the spool is to be discarded."""
+        if self.finished:
+            raise AssertionError("a finished spool takes no more")
+        try:
+            self._disk.write(self.handle, self.octets, chunk)
+        except OSError as failure:
+            raise StorageFault(f"cannot write {self.path}: {failure.strerror or failure}") from failure
+        self.crc = google_crc32c.extend(self.crc, chunk)
+        self.octets += len(chunk)
+
+    def finish(self) -> None:
+        """That was all of it."""
+        self.finished = True
+
+    def read(self, at: int, count: int) -> bytes:
+        """Octets from anywhere in it; fewer at the end."""
+        return self._disk.read(self.handle, at, min(count, max(0, self.octets - at)))
+
+    def discard(self) -> None:
+        """Close and delete."""
+        if not self.discarded:
+            self.discarded = True
+            self._disk.close(self.handle)
+            self._disk.delete(self.path)
+
+    def secure(self) -> None:
+        """Sync it, on the writer's thread. After a failed sync only a copy elsewhere can be trusted."""
+        if self.secured:
+            return
+        if not self._doubtful:
+            try:
+                self._disk.sync(self.handle)
+                self.secured = True
+                return
+            except OSError:
+                self._doubtful = True
+        self._write_elsewhere()
+        if self.lost:
+            raise OSError(errno.EIO, f"{self.path} was lost by a failed sync")
+
+    def _write_elsewhere(self) -> None:
+        """Copy what can still be read into a fresh file, if it is what was appended."""
+        other = self.path + ".copy"
+        handle = self._disk.open(other, create=True)
+        try:
+            crc = 0
+            for at in range(0, self.octets, _COPY_OCTETS):
+                chunk = self.read(at, _COPY_OCTETS)
+                crc = google_crc32c.extend(crc, chunk)
+                self._disk.write(handle, at, chunk)
+            self.lost = crc != self.crc
+            if not self.lost:
+                self._disk.sync(handle)
+                self._disk.rename(other, self.path)
+                handle, self.handle = self.handle, handle
+                self.secured = True
+        finally:
+            self._disk.close(handle)
+
+    def reference(self) -> bytes:
+        if not self.finished:
+            raise AssertionError("an entry refers to a finished spool")
+        return _REFERENCE.pack(self.number, self.octets, self.crc, 0)
+
+    def verify(self) -> bool:
+        """Read all of it and compare with the checksum it was stored under."""
+        crc = 0
+        for at in range(0, self.octets, _COPY_OCTETS):
+            crc = google_crc32c.extend(crc, self.read(at, _COPY_OCTETS))
+        return crc == self.crc
+
+
+class SpoolStore:
+    """The spools of one journal: those that entries hold, and those on their way to deletion."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        # A number is never used twice: the journal's epoch, then a count.
+        self.epoch = 1
+        self._opened = 0
+        # By the sequence of the entry.
+        self.adopted: dict[int, Spool] = {}
+        # Let go; deleted once the given sequence is synced.
+        self._leaving: list[tuple[int, Spool]] = []
+
+    def open(self) -> Spool:
+        self._opened += 1
+        number = self.epoch << 32 | self._opened
+        path = os.path.join(self._directory, spool_name(number))
+        return Spool(self._disk, path, number, self._disk.open(path, create=True))
+
+    def adopt(self, sequence: int, spool: Spool) -> None:
+        spool.sequence = sequence
+        self.adopted[sequence] = spool
+
+    def let_go(self, sequence: int, settled: int) -> None:
+        """The entry died; the file goes when that is safe."""
+        spool = self.adopted.pop(sequence, None)
+        if spool is not None:
+            self._leaving.append((settled, spool))
+
+    def synced(self, sequence: int) -> None:
+        while self._leaving and self._leaving[0][0] <= sequence:
+            self._leaving.pop(0)[1].discard()
+
+    def reopen(self, sequence: int, reference: bytes) -> None:
+        """Take up the spool that a recovered entry names; a fault if it is not whole."""
+        if len(reference) != _REFERENCE.size:
+            raise StorageFault(f"entry {sequence} has a malformed reference to a spool")
+        number, octets, crc, _ = _REFERENCE.unpack(reference)
+        path = os.path.join(self._directory, spool_name(number))
+        try:
+            handle = self._disk.open(path)
+        except FileNotFoundError as failure:
+            raise StorageFault(f"entry {sequence} names {spool_name(number)}, which is missing") from failure
+        if self._disk.size(handle) < octets:
+            self._disk.close(handle)
+            raise StorageFault(f"entry {sequence} names {spool_name(number)}, which is cut short")
+        spool = Spool(self._disk, path, number, handle, octets, crc)
+        spool.finished = spool.secured = True
+        self.adopt(sequence, spool)
+
+    def remove_leftovers(self) -> int:
+        """Delete files that no entry names; returns how many."""
+        held = {spool.number for spool in self.adopted.values()}
+        removed = 0
+        for name in self._disk.list(self._directory):
+            number = spool_number(name)
+            if name.endswith(_SUFFIX + ".copy"):
+                self._disk.delete(os.path.join(self._directory, name))
+            if number is not None and number not in held:
+                self._disk.delete(os.path.join(self._directory, name))
+                removed += 1
+        return removed
+
+    def octets(self) -> int:
+        return sum(spool.octets for spool in self.adopted.values())
+
+    def close(self) -> None:
+        for spool in self.adopted.values():
+            self._disk.close(spool.handle)
+        for _, spool in self._leaving:
+            self._disk.close(spool.handle)
+        self.adopted.clear()
+        self._leaving.clear()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,8 @@ HERE = Path(__file__).resolve().parent
 # A test ends well under 30 s; a client process that needs longer than this hangs.
 CLIENT_S_MAX = 25.0
 POLL_S = 0.02
+
+StartBroker = Callable[[int], Any]  # answers a conftest.BrokerProcess
 
 
 @dataclass(frozen=True)

@@ -91,9 +91,13 @@ def test_failed_message_is_requeued_by_the_context(broker: Broker, name: Name) -
             queue = await channel.declare_queue(name("queue"), exclusive=True)
             await channel.default_exchange.publish(aio_pika.Message(b"hard"), queue.name)
             message = await queue.get(timeout=5)
-            with pytest.raises(ValueError, match="no luck"):
+
+            async def fail_within() -> None:
                 async with message.process(requeue=True):
                     raise ValueError("no luck")
+
+            with pytest.raises(ValueError, match="no luck"):
+                await fail_within()
             again = await first(queue)
             await again.ack()
             assert (again.body, again.redelivered) == (b"hard", True)
@@ -106,10 +110,14 @@ def test_transaction(broker: Broker, name: Name) -> None:
         async with await aio_pika.connect(broker.url) as connection:
             channel = await connection.channel(publisher_confirms=False)
             queue = await channel.declare_queue(name("queue"), exclusive=True)
-            with pytest.raises(ValueError, match="undo"):
+
+            async def fail_within() -> None:
                 async with channel.transaction():
                     await channel.default_exchange.publish(aio_pika.Message(b"undone"), queue.name)
                     raise ValueError("undo")
+
+            with pytest.raises(ValueError, match="undo"):
+                await fail_within()
             async with channel.transaction():
                 await channel.default_exchange.publish(aio_pika.Message(b"done"), queue.name)
             assert (await queue.get(timeout=5)).body == b"done"
@@ -147,18 +155,20 @@ def test_rpc(broker: Broker, name: Name) -> None:
 def test_master_and_worker(broker: Broker, name: Name) -> None:
     async def conversation() -> None:
         done: list[int] = []
+        all_done = asyncio.Event()
         async with await aio_pika.connect(broker.url) as connection:
             channel = await connection.channel()
             master = Master(channel)
 
             async def work(*, number: int) -> None:
                 done.append(number)
+                if len(done) == 5:
+                    all_done.set()
 
             worker = await master.create_worker(name("work"), work, auto_delete=True)
             for number in range(5):
                 await master.create_task(name("work"), {"number": number})
-            while len(done) < 5:
-                await asyncio.sleep(0.02)
+            await all_done.wait()
             await worker.close()
         assert sorted(done) == list(range(5))
 

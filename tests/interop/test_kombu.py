@@ -105,7 +105,7 @@ def test_default_connection_retries_and_gives_up() -> None:
         kombu.Connection("amqp://guest:guest@127.0.0.1:1/").ensure_connection(max_retries=1, interval_start=0)
 
 
-class Collector(ConsumerMixin):  # type: ignore[misc]
+class Collector(ConsumerMixin):
     """Runs in a thread until it has enough."""
 
     def __init__(self, connection: Any, queue: Any, enough: int) -> None:

@@ -91,7 +91,7 @@ def test_client_that_stops_beating_is_dropped(broker: Broker, channel: Any, name
             try:
                 watcher.channel().queue_declare(name("its-own"), passive=True)
             except pika.exceptions.ChannelClosedByBroker as refusal:
-                return refusal.reply_code == 404
+                return bool(refusal.reply_code == 404)
             return False
 
         assert not gone()

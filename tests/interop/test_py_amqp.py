@@ -172,7 +172,8 @@ def test_recover(connection: Any, name: Name) -> None:
 
 
 def test_cancelled_by_the_broker(broker: Broker, connection: Any, name: Name) -> None:
-    channel, cancelled = connection.channel(), []
+    channel = connection.channel()
+    cancelled: list[str] = []
     channel.queue_declare(name("queue"))
     channel.basic_consume(name("queue"), callback=lambda _: None, on_cancel=cancelled.append)
     other = connect(broker)

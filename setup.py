@@ -11,6 +11,25 @@ from setuptools import Extension, setup
 
 HOT_MODULES = (
     "wire.output",
+    "wire.content",
+    "protocol.channel",
+    "protocol.events",
+    "protocol.connection",
+    "broker.agenda",
+    "broker.binding",
+    "broker.channel",
+    "broker.consumer",
+    "broker.delivery",
+    "broker.exchange",
+    "broker.headers_index",
+    "broker.message",
+    "broker.queue",
+    "broker.ring",
+    "broker.route",
+    "broker.tally",
+    "broker.topic_trie",
+    "broker.virtual_host",
+    "server.session",
 )
 
 

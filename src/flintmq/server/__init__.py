@@ -1,0 +1,8 @@
+"""The broker on real sockets: the only asyncio code for AMQP.
+
+`run` is all that the command line needs.
+"""
+
+from flintmq.server.lifecycle import run
+
+__all__ = ["run"]

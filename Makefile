@@ -1,0 +1,121 @@
+# The whole interface of the project. From a fresh clone, with Python 3.11 or later, make and a C compiler:
+#
+#   make run      start the broker, on its defaults or with ARGS="--port 0 --data /tmp/flint"
+#   make test     all tests, on the compiled build and then on the pure one; TESTS=tests/unit for a part
+#   make check    format, lint, types, layers, tidy
+#   make bench    the benchmarks, with ARGS
+#   make build    a wheel in dist/
+#   make clean    forget everything that was made
+#
+# .venv holds the compiled package, installed: no machine code ever lies in src/, where it would win
+# over the Python beside it. .venv-pure holds the same package uncompiled, as a link to src/. Each step
+# leaves a stamp in its environment and is done again only when what it read has changed.
+
+.SUFFIXES:
+.SECONDARY:
+.NOTPARALLEL:
+.PHONY: run test test-compiled test-pure check format bench build clean interop-deps clients FORCE
+
+PYTHON ?= python3
+ARGS ?=
+TESTS ?= tests
+WORKERS ?= 2
+PIP_QUIET := -m pip --disable-pip-version-check --quiet
+BUILD_TOOLS := 'pip>=25.1' 'setuptools>=77' 'Cython>=3.1,<4'
+
+SOURCES := $(sort $(shell find src -name '*.py' -o -name '*.pxd' -o -name 'py.typed'))
+PACKAGING := setup.py pyproject.toml README.md
+CLIENTS := $(wildcard tests/interop/requirements.txt)
+NODE_LOCK := $(wildcard tests/interop/node/package-lock.json)
+
+run:
+	@if $(PYTHON) tools/compiler.py; then \
+	    $(MAKE) --no-print-directory .venv/.stamp-build && exec .venv/bin/flintmq serve $(ARGS); \
+	else \
+	    echo "Running the pure Python build instead, which is many times slower."; \
+	    $(MAKE) --no-print-directory .venv-pure/.stamp-build && exec .venv-pure/bin/flintmq serve $(ARGS); \
+	fi
+
+test: test-compiled test-pure
+
+test-compiled: .venv/.stamp-build .venv/.stamp-dev clients
+	@echo "== tests, compiled build"
+	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/pytest -q -n $(WORKERS) $(TESTS)
+
+test-pure: .venv-pure/.stamp-build .venv-pure/.stamp-dev clients
+	@echo "== tests, pure build"
+	@FLINTMQ_EXPECT_BUILD=pure .venv-pure/bin/pytest -q -n $(WORKERS) $(TESTS)
+
+check: .venv-pure/.stamp-build .venv-pure/.stamp-dev
+	@echo "== format"; .venv-pure/bin/ruff format --check
+	@echo "== lint"; .venv-pure/bin/ruff check
+	@echo "== types"; .venv-pure/bin/mypy
+	@echo "== layers"; .venv-pure/bin/lint-imports --no-logo
+	@echo "== tidy"; .venv-pure/bin/python tools/tidy.py
+
+format: .venv-pure/.stamp-dev
+	@.venv-pure/bin/ruff format && .venv-pure/bin/ruff check --fix
+
+bench: .venv/.stamp-build .venv/.stamp-dev
+	@$(MAKE) --no-print-directory -C benchmarks PYTHON=$(CURDIR)/.venv/bin/python ARGS="$(ARGS)"
+
+build: .venv/.stamp-build
+	@.venv/bin/python $(PIP_QUIET) wheel --no-build-isolation --no-deps --wheel-dir dist .
+	@ls dist/*.whl
+
+clean:
+	rm -rf .venv .venv-pure build dist src/flintmq.egg-info tests/interop/node/node_modules
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+
+interop-deps:
+	@sh tools/interop-deps.sh
+
+# -- environments ----------------------------------------------------------------------------------
+
+%/.stamp-venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	    || { echo "FlintMQ needs Python 3.11 or later; name one with make PYTHON=python3.12"; exit 1; }
+	@echo "== $*: new environment"
+	@$(PYTHON) -m venv $* \
+	    || { echo "Python's venv module is missing; on Debian: apt-get install python3-venv"; exit 1; }
+	@$*/bin/python $(PIP_QUIET) install --upgrade $(BUILD_TOOLS)
+	@touch $@
+
+%/.stamp-dev: %/.stamp-venv pyproject.toml
+	@echo "== $*: tools of development"
+	@$*/bin/python $(PIP_QUIET) install --group dev
+	@touch $@
+
+%/.stamp-clients: %/.stamp-venv $(CLIENTS)
+	@echo "== $*: AMQP clients for the interop tests"
+	@$*/bin/python $(PIP_QUIET) install $(if $(CLIENTS),--requirement $(CLIENTS),pip)
+	@touch $@
+
+.venv/.stamp-build: .venv/.stamp-venv build/inputs $(SOURCES) $(PACKAGING)
+	@$(PYTHON) tools/compiler.py || { echo "make test-pure works without a compiler."; exit 1; }
+	@echo "== .venv: compiled build"
+	@.venv/bin/python $(PIP_QUIET) install --no-build-isolation '.[uvloop]'
+	@.venv/bin/flintmq info | grep -q '^build *compiled' \
+	    || { echo "The package was installed, but not compiled:"; .venv/bin/flintmq info; exit 1; }
+	@touch $@
+
+.venv-pure/.stamp-build: .venv-pure/.stamp-venv $(PACKAGING)
+	@echo "== .venv-pure: pure build"
+	@FLINTMQ_PURE=1 .venv-pure/bin/python $(PIP_QUIET) install --no-build-isolation --editable .
+	@touch $@
+
+# What was there to build from. When a file comes or goes, or setup.py lists other modules, what lies in
+# build/lib would be installed though nothing makes it any more.
+build/inputs: FORCE
+	@mkdir -p build
+	@{ printf '%s\n' $(SOURCES) "checked=$$FLINTMQ_CHECKED"; cksum setup.py; } > $@.now
+	@if cmp -s $@.now $@; then rm $@.now; else rm -rf build/lib* build/bdist* && mv $@.now $@; fi
+
+clients: .venv/.stamp-clients .venv-pure/.stamp-clients $(if $(NODE_LOCK),tests/interop/node/node_modules/.stamp)
+
+tests/interop/node/node_modules/.stamp: $(NODE_LOCK)
+	@if command -v npm > /dev/null; then \
+	    echo "== tests/interop/node: npm ci"; \
+	    cd tests/interop/node && npm ci --silent --no-fund --no-audit && touch node_modules/.stamp; \
+	else echo "No npm here, so no tests with the Node client; make interop-deps says how to get it."; fi

@@ -1,0 +1,63 @@
+"""A user: name, password hash, tags, permissions by virtual host. Immutable: a change is a new User."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+from flintmq.auth.passwords import PasswordHash
+from flintmq.auth.permissions import Permissions
+
+
+class Tag(StrEnum):
+    """What a user may do beyond messaging, in the management API."""
+
+    ADMINISTRATOR = "administrator"
+    MONITORING = "monitoring"
+    MANAGEMENT = "management"
+    POLICYMAKER = "policymaker"
+
+
+# A tag brings those below it: an administrator may do all, and whoever has any tag may look at their own.
+_IMPLIED = {
+    Tag.ADMINISTRATOR: frozenset(Tag),
+    Tag.MONITORING: frozenset({Tag.MONITORING, Tag.MANAGEMENT}),
+    Tag.POLICYMAKER: frozenset({Tag.POLICYMAKER, Tag.MANAGEMENT}),
+    Tag.MANAGEMENT: frozenset({Tag.MANAGEMENT}),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class User:
+    """One who may log in. Compared by identity: the same name with other rights is another User."""
+
+    name: str
+    password_hash: PasswordHash | None = field(default=None, repr=False)
+    tags: frozenset[Tag] = frozenset()
+    permissions: Mapping[str, Permissions] = field(default_factory=lambda: MappingProxyType({}))
+    is_loopback_only: bool = False
+
+    def has_tag(self, tag: Tag) -> bool:
+        """Whether the user has `tag`, or one that brings it."""
+        return any(tag in _IMPLIED[own] for own in self.tags)
+
+    def may_enter(self, virtual_host: str) -> bool:
+        """Whether connection.open may name this virtual host: any permission in it will do."""
+        return virtual_host in self.permissions
+
+    def may_come_from(self, peer_address: str) -> bool:
+        return not self.is_loopback_only or is_loopback(peer_address)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether `address` is 127.0.0.0/8 or ::1, or the former written as an IPv6 address."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
+        parsed = parsed.ipv4_mapped
+    return parsed.is_loopback

@@ -1,0 +1,194 @@
+"""The users of a broker, and how one of them logs in.
+
+    login(name, password, peer) --known good--> Accepted
+                                --else--------> Verification --run() on any thread--> finish() --> Accepted
+                                                                                               |-> Refused
+
+A password that was right once is remembered as an HMAC under a key of this process, one for each user,
+so that thousands of connections per second pay for one scrypt. Every other login pays for it, whether
+the user exists or not: a refusal looks the same and takes the same time.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from flintmq.auth.passwords import NOBODY, PasswordHash, hash_password_quickly, parse_hash
+from flintmq.auth.permissions import Permissions
+from flintmq.auth.user import Tag, User
+from flintmq.config import NAME_OCTETS_MAX, PASSWORD_OCTETS_MAX, Config, PermissionSettings, UserSettings
+from flintmq.errors import ConfigFault
+
+# 32 octets of HMAC and a dict entry for each: under 2 MiB.
+REMEMBERED_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The login is right."""
+
+    user: User
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The login is wrong. `reason` is for our log alone: the peer hears the same words every time."""
+
+    reason: str
+
+
+class Users:
+    """All users by name. `generation` grows with each change, so that a session can keep its decisions."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self._named: dict[str, User] = {}
+        self._key = secrets.token_bytes(32)
+        self._remembered: dict[str, bytes] = {}
+
+    @classmethod
+    def from_config(cls, config: Config) -> Users:
+        users = cls()
+        for name, settings in config.users.items():
+            users.put(_user(name, settings))
+        return users
+
+    def __iter__(self) -> Iterator[User]:
+        return iter(self._named.values())
+
+    def __len__(self) -> int:
+        return len(self._named)
+
+    def get(self, name: str) -> User | None:
+        return self._named.get(name)
+
+    # -- changes -----------------------------------------------------------------------------------
+
+    def put(self, user: User) -> None:
+        """Add `user`, or replace the one of that name."""
+        if not 0 < len(user.name.encode()) <= NAME_OCTETS_MAX:
+            raise ValueError(f"a user's name has 1 to {NAME_OCTETS_MAX} octets")
+        self._named[user.name] = user
+        self._changed(user.name)
+
+    def delete(self, name: str) -> None:
+        """Remove the user; KeyError if there is none."""
+        del self._named[name]
+        self._changed(name)
+
+    def change_password(self, name: str, password_hash: PasswordHash | None) -> None:
+        self.put(replace(self._named[name], password_hash=password_hash))
+
+    def change_tags(self, name: str, tags: Iterable[Tag]) -> None:
+        self.put(replace(self._named[name], tags=frozenset(tags)))
+
+    def grant(self, name: str, virtual_host: str, settings: PermissionSettings) -> None:
+        """Give the user these permissions in `virtual_host`, in place of any there; re.error if no regex."""
+        user = self._named[name]
+        granted = {**user.permissions, virtual_host: Permissions(settings)}
+        self.put(replace(user, permissions=MappingProxyType(granted)))
+
+    def revoke(self, name: str, virtual_host: str) -> None:
+        """Take away all permissions in `virtual_host`, if there are any."""
+        user = self._named[name]
+        if virtual_host in user.permissions:
+            left = {host: granted for host, granted in user.permissions.items() if host != virtual_host}
+            self.put(replace(user, permissions=MappingProxyType(left)))
+
+    def forget_virtual_host(self, virtual_host: str) -> None:
+        """A virtual host is gone, and must not come back with the permissions of its namesake."""
+        for name in list(self._named):
+            self.revoke(name, virtual_host)
+
+    def _changed(self, name: str) -> None:
+        self.generation += 1
+        self._remembered.pop(name, None)
+
+    # -- logging in --------------------------------------------------------------------------------
+
+    def login(self, name: str, password: bytes, peer_address: str) -> Accepted | Verification:
+        """Accepted at once if this password was right before, else the work that will tell."""
+        user = self._named.get(name)
+        mark = self._mark(name, password)
+        remembered = self._remembered.get(name)
+        is_known = remembered is not None and hmac.compare_digest(mark, remembered)
+        if user is not None and is_known and user.may_come_from(peer_address):
+            return Accepted(user)
+        return Verification(self, name, user, password, peer_address)
+
+    def _mark(self, name: str, password: bytes) -> bytes:
+        # The length first: else ("ab", "c") and ("a", "bc") were the same octets.
+        encoded = name.encode("utf-8", "surrogatepass")
+        return hmac.digest(self._key, len(encoded).to_bytes(4, "big") + encoded + password, "sha256")
+
+    def _remember(self, name: str, password: bytes) -> None:
+        if name not in self._remembered and len(self._remembered) >= REMEMBERED_MAX:
+            del self._remembered[next(iter(self._remembered))]
+        self._remembered[name] = self._mark(name, password)
+
+
+class Verification:
+    """A password to be checked: `run` is slow and safe on any thread, `finish` belongs to the loop's."""
+
+    __slots__ = ("_name", "_password", "_peer_address", "_user", "_users")
+
+    def __init__(
+        self, users: Users, name: str, user: User | None, password: bytes, peer_address: str
+    ) -> None:
+        self._users = users
+        self._name = name
+        self._user = user
+        self._password = password
+        self._peer_address = peer_address
+
+    def run(self) -> bool:
+        """Whether the password is right. Touches nothing shared."""
+        user = self._user
+        known = NOBODY if user is None or user.password_hash is None else user.password_hash
+        # An overlong password costs the same and is never right.
+        matches = known.matches(self._password[:PASSWORD_OCTETS_MAX])
+        return matches and known is not NOBODY and 0 < len(self._password) <= PASSWORD_OCTETS_MAX
+
+    def finish(self, matches: bool) -> Accepted | Refused:
+        """What `run` found, made into an answer, unless the user changed meanwhile."""
+        user = self._user
+        if user is None:
+            return Refused(f"no user {self._name!r}")
+        if not matches:
+            return Refused(f"wrong password for user {user.name!r}")
+        if self._users.get(user.name) is not user:
+            return Refused(f"user {user.name!r} was changed during the login")
+        if not user.may_come_from(self._peer_address):
+            return Refused(f"user {user.name!r} may log in from this machine only, not {self._peer_address}")
+        self._users._remember(user.name, self._password)
+        return Accepted(user)
+
+    def now(self) -> Accepted | Refused:
+        """Both at once, where waiting does no harm."""
+        return self.finish(self.run())
+
+
+def _user(name: str, settings: UserSettings) -> User:
+    password_hash: PasswordHash
+    if settings.password_hash is not None:
+        try:
+            password_hash = parse_hash(settings.password_hash)
+        except ValueError as error:
+            hint = "make one with `flintmq hash-password`"
+            raise ConfigFault(f"users.{name}.password_hash: {error}; {hint}") from None
+    else:
+        password_hash = hash_password_quickly((settings.password or "").encode())
+    is_loopback_only = settings.loopback_only
+    return User(
+        name=name,
+        password_hash=password_hash,
+        tags=frozenset(Tag(tag) for tag in settings.tags),
+        permissions=MappingProxyType(
+            {host: Permissions(granted) for host, granted in settings.permissions.items()}
+        ),
+        is_loopback_only=name == "guest" if is_loopback_only is None else is_loopback_only,
+    )

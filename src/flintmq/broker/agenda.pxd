@@ -1,0 +1,8 @@
+cimport cython
+
+
+@cython.final
+cdef class Agenda:
+    cdef public list queues
+    cdef public list confirms
+    cdef public bint pressed

@@ -1,0 +1,24 @@
+"""What is left to do at the end of a pass over the readable sockets.
+
+Queues and channels put themselves here, once, when they have work; the broker empties it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flintmq.broker.channel import Channel
+    from flintmq.broker.queue import Queue
+
+
+class Agenda:
+    """Queues with messages for ready consumers, channels with publishes to confirm."""
+
+    __slots__ = ("confirms", "pressed", "queues")
+
+    def __init__(self) -> None:
+        self.queues: list[Queue] = []
+        self.confirms: list[Channel] = []
+        # A publish went to a queue whose consumers' sockets are full: its publisher should pause.
+        self.pressed = False

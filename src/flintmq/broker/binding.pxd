@@ -1,0 +1,20 @@
+cimport cython
+
+
+
+cpdef object typed_form(object value)
+
+cpdef tuple table_form(object table)
+
+cpdef object matching_form(object value)
+
+
+@cython.final
+cdef class Binding:
+    cdef readonly object source
+    cdef readonly tuple identity
+    cdef readonly object destination
+    cdef readonly str routing_key
+    cdef dict _arguments
+    cdef Binding older
+    cdef Binding newer

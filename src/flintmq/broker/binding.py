@@ -1,0 +1,135 @@
+"""A binding leads from an exchange to a queue or to another exchange.
+
+This module owns what makes two bindings the same and when two field values count as equal.
+There are two notions of equality, as in RabbitMQ:
+
+    identity of arguments    the type counts: 1, 1.0 and true are three values
+    matching of headers      the value counts: 1 and 1.0 match, a timestamp matches its seconds,
+                             but true is no number and "1" is no number either
+
+Octets of a string and of a byte array are compared alike in both. Both are computed as hashable
+forms, so that equality costs one dictionary lookup. Nested tables and arrays are walked by
+recursion: field tables come from a decoder that caps their depth.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Hashable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
+from urllib.parse import quote_plus
+
+if TYPE_CHECKING:
+    from flintmq.broker.exchange import Exchange
+
+FieldValue: TypeAlias = Union[
+    str,
+    bytes,
+    bytearray,
+    bool,
+    int,
+    float,
+    Decimal,
+    datetime,
+    "dict[str, FieldValue]",
+    "list[FieldValue]",
+    None,
+]
+
+# 16 octets of digest are 22 letters of base64, the length RabbitMQ's names have.
+DIGEST_BYTES = 16
+
+
+class Destination(Protocol):
+    """What a binding leads to: a queue or an exchange. Compared by object identity."""
+
+    @property
+    def name(self) -> str: ...
+
+
+Identity: TypeAlias = tuple[Destination, str, Hashable]
+
+
+def typed_form(value: FieldValue) -> Hashable:
+    """A hashable form, equal for two values of the same type class and the same value."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bytes | bytearray):
+        # surrogateescape maps every octet string to a text of its own, and valid UTF-8 to the
+        # text that a string field of the same octets decodes to.
+        return value.decode("utf-8", "surrogateescape")
+    if isinstance(value, bool):
+        return ("bool", value)
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        # A NaN would not equal itself, and its binding could never be removed.
+        return ("float", value if value == value else "nan")
+    if isinstance(value, dict):
+        return ("table", table_form(value))
+    if isinstance(value, list):
+        return ("array", tuple([typed_form(item) for item in value]))
+    if isinstance(value, Decimal):
+        return ("decimal", str(value))
+    if isinstance(value, datetime):
+        return ("timestamp", _posix_s(value))
+    raise TypeError(f"not a field value: {type(value).__name__}")
+
+
+def table_form(table: Mapping[str, FieldValue]) -> tuple[tuple[str, Hashable], ...]:
+    """A hashable form of a field table, in which the order of its fields does not count."""
+    return tuple([(name, typed_form(table[name])) for name in sorted(table)])
+
+
+def matching_form(value: FieldValue) -> Hashable:
+    """A hashable form, equal for two values that match each other in a headers exchange."""
+    if type(value) is str or type(value) is int:
+        return value
+    if isinstance(value, float) and value == value:
+        return value
+    if isinstance(value, datetime):
+        return _posix_s(value)
+    return typed_form(value)
+
+
+def _posix_s(value: datetime) -> float:
+    # A naive time is taken as UTC: the zone of this machine must not change what matches.
+    return (value if value.tzinfo is not None else value.replace(tzinfo=UTC)).timestamp()
+
+
+class Binding:
+    """One way out of an exchange; made by Exchange.bind alone."""
+
+    # `older` and `newer` chain the bindings of one destination, so that a deleted queue takes
+    # its own bindings along without a search and without a container for each destination.
+    __slots__ = ("_arguments", "destination", "identity", "newer", "older", "routing_key", "source")
+
+    def __init__(self, source: Exchange, identity: Identity, arguments: Mapping[str, FieldValue]) -> None:
+        self.source = source
+        self.identity = identity
+        self.destination = identity[0]
+        self.routing_key = identity[1]
+        self._arguments: dict[str, FieldValue] | None = dict(arguments) if arguments else None
+        self.older: Binding | None = None
+        self.newer: Binding | None = None
+
+    @property
+    def arguments(self) -> dict[str, FieldValue]:
+        # Most bindings have none, and an empty dict for each of 100,000 would be 6 MB.
+        return {} if self._arguments is None else self._arguments
+
+    @property
+    def properties_key(self) -> str:
+        """The name of this binding among those of its two ends, as the management API spells it."""
+        key = quote_plus(self.routing_key).replace("~", "%7E")
+        if self._arguments is None:
+            return key or "~"
+        form = repr(self.identity[2]).encode("utf-8", "backslashreplace")
+        digest = hashlib.blake2b(form, digest_size=DIGEST_BYTES).digest()
+        return f"{key}~{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
+
+    def __repr__(self) -> str:
+        return f"<Binding {self.source.name!r} -> {self.destination.name!r} {self.properties_key}>"

@@ -1,0 +1,57 @@
+"""The broker: its virtual hosts, its users, and the end of each pass.
+
+A pass is one round over the sockets that had something to read. What they brought has been routed into
+queues by then; `finish_pass` hands it out to consumers and confirms it, in batches.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING
+
+from flintmq.auth import Users
+from flintmq.broker.agenda import Agenda
+from flintmq.broker.virtual_host import VirtualHost
+
+if TYPE_CHECKING:
+    from flintmq.clock import Clock
+    from flintmq.config import Config
+
+
+class Broker:
+    """Everything that outlives a connection."""
+
+    def __init__(self, config: Config, clock: Clock) -> None:
+        self.config = config
+        self.clock = clock
+        self.users = Users.from_config(config)
+        self.agenda = Agenda()
+        self.virtual_hosts: dict[str, VirtualHost] = {
+            name: VirtualHost(name, self.agenda) for name in config.virtual_hosts
+        }
+        self.connections_made = 0
+
+    def next_connection(self) -> int:
+        """A number for a new connection, never used before."""
+        self.connections_made += 1
+        return self.connections_made
+
+    def new_name(self, prefix: str) -> str:
+        """A name that nobody can guess, such as amq.gen-..., amq.ctag-..."""
+        octets = self.clock.random.getrandbits(128).to_bytes(16, "big")
+        return prefix + base64.urlsafe_b64encode(octets).rstrip(b"=").decode()
+
+    def finish_pass(self) -> None:
+        """Deliveries for whoever is ready, then confirms."""
+        agenda = self.agenda
+        if agenda.queues:
+            queues, agenda.queues = agenda.queues, []
+            for queue in queues:
+                queue.dispatch()
+        if agenda.confirms:
+            channels, agenda.confirms = agenda.confirms, []
+            for channel in channels:
+                channel.confirm()
+
+    def has_work(self) -> bool:
+        return bool(self.agenda.queues or self.agenda.confirms)

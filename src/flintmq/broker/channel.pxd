@@ -1,0 +1,83 @@
+cimport cython
+cimport flintmq.wire.amqp as amqp
+cimport flintmq.wire.content as content
+cimport flintmq.wire.octets as octets
+cimport flintmq.wire.traits as traits
+from flintmq.broker.agenda cimport Agenda
+from flintmq.broker.consumer cimport Consumer
+from flintmq.broker.delivery cimport Delivery
+from flintmq.broker.message cimport Message
+from flintmq.broker.queue cimport Queue
+from flintmq.broker.ring cimport Ring
+from flintmq.broker.route cimport Route
+from flintmq.broker.virtual_host cimport VirtualHost
+from flintmq.wire.output cimport Output
+
+
+@cython.final
+cdef class Channel:
+    cdef readonly unsigned int number
+    cdef readonly unsigned int origin
+    cdef readonly VirtualHost virtual_host
+    cdef readonly object user
+    cdef readonly Output output
+    cdef Agenda agenda
+    cdef readonly dict consumers
+    cdef readonly Ring unacked
+    cdef readonly long long outstanding
+    cdef readonly long long outstanding_bytes
+    cdef readonly unsigned long long delivery_tag
+    cdef public long long prefetch_count
+    cdef public long long prefetch_bytes
+    cdef public long long global_count
+    cdef public long long global_bytes
+    cdef readonly bint flowing
+    cdef readonly dict parked
+    cdef public bint confirming
+    cdef bint confirm_due
+    cdef readonly unsigned long long published
+    cdef readonly unsigned long long confirmed
+    cdef public object transaction
+    cdef Route last_route
+    cdef public str last_queue
+    cdef set writable
+    cdef public bint cancel_notices
+
+    @cython.locals(found=cython.int, route=Route, message=Message)
+    cpdef int publish(self, bytes route_octets, int flags, bytes whole, Py_ssize_t header_size) except -1
+    @cython.locals(route=Route)
+    cdef Route find_route(self, bytes route_octets)
+    @cython.locals(queues=list, queue=Queue)
+    cpdef int forward(self, Message message, Route route, int flags) except -1
+    cpdef give_back(self, Message message, unsigned int code, str text)
+    cpdef confirm(self)
+    @cython.locals(delivery=Delivery)
+    cpdef int ack(self, unsigned long long tag, bint multiple) except -1
+    @cython.locals(settled=Py_ssize_t, delivery=Delivery)
+    cdef int ack_through(self, unsigned long long tag) except -1
+    @cython.locals(message=Message, queue=Queue)
+    cpdef int queue_settle(self, Delivery delivery) except -1
+    @cython.locals(message=Message, size=Py_ssize_t, consumer=Consumer)
+    cdef int release(self, Delivery delivery) except -1
+    @cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t, guess=cython.longlong, delivery=Delivery)
+    cdef Delivery find(self, unsigned long long tag)
+    @cython.locals(delivery=Delivery, found=Delivery, index=Py_ssize_t)
+    cpdef list held(self, unsigned long long tag, bint multiple, str what)
+    cpdef reject(self, unsigned long long tag, bint multiple, bint requeue, str what)
+    @cython.locals(delivery=Delivery)
+    cpdef discard(self, list deliveries)
+    @cython.locals(delivery=Delivery, back=Delivery, message=Message)
+    cpdef requeue(self, list deliveries)
+    @cython.locals(delivery=Delivery, message=Message, consumer=Consumer, d=Delivery)
+    cpdef recover(self, bint requeue)
+    @cython.locals(delivery=Delivery, index=Py_ssize_t)
+    cdef tidy(self)
+    cdef bint has_credit(self, Message message) noexcept
+    @cython.locals(delivery=Delivery, message=Message, taken=Delivery)
+    cpdef bint get(self, Queue queue, bint no_ack)
+    @cython.locals(consumer=Consumer)
+    cdef wake_parked(self)
+    cpdef flow(self, bint active)
+    cpdef change_user(self, user)
+    cpdef lose_consumer(self, Consumer consumer)
+    cpdef close(self)

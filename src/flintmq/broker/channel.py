@@ -1,0 +1,417 @@
+"""A channel as the broker sees it: what it publishes, what it holds unacked, its transaction.
+
+Deliveries are kept in the order of their tags. One that is settled out of turn stays in the ring as an
+empty shell until those before it are settled, or until shells are the larger half.
+Writes into its connection's output; knows nothing of sockets or of states.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from flintmq.errors import ChannelFault, ConnectionFault
+from flintmq.wire import amqp, content, octets, traits
+from flintmq.broker.delivery import Delivery
+from flintmq.broker.message import Message
+from flintmq.broker.ring import Ring
+from flintmq.broker.transaction import Transaction
+
+if TYPE_CHECKING:
+    from flintmq.auth import User
+    from flintmq.wire.output import Output
+    from flintmq.broker.agenda import Agenda
+    from flintmq.broker.consumer import Consumer
+    from flintmq.broker.exchange import Exchange
+    from flintmq.broker.queue import Queue
+    from flintmq.broker.route import Route
+    from flintmq.broker.virtual_host import VirtualHost
+
+_RETURN_HEAD = struct.Struct(">IH")
+_GET_OK_HEAD = struct.Struct(">IQB")
+_LONG = struct.Struct(">I")
+
+
+class Channel:
+    """One open channel of one connection."""
+
+    __slots__ = (
+        "agenda",
+        "cancel_notices",
+        "confirm_due",
+        "confirmed",
+        "confirming",
+        "consumers",
+        "delivery_tag",
+        "flowing",
+        "global_bytes",
+        "global_count",
+        "last_queue",
+        "last_route",
+        "number",
+        "origin",
+        "output",
+        "outstanding",
+        "outstanding_bytes",
+        "parked",
+                "prefetch_bytes",
+        "prefetch_count",
+        "published",
+        "transaction",
+        "unacked",
+        "user",
+        "virtual_host",
+        "writable",
+    )
+
+    def __init__(
+        self, number: int, origin: int, virtual_host: VirtualHost, user: User, output: Output
+    ) -> None:
+        self.number = number
+        self.origin = origin  # the number of its connection
+        self.virtual_host = virtual_host
+        self.user = user
+        self.output = output
+        self.agenda: Agenda = virtual_host.agenda
+        self.consumers: dict[str, Consumer] = {}
+        self.unacked = Ring()
+        self.outstanding = 0
+        self.outstanding_bytes = 0
+        self.delivery_tag = 0
+        self.prefetch_count = 0
+        self.prefetch_bytes = 0
+        self.global_count = 0
+        self.global_bytes = 0
+        self.flowing = True
+        self.parked: dict[Consumer, None] = {}
+        self.confirming = False
+        self.confirm_due = False
+        self.published = 0
+        self.confirmed = 0
+        self.transaction: Transaction | None = None
+        self.last_route: Route | None = None
+        self.last_queue = ""
+        self.cancel_notices = False  # whether the client wants to hear of consumers that end
+        # Exchanges that the user may write to, as found since its permissions last changed.
+        self.writable: set[Exchange | None] = set()
+
+    # Publishing
+
+    def publish(self, route_octets: bytes, flags: int, whole: bytes, header_size: int) -> int:
+        """basic.publish with its content, header first."""
+        found = content.survey(octets.readable_bytes(whole), 0, header_size)
+        if found == traits.MALFORMED:
+            raise ConnectionFault(
+                amqp.SYNTAX_ERROR, "SYNTAX_ERROR - properties of a content header do not fit its size", 60, 40
+            )
+        route = self.last_route
+        if (
+            route is None
+            or route.generation != self.virtual_host.generation
+            or (route.octets is not route_octets and route.octets != route_octets)
+        ):
+            route = self.find_route(route_octets)
+        message = Message.create(route.octets, whole, header_size, found, self.origin)
+        if self.transaction is not None:
+            self.transaction.publish(message, flags)
+            return 0
+        if self.confirming:
+            self.published += 1
+            if not self.confirm_due:
+                self.confirm_due = True
+                self.agenda.confirms.append(self)
+        self.forward(message, route, flags)
+        return 0
+
+    def find_route(self, route_octets: bytes) -> Route:
+        """The route of this exchange and key, if there is one and the user may write to it."""
+        route = self.virtual_host.route_of(route_octets)
+        if route.exchange not in self.writable:
+            self.virtual_host.check_publish(route.exchange, self.user)
+            self.writable.add(route.exchange)
+        self.last_route = route
+        return route
+
+    def forward(self, message: Message, route: Route, flags: int) -> int:
+        """Gives the message to its queues, or returns it."""
+        queues = route.queues
+        if route.by_headers:
+            queues = self.virtual_host.match(route, message)
+        if flags & 2:  # immediate: only queues that hand it on at once
+            if not queues and flags & 1 == 0:
+                return 0
+            if queues:
+                queues = immediate_queues(queues, message)
+                if not queues:
+                    self.give_back(message, amqp.NO_CONSUMERS, "NO_CONSUMERS")
+                    return 0
+        if not queues:
+            if flags & 1:  # mandatory
+                self.give_back(message, amqp.NO_ROUTE, "NO_ROUTE")
+            return 0
+        for queue in queues:
+            queue.enqueue(message)
+        return 0
+
+    def give_back(self, message: Message, code: int, text: str) -> None:
+        """basic.return"""
+        payload = _RETURN_HEAD.pack(amqp.BASIC_RETURN, code) + bytes((len(text),)) + text.encode() + message.route
+        self.output.write_method_content(self.number, payload, message.content, message.header_size)
+
+    def confirm(self) -> None:
+        """At the end of a pass: everything published so far is safe."""
+        self.confirm_due = False
+        if self.confirmed == self.published:
+            return
+        multiple = 1 if self.published - self.confirmed > 1 else 0
+        self.confirmed = self.published
+        self.output.write_settlement(self.number, amqp.BASIC_ACK, self.confirmed, multiple)
+
+    # Settling deliveries
+
+    def ack(self, tag: int, multiple: bool) -> int:
+        if self.transaction is not None:
+            self.transaction.ack(self.held(tag, multiple, "basic.ack"))
+            return 0
+        if multiple:
+            self.ack_through(tag)
+        else:
+            delivery = self.find(tag)
+            if delivery is None:
+                raise unknown_tag(tag)
+            self.queue_settle(delivery)
+            self.tidy()
+        if self.parked:
+            self.wake_parked()
+        return 0
+
+    def ack_through(self, tag: int) -> int:
+        """Everything up to `tag`; all there is when it is 0."""
+        settled = 0
+        if tag <= self.delivery_tag:
+            while self.unacked.count:
+                delivery = self.unacked.at(0)
+                if tag and delivery.tag > tag:
+                    break
+                self.unacked.pop()
+                if delivery.message is not None:
+                    self.queue_settle(delivery)
+                    settled += 1
+        if tag and not settled:
+            raise unknown_tag(tag)
+        return 0
+
+    def queue_settle(self, delivery: Delivery) -> int:
+        """The message of the delivery leaves its queue for good."""
+        message = delivery.message
+        queue = delivery.queue
+        self.release(delivery)
+        queue.unacked -= 1
+        if message is not None:
+            queue.settle(message)
+        return 0
+
+    def release(self, delivery: Delivery) -> int:
+        """The channel lets go of the delivery, which gives its consumer credit."""
+        message = delivery.message
+        if message is None:
+            return 0
+        size = message.body_size()
+        delivery.message = None
+        self.outstanding -= 1
+        self.outstanding_bytes -= size
+        consumer = delivery.consumer
+        if consumer is not None:
+            consumer.outstanding -= 1
+            consumer.outstanding_bytes -= size
+            if consumer.parked:
+                consumer.wake()
+        return 0
+
+    def find(self, tag: int) -> Delivery | None:
+        """The unsettled delivery with this tag."""
+        low = 0
+        high = self.unacked.count
+        if high == 0:
+            return None
+        # Tags of a channel without automatic acks are consecutive: the first guess is nearly always right.
+        delivery = self.unacked.at(0)
+        guess = tag - delivery.tag
+        if 0 <= guess < high:
+            delivery = self.unacked.at(guess)
+            if delivery.tag == tag:
+                return delivery if delivery.message is not None else None
+        while low < high:
+            middle = (low + high) // 2
+            delivery = self.unacked.at(middle)
+            if delivery.tag < tag:
+                low = middle + 1
+            else:
+                high = middle
+        if low == self.unacked.count:
+            return None
+        delivery = self.unacked.at(low)
+        return delivery if delivery.tag == tag and delivery.message is not None else None
+
+    def held(self, tag: int, multiple: bool, what: str) -> list[Delivery]:
+        """The unsettled deliveries that `tag` names, none of them part of the open transaction."""
+        if not multiple:
+            found = self.find(tag)
+            deliveries = [] if found is None else [found]
+        else:
+            deliveries = []
+            for index in range(self.unacked.count):
+                delivery = self.unacked.at(index)
+                if tag and delivery.tag > tag:
+                    break
+                if delivery.message is not None:
+                    deliveries.append(delivery)
+        if self.transaction is not None:
+            deliveries = self.transaction.without_settled(deliveries)
+        if not deliveries and (tag or not multiple):
+            raise unknown_tag(tag, what)
+        return deliveries
+
+    def reject(self, tag: int, multiple: bool, requeue: bool, what: str) -> None:
+        """basic.reject and basic.nack"""
+        deliveries = self.held(tag, multiple, what)
+        if self.transaction is not None:
+            self.transaction.reject(deliveries, requeue)
+            return
+        if requeue:
+            self.requeue(deliveries)
+        else:
+            self.discard(deliveries)
+
+    def discard(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            self.queue_settle(delivery)
+        self.tidy()
+        self.wake_parked()
+
+    def requeue(self, deliveries: list[Delivery]) -> None:
+        """Puts deliveries back into their queues. New Delivery objects: those here become shells."""
+        by_queue: dict[Queue, list[Delivery]] = {}
+        for delivery in deliveries:
+            message = delivery.message
+            if message is None:
+                continue
+            back = Delivery.create(0, message, delivery.queue, None, delivery.position, delivery.redeliveries)
+            by_queue.setdefault(delivery.queue, []).append(back)
+            self.release(delivery)
+        for queue, backs in by_queue.items():
+            queue.requeue(backs)
+        self.tidy()
+        self.wake_parked()
+
+    def recover(self, requeue: bool) -> None:
+        """basic.recover: what is unacked goes back to its queues, or out again to the same consumers."""
+        deliveries = self.held(0, True, "basic.recover")
+        if requeue:
+            self.requeue(deliveries)
+            return
+        orphans = [d for d in deliveries if d.consumer is None or d.consumer.cancelled]
+        kept = [d for d in deliveries if d.consumer is not None and not d.consumer.cancelled]
+        for delivery in kept:
+            message, consumer = delivery.message, delivery.consumer
+            if message is not None and consumer is not None:
+                self.release(delivery)
+                delivery.queue.unacked -= 1
+                consumer.deliver(message, delivery.position, delivery.redeliveries + 1)
+        self.requeue(orphans)
+
+    def tidy(self) -> None:
+        """Drops settled shells."""
+        while self.unacked.count:
+            delivery = self.unacked.at(0)
+            if delivery.message is not None:
+                break
+            self.unacked.pop()
+        if self.unacked.count > 2 * self.outstanding + 64:
+            kept = [self.unacked.at(index) for index in range(self.unacked.count)]
+            self.unacked.clear()
+            for delivery in kept:
+                if delivery.message is not None:
+                    self.unacked.push(delivery)
+
+    # Consuming
+
+    def has_credit(self, message: Message) -> bool:
+        """Whether the limits shared by all consumers of the channel allow the message."""
+        if self.global_count and self.outstanding >= self.global_count:
+            return False
+        if self.global_bytes and self.outstanding:
+            return self.outstanding_bytes + message.body_size() <= self.global_bytes
+        return True
+
+    def get(self, queue: Queue, no_ack: bool) -> bool:
+        """basic.get: sends get-ok with the next message; False when there is none."""
+        delivery = queue.take()
+        if delivery is None:
+            return False
+        message = delivery.message
+        if message is None:
+            return False
+        self.delivery_tag += 1
+        redelivered = 1 if delivery.redeliveries else 0
+        payload = (
+            _GET_OK_HEAD.pack(amqp.BASIC_GET_OK, self.delivery_tag, redelivered)
+            + message.route
+            + _LONG.pack(queue.message_count())
+        )
+        self.output.write_method_content(self.number, payload, message.content, message.header_size)
+        if no_ack:
+            queue.settle(message)
+            return True
+        taken = Delivery.create(
+            self.delivery_tag, message, queue, None, delivery.position, delivery.redeliveries
+        )
+        self.unacked.push(taken)
+        self.outstanding += 1
+        self.outstanding_bytes += message.body_size()
+        queue.unacked += 1
+        return True
+
+    def wake_parked(self) -> None:
+        if self.parked:
+            waiting = list(self.parked)
+            self.parked.clear()
+            for consumer in waiting:
+                consumer.wake()
+
+    def flow(self, active: bool) -> None:
+        """channel.flow from the client: stops or starts deliveries."""
+        self.flowing = active
+        if active:
+            self.wake_parked()
+
+    def lose_consumer(self, consumer: Consumer) -> None:
+        """The queue of the consumer is gone: basic.cancel from the server, to clients that know it."""
+        self.consumers.pop(consumer.tag, None)
+        if self.cancel_notices:
+            self.output.write_method(self.number, _LONG.pack(amqp.BASIC_CANCEL) + consumer.tag_octets + b"\x01")
+
+    def change_user(self, user: User) -> None:
+        """What the user may do has changed."""
+        self.user = user
+        self.writable.clear()
+        self.last_route = None
+
+    def close(self) -> None:
+        """Everything unacked goes back; an open transaction is rolled back."""
+        self.confirmed = self.published
+        if self.transaction is not None:
+            self.transaction.rollback()
+            self.transaction = None
+        for consumer in list(self.consumers.values()):
+            self.virtual_host.cancel(consumer)
+        self.requeue(self.held(0, True, "channel.close"))
+
+
+def immediate_queues(queues: list[Queue], message: Message) -> list[Queue]:
+    return [queue for queue in queues if queue.can_take_now(message)]
+
+
+def unknown_tag(tag: int, what: str = "basic.ack") -> ChannelFault:
+    method_id = {"basic.ack": 80, "basic.reject": 90, "basic.nack": 120}.get(what, 0)
+    return ChannelFault(amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - unknown delivery tag {tag}", 60, method_id)

@@ -1,0 +1,34 @@
+cimport cython
+from flintmq.broker.channel cimport Channel
+from flintmq.broker.delivery cimport Delivery
+from flintmq.broker.message cimport Message
+from flintmq.broker.queue cimport Queue
+from flintmq.wire.output cimport Output
+
+
+@cython.final
+cdef class Consumer:
+    cdef readonly Channel channel
+    cdef readonly Output output
+    cdef readonly Queue queue
+    cdef readonly str tag
+    cdef bytes tag_octets
+    cdef readonly bint no_ack
+    cdef readonly bint no_local
+    cdef readonly bint exclusive
+    cdef readonly dict arguments
+    cdef public long long prefetch_count
+    cdef public long long prefetch_bytes
+    cdef public long long outstanding
+    cdef public long long outstanding_bytes
+    cdef public bint parked
+    cdef public bint cancelled
+    cdef public long long seen
+
+    cpdef bint is_selective(self)
+    cdef bint accepts(self, Message message) noexcept
+    cdef bint ready(self, Message message) except -1
+    cpdef park(self)
+    @cython.locals(channel=Channel, delivery=Delivery)
+    cdef int deliver(self, Message message, long long position, int redeliveries) except -1
+    cpdef wake(self)

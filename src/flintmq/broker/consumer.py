@@ -1,0 +1,131 @@
+"""A subscription of a channel to a queue: who gets the next message, and may it?
+
+A consumer that may take nothing now is *parked*: out of its queue's turn, so that idle consumers cost
+nothing. What it waits for wakes it: room in its connection's output, an ack, channel.flow, qos.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flintmq.broker.delivery import Delivery
+from flintmq.broker.message import Message
+
+if TYPE_CHECKING:
+    from flintmq.wire.output import Output
+    from flintmq.wire.tables import FieldTable
+    from flintmq.broker.channel import Channel
+    from flintmq.broker.queue import Queue
+
+
+class Consumer:
+    """Made by basic.consume."""
+
+    __slots__ = (
+        "arguments",
+        "cancelled",
+        "channel",
+        "exclusive",
+        "no_ack",
+        "no_local",
+        "output",
+        "outstanding",
+        "outstanding_bytes",
+        "parked",
+        "prefetch_bytes",
+        "prefetch_count",
+        "queue",
+        "seen",
+        "tag",
+        "tag_octets",
+    )
+
+    def __init__(
+        self,
+        channel: Channel,
+        queue: Queue,
+        tag: str,
+        no_ack: bool,
+        no_local: bool,
+        exclusive: bool,
+        arguments: FieldTable,
+    ) -> None:
+        self.channel = channel
+        self.output: Output = channel.output
+        self.queue = queue
+        self.tag = tag
+        octets = tag.encode("utf-8", "surrogateescape")
+        self.tag_octets = bytes((len(octets),)) + octets
+        self.no_ack = no_ack
+        self.no_local = no_local
+        self.exclusive = exclusive
+        self.arguments = arguments
+        # As they were set when it was made: later basic.qos with global off leaves it alone.
+        self.prefetch_count: int = channel.prefetch_count
+        self.prefetch_bytes: int = channel.prefetch_bytes
+        self.outstanding = 0
+        self.outstanding_bytes = 0
+        self.parked = False
+        self.cancelled = False
+        self.seen = 0  # the first position of the queue that it has not refused yet
+
+    def is_selective(self) -> bool:
+        """Whether it may refuse messages that others take."""
+        return self.no_local
+
+    def accepts(self, message: Message) -> bool:
+        return not (self.no_local and message.origin == self.channel.origin)
+
+    def ready(self, message: Message) -> bool:
+        """Whether it may take `message` now."""
+        if not self.output.has_room() or not self.channel.flowing:
+            return False
+        if self.no_ack:
+            return True
+        if self.prefetch_count and self.outstanding >= self.prefetch_count:
+            return False
+        if (
+            self.prefetch_bytes
+            and self.outstanding
+            and self.outstanding_bytes + message.body_size() > self.prefetch_bytes
+        ):
+            return False
+        return self.channel.has_credit(message)
+
+    def park(self) -> None:
+        """Leaves word with what it waits for; an ack of its own wakes it in any case."""
+        self.parked = True
+        if self.output.has_room():
+            self.channel.parked[self] = None
+        else:
+            self.output.wanted[self] = None
+
+    def deliver(self, message: Message, position: int, redeliveries: int) -> int:
+        channel = self.channel
+        channel.delivery_tag += 1
+        self.output.write_delivery(
+            channel.number,
+            self.tag_octets,
+            channel.delivery_tag,
+            redeliveries > 0,
+            message.route,
+            message.content,
+            message.header_size,
+        )
+        if self.no_ack:
+            self.queue.settle(message)
+            return 0
+        delivery = Delivery.create(channel.delivery_tag, message, self.queue, self, position, redeliveries)
+        channel.unacked.push(delivery)
+        channel.outstanding += 1
+        channel.outstanding_bytes += message.body_size()
+        self.outstanding += 1
+        self.outstanding_bytes += message.body_size()
+        self.queue.unacked += 1
+        return 0
+
+    def wake(self) -> None:
+        """What it waited for has come."""
+        if self.parked and not self.cancelled:
+            self.parked = False
+            self.queue.rejoin(self)

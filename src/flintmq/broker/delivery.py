@@ -1,0 +1,36 @@
+"""A message that was handed out and is not settled yet; also what a queue keeps of one that came back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flintmq.broker.consumer import Consumer
+    from flintmq.broker.message import Message
+    from flintmq.broker.queue import Queue
+
+
+class Delivery:
+    """One delivery tag of a channel. Settled when `message` is None."""
+
+    __slots__ = ("consumer", "message", "position", "queue", "redeliveries", "tag")
+
+    tag: int
+    message: Message | None
+    queue: Queue
+    consumer: Consumer | None
+    position: int
+    redeliveries: int
+
+    @staticmethod
+    def create(
+        tag: int, message: Message, queue: Queue, consumer: Consumer | None, position: int, redeliveries: int
+    ) -> Delivery:
+        delivery = Delivery.__new__(Delivery)
+        delivery.tag = tag
+        delivery.message = message
+        delivery.queue = queue
+        delivery.consumer = consumer  # None: taken by basic.get
+        delivery.position = position  # in the queue, for coming back to the same place
+        delivery.redeliveries = redeliveries
+        return delivery

@@ -1,0 +1,47 @@
+cimport cython
+cimport flintmq.broker.tally as tally
+from flintmq.broker.binding cimport Binding
+from flintmq.broker.headers_index cimport HeadersIndex
+from flintmq.broker.topic_trie cimport TopicTrie
+
+
+cdef class Exchange:
+    cdef readonly str name
+    cdef readonly bint durable
+    cdef readonly bint auto_delete
+    cdef readonly bint internal
+    cdef readonly dict arguments
+    cdef readonly dict bindings
+    cdef dict _newest
+
+    cpdef validate_binding(self, str routing_key, object arguments)
+    @cython.locals(identity=tuple, binding=Binding, older=Binding)
+    cpdef bint bind(self, object destination, str routing_key, object arguments) except -1
+    @cython.locals(binding=Binding, older=Binding, newer=Binding)
+    cpdef bint unbind(self, object destination, str routing_key, object arguments) except -1
+    @cython.locals(binding=Binding, older=Binding, count=Py_ssize_t)
+    cpdef Py_ssize_t unbind_destination(self, object destination) except -1
+    cpdef Binding find_binding(self, object destination, str routing_key, object arguments)
+    @cython.locals(chain=list, binding=Binding)
+    cpdef list bindings_to(self, object destination)
+    cpdef bint is_unused(self) except -1
+    cpdef route(self, str routing_key, object headers, dict found)
+    cpdef prepare(self)
+    cpdef attach(self, Binding binding)
+    cpdef detach(self, Binding binding)
+
+
+cdef class DirectExchange(Exchange):
+    cdef dict keys
+
+
+cdef class FanoutExchange(Exchange):
+    cdef object destinations
+
+
+cdef class TopicExchange(Exchange):
+    cdef readonly TopicTrie patterns
+
+
+cdef class HeadersExchange(Exchange):
+    cdef readonly HeadersIndex index

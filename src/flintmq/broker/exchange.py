@@ -1,0 +1,225 @@
+"""The exchanges of AMQP: each kind decides which of its bindings a message follows.
+
+An exchange owns its bindings and answers one question, route(): which destinations do this
+routing key and these headers lead to? Following the answer on to further exchanges, alternate
+exchanges, permissions and the cache of answers belong to the virtual host.
+
+    kind      a message follows a binding when
+    direct    the routing keys are equal
+    fanout    always
+    topic     the binding's pattern fits the routing key (topic_trie.py)
+    headers   the binding's arguments fit the message headers (headers_index.py)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from flintmq.broker import tally
+from flintmq.broker.binding import Binding, Destination, FieldValue, Identity, table_form
+from flintmq.broker.headers_index import HeadersIndex, match_mode
+from flintmq.broker.topic_trie import TopicTrie
+
+Headers = Callable[[], dict[str, Any]]
+
+
+class Exchange:
+    """What the kinds have in common: properties and bindings."""
+
+    __slots__ = ("_newest", "arguments", "auto_delete", "bindings", "durable", "internal", "name")
+
+    type = ""
+    # True when route() reads the message headers, so that its answer does not follow from the
+    # routing key alone.
+    needs_headers = False
+
+    def __init__(
+        self,
+        name: str,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Mapping[str, FieldValue] | None = None,
+    ) -> None:
+        self.name = name
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.internal = internal
+        self.arguments: dict[str, FieldValue] = dict(arguments) if arguments else {}
+        self.bindings: dict[Identity, Binding] = {}
+        self._newest: dict[Destination, Binding] = {}
+        self.prepare()
+
+    def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
+        """Raises a ChannelFault that names the argument which this kind of exchange refuses."""
+
+    def bind(self, destination: Destination, routing_key: str, arguments: Mapping[str, FieldValue]) -> bool:
+        """Adds a binding; False when the same one exists."""
+        identity = (destination, routing_key, table_form(arguments))
+        if identity in self.bindings:
+            return False
+        binding = Binding(self, identity, arguments)
+        self.attach(binding)
+        self.bindings[identity] = binding
+        older = self._newest.get(destination)
+        if older is not None:
+            binding.older = older
+            older.newer = binding
+        self._newest[destination] = binding
+        return True
+
+    def unbind(self, destination: Destination, routing_key: str, arguments: Mapping[str, FieldValue]) -> bool:
+        """Removes a binding; False when there was none."""
+        binding = self.bindings.pop((destination, routing_key, table_form(arguments)), None)
+        if binding is None:
+            return False
+        self.detach(binding)
+        if binding.older is not None:
+            binding.older.newer = binding.newer
+        if binding.newer is not None:
+            binding.newer.older = binding.older
+        elif binding.older is not None:
+            self._newest[destination] = binding.older
+        else:
+            del self._newest[destination]
+        binding.older = binding.newer = None
+        return True
+
+    def unbind_destination(self, destination: Destination) -> int:
+        """Removes every binding to a destination that is going away, and says how many there were."""
+        count = 0
+        binding = self._newest.pop(destination, None)
+        while binding is not None:
+            del self.bindings[binding.identity]
+            self.detach(binding)
+            count += 1
+            older = binding.older
+            # Unchained, so that reference counting frees them without waiting for a collection.
+            binding.older = binding.newer = None
+            binding = older
+        return count
+
+    def find_binding(
+        self, destination: Destination, routing_key: str, arguments: Mapping[str, FieldValue]
+    ) -> Binding | None:
+        """The binding with this identity."""
+        return self.bindings.get((destination, routing_key, table_form(arguments)))
+
+    def bindings_to(self, destination: Destination) -> list[Binding]:
+        """The bindings to one destination, oldest first."""
+        chain: list[Binding] = []
+        binding = self._newest.get(destination)
+        while binding is not None:
+            chain.append(binding)
+            binding = binding.older
+        chain.reverse()
+        return chain
+
+    def is_unused(self) -> bool:
+        """Whether there are no bindings."""
+        return not self.bindings
+
+    def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
+        """Puts each destination that the message goes to into `found` as a key; values mean nothing."""
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Makes what this kind looks its bindings up in, empty."""
+        raise NotImplementedError
+
+    def attach(self, binding: Binding) -> None:
+        """Makes route() follow a binding; changes nothing when it raises."""
+        raise NotImplementedError
+
+    def detach(self, binding: Binding) -> None:
+        """Makes route() follow a binding no more."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}, {len(self.bindings)} bindings>"
+
+
+class DirectExchange(Exchange):
+    __slots__ = ("keys",)
+    type = "direct"
+
+    def prepare(self) -> None:
+        self.keys: dict[str, tally.Tally] = {}
+
+    def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
+        destinations = self.keys.get(routing_key)
+        if destinations is not None:
+            tally.collect(destinations, found)
+
+    def attach(self, binding: Binding) -> None:
+        key = binding.routing_key
+        self.keys[key] = tally.add(self.keys.get(key), binding.destination)
+
+    def detach(self, binding: Binding) -> None:
+        key = binding.routing_key
+        left = tally.remove(self.keys[key], binding.destination)
+        if left is None:
+            del self.keys[key]
+        else:
+            self.keys[key] = left
+
+
+class FanoutExchange(Exchange):
+    __slots__ = ("destinations",)
+    type = "fanout"
+
+    def prepare(self) -> None:
+        self.destinations: tally.Tally = None
+
+    def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
+        tally.collect(self.destinations, found)
+
+    def attach(self, binding: Binding) -> None:
+        self.destinations = tally.add(self.destinations, binding.destination)
+
+    def detach(self, binding: Binding) -> None:
+        self.destinations = tally.remove(self.destinations, binding.destination)
+
+
+class TopicExchange(Exchange):
+    __slots__ = ("patterns",)
+    type = "topic"
+
+    def prepare(self) -> None:
+        self.patterns = TopicTrie()
+
+    def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
+        self.patterns.match(routing_key, found)
+
+    def attach(self, binding: Binding) -> None:
+        self.patterns.add(binding.routing_key, binding.destination)
+
+    def detach(self, binding: Binding) -> None:
+        self.patterns.remove(binding.routing_key, binding.destination)
+
+
+class HeadersExchange(Exchange):
+    __slots__ = ("index",)
+    type = "headers"
+    needs_headers = True
+
+    def prepare(self) -> None:
+        self.index = HeadersIndex()
+
+    def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
+        match_mode(arguments)
+
+    def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
+        self.index.match({} if headers is None else headers(), found)
+
+    def attach(self, binding: Binding) -> None:
+        self.index.add(binding.arguments, binding.destination)
+
+    def detach(self, binding: Binding) -> None:
+        self.index.remove(binding.arguments, binding.destination)
+
+
+KINDS: dict[str, type[Exchange]] = {
+    kind.type: kind for kind in (DirectExchange, FanoutExchange, TopicExchange, HeadersExchange)
+}

@@ -1,0 +1,15 @@
+cimport cython
+
+
+@cython.final
+cdef class Message:
+    cdef readonly bytes route
+    cdef readonly bytes content
+    cdef readonly unsigned int header_size
+    cdef readonly int traits
+    cdef readonly unsigned int origin
+
+    @staticmethod
+    @cython.locals(message=Message)
+    cdef Message create(bytes route, bytes content, unsigned int header_size, int traits, unsigned int origin)
+    cdef Py_ssize_t body_size(self) noexcept

@@ -1,0 +1,41 @@
+"""A message as the broker keeps it: octets as they came, and the few facts that steer it.
+
+    route    | exchange 1+n | routing key 1+n |           the two short strings of basic.publish
+    content  | header payload | body |                     delivered as it came, frames made anew
+
+One Message serves all the queues it was routed to. It holds only octets and numbers, so the garbage
+collector need not know of it.
+"""
+
+from __future__ import annotations
+
+
+class Message:
+    """Immutable but for what the journal notes on it."""
+
+    __slots__ = ("content", "header_size", "origin", "route", "traits")
+
+    route: bytes
+    content: bytes
+    header_size: int
+    traits: int
+    origin: int
+
+    @staticmethod
+    def create(route: bytes, content: bytes, header_size: int, traits: int, origin: int) -> Message:
+        message = Message.__new__(Message)
+        message.route = route
+        message.content = content
+        message.header_size = header_size
+        message.traits = traits  # bits of wire/traits.py
+        message.origin = origin  # number of the connection it came by
+        return message
+
+    def body_size(self) -> int:
+        return len(self.content) - self.header_size
+
+    def exchange_name(self) -> str:
+        return self.route[1 : 1 + self.route[0]].decode("utf-8", "surrogateescape")
+
+    def routing_key(self) -> str:
+        return self.route[2 + self.route[0] :].decode("utf-8", "surrogateescape")

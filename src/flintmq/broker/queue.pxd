@@ -1,0 +1,59 @@
+cimport cython
+from flintmq.broker.agenda cimport Agenda
+from flintmq.broker.consumer cimport Consumer
+from flintmq.broker.delivery cimport Delivery
+from flintmq.broker.message cimport Message
+from flintmq.broker.ring cimport Ring
+
+cdef Py_ssize_t CONGESTED_MESSAGES
+
+
+@cython.final
+cdef class Queue:
+    cdef readonly str name
+    cdef Agenda agenda
+    cdef readonly bint durable
+    cdef readonly bint exclusive
+    cdef readonly bint auto_delete
+    cdef readonly dict arguments
+    cdef readonly unsigned int owner
+    cdef readonly dict sources
+    cdef readonly Ring ready
+    cdef readonly long long position
+    cdef readonly long long holes
+    cdef readonly list returned
+    cdef readonly list consumers
+    cdef readonly list active
+    cdef Py_ssize_t turn
+    cdef readonly Py_ssize_t selective
+    cdef public long long unacked
+    cdef bint dirty
+    cdef bint congested
+    cdef public bint deleted
+
+    cpdef Py_ssize_t message_count(self) noexcept
+    cpdef int enqueue(self, Message message) except -1
+    cpdef mark(self)
+    @cython.locals(delivery=Delivery, message=Message)
+    cdef Message head(self)
+    @cython.locals(message=Message, consumer=Consumer, delivery=Delivery)
+    cpdef int dispatch(self) except -1
+    @cython.locals(consumer=Consumer)
+    cdef bint is_output_bound(self) except -1
+    @cython.locals(delivery=Delivery, message=Message, consumer=Consumer, index=Py_ssize_t)
+    cpdef dispatch_selectively(self)
+    @cython.locals(consumer=Consumer, tried=Py_ssize_t)
+    cdef bint offer(self, Message message, long long position, int redeliveries) except -1
+    cdef park(self, Consumer consumer)
+    cpdef rejoin(self, Consumer consumer)
+    @cython.locals(message=Message)
+    cpdef Delivery take(self)
+    cdef int settle(self, Message message) except -1
+    @cython.locals(delivery=Delivery, consumer=Consumer)
+    cpdef requeue(self, list deliveries)
+    @cython.locals(delivery=Delivery)
+    cpdef purge(self)
+    cpdef subscribe(self, Consumer consumer)
+    cpdef unsubscribe(self, Consumer consumer)
+    @cython.locals(consumer=Consumer)
+    cpdef bint can_take_now(self, Message message)

@@ -1,0 +1,276 @@
+"""A message queue: what is ready, what came back, and whose turn it is.
+
+    positions   ... 17  18  19 | 20  21  22  23 ...
+                    returned   |  ready (a ring)
+                    (sorted)     ^ position of its head
+
+Messages are numbered by their place. Those handed out and not acked live in their channel; one that
+comes back goes to `returned`, which is always ahead of the ring, so it regains its place for free.
+A consumer that may refuse messages (no-local) takes some from the middle and leaves a hole.
+Knows nothing of sockets: deliveries are written into the consumers' outputs.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from flintmq.wire.tables import FieldTable
+from flintmq.broker.agenda import Agenda
+from flintmq.broker.consumer import Consumer
+from flintmq.broker.delivery import Delivery
+from flintmq.broker.message import Message
+from flintmq.broker.ring import Ring
+
+if TYPE_CHECKING:
+    from flintmq.broker.exchange import Exchange
+
+# A queue this long whose consumers' sockets are full asks its publishers to pause. It is a matter of
+# speed, not of safety: 16,384 small messages are some 4 MB, about what the processor's caches hold.
+CONGESTED_MESSAGES = 16_384
+
+_by_position = attrgetter("position")
+
+
+class Queue:
+    """One queue of a virtual host."""
+
+    __slots__ = (
+        "active",
+        "agenda",
+        "arguments",
+        "auto_delete",
+        "congested",
+        "consumers",
+        "deleted",
+        "dirty",
+        "durable",
+        "exclusive",
+        "holes",
+        "name",
+        "owner",
+        "position",
+        "ready",
+        "returned",
+        "selective",
+        "sources",
+        "turn",
+        "unacked",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        agenda: Agenda,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: FieldTable,
+        owner: int,
+    ) -> None:
+        self.name = name
+        self.agenda = agenda
+        self.durable = durable
+        self.exclusive = exclusive
+        self.auto_delete = auto_delete
+        self.arguments = arguments
+        self.owner = owner  # number of the connection that an exclusive queue belongs to
+        self.sources: dict[Exchange, None] = {}  # exchanges with bindings to it
+        self.ready = Ring()
+        self.position = 0
+        self.holes = 0
+        self.returned: list[Delivery] = []  # by position, the first one last
+        self.consumers: list[Consumer] = []
+        self.active: list[Consumer] = []  # those that are not parked, in turn
+        self.turn = 0
+        self.selective = 0  # how many of the consumers may refuse
+        self.unacked = 0
+        self.dirty = False
+        self.congested = False
+        self.deleted = False
+
+    def message_count(self) -> int:
+        """How many are ready, not counting those handed out."""
+        return self.ready.count - self.holes + len(self.returned)
+
+    def enqueue(self, message: Message) -> int:
+        self.ready.push(message)
+        if self.congested:
+            self.agenda.pressed = True
+        if not self.dirty and self.active:
+            self.dirty = True
+            self.agenda.queues.append(self)
+        return 0
+
+    def mark(self) -> None:
+        """Puts the queue on the agenda if it may have something to hand out."""
+        if not self.dirty and self.active and self.message_count():
+            self.dirty = True
+            self.agenda.queues.append(self)
+
+    def head(self) -> Message | None:
+        """The next message to hand out."""
+        if self.returned:
+            delivery = self.returned[-1]
+            return delivery.message
+        while self.ready.count:
+            message = self.ready.at(0)
+            if message is not None:
+                return message  # type: ignore[no-any-return]
+            self.ready.pop()
+            self.position += 1
+            self.holes -= 1
+        return None
+
+    def dispatch(self) -> int:
+        """Hands messages to consumers in turn until either runs out."""
+        self.dirty = False
+        if self.selective:
+            self.dispatch_selectively()
+            return 0
+        while self.active:
+            message = self.head()
+            if message is None:
+                break
+            if self.turn >= len(self.active):
+                self.turn = 0
+            consumer = self.active[self.turn]
+            if not consumer.ready(message):
+                self.park(consumer)
+                continue
+            self.turn += 1
+            if self.returned:
+                delivery = self.returned.pop()
+                consumer.deliver(message, delivery.position, delivery.redeliveries)
+            else:
+                self.ready.pop()
+                self.position += 1
+                consumer.deliver(message, self.position - 1, 0)
+        self.congested = self.ready.count > CONGESTED_MESSAGES and self.is_output_bound()
+        return 0
+
+    def is_output_bound(self) -> bool:
+        """Whether some consumer would take more if its socket did."""
+        for consumer in self.consumers:
+            if consumer.parked and not consumer.output.has_room():
+                return True
+        return False
+
+    def dispatch_selectively(self) -> None:
+        """The same where consumers may refuse: each message is offered to all before the next one.
+
+        A consumer remembers how far it has looked, so that what it refused is not offered again.
+        """
+        for delivery in reversed(self.returned[:]):
+            if not self.active:
+                return
+            if delivery.message is not None and self.offer(delivery.message, delivery.position, delivery.redeliveries):
+                self.returned.remove(delivery)
+        if not self.active:
+            return
+        index = self.ready.count
+        for consumer in self.active:
+            index = min(index, max(0, consumer.seen - self.position))
+        while index < self.ready.count and self.active:
+            message = self.ready.at(index)
+            if message is not None and self.offer(message, self.position + index, 0):
+                self.ready.replace(index, None)
+                self.holes += 1
+            index += 1
+        for consumer in self.active:
+            consumer.seen = self.position + index
+        self.head()  # drops holes that have reached the head
+
+    def offer(self, message: Message, position: int, redeliveries: int) -> bool:
+        """Hands the message to the next consumer that accepts it, if any may take it now."""
+        tried = 0
+        while tried < len(self.active):
+            if self.turn >= len(self.active):
+                self.turn = 0
+            consumer = self.active[self.turn]
+            if position < consumer.seen or not consumer.accepts(message):
+                self.turn += 1
+                tried += 1
+            elif consumer.ready(message):
+                self.turn += 1
+                consumer.deliver(message, position, redeliveries)
+                return True
+            else:
+                consumer.seen = position
+                self.park(consumer)
+        return False
+
+    def park(self, consumer: Consumer) -> None:
+        """Takes the consumer whose turn it is out of the round."""
+        consumer.park()
+        del self.active[self.turn]
+
+    def rejoin(self, consumer: Consumer) -> None:
+        self.active.append(consumer)
+        self.mark()
+
+    def take(self) -> Delivery | None:
+        """The next message for basic.get, as a delivery without tag or consumer."""
+        message = self.head()
+        if message is None:
+            return None
+        if self.returned:
+            return self.returned.pop()
+        self.ready.pop()
+        self.position += 1
+        return Delivery.create(0, message, self, None, self.position - 1, 0)
+
+    def settle(self, message: Message) -> int:
+        """A message has left the queue for good."""
+        return 0
+
+    def requeue(self, deliveries: list[Delivery]) -> None:
+        """Puts handed-out messages back in their places."""
+        for delivery in deliveries:
+            delivery.redeliveries += 1
+            delivery.consumer = None
+        self.unacked -= len(deliveries)
+        if self.deleted:
+            return
+        self.returned.extend(deliveries)
+        self.returned.sort(key=_by_position, reverse=True)
+        if self.selective:
+            first = self.returned[-1].position
+            for consumer in self.consumers:
+                consumer.seen = min(consumer.seen, first)
+        self.mark()
+
+    def purge(self) -> int:
+        """Drops what is ready; the number of messages."""
+        count = 0
+        while True:
+            delivery = self.take()
+            if delivery is None:
+                return count
+            if delivery.message is not None:
+                self.settle(delivery.message)
+            count += 1
+
+    def subscribe(self, consumer: Consumer) -> None:
+        self.consumers.append(consumer)
+        self.active.append(consumer)
+        if consumer.is_selective():
+            self.selective += 1
+        self.mark()
+
+    def unsubscribe(self, consumer: Consumer) -> None:
+        consumer.cancelled = True
+        self.consumers.remove(consumer)
+        if consumer in self.active:
+            self.active.remove(consumer)
+        if consumer.is_selective():
+            self.selective -= 1
+
+    def can_take_now(self, message: Message) -> bool:
+        """Whether a consumer would get the message at once (basic.publish with immediate)."""
+        if self.message_count():
+            return False
+        for consumer in self.active:
+            if consumer.accepts(message) and consumer.ready(message):
+                return True
+        return False

@@ -1,0 +1,11 @@
+cimport cython
+
+
+@cython.final
+cdef class Route:
+    cdef readonly bytes octets
+    cdef readonly object exchange
+    cdef readonly str key
+    cdef readonly list queues
+    cdef readonly bint by_headers
+    cdef readonly unsigned long long generation

@@ -1,0 +1,35 @@
+"""Where the messages of one exchange and routing key go: the outcome of routing, kept.
+
+A virtual host keeps a bounded number of these. Any change of its wiring makes all of them stale:
+`generation` then differs from the virtual host's, and the route is worked out anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flintmq.broker.exchange import Exchange
+    from flintmq.broker.queue import Queue
+
+
+class Route:
+    """A routing result. `by_headers`: it depends on each message, so `queues` is not to be used."""
+
+    __slots__ = ("by_headers", "exchange", "generation", "key", "octets", "queues")
+
+    def __init__(
+        self,
+        octets: bytes,
+        exchange: Exchange | None,
+        key: str,
+        queues: list[Queue],
+        by_headers: bool,
+        generation: int,
+    ) -> None:
+        self.octets = octets
+        self.exchange = exchange  # None: the nameless exchange
+        self.key = key
+        self.queues = queues
+        self.by_headers = by_headers
+        self.generation = generation

@@ -1,0 +1,7 @@
+cpdef object add(object tally, object item)
+
+cpdef object remove(object tally, object item)
+
+cpdef Py_ssize_t size(object tally) except -1
+
+cpdef collect(object tally, dict found)

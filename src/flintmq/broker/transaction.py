@@ -1,0 +1,78 @@
+"""What a transaction of the tx class has gathered: published messages, and settled deliveries.
+
+Nothing of it shows until commit; then all of it does, in one go. Rollback forgets the publishes and
+leaves the deliveries unsettled, as the standard says: the client may settle them again or recover.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flintmq.errors import ChannelFault
+from flintmq.wire import amqp
+
+if TYPE_CHECKING:
+    from flintmq.broker.channel import Channel
+    from flintmq.broker.delivery import Delivery
+    from flintmq.broker.message import Message
+
+# Held in memory until commit: 256 MiB of content for one channel.
+TRANSACTION_BYTES_MAX = 268_435_456
+
+
+class Transaction:
+    """The open transaction of a channel; a new one begins where it ends."""
+
+    __slots__ = ("acked", "channel", "content_bytes", "published", "rejected", "requeued", "settled_tags")
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.clear()
+
+    def clear(self) -> None:
+        self.published: list[tuple[Message, int]] = []
+        self.content_bytes = 0
+        self.acked: list[Delivery] = []
+        self.rejected: list[Delivery] = []
+        self.requeued: list[Delivery] = []
+        self.settled_tags: set[int] = set()
+
+    def publish(self, message: Message, flags: int) -> None:
+        self.content_bytes += len(message.content)
+        if self.content_bytes > TRANSACTION_BYTES_MAX:
+            raise ChannelFault(
+                amqp.RESOURCE_ERROR,
+                f"RESOURCE_ERROR - a transaction holds at most {TRANSACTION_BYTES_MAX} octets: commit more often",
+                60,
+                40,
+            )
+        self.published.append((message, flags))
+
+    def without_settled(self, deliveries: list[Delivery]) -> list[Delivery]:
+        return [delivery for delivery in deliveries if delivery.tag not in self.settled_tags]
+
+    def ack(self, deliveries: list[Delivery]) -> None:
+        self.acked.extend(deliveries)
+        self.settled_tags.update(delivery.tag for delivery in deliveries)
+
+    def reject(self, deliveries: list[Delivery], requeue: bool) -> None:
+        (self.requeued if requeue else self.rejected).extend(deliveries)
+        self.settled_tags.update(delivery.tag for delivery in deliveries)
+
+    def commit(self) -> None:
+        """Routing comes first: whatever could fail has failed before anything shows."""
+        channel = self.channel
+        routed = [
+            (message, channel.virtual_host.route_of(message.route), flags)
+            for message, flags in self.published
+            if channel.virtual_host.has_exchange_of(message.route)
+        ]
+        for message, route, flags in routed:
+            channel.forward(message, route, flags)
+        channel.discard(self.acked)
+        channel.discard(self.rejected)
+        channel.requeue(self.requeued)
+        self.clear()
+
+    def rollback(self) -> None:
+        self.clear()

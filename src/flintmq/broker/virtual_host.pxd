@@ -1,0 +1,28 @@
+cimport cython
+from flintmq.broker.agenda cimport Agenda
+from flintmq.broker.consumer cimport Consumer
+from flintmq.broker.message cimport Message
+from flintmq.broker.queue cimport Queue
+from flintmq.broker.route cimport Route
+
+
+@cython.final
+cdef class VirtualHost:
+    cdef readonly str name
+    cdef readonly Agenda agenda
+    cdef readonly dict exchanges
+    cdef readonly dict queues
+    cdef readonly dict exclusive
+    cdef readonly dict routes
+    cdef readonly unsigned long long generation
+    cdef public unsigned long long serial
+
+    @cython.locals(route=Route)
+    cpdef Route route_of(self, bytes octets)
+    cpdef list match(self, Route route, Message message)
+    @cython.locals(route=Route)
+    cpdef queue_came_or_went(self, str name)
+    @cython.locals(queue=Queue)
+    cpdef consume(self, Consumer consumer)
+    @cython.locals(queue=Queue)
+    cpdef cancel(self, Consumer consumer)

@@ -1,0 +1,370 @@
+"""A virtual host: the exchanges, queues and bindings of one name space, and the routes through them.
+
+Everything here speaks of names, raises ChannelFaults with RabbitMQ's wording, and keeps the wiring
+consistent: what is deleted leaves no binding, no consumer and no cached route behind. Who may do
+what is checked before it is called.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flintmq.auth import Operation, require
+from flintmq.errors import ChannelFault
+from flintmq.wire import amqp
+from flintmq.wire.properties import BasicProperties, decode_properties
+from flintmq.broker.agenda import Agenda
+from flintmq.broker.binding import table_form
+from flintmq.broker.consumer import Consumer
+from flintmq.broker.exchange import KINDS, Exchange
+from flintmq.broker.message import Message
+from flintmq.broker.queue import Queue
+from flintmq.broker.route import Route
+
+if TYPE_CHECKING:
+    from flintmq.auth import User
+    from flintmq.wire.tables import FieldTable
+    from flintmq.broker.channel import Channel
+
+# A route is some 500 octets with its key: 65,536 of them are 32 MB at the worst.
+ROUTES_MAX = 65_536
+
+PREDECLARED = (
+    ("amq.direct", "direct", False),
+    ("amq.fanout", "fanout", False),
+    ("amq.topic", "topic", False),
+    ("amq.headers", "headers", False),
+    ("amq.match", "headers", False),
+    ("amq.rabbitmq.trace", "topic", True),
+)
+
+
+class VirtualHost:
+    """One name space of the broker."""
+
+    __slots__ = ("agenda", "exchanges", "exclusive", "generation", "name", "queues", "routes", "serial")
+
+    def __init__(self, name: str, agenda: Agenda) -> None:
+        self.name = name
+        self.agenda = agenda
+        self.exchanges: dict[str, Exchange] = {}
+        self.queues: dict[str, Queue] = {}
+        self.exclusive: dict[int, dict[Queue, None]] = {}  # by the connection they belong to
+        self.routes: dict[bytes, Route] = {}
+        self.generation = 1
+        self.serial = 0
+        for exchange_name, kind, internal in PREDECLARED:
+            self.exchanges[exchange_name] = KINDS[kind](exchange_name, durable=True, internal=internal)
+
+    # Routing
+
+    def route_of(self, octets: bytes) -> Route:
+        """The route of an exchange and a routing key, given as two short strings."""
+        route = self.routes.get(octets)
+        if route is not None and route.generation == self.generation:
+            return route
+        size = octets[0]
+        exchange_name = octets[1 : 1 + size].decode("utf-8", "surrogateescape")
+        key = octets[2 + size :].decode("utf-8", "surrogateescape")
+        exchange = self.find_exchange(exchange_name, 60, 40) if exchange_name else None
+        queues, by_headers = self.resolve(exchange, key, None)
+        route = Route(octets, exchange, key, queues, by_headers, self.generation)
+        if len(self.routes) >= ROUTES_MAX:
+            self.routes.clear()
+        self.routes[octets] = route
+        return route
+
+    def has_exchange_of(self, octets: bytes) -> bool:
+        name = octets[1 : 1 + octets[0]].decode("utf-8", "surrogateescape")
+        return not name or name in self.exchanges
+
+    def match(self, route: Route, message: Message) -> list[Queue]:
+        """The queues of one message where its headers decide."""
+        return self.resolve(route.exchange, route.key, message)[0]
+
+    def resolve(self, exchange: Exchange | None, key: str, message: Message | None) -> tuple[list[Queue], bool]:
+        """The queues that the key leads to over all exchanges; whether headers have a say in it."""
+        if exchange is None:
+            queue = self.queues.get(key)
+            return ([] if queue is None else [queue]), False
+        by_headers = False
+        headers = LazyHeaders(message)
+        found: dict[Queue | Exchange, None] = {}
+        reached: list[Exchange] = [exchange]
+        queues: dict[Queue, None] = {}
+        seen = {exchange}
+        for source in reached:
+            by_headers = by_headers or source.needs_headers
+            found.clear()
+            source.route(key, headers.get, found)
+            if not found:
+                found = self.alternate(source)
+            for destination in found:
+                if isinstance(destination, Queue):
+                    queues[destination] = None
+                elif destination not in seen:
+                    seen.add(destination)
+                    reached.append(destination)
+        return list(queues), by_headers
+
+    def alternate(self, exchange: Exchange) -> dict[Queue | Exchange, None]:
+        """Where a message goes that the exchange has no binding for."""
+        name = exchange.arguments.get("alternate-exchange")
+        other = self.exchanges.get(name) if isinstance(name, str) else None
+        return {} if other is None else {other: None}
+
+    def check_publish(self, exchange: Exchange | None, user: User) -> None:
+        """Raises unless the user may publish to the exchange."""
+        name = "" if exchange is None else exchange.name
+        require(user, self.name, Operation.WRITE, "exchange", name)
+        if exchange is not None and exchange.internal:
+            raise ChannelFault(
+                amqp.ACCESS_REFUSED,
+                f"ACCESS_REFUSED - cannot publish to internal exchange '{name}' in vhost '{self.name}'",
+                60,
+                40,
+            )
+
+    def rewired(self) -> None:
+        """Every cached route may be wrong now."""
+        self.generation += 1
+
+    def queue_came_or_went(self, name: str) -> None:
+        """Only the nameless exchange's route to this queue may be wrong now."""
+        octets = name.encode("utf-8", "surrogateescape")
+        route = self.routes.pop(b"\x00" + bytes((len(octets),)) + octets, None)
+        if route is not None:
+            route.generation = 0
+
+    # Exchanges
+
+    def find_exchange(self, name: str, class_id: int = 0, method_id: int = 0) -> Exchange:
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            raise ChannelFault(
+                amqp.NOT_FOUND, f"NOT_FOUND - no exchange '{name}' in vhost '{self.name}'", class_id, method_id
+            )
+        return exchange
+
+    def declare_exchange(
+        self, name: str, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: FieldTable
+    ) -> Exchange:
+        existing = self.exchanges.get(name)
+        if existing is not None:
+            self.compare_exchange(existing, kind, durable, auto_delete, internal, arguments)
+            return existing
+        if name.startswith("amq."):
+            raise ChannelFault(
+                amqp.ACCESS_REFUSED, f"ACCESS_REFUSED - exchange name '{name}' contains reserved prefix 'amq.*'", 40, 10
+            )
+        make = KINDS.get(kind)
+        if make is None:
+            raise ChannelFault(
+                amqp.PRECONDITION_FAILED,
+                f"PRECONDITION_FAILED - unknown exchange type '{kind}': known are {', '.join(sorted(KINDS))}",
+                40,
+                10,
+            )
+        exchange = make(name, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments)
+        self.exchanges[name] = exchange
+        return exchange
+
+    def compare_exchange(
+        self, existing: Exchange, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: FieldTable
+    ) -> None:
+        what = f"exchange '{existing.name}' in vhost '{self.name}'"
+        compare("type", what, kind, existing.type, 40)
+        compare("durable", what, durable, existing.durable, 40)
+        compare("auto_delete", what, auto_delete, existing.auto_delete, 40)
+        compare("internal", what, internal, existing.internal, 40)
+        compare_arguments(what, arguments, existing.arguments, 40)
+
+    def delete_exchange(self, name: str, if_unused: bool) -> None:
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            return
+        if name.startswith("amq."):
+            raise ChannelFault(
+                amqp.ACCESS_REFUSED, f"ACCESS_REFUSED - exchange name '{name}' contains reserved prefix 'amq.*'", 40, 20
+            )
+        if if_unused and not exchange.is_unused():
+            raise ChannelFault(
+                amqp.PRECONDITION_FAILED,
+                f"PRECONDITION_FAILED - exchange '{name}' in vhost '{self.name}' in use",
+                40,
+                20,
+            )
+        self.remove_exchange(exchange)
+
+    def remove_exchange(self, exchange: Exchange) -> None:
+        del self.exchanges[exchange.name]
+        for binding in list(exchange.bindings.values()):
+            if isinstance(binding.destination, Queue):
+                binding.destination.sources.pop(exchange, None)
+        for source in list(self.exchanges.values()):
+            if source.unbind_destination(exchange):
+                self.drop_unused(source)
+        self.rewired()
+
+    def drop_unused(self, exchange: Exchange) -> None:
+        """An auto-delete exchange goes with its last binding."""
+        if exchange.auto_delete and exchange.is_unused() and exchange.name in self.exchanges:
+            self.remove_exchange(exchange)
+
+    # Bindings
+
+    def bind(self, source: Exchange, destination: Queue | Exchange, key: str, arguments: FieldTable) -> None:
+        source.validate_binding(key, arguments)
+        if source.bind(destination, key, arguments):
+            if isinstance(destination, Queue):
+                destination.sources[source] = None
+            self.rewired()
+
+    def unbind(self, source: Exchange, destination: Queue | Exchange, key: str, arguments: FieldTable) -> None:
+        if source.unbind(destination, key, arguments):
+            if isinstance(destination, Queue) and not source.bindings_to(destination):
+                destination.sources.pop(source, None)
+            self.drop_unused(source)
+            self.rewired()
+
+    # Queues
+
+    def find_queue(self, name: str, origin: int, class_id: int = 0, method_id: int = 0) -> Queue:
+        """The queue, unless it is another connection's."""
+        queue = self.queues.get(name)
+        if queue is None:
+            raise ChannelFault(
+                amqp.NOT_FOUND, f"NOT_FOUND - no queue '{name}' in vhost '{self.name}'", class_id, method_id
+            )
+        if queue.exclusive and queue.owner != origin:
+            raise ChannelFault(
+                amqp.RESOURCE_LOCKED,
+                f"RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '{name}' in vhost '{self.name}'. "
+                "It was declared by another connection",
+                class_id,
+                method_id,
+            )
+        return queue
+
+    def declare_queue(
+        self, name: str, durable: bool, exclusive: bool, auto_delete: bool, arguments: FieldTable, origin: int
+    ) -> Queue:
+        if name in self.queues:
+            queue = self.find_queue(name, origin, 50, 10)
+            what = f"queue '{name}' in vhost '{self.name}'"
+            compare("durable", what, durable, queue.durable, 50)
+            compare("exclusive", what, exclusive, queue.exclusive, 50)
+            compare("auto_delete", what, auto_delete, queue.auto_delete, 50)
+            compare_arguments(what, arguments, queue.arguments, 50)
+            return queue
+        if name.startswith("amq."):
+            raise ChannelFault(
+                amqp.ACCESS_REFUSED, f"ACCESS_REFUSED - queue name '{name}' contains reserved prefix 'amq.*'", 50, 10
+            )
+        return self.add_queue(name, durable, exclusive, auto_delete, arguments, origin)
+
+    def add_queue(
+        self, name: str, durable: bool, exclusive: bool, auto_delete: bool, arguments: FieldTable, origin: int
+    ) -> Queue:
+        queue = Queue(name, self.agenda, durable, exclusive, auto_delete, arguments, origin)
+        self.queues[name] = queue
+        if exclusive:
+            self.exclusive.setdefault(origin, {})[queue] = None
+        self.queue_came_or_went(name)
+        return queue
+
+    def delete_queue(self, queue: Queue) -> int:
+        """Deletes the queue with its messages; tells its consumers. The number of messages ready."""
+        count = queue.message_count()
+        queue.deleted = True
+        del self.queues[queue.name]
+        owned = self.exclusive.get(queue.owner)
+        if owned is not None:
+            owned.pop(queue, None)
+            if not owned:
+                del self.exclusive[queue.owner]
+        for consumer in list(queue.consumers):
+            queue.unsubscribe(consumer)
+            consumer.channel.lose_consumer(consumer)
+        queue.purge()
+        for source in list(queue.sources):
+            source.unbind_destination(queue)
+            self.drop_unused(source)
+        if queue.sources:
+            queue.sources.clear()
+            self.rewired()
+        self.queue_came_or_went(queue.name)
+        return count
+
+    def delete_exclusive(self, origin: int) -> None:
+        """The connection is gone, and its exclusive queues go with it."""
+        for queue in list(self.exclusive.get(origin, ())):
+            self.delete_queue(queue)
+
+    # Consumers
+
+    def consume(self, consumer: Consumer) -> None:
+        queue = consumer.queue
+        # An exclusive consumer is the only one: it is enough to look at the first.
+        if queue.consumers and (consumer.exclusive or queue.consumers[0].exclusive):
+            raise ChannelFault(
+                amqp.ACCESS_REFUSED,
+                f"ACCESS_REFUSED - queue '{queue.name}' in vhost '{self.name}' in exclusive use",
+                60,
+                20,
+            )
+        consumer.channel.consumers[consumer.tag] = consumer
+        queue.subscribe(consumer)
+
+    def cancel(self, consumer: Consumer) -> None:
+        """The client wants no more of it; an auto-delete queue goes with its last consumer."""
+        queue = consumer.queue
+        queue.unsubscribe(consumer)
+        consumer.channel.consumers.pop(consumer.tag, None)
+        if queue.auto_delete and not queue.consumers and not queue.deleted:
+            self.delete_queue(queue)
+
+
+class LazyHeaders:
+    """The headers of a message, decoded when first asked for."""
+
+    __slots__ = ("headers", "message")
+
+    def __init__(self, message: Message | None) -> None:
+        self.message = message
+        self.headers: FieldTable | None = None
+
+    def get(self) -> FieldTable:
+        if self.headers is None:
+            self.headers = {} if self.message is None else headers_of(self.message)
+        return self.headers
+
+
+def headers_of(message: Message) -> FieldTable:
+    properties = decode_properties(amqp.CLASS_BASIC, message.content, 12, message.header_size)
+    headers = properties.headers if isinstance(properties, BasicProperties) else None
+    return {} if headers is None else headers
+
+
+def compare(argument: str, what: str, received: object, current: object, class_id: int) -> None:
+    """Raises 406 unless a declared property is what it was."""
+    if received != current:
+        raise inequivalent(argument, what, received, current, class_id)
+
+
+def compare_arguments(what: str, received: FieldTable, current: FieldTable, class_id: int) -> None:
+    for name in sorted({*received, *current}):
+        one, other = received.get(name), current.get(name)
+        if table_form({name: one}) != table_form({name: other}):
+            raise inequivalent(name, what, one, other, class_id)
+
+
+def inequivalent(argument: str, what: str, received: object, current: object, class_id: int) -> ChannelFault:
+    texts = [("none" if v is None else str(v).lower() if isinstance(v, bool) else f"{v}") for v in (received, current)]
+    return ChannelFault(
+        amqp.PRECONDITION_FAILED,
+        f"PRECONDITION_FAILED - inequivalent arg '{argument}' for {what}: "
+        f"received '{texts[0][:64]}' but current is '{texts[1][:64]}'",
+        class_id,
+        10,
+    )

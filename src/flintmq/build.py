@@ -1,0 +1,27 @@
+"""Which build of FlintMQ runs: its hot modules compiled, or all of it as plain Python."""
+
+from __future__ import annotations
+
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+Build = Literal["compiled", "pure"]
+
+
+def compiled_modules(package: Path | None = None) -> list[str]:
+    """The modules that lie beside their source as machine code. All of the hot ones, or none."""
+    package = package or Path(__file__).parent
+    suffixes = tuple(EXTENSION_SUFFIXES)
+    found = (path for path in package.rglob("*") if path.name.endswith(suffixes))
+    return sorted(".".join(path.relative_to(package.parent).parts).split(".cpython")[0] for path in found)
+
+
+def build() -> Build:
+    return "compiled" if compiled_modules() else "pure"
+
+
+def event_loop() -> Literal["uvloop", "asyncio"]:
+    """The event loop that `flintmq serve` takes: uvloop where it is installed."""
+    return "uvloop" if find_spec("uvloop") is not None else "asyncio"

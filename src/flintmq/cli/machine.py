@@ -1,0 +1,22 @@
+"""What the operating system refused, in words that say what to do about it."""
+
+from __future__ import annotations
+
+import errno
+
+_ADVICE = {
+    errno.EADDRINUSE: "another program has this port; stop it, or choose a port with --port",
+    errno.EADDRNOTAVAIL: "this machine has no such address; give one that it has with --host",
+    errno.EACCES: "no permission; choose a port above 1023, or a directory that this user may write to",
+    errno.ENOSPC: "the disk is full; make room, or choose another directory with --data",
+}
+
+
+def explain(error: OSError) -> str:
+    """One line: what failed, and what to do where we know it."""
+    said = error.strerror or str(error) or type(error).__name__
+    if error.filename is not None:
+        said = f"{error.filename}: {said}"
+    advice = _ADVICE.get(error.errno or 0)
+    line = f"{said} ({advice})" if advice else said
+    return " ".join(line.split())

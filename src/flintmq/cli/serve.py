@@ -1,0 +1,23 @@
+"""`flintmq serve`: settings from the file and the options, then the server until it ends."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from flintmq import config
+
+
+def serve(options: argparse.Namespace) -> int:
+    """Run the broker; the exit status is the server's."""
+    settings = config.load(
+        Path(options.config) if options.config is not None else None,
+        hosts=options.host,
+        port=options.port,
+        directory=options.data,
+        log_level=options.log_level,
+    )
+    # After the settings: a mistake in them is told before anything heavy is loaded.
+    from flintmq.server import run
+
+    return run(settings)

@@ -1,0 +1,19 @@
+cimport cython
+cimport flintmq.protocol.phases as phases
+
+
+@cython.final
+cdef class Channel:
+    cdef readonly unsigned int number
+    cdef public int state
+    cdef public int expects
+    cdef public object method
+    cdef public bytes route
+    cdef public int flags
+    cdef public bytes header
+    cdef public long long remaining
+    cdef public list chunks
+    cdef public object owner
+
+    cpdef bytes take_content(self)
+    cpdef abandon_content(self)

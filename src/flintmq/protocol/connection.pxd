@@ -1,0 +1,34 @@
+cimport cython
+cimport flintmq.protocol.phases as phases
+cimport flintmq.wire.amqp as amqp
+cimport flintmq.wire.octets as octets
+from flintmq.protocol.channel cimport Channel
+from flintmq.protocol.events cimport Events
+from flintmq.wire.output cimport Output
+
+
+@cython.final
+cdef class Connection:
+    cdef readonly Events events
+    cdef readonly Output output
+    cdef public int state
+    cdef readonly int version
+    cdef public Py_ssize_t frame_bytes_max
+    cdef public long long message_bytes_max
+    cdef public int channel_max
+    cdef readonly list channels
+    cdef readonly int open_channels
+
+    @cython.locals(
+        at=Py_ssize_t, end=Py_ssize_t, length=Py_ssize_t, number=cython.uint, channel=Channel, kind=cython.int,
+        code=cython.uint,
+    )
+    cpdef Py_ssize_t receive(self, bytearray buffer, Py_ssize_t size) except -1
+    @cython.locals(
+        start=Py_ssize_t, stop=Py_ssize_t, head=Py_ssize_t, header_size=Py_ssize_t, head_end=Py_ssize_t,
+        body=Py_ssize_t, body_end=Py_ssize_t, body_size=cython.ulonglong, content=bytes,
+    )
+    cdef Py_ssize_t publish(
+        self, const unsigned char* frames, Py_ssize_t at, Py_ssize_t end, Py_ssize_t size, Channel channel
+    ) except -1
+    cpdef close_channel(self, Channel channel)

@@ -1,0 +1,319 @@
+"""A connection as a sans-IO state machine: octets in, events out.
+
+Splits the input into frames, checks each against the limits and the state tables, assembles contents
+and tells the owner. It is the only place that decides whether a frame or method is legal now.
+
+    | type 1 | channel 2 | size 4 | payload ... | end 0xCE |
+
+A publish usually arrives as three frames in one piece (method, header, body): `publish` takes them
+in one go. Everything that is not basic.publish or basic.ack goes through the generated codec.
+Whatever is raised here is a ConnectionFault; the owner answers it with connection.close.
+"""
+
+from __future__ import annotations
+
+from flintmq.errors import ChannelFault, ConnectionFault
+from flintmq.wire import amqp, octets
+from flintmq.wire.methods import Method, decode_method
+from flintmq.wire.output import Output
+from flintmq.protocol import greeting, phases
+from flintmq.protocol.channel import Channel
+from flintmq.protocol.events import Events
+from flintmq.protocol.states import CHANNEL_METHODS, CONNECTION_METHODS, ChannelState, ConnectionState
+
+# Until login a peer gets small frames: start-ok with its properties and a token fits in 8 KiB.
+FRAME_BYTES_MAX_BEFORE_LOGIN = 8192
+
+
+class Connection:
+    """The receiving half of one connection; what it sends goes to `output`."""
+
+    __slots__ = (
+        "channel_max",
+        "channels",
+        "events",
+        "frame_bytes_max",
+        "message_bytes_max",
+        "open_channels",
+        "output",
+        "state",
+        "version",
+    )
+
+    def __init__(self, events: Events, output: Output, message_bytes_max: int) -> None:
+        self.events = events
+        self.output = output
+        self.message_bytes_max = message_bytes_max
+        self.state: int = phases.CONNECTION_HEADER
+        self.version = 0
+        self.frame_bytes_max = FRAME_BYTES_MAX_BEFORE_LOGIN
+        self.channel_max = 0
+        self.channels: list[Channel | None] = [None]
+        self.open_channels = 0
+
+    def receive(self, buffer: bytearray, size: int) -> int:
+        """Takes the first `size` octets of `buffer`; the number used up, up to the last whole frame."""
+        frames = octets.readable(buffer)
+        at = 0
+        if self.state == phases.CONNECTION_HEADER:
+            at = self.receive_greeting(octets.copy(frames, 0, size if size < 8 else 8))
+            if at == 0:
+                return 0
+        while size - at >= 8 and self.state != phases.CONNECTION_CLOSED:
+            length = octets.read_long(frames, at + 3)
+            if length + 8 > self.frame_bytes_max:
+                raise self.oversized(length)
+            end = at + 7 + length
+            if end >= size:
+                break
+            if frames[end] != amqp.FRAME_END:
+                raise ConnectionFault(
+                    amqp.FRAME_ERROR, f"FRAME_ERROR - frame of {length} octets does not end with 0xCE"
+                )
+            number = octets.read_short(frames, at + 1)
+            channel = self.channels[number] if number < len(self.channels) else None
+            kind = frames[at]
+            if kind == amqp.FRAME_METHOD:
+                if length >= 4:
+                    code = octets.read_long(frames, at + 7)
+                    if channel is not None and channel.state == phases.CHANNEL_OPEN:
+                        if channel.expects != phases.EXPECTS_METHOD:
+                            raise self.unexpected(channel, "a method")
+                        if code == amqp.BASIC_PUBLISH:
+                            at = self.publish(frames, at, end, size, channel)
+                            continue
+                        if code == amqp.BASIC_ACK and length == 13:
+                            self.events.ack(channel, octets.read_longlong(frames, at + 11), frames[at + 19] & 1 != 0)
+                            at = end + 1
+                            continue
+                self.receive_method(number, channel, octets.copy(frames, at + 7, end))
+            elif kind == amqp.FRAME_BODY:
+                self.receive_body(number, channel, octets.copy(frames, at + 7, end))
+            elif kind == amqp.FRAME_HEADER:
+                self.receive_header(number, channel, octets.copy(frames, at + 7, end))
+            else:
+                self.receive_other(kind, number, length)
+            at = end + 1
+        return at
+
+    def publish(self, frames: octets.Readable, at: int, end: int, size: int, channel: Channel) -> int:
+        """basic.publish at `at`, and its content if all of it is there; the position after what was used.
+
+        | ticket 2 | exchange 1+n | routing key 1+n | flags 1 |
+        """
+        start = at + 13
+        if end - start < 3:
+            raise truncated("basic.publish")
+        stop = start + 1 + frames[start]
+        if stop + 1 >= end:
+            raise truncated("basic.publish")
+        stop += 1 + frames[stop]
+        if stop >= end:
+            raise truncated("basic.publish")
+        if not octets.equal(frames, start, stop, channel.route):
+            channel.route = octets.copy(frames, start, stop)
+        channel.flags = frames[stop]
+        channel.method = None
+        channel.expects = phases.EXPECTS_HEADER
+        # The header frame, if it is all here and the next thing on this channel.
+        head = end + 1
+        if size - head < 22 or frames[head] != amqp.FRAME_HEADER:
+            return head
+        header_size = octets.read_long(frames, head + 3)
+        # The three octets of type and channel were checked for the method frame: compare with those.
+        if (
+            header_size + 8 > self.frame_bytes_max
+            or header_size < 14
+            or head + 7 + header_size >= size
+            or octets.read_short(frames, head + 1) != channel.number
+        ):
+            return head
+        head_end = head + 7 + header_size
+        body_size = octets.read_longlong(frames, head + 11)
+        if (
+            frames[head_end] != amqp.FRAME_END
+            or octets.read_short(frames, head + 7) != amqp.CLASS_BASIC
+            or body_size > self.frame_bytes_max
+            or body_size > self.message_bytes_max
+        ):
+            return head
+        if body_size == 0:
+            channel.expects = phases.EXPECTS_METHOD
+            self.events.publish(
+                channel, channel.route, channel.flags, octets.copy(frames, head + 7, head_end), header_size
+            )
+            return head_end + 1
+        body = head_end + 1
+        body_end = body + 7 + body_size
+        if (
+            body_end >= size
+            or frames[body] != amqp.FRAME_BODY
+            or octets.read_short(frames, body + 1) != channel.number
+            or octets.read_long(frames, body + 3) != body_size
+            or frames[body_end] != amqp.FRAME_END
+        ):
+            return head
+        channel.expects = phases.EXPECTS_METHOD
+        content = octets.join(frames, head + 7, head_end, body + 7, body_end)
+        self.events.publish(channel, channel.route, channel.flags, content, header_size)
+        return body_end + 1
+
+    def receive_greeting(self, start: bytes) -> int:
+        version, used = greeting.recognise(start)
+        if version == greeting.INCOMPLETE:
+            return 0
+        if version == greeting.UNKNOWN:
+            self.output.write(greeting.PREFERRED)
+            self.state = phases.CONNECTION_CLOSED
+            return len(start)
+        self.version = version
+        self.state = ConnectionState.START
+        self.events.greeted(version)
+        return used
+
+    def receive_method(self, number: int, channel: Channel | None, payload: bytes) -> None:
+        if self.state == phases.CONNECTION_CLOSING and number != 0:
+            return
+        if len(payload) < 4:
+            raise truncated("a method frame")
+        if channel is not None and channel.state == phases.CHANNEL_CLOSING and payload[:2] != b"\x00\x14":
+            return  # discarded unseen, whatever it holds; class 20 is channel
+        method = decode_method(self.version, payload)
+        if number == 0:
+            self.receive_connection_method(method)
+            return
+        if self.state != phases.CONNECTION_OPEN:
+            raise fault_of(method, amqp.CHANNEL_ERROR, "the connection is not open yet")
+        state = ChannelState.CLOSED if channel is None else ChannelState(channel.state)
+        if method.NAME not in CHANNEL_METHODS[state]:
+            self.refuse(number, state, method)
+            return
+        if channel is None:
+            channel = self.open_channel(number, method)
+        if method.CONTENT:
+            channel.method = method
+            channel.expects = phases.EXPECTS_HEADER
+            return
+        self.events.method(channel, method)
+
+    def receive_connection_method(self, method: Method) -> None:
+        state = ConnectionState(self.state)
+        if method.NAME in CONNECTION_METHODS[state]:
+            self.events.method(None, method)
+        elif state != ConnectionState.CLOSING:
+            raise fault_of(method, amqp.COMMAND_INVALID, f"not expected on channel 0 in state {state.name.lower()}")
+
+    def refuse(self, number: int, state: ChannelState, method: Method) -> None:
+        if state == ChannelState.CLOSING:
+            return
+        if state == ChannelState.CLOSED:
+            if method.NAME == "channel.close-ok":
+                return  # crossed our own forgetting of the channel
+            raise fault_of(method, amqp.CHANNEL_ERROR, f"channel {number} is not open")
+        if method.NAME == "channel.open":
+            raise fault_of(method, amqp.CHANNEL_ERROR, f"channel {number} is open already")
+        raise fault_of(method, amqp.COMMAND_INVALID, f"not expected on channel {number}")
+
+    def open_channel(self, number: int, method: Method) -> Channel:
+        if number > self.channel_max:
+            raise fault_of(
+                method, amqp.CHANNEL_ERROR, f"channel {number} is above the negotiated maximum of {self.channel_max}"
+            )
+        while len(self.channels) <= number:
+            self.channels.append(None)
+        channel = Channel(number)
+        self.channels[number] = channel
+        self.open_channels += 1
+        return channel
+
+    def close_channel(self, channel: Channel) -> None:
+        """Forgets the channel: its number is free again."""
+        channel.state = phases.CHANNEL_CLOSED
+        self.channels[channel.number] = None
+        self.open_channels -= 1
+
+    def receive_header(self, number: int, channel: Channel | None, payload: bytes) -> None:
+        """| class 2 | weight 2 | body size 8 | flags 2 | properties |"""
+        if channel is None or channel.state != phases.CHANNEL_OPEN:
+            self.discard(number, channel, "content header")
+            return
+        if channel.expects != phases.EXPECTS_HEADER:
+            raise self.unexpected(channel, "a content header")
+        if len(payload) < 14:
+            raise truncated("a content header")
+        expected = amqp.CLASS_BASIC if channel.method is None else channel.method.CLASS_ID
+        class_id = int.from_bytes(payload[:2], "big")
+        if class_id != expected:
+            raise ConnectionFault(
+                amqp.UNEXPECTED_FRAME,
+                f"UNEXPECTED_FRAME - content header of class {class_id} after a method of class {expected}",
+            )
+        size = int.from_bytes(payload[4:12], "big")
+        if size > self.message_bytes_max:
+            channel.abandon_content()
+            text = f"PRECONDITION_FAILED - message size {size} is larger than the maximum of {self.message_bytes_max}"
+            self.events.fault(channel, ChannelFault(amqp.PRECONDITION_FAILED, text, expected, 40))
+            return
+        channel.header = payload
+        channel.remaining = size
+        channel.expects = phases.EXPECTS_BODY
+        if size == 0:
+            self.complete(channel)
+
+    def receive_body(self, number: int, channel: Channel | None, payload: bytes) -> None:
+        if channel is None or channel.state != phases.CHANNEL_OPEN:
+            self.discard(number, channel, "content body")
+            return
+        if channel.expects != phases.EXPECTS_BODY:
+            raise self.unexpected(channel, "a content body")
+        channel.remaining -= len(payload)
+        if channel.remaining < 0:
+            raise ConnectionFault(
+                amqp.FRAME_ERROR, f"FRAME_ERROR - content body on channel {number} is larger than its header announced"
+            )
+        channel.chunks.append(payload)
+        if channel.remaining == 0:
+            self.complete(channel)
+
+    def complete(self, channel: Channel) -> None:
+        header_size = len(channel.header)
+        method = channel.method
+        content = channel.take_content()
+        if method is None:
+            self.events.publish(channel, channel.route, channel.flags, content, header_size)
+        else:
+            self.events.content(channel, method, content, header_size)
+
+    def receive_other(self, kind: int, number: int, length: int) -> None:
+        if kind == amqp.FRAME_HEARTBEAT:
+            if number != 0 or length != 0:
+                raise ConnectionFault(amqp.FRAME_ERROR, "FRAME_ERROR - a heartbeat is empty and on channel 0")
+            return
+        raise ConnectionFault(amqp.FRAME_ERROR, f"FRAME_ERROR - unknown frame type {kind}")
+
+    def discard(self, number: int, channel: Channel | None, what: str) -> None:
+        """Content frames of a channel that is closing are dropped; on one that never was they are a fault."""
+        if channel is None and self.state != phases.CONNECTION_CLOSING:
+            raise ConnectionFault(amqp.CHANNEL_ERROR, f"CHANNEL_ERROR - {what} on channel {number}, which is not open")
+
+    def oversized(self, length: int) -> ConnectionFault:
+        return ConnectionFault(
+            amqp.FRAME_ERROR,
+            f"FRAME_ERROR - frame of {length + 8} octets is larger than the agreed {self.frame_bytes_max}",
+        )
+
+    def unexpected(self, channel: Channel, what: str) -> ConnectionFault:
+        wanted = ("a method", "a content header", "a content body")[channel.expects]
+        return ConnectionFault(
+            amqp.UNEXPECTED_FRAME,
+            f"UNEXPECTED_FRAME - got {what} on channel {channel.number} where {wanted} was due",
+        )
+
+
+def truncated(what: str) -> ConnectionFault:
+    return ConnectionFault(amqp.SYNTAX_ERROR, f"SYNTAX_ERROR - {what} is cut short")
+
+
+def fault_of(method: Method, code: int, why: str) -> ConnectionFault:
+    name = amqp.REPLY_NAMES.get(code, "INTERNAL_ERROR")
+    return ConnectionFault(code, f"{name} - {method.NAME}: {why}", method.CLASS_ID, method.METHOD_ID)

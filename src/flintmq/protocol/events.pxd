@@ -1,0 +1,10 @@
+from flintmq.protocol.channel cimport Channel
+
+
+cdef class Events:
+    cpdef greeted(self, int version)
+    cpdef method(self, Channel channel, method)
+    cpdef publish(self, Channel channel, bytes route, int flags, bytes content, Py_ssize_t header_size)
+    cpdef ack(self, Channel channel, unsigned long long tag, bint multiple)
+    cpdef content(self, Channel channel, method, bytes content, Py_ssize_t header_size)
+    cpdef fault(self, Channel channel, fault)

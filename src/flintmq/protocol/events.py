@@ -1,0 +1,43 @@
+"""What a connection tells its owner: the owner subclasses Events.
+
+Events are calls, not objects: a busy connection has millions of them a second. Everything that
+arrives here is legal in the present state and well framed; what it means is the owner's business.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flintmq.errors import ChannelFault, ProtocolMisuse
+
+if TYPE_CHECKING:
+    from flintmq.wire.methods import Method
+    from flintmq.protocol.channel import Channel
+
+
+class Events:
+    """The receiver of one connection's events."""
+
+    def greeted(self, version: int) -> None:
+        """The peer sent a protocol header we speak."""
+        raise ProtocolMisuse("greeted is not handled")
+
+    def method(self, channel: Channel | None, method: Method) -> None:
+        """A method without content; `channel` is None for those of the connection class."""
+        raise ProtocolMisuse("method is not handled")
+
+    def publish(self, channel: Channel, route: bytes, flags: int, content: bytes, header_size: int) -> None:
+        """A whole basic.publish. `route` is exchange and routing key as the two short strings came."""
+        raise ProtocolMisuse("publish is not handled")
+
+    def ack(self, channel: Channel, tag: int, multiple: bool) -> None:
+        """basic.ack."""
+        raise ProtocolMisuse("ack is not handled")
+
+    def content(self, channel: Channel, method: Method, content: bytes, header_size: int) -> None:
+        """Any other method with its content."""
+        raise ProtocolMisuse("content is not handled")
+
+    def fault(self, channel: Channel, fault: ChannelFault) -> None:
+        """The peer broke a rule that costs it the channel."""
+        raise ProtocolMisuse("fault is not handled")

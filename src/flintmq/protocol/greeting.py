@@ -1,0 +1,37 @@
+"""The first octets of a connection: which protocol does the peer speak?
+
+    | A M Q P | 0 | 0 | 9 | 1 |      0-9-1
+    | A M Q P | 1 | 1 | 0 | 9 |      0-9, and clients that mean 0-9-1 by it
+    | A M Q P | 1 | 1 | 8 | 0 |      0-8
+    | A M Q P | 1 | 1 | 9 | 1 |      0-8, from clients that got the order wrong
+
+One port serves them all. A further wire protocol is a further row of OPENINGS: rows may have any
+length, and none is the beginning of another.
+"""
+
+from __future__ import annotations
+
+from flintmq.wire import amqp
+
+OPENINGS: dict[bytes, int] = {
+    b"AMQP\x00\x00\x09\x01": amqp.VERSION_0_9_1,
+    b"AMQP\x01\x01\x00\x5b": amqp.VERSION_0_9_1,
+    b"AMQP\x01\x01\x00\x09": amqp.VERSION_0_9,
+    b"AMQP\x01\x01\x08\x00": amqp.VERSION_0_8,
+    b"AMQP\x01\x01\x09\x01": amqp.VERSION_0_8,
+}
+# The answer to anything else, before the connection is closed: the version we would rather speak.
+PREFERRED = b"AMQP\x00\x00\x09\x01"
+
+UNKNOWN = -1
+INCOMPLETE = 0
+
+
+def recognise(start: bytes) -> tuple[int, int]:
+    """(version, octets used); the version is INCOMPLETE while more octets are needed, or UNKNOWN."""
+    for opening, version in OPENINGS.items():
+        if start[: len(opening)] == opening:
+            return version, len(opening)
+    if any(opening.startswith(start) for opening in OPENINGS):
+        return INCOMPLETE, 0
+    return UNKNOWN, 0

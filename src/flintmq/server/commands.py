@@ -1,0 +1,407 @@
+"""What clients ask of a channel: each method of each class as one function, and the table of them.
+
+A function takes the session, the protocol's channel and the method, calls the broker, and answers.
+Faults are raised; the session turns them into a Close.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from flintmq.auth import Operation, require
+from flintmq.broker.channel import Channel as BrokerChannel
+from flintmq.broker.consumer import Consumer
+from flintmq.broker.queue import Queue
+from flintmq.broker.transaction import Transaction
+from flintmq.errors import ChannelFault, ConnectionFault
+from flintmq.wire import amqp, methods
+from flintmq.wire.methods import Method
+
+if TYPE_CHECKING:
+    from flintmq.protocol.channel import Channel
+    from flintmq.server.session import Session
+
+COMMANDS: dict[str, Callable[[Session, Channel, Any], None]] = {}
+
+
+def run(session: Session, channel: Channel, method: Method) -> None:
+    command = COMMANDS.get(method.NAME)
+    if command is None:
+        raise not_implemented(method)
+    command(session, channel, method)
+
+
+def not_implemented(method: Method) -> ConnectionFault:
+    text = f"NOT_IMPLEMENTED - {method.NAME} is not served here"
+    return ConnectionFault(amqp.NOT_IMPLEMENTED, text, method.CLASS_ID, method.METHOD_ID)
+
+
+def command(name: str) -> Callable[[Callable[[Session, Channel, Any], None]], Callable[[Session, Channel, Any], None]]:
+    def register(function: Callable[[Session, Channel, Any], None]) -> Callable[[Session, Channel, Any], None]:
+        COMMANDS[name] = function
+        return function
+
+    return register
+
+
+def broker_channel(channel: Channel) -> BrokerChannel:
+    owner = channel.owner
+    if not isinstance(owner, BrokerChannel):
+        raise ConnectionFault(amqp.CHANNEL_ERROR, f"CHANNEL_ERROR - channel {channel.number} is not open")
+    return owner
+
+
+def may(owner: BrokerChannel, operation: Operation, kind: str, name: str) -> None:
+    require(owner.user, owner.virtual_host.name, operation, kind, name)
+
+
+# channel
+
+
+@command("channel.open")
+def channel_open(session: Session, channel: Channel, method: methods.ChannelOpen) -> None:
+    session.open_channel(channel)
+    session.send(channel.number, methods.ChannelOpenOk())
+
+
+@command("channel.close")
+def channel_close(session: Session, channel: Channel, method: methods.ChannelClose) -> None:
+    """While we wait for a close-ok of our own, a crossing close is answered and the wait goes on."""
+    if channel.owner is not None:
+        session.release_channel(channel)
+        session.connection.close_channel(channel)
+    session.send(channel.number, methods.ChannelCloseOk())
+
+
+@command("channel.close-ok")
+def channel_close_ok(session: Session, channel: Channel, method: methods.ChannelCloseOk) -> None:
+    session.connection.close_channel(channel)
+
+
+@command("channel.flow")
+def channel_flow(session: Session, channel: Channel, method: methods.ChannelFlow) -> None:
+    broker_channel(channel).flow(method.active)
+    session.send(channel.number, methods.ChannelFlowOk(active=method.active))
+
+
+@command("channel.flow-ok")
+def channel_flow_ok(session: Session, channel: Channel, method: methods.ChannelFlowOk) -> None:
+    """Flow is never asked of a client, so an answer to it means nothing."""
+
+
+@command("channel.ping")
+def channel_ping(session: Session, channel: Channel, method: methods.ChannelPing) -> None:
+    session.send(channel.number, methods.ChannelPong())
+
+
+@command("access.request")
+def access_request(session: Session, channel: Channel, method: methods.AccessRequest) -> None:
+    """Tickets of 0-8: permissions are checked at each use, so any ticket will do."""
+    session.send(channel.number, methods.AccessRequestOk(ticket=1))
+
+
+# exchange
+
+
+@command("exchange.declare")
+def exchange_declare(session: Session, channel: Channel, method: methods.ExchangeDeclare) -> None:
+    owner = broker_channel(channel)
+    host = owner.virtual_host
+    not_default(method.exchange)
+    if method.passive:
+        may_see(owner, "exchange", method.exchange)
+        host.find_exchange(method.exchange)
+    else:
+        may(owner, Operation.CONFIGURE, "exchange", method.exchange)
+        alternate = method.arguments.get("alternate-exchange")
+        if alternate is not None:
+            if not isinstance(alternate, str):
+                raise bad_argument("alternate-exchange", "text")
+            may(owner, Operation.READ, "exchange", method.exchange)
+            may(owner, Operation.WRITE, "exchange", alternate)
+        host.declare_exchange(
+            method.exchange, method.type, method.durable, method.auto_delete, method.internal, method.arguments
+        )
+    if not method.no_wait:
+        session.send(channel.number, methods.ExchangeDeclareOk())
+
+
+@command("exchange.delete")
+def exchange_delete(session: Session, channel: Channel, method: methods.ExchangeDelete) -> None:
+    owner = broker_channel(channel)
+    not_default(method.exchange)
+    may(owner, Operation.CONFIGURE, "exchange", method.exchange)
+    owner.virtual_host.delete_exchange(method.exchange, method.if_unused)
+    if not method.no_wait:
+        session.send(channel.number, methods.ExchangeDeleteOk())
+
+
+@command("exchange.bind")
+def exchange_bind(session: Session, channel: Channel, method: methods.ExchangeBind) -> None:
+    owner = broker_channel(channel)
+    source, destination = exchange_pair(owner, method.source, method.destination)
+    owner.virtual_host.bind(source, destination, method.routing_key, method.arguments)
+    if not method.no_wait:
+        session.send(channel.number, methods.ExchangeBindOk())
+
+
+@command("exchange.unbind")
+def exchange_unbind(session: Session, channel: Channel, method: methods.ExchangeUnbind) -> None:
+    owner = broker_channel(channel)
+    source, destination = exchange_pair(owner, method.source, method.destination)
+    owner.virtual_host.unbind(source, destination, method.routing_key, method.arguments)
+    if not method.no_wait:
+        session.send(channel.number, methods.ExchangeUnbindOk())
+
+
+def exchange_pair(owner: BrokerChannel, source: str, destination: str) -> tuple[Any, Any]:
+    not_default(source)
+    not_default(destination)
+    may(owner, Operation.WRITE, "exchange", destination)
+    may(owner, Operation.READ, "exchange", source)
+    return owner.virtual_host.find_exchange(source), owner.virtual_host.find_exchange(destination)
+
+
+def not_default(name: str) -> None:
+    if not name:
+        raise ChannelFault(amqp.ACCESS_REFUSED, "ACCESS_REFUSED - operation not permitted on the default exchange")
+
+
+def bad_argument(name: str, expected: str) -> ChannelFault:
+    return ChannelFault(amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - invalid arg '{name}': expected {expected}")
+
+
+def may_see(owner: BrokerChannel, kind: str, name: str) -> None:
+    """A passive declare tells whether something exists: any permission on it will do."""
+    permissions = owner.user.permissions.get(owner.virtual_host.name)
+    if permissions is None or not (permissions.may_read(name) or permissions.may_write(name)):
+        may(owner, Operation.CONFIGURE, kind, name)
+
+
+# queue
+
+
+@command("queue.declare")
+def queue_declare(session: Session, channel: Channel, method: methods.QueueDeclare) -> None:
+    owner = broker_channel(channel)
+    host = owner.virtual_host
+    if method.passive:
+        name = method.queue or last_queue(owner)
+        may_see(owner, "queue", name)
+        queue = host.find_queue(name, owner.origin)
+    elif not method.queue:
+        name = session.broker.new_name("amq.gen-")
+        may(owner, Operation.CONFIGURE, "queue", name)
+        queue = host.add_queue(
+            name, method.durable, method.exclusive, method.auto_delete, method.arguments, owner.origin
+        )
+    else:
+        may(owner, Operation.CONFIGURE, "queue", method.queue)
+        queue = host.declare_queue(
+            method.queue, method.durable, method.exclusive, method.auto_delete, method.arguments, owner.origin
+        )
+    owner.last_queue = queue.name
+    if not method.no_wait:
+        session.send(
+            channel.number,
+            methods.QueueDeclareOk(
+                queue=queue.name, message_count=queue.message_count(), consumer_count=len(queue.consumers)
+            ),
+        )
+
+
+def last_queue(owner: BrokerChannel) -> str:
+    """The queue that an empty name stands for."""
+    if not owner.last_queue:
+        raise ChannelFault(amqp.NOT_FOUND, "NOT_FOUND - no previously declared queue")
+    return owner.last_queue
+
+
+def named_queue(owner: BrokerChannel, name: str, operation: Operation) -> Queue:
+    name = name or last_queue(owner)
+    may(owner, operation, "queue", name)
+    return owner.virtual_host.find_queue(name, owner.origin)
+
+
+@command("queue.bind")
+def queue_bind(session: Session, channel: Channel, method: methods.QueueBind) -> None:
+    owner = broker_channel(channel)
+    queue, source, key = binding_ends(owner, method)
+    owner.virtual_host.bind(source, queue, key, method.arguments)
+    if not method.no_wait:
+        session.send(channel.number, methods.QueueBindOk())
+
+
+@command("queue.unbind")
+def queue_unbind(session: Session, channel: Channel, method: methods.QueueUnbind) -> None:
+    owner = broker_channel(channel)
+    queue, source, key = binding_ends(owner, method)
+    owner.virtual_host.unbind(source, queue, key, method.arguments)
+    session.send(channel.number, methods.QueueUnbindOk())
+
+
+def binding_ends(owner: BrokerChannel, method: methods.QueueBind | methods.QueueUnbind) -> tuple[Queue, Any, str]:
+    not_default(method.exchange)
+    queue = named_queue(owner, method.queue, Operation.WRITE)
+    may(owner, Operation.READ, "exchange", method.exchange)
+    source = owner.virtual_host.find_exchange(method.exchange)
+    # With neither name nor key given, both mean the queue declared last.
+    key = method.routing_key if method.queue or method.routing_key else queue.name
+    return queue, source, key
+
+
+@command("queue.purge")
+def queue_purge(session: Session, channel: Channel, method: methods.QueuePurge) -> None:
+    count = named_queue(broker_channel(channel), method.queue, Operation.READ).purge()
+    if not method.no_wait:
+        session.send(channel.number, methods.QueuePurgeOk(message_count=count))
+
+
+@command("queue.delete")
+def queue_delete(session: Session, channel: Channel, method: methods.QueueDelete) -> None:
+    owner = broker_channel(channel)
+    name = method.queue or last_queue(owner)
+    may(owner, Operation.CONFIGURE, "queue", name)
+    count = 0
+    if name in owner.virtual_host.queues:
+        queue = owner.virtual_host.find_queue(name, owner.origin)
+        if method.if_unused and queue.consumers:
+            raise in_use(queue, owner, "in use")
+        if method.if_empty and queue.message_count():
+            raise in_use(queue, owner, "not empty")
+        count = owner.virtual_host.delete_queue(queue)
+    if not method.no_wait:
+        session.send(channel.number, methods.QueueDeleteOk(message_count=count))
+
+
+def in_use(queue: Queue, owner: BrokerChannel, why: str) -> ChannelFault:
+    return ChannelFault(
+        amqp.PRECONDITION_FAILED,
+        f"PRECONDITION_FAILED - queue '{queue.name}' in vhost '{owner.virtual_host.name}' {why}",
+    )
+
+
+# basic
+
+
+@command("basic.qos")
+def basic_qos(session: Session, channel: Channel, method: methods.BasicQos) -> None:
+    """RabbitMQ's meaning of global: shared by the channel; else for each consumer made from now on."""
+    owner = broker_channel(channel)
+    if method.global_:
+        owner.global_count = method.prefetch_count
+        owner.global_bytes = method.prefetch_size
+        owner.flow(owner.flowing)  # wakes those that waited for a wider limit
+    else:
+        owner.prefetch_count = method.prefetch_count
+        owner.prefetch_bytes = method.prefetch_size
+    session.send(channel.number, methods.BasicQosOk())
+
+
+@command("basic.consume")
+def basic_consume(session: Session, channel: Channel, method: methods.BasicConsume) -> None:
+    owner = broker_channel(channel)
+    queue = named_queue(owner, method.queue, Operation.READ)
+    tag = method.consumer_tag or session.broker.new_name("amq.ctag-")
+    if tag in owner.consumers:
+        raise ConnectionFault(amqp.NOT_ALLOWED, f"NOT_ALLOWED - attempt to reuse consumer tag '{tag}'")
+    consumer = Consumer(owner, queue, tag, method.no_ack, method.no_local, method.exclusive, method.arguments)
+    owner.virtual_host.consume(consumer)
+    if not method.no_wait:
+        session.send(channel.number, methods.BasicConsumeOk(consumer_tag=tag))
+
+
+@command("basic.cancel")
+def basic_cancel(session: Session, channel: Channel, method: methods.BasicCancel) -> None:
+    owner = broker_channel(channel)
+    consumer = owner.consumers.get(method.consumer_tag)
+    if consumer is not None:
+        owner.virtual_host.cancel(consumer)
+    if not method.no_wait:
+        session.send(channel.number, methods.BasicCancelOk(consumer_tag=method.consumer_tag))
+
+
+@command("basic.cancel-ok")
+def basic_cancel_ok(session: Session, channel: Channel, method: methods.BasicCancelOk) -> None:
+    """Our own basic.cancel asks for no answer; one that comes anyway is fine."""
+
+
+@command("basic.get")
+def basic_get(session: Session, channel: Channel, method: methods.BasicGet) -> None:
+    owner = broker_channel(channel)
+    queue = named_queue(owner, method.queue, Operation.READ)
+    if not owner.get(queue, method.no_ack):
+        session.send(channel.number, methods.BasicGetEmpty())
+
+
+@command("basic.ack")
+def basic_ack(session: Session, channel: Channel, method: methods.BasicAck) -> None:
+    broker_channel(channel).ack(method.delivery_tag, method.multiple)
+
+
+@command("basic.reject")
+def basic_reject(session: Session, channel: Channel, method: methods.BasicReject) -> None:
+    broker_channel(channel).reject(method.delivery_tag, False, method.requeue, method.NAME)
+
+
+@command("basic.nack")
+def basic_nack(session: Session, channel: Channel, method: methods.BasicNack) -> None:
+    broker_channel(channel).reject(method.delivery_tag, method.multiple, method.requeue, method.NAME)
+
+
+@command("basic.recover")
+def basic_recover(session: Session, channel: Channel, method: methods.BasicRecover) -> None:
+    broker_channel(channel).recover(method.requeue)
+    session.send(channel.number, methods.BasicRecoverOk())
+
+
+@command("basic.recover-async")
+def basic_recover_async(session: Session, channel: Channel, method: methods.BasicRecoverAsync) -> None:
+    broker_channel(channel).recover(method.requeue)
+
+
+# confirm and tx
+
+
+@command("confirm.select")
+def confirm_select(session: Session, channel: Channel, method: methods.ConfirmSelect) -> None:
+    owner = broker_channel(channel)
+    if owner.transaction is not None:
+        raise wrong_mode("cannot switch from tx to confirm mode")
+    owner.confirming = True
+    if not method.no_wait:
+        session.send(channel.number, methods.ConfirmSelectOk())
+
+
+@command("tx.select")
+def tx_select(session: Session, channel: Channel, method: methods.TxSelect) -> None:
+    owner = broker_channel(channel)
+    if owner.confirming:
+        raise wrong_mode("cannot switch from confirm to tx mode")
+    if owner.transaction is None:
+        owner.transaction = Transaction(owner)
+    session.send(channel.number, methods.TxSelectOk())
+
+
+@command("tx.commit")
+def tx_commit(session: Session, channel: Channel, method: methods.TxCommit) -> None:
+    open_transaction(channel).commit()
+    session.send(channel.number, methods.TxCommitOk())
+
+
+@command("tx.rollback")
+def tx_rollback(session: Session, channel: Channel, method: methods.TxRollback) -> None:
+    open_transaction(channel).rollback()
+    session.send(channel.number, methods.TxRollbackOk())
+
+
+def open_transaction(channel: Channel) -> Transaction:
+    transaction = broker_channel(channel).transaction
+    if transaction is None:
+        raise wrong_mode("channel is not transactional")
+    return transaction
+
+
+def wrong_mode(why: str) -> ChannelFault:
+    return ChannelFault(amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - {why}")

@@ -1,0 +1,260 @@
+"""One socket: reads into the shared buffer, feeds the session, sends what it has written.
+
+Plain TCP works on the descriptor itself, in large pieces; nothing per message goes through asyncio.
+
+    readable -> recv into the shared buffer -> connection.receive -> ... end of the pass ... -> flush -> send
+
+A link is held (not read from) while a login is verified, a publisher must wait, or too much of its own
+output is pending. TLS goes over TlsLink, which differs only in how octets come and go.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+from flintmq.errors import ConnectionFault, PeerFault
+from flintmq.protocol import phases
+from flintmq.server.session import Session
+from flintmq.wire import amqp
+from flintmq.wire.output import Output
+
+if TYPE_CHECKING:
+    from flintmq.auth import Verification
+    from flintmq.server.server import Server
+
+log = logging.getLogger("flintmq.link")
+
+# Replies and returned messages pile up only as fast as the peer asks for them. Past this much it is
+# not read from until it has read: 16 MiB is far above what deliveries alone (256 KiB) leave waiting.
+OUTPUT_BYTES_STOP = 16_777_216
+# Deliveries go on when this much room is there again, so that each send is a large one.
+OUTPUT_BYTES_RESUME = 131_072
+
+# Reasons for not reading; a link is read from when it has none.
+HELD_LOGIN = 1
+HELD_PRESSED = 2
+HELD_ALARM = 4
+HELD_OUTPUT = 8
+HELD_CLOSED = 16
+
+# How long a peer has to answer connection.close.
+CLOSE_TIMEOUT_S = 5.0
+LOGIN_PAUSE_S = 1.0
+
+
+class Link:
+    """A connected socket and its session."""
+
+    __slots__ = ("finishing", "held", "leftover", "missed", "output", "received", "sent", "server", "session", "socket")
+
+    def __init__(self, server: Server, connected: socket.socket, peer_address: str) -> None:
+        self.server = server
+        self.socket = connected
+        self.output = Output(server.outbox, self)
+        self.session = Session(server.broker, self.output, self, peer_address)
+        self.leftover = b""  # the beginning of a frame whose end has not come yet
+        self.held = 0
+        self.finishing = False  # closes when the output is empty
+        self.received = False  # since the last look of the heartbeats
+        self.sent = False
+        self.missed = 0
+
+    # Reading
+
+    def start(self) -> None:
+        self.server.loop.add_reader(self.socket.fileno(), self.readable)
+
+    def readable(self) -> None:
+        server = self.server
+        buffer = server.buffer
+        kept = len(self.leftover)
+        try:
+            if kept:
+                buffer[:kept] = self.leftover
+                size = kept + self.socket.recv_into(server.view[kept:])
+            else:
+                size = self.socket.recv_into(buffer)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self.lost()
+            return
+        if size == kept:
+            self.lost()
+            return
+        self.receive(buffer, size)
+
+    def receive(self, buffer: bytearray, size: int) -> None:
+        """The first `size` octets of `buffer` are the peer's."""
+        session = self.session
+        self.received = True
+        try:
+            used = session.connection.receive(buffer, size)
+        except PeerFault as fault:
+            session.fail(None, fault)
+            used = size
+        except Exception:
+            log.exception("a bug ends the connection of %s", session)
+            session.close_connection(
+                ConnectionFault(amqp.INTERNAL_ERROR, "INTERNAL_ERROR - see the log of the broker")
+            )
+            used = size
+        self.leftover = bytes(self.server.view[used:size]) if used < size else b""
+        if session.connection.state == phases.CONNECTION_CLOSED:
+            self.finish()
+        self.server.after_read(self)
+
+    def hold(self, reason: int) -> None:
+        if not self.held:
+            self.server.loop.remove_reader(self.socket.fileno())
+        self.held |= reason
+
+    def unhold(self, reason: int) -> None:
+        if self.held & reason:
+            self.held &= ~reason
+            if not self.held:
+                self.server.loop.add_reader(self.socket.fileno(), self.readable)
+
+    # Writing
+
+    def flush(self) -> None:
+        """Sends what is pending; what the socket does not take waits until it does."""
+        output = self.output
+        output.waiting = False
+        if output.blocked or self.held & HELD_CLOSED:
+            return
+        self.send()
+
+    def send(self) -> None:
+        output = self.output
+        if output.pending():
+            self.sent = True
+            try:
+                view = memoryview(output.buffer)
+                output.sent(self.socket.send(view[output.start : output.fill]))
+            except (BlockingIOError, InterruptedError):
+                pass
+            except OSError:
+                self.lost()
+                return
+        pending = output.pending()
+        if pending:
+            if not output.blocked:
+                output.blocked = True
+                self.server.loop.add_writer(self.socket.fileno(), self.writable)
+            if pending > OUTPUT_BYTES_STOP:
+                self.hold(HELD_OUTPUT)
+        elif self.finishing:
+            self.drop()
+            return
+        if pending < OUTPUT_BYTES_RESUME:
+            self.unhold(HELD_OUTPUT)
+            if output.wanted:
+                self.wake()
+
+    def writable(self) -> None:
+        output = self.output
+        output.blocked = False
+        self.send()
+        if not output.blocked and not self.held & HELD_CLOSED:
+            self.server.loop.remove_writer(self.socket.fileno())
+        self.server.after_write()
+
+    def wake(self) -> None:
+        """Consumers that waited for room in the output may have their turn again."""
+        wanted = list(self.output.wanted)
+        self.output.wanted.clear()
+        for consumer in wanted:
+            consumer.wake()  # type: ignore[attr-defined]
+
+    # Ending
+
+    def finish(self) -> None:
+        """Closes when everything is sent."""
+        self.finishing = True
+        if not self.output.pending():
+            self.drop()
+
+    def closing(self) -> None:
+        """connection.close is on its way; the answer may not come."""
+        self.server.loop.call_later(CLOSE_TIMEOUT_S, self.drop)
+
+    def lost(self) -> None:
+        """The peer is gone without a word."""
+        if self.session.connection.state == phases.CONNECTION_OPEN:
+            log.info("%s went away without closing", self.session)
+        self.drop()
+
+    def drop(self) -> None:
+        """Closes the socket now; what the session held goes back to the broker."""
+        if self.held & HELD_CLOSED:
+            return
+        descriptor = self.socket.fileno()
+        if not self.held:
+            self.server.loop.remove_reader(descriptor)
+        if self.output.blocked:
+            self.server.loop.remove_writer(descriptor)
+        self.held |= HELD_CLOSED
+        self.socket.close()
+        if self.session.connection.state < phases.CONNECTION_CLOSING:
+            self.session.release()
+        self.session.connection.state = phases.CONNECTION_CLOSED
+        self.output.release()
+        self.server.gone(self)
+
+    # What the session asks for
+
+    def verify(self, verification: Verification) -> None:
+        """Has a password checked off the loop, and reads nothing until it is."""
+        self.hold(HELD_LOGIN)
+        self.server.verify(self, verification)
+
+    def verified(self, verification: Verification, matches: bool) -> None:
+        if self.held & HELD_CLOSED:
+            return
+        self.session.login_step(verification.finish(matches))
+        self.unhold(HELD_LOGIN)
+        self.server.schedule_pass()
+
+    def refuse_login(self) -> None:
+        """A wrong password costs its sender a pause."""
+        self.hold(HELD_LOGIN)
+        self.server.loop.call_later(LOGIN_PAUSE_S, self.login_refused)
+
+    def login_refused(self) -> None:
+        if self.held & HELD_CLOSED:
+            return
+        self.session.login_refused()
+        self.unhold(HELD_LOGIN)
+        self.server.schedule_pass()
+
+    def opened(self) -> None:
+        self.server.opened(self)
+
+    def start_heartbeats(self, interval_s: int) -> None:
+        if interval_s:
+            self.server.heartbeats.add(self, interval_s)
+
+    def beat(self) -> bool:
+        """Called twice in a heartbeat interval; False when the peer has been silent for two of them."""
+        if self.held & HELD_CLOSED:
+            return False
+        # A link we do not read from cannot show that it is alive.
+        if self.received or self.held:
+            self.received = False
+            self.missed = 0
+        else:
+            self.missed += 1
+            if self.missed > 4:
+                log.warning("%s missed its heartbeats", self.session)
+                self.drop()
+                return False
+        if not self.sent and not self.output.pending():
+            self.output.write(HEARTBEAT)
+        self.sent = False
+        return True
+
+
+HEARTBEAT = bytes((amqp.FRAME_HEARTBEAT, 0, 0, 0, 0, 0, 0, amqp.FRAME_END))

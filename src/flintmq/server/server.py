@@ -1,0 +1,281 @@
+"""The server: listeners, the passes over its links, timers, alarms, and an orderly end.
+
+A pass begins when sockets are readable. Each is read once, in turn, at most one buffer full, so that no
+peer keeps the others waiting; then `finish_pass` hands out what came, and every connection that has
+something to send is sent to once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from flintmq.broker.broker import Broker
+from flintmq.clock import Clock
+from flintmq.errors import ConnectionFault
+from flintmq.server.heartbeats import SLOT_S, Heartbeats
+from flintmq.server.link import HELD_ALARM, HELD_CLOSED, HELD_PRESSED, Link
+from flintmq.server.memory import MemoryAlarm
+from flintmq.wire import amqp
+from flintmq.wire.output import Output
+
+if TYPE_CHECKING:
+    from flintmq.auth import Verification
+    from flintmq.config import Config
+
+log = logging.getLogger("flintmq.server")
+
+# One read takes at most this much: some 4,000 small messages, the work of a millisecond.
+READ_BYTES_MAX = 262_144
+ACCEPTS_MAX = 64
+BACKLOG = 1024
+# A publisher that is ahead of its consumers' sockets waits until one of these drains, or this long.
+PRESSED_S = 0.005
+# How long clients have to answer connection.close when the broker ends.
+STOP_TIMEOUT_S = 3.0
+
+
+class Server:
+    """One broker on its sockets."""
+
+    def __init__(self, config: Config, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+        self.config = config
+        self.loop = loop
+        self.broker = Broker(config, clock)
+        self.outbox: list[Output] = []
+        # Room for what is left of a frame, and as much again for a whole one.
+        self.buffer = bytearray(max(READ_BYTES_MAX, 2 * config.limits.frame_bytes_max))
+        self.view = memoryview(self.buffer)
+        self.links: dict[Link, None] = {}
+        self.pressed: list[Link] = []
+        self.handshakes: dict[Link, asyncio.TimerHandle] = {}
+        self.heartbeats = Heartbeats()
+        self.alarm = MemoryAlarm(config)
+        self.listeners: list[socket.socket] = []
+        self.pass_due = False
+        self.stopping: asyncio.Event | None = None
+        self.all_gone = asyncio.Event()
+        self.verifiers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="verify")
+        self.ticker: asyncio.TimerHandle | None = None
+
+    # Listening
+
+    def listen(self) -> list[tuple[str, int]]:
+        """Binds every configured address; the addresses it listens on."""
+        port = self.config.listen.port
+        for host in self.config.listen.hosts:
+            try:
+                listener = bound(host, port)
+            except OSError as error:
+                if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT) and self.listeners:
+                    log.info("not listening on %s: %s", host, error.strerror)
+                    continue
+                self.close_listeners()
+                raise OSError(error.errno, f"cannot listen on {host} port {port}: {error.strerror}") from None
+            self.listeners.append(listener)
+            # With port 0 the first address picks one, and the others follow.
+            port = listener.getsockname()[1]
+            self.loop.add_reader(listener.fileno(), self.accept, listener)
+        self.ticker = self.loop.call_later(SLOT_S, self.tick)
+        return [listener.getsockname()[:2] for listener in self.listeners]
+
+    def close_listeners(self) -> None:
+        for listener in self.listeners:
+            self.loop.remove_reader(listener.fileno())
+            listener.close()
+        self.listeners.clear()
+
+    def accept(self, listener: socket.socket) -> None:
+        for _ in range(ACCEPTS_MAX):
+            try:
+                connected, address = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self.pause_accepting(listener, error)
+                return
+            if len(self.links) >= self.config.limits.connections_max:
+                log.warning("refused %s: %d connections are open already", address[0], len(self.links))
+                connected.close()
+                continue
+            self.connect(connected, address[0])
+
+    def pause_accepting(self, listener: socket.socket, error: OSError) -> None:
+        """Out of descriptors or memory: trying again at once would only spin."""
+        log.error("cannot accept connections: %s; trying again in a second", error.strerror)
+        self.loop.remove_reader(listener.fileno())
+
+        def resume() -> None:
+            if listener in self.listeners:
+                self.loop.add_reader(listener.fileno(), self.accept, listener)
+
+        self.loop.call_later(1.0, resume)
+
+    def connect(self, connected: socket.socket, peer_address: str) -> None:
+        connected.setblocking(False)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        link = Link(self, connected, peer_address)
+        self.links[link] = None
+        self.handshakes[link] = self.loop.call_later(self.config.limits.handshake_timeout_s, self.too_slow, link)
+        link.start()
+
+    def too_slow(self, link: Link) -> None:
+        log.warning("%s did not finish the handshake in time", link.session)
+        link.drop()
+
+    def opened(self, link: Link) -> None:
+        """The handshake is done."""
+        timer = self.handshakes.pop(link, None)
+        if timer is not None:
+            timer.cancel()
+
+    def gone(self, link: Link) -> None:
+        self.opened(link)
+        self.links.pop(link, None)
+        self.schedule_pass()
+        if self.stopping is not None and not self.links:
+            self.all_gone.set()
+
+    # Passes
+
+    def after_read(self, link: Link) -> None:
+        if self.broker.agenda.pressed:
+            self.broker.agenda.pressed = False
+            self.press(link)
+        if self.alarm.active and link.session.has_published:
+            self.block(link)
+        if not self.pass_due:
+            self.pass_due = True
+            self.loop.call_soon(self.finish_pass)
+
+    def after_write(self) -> None:
+        """A consumer's socket took something: there is room for publishers again."""
+        self.release_pressed()
+        if self.broker.has_work() or self.outbox:
+            self.schedule_pass()
+
+    def schedule_pass(self) -> None:
+        if not self.pass_due:
+            self.pass_due = True
+            self.loop.call_soon(self.finish_pass)
+
+    def finish_pass(self) -> None:
+        self.pass_due = False
+        self.broker.finish_pass()
+        outbox = self.outbox
+        # By index: sending may find a peer gone, whose queues then have something to tell others.
+        index = 0
+        while index < len(outbox):
+            outbox[index].sender.flush()
+            index += 1
+        outbox.clear()
+        if self.broker.has_work():
+            self.schedule_pass()
+
+    def press(self, link: Link) -> None:
+        """The queues this publisher feeds are longer than their consumers' sockets can take."""
+        if not link.held & (HELD_CLOSED | HELD_PRESSED):
+            link.hold(HELD_PRESSED)
+            self.pressed.append(link)
+            if len(self.pressed) == 1:
+                self.loop.call_later(PRESSED_S, self.release_pressed)
+
+    def release_pressed(self) -> None:
+        if self.pressed:
+            pressed, self.pressed = self.pressed, []
+            for link in pressed:
+                link.unhold(HELD_PRESSED)
+
+    # Alarms
+
+    def block(self, link: Link) -> None:
+        if link.held & (HELD_CLOSED | HELD_ALARM):
+            return
+        link.hold(HELD_ALARM)
+        link.session.tell_blocked(self.alarm.reason)
+
+    def check_alarm(self) -> None:
+        changed = self.alarm.check()
+        if not changed:
+            return
+        if self.alarm.active:
+            log.warning("publishers are blocked: %s", self.alarm.reason)
+            for link in self.links:
+                if link.session.has_published:
+                    self.block(link)
+        else:
+            log.info("publishers are no longer blocked")
+            for link in self.links:
+                if link.held & HELD_ALARM:
+                    link.unhold(HELD_ALARM)
+                    link.session.tell_unblocked()
+        self.schedule_pass()
+
+    def tick(self) -> None:
+        self.ticker = self.loop.call_later(SLOT_S, self.tick)
+        self.heartbeats.tick()
+        self.check_alarm()
+        if self.outbox:
+            self.schedule_pass()
+
+    # Logins
+
+    def verify(self, link: Link, verification: Verification) -> None:
+        future = self.verifiers.submit(verification.run)
+
+        def done(finished: Future[bool]) -> None:
+            if not finished.cancelled():
+                matches = finished.exception() is None and finished.result()
+                self.loop.call_soon_threadsafe(link.verified, verification, matches)
+
+        future.add_done_callback(done)
+
+    # The end
+
+    async def stop(self) -> None:
+        """Closes every connection properly and waits for the answers, for a while."""
+        self.stopping = asyncio.Event()
+        self.close_listeners()
+        fault = ConnectionFault(
+            amqp.CONNECTION_FORCED, "CONNECTION_FORCED - the broker is shutting down"
+        )
+        for link in list(self.links):
+            link.unhold(HELD_ALARM | HELD_PRESSED)
+            link.session.close_connection(fault)
+        self.schedule_pass()
+        if self.links:
+            try:
+                await asyncio.wait_for(self.all_gone.wait(), STOP_TIMEOUT_S)
+            except TimeoutError:
+                log.warning("%d clients did not answer in time", len(self.links))
+        for link in list(self.links):
+            link.drop()
+        if self.ticker is not None:
+            self.ticker.cancel()
+        self.verifiers.shutdown(wait=False, cancel_futures=True)
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A listening socket on one address."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        if os.name == "posix":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+

@@ -1,0 +1,27 @@
+cimport cython
+from flintmq.broker.channel cimport Channel as BrokerChannel
+from flintmq.protocol.channel cimport Channel
+from flintmq.protocol.connection cimport Connection
+from flintmq.protocol.events cimport Events
+from flintmq.wire.output cimport Output
+
+
+cdef class Session(Events):
+    cdef readonly object broker
+    cdef readonly Output output
+    cdef readonly object link
+    cdef readonly str peer_address
+    cdef readonly unsigned int number
+    cdef readonly Connection connection
+    cdef public object user
+    cdef public object virtual_host
+    cdef public object login
+    cdef public int heartbeat_s
+    cdef public frozenset capabilities
+    cdef public dict client_properties
+    cdef public bint has_published
+
+    @cython.locals(owner=BrokerChannel)
+    cpdef publish(self, Channel channel, bytes route, int flags, bytes content, Py_ssize_t header_size)
+    @cython.locals(owner=BrokerChannel)
+    cpdef ack(self, Channel channel, unsigned long long tag, bint multiple)

@@ -1,0 +1,326 @@
+"""A session joins one connection's protocol events to the broker, and turns faults into Close methods.
+
+The handshake lives here; what channels ask for is in commands.py. Knows methods, not frames; the link
+below it owns the socket.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from flintmq import __version__
+from flintmq.auth import Accepted, Challenge, Mechanism, Refused, User, Verification, mechanism, mechanisms_offered
+from flintmq.broker.channel import Channel as BrokerChannel
+from flintmq.broker.virtual_host import VirtualHost
+from flintmq.errors import ChannelFault, ConnectionFault, PeerFault
+from flintmq.protocol import phases
+from flintmq.protocol.channel import Channel
+from flintmq.protocol.connection import Connection
+from flintmq.protocol.events import Events
+from flintmq.protocol.states import ConnectionState
+from flintmq.server import commands
+from flintmq.wire import amqp, methods
+from flintmq.wire.methods import Method, encode_method
+
+if TYPE_CHECKING:
+    from flintmq.broker.broker import Broker
+    from flintmq.wire.output import Output
+
+log = logging.getLogger("flintmq.session")
+
+SERVER_PROPERTIES: dict[str, Any] = {
+    "product": "FlintMQ",
+    "version": __version__,
+    "platform": "Python",
+    "information": "https://pypi.org/project/flintmq/",
+    "copyright": "The FlintMQ developers",
+    "capabilities": {
+        "publisher_confirms": True,
+        "exchange_exchange_bindings": True,
+        "basic.nack": True,
+        "consumer_cancel_notify": True,
+        "connection.blocked": True,
+        "per_consumer_qos": True,
+        "authentication_failure_close": True,
+    },
+}
+
+TEXT_BYTES_MAX = 255
+
+
+class Session(Events):
+    """One client, from its protocol header to its last octet."""
+
+    __slots__ = (
+        "broker",
+        "capabilities",
+        "client_properties",
+        "connection",
+        "has_published",
+        "heartbeat_s",
+        "link",
+        "login",
+        "number",
+        "output",
+        "peer_address",
+        "user",
+        "virtual_host",
+    )
+
+    def __init__(self, broker: Broker, output: Output, link: Any, peer_address: str) -> None:
+        self.broker = broker
+        self.output = output
+        self.link = link
+        self.peer_address = peer_address
+        self.number = broker.next_connection()
+        self.connection = Connection(self, output, broker.config.limits.message_bytes_max)
+        self.user: User | None = None
+        self.virtual_host: VirtualHost | None = None
+        self.login: Mechanism | None = None
+        self.heartbeat_s = 0
+        self.capabilities: frozenset[str] = frozenset()
+        self.client_properties: dict[str, Any] = {}
+        self.has_published = False
+
+    # Events of the connection
+
+    def publish(self, channel: Channel, route: bytes, flags: int, content: bytes, header_size: int) -> None:
+        self.has_published = True
+        owner = channel.owner
+        try:
+            owner.publish(route, flags, content, header_size)  # type: ignore[attr-defined]
+        except PeerFault as fault:
+            self.fail(channel, fault)
+
+    def ack(self, channel: Channel, tag: int, multiple: bool) -> None:
+        owner = channel.owner
+        try:
+            owner.ack(tag, multiple)  # type: ignore[attr-defined]
+        except PeerFault as fault:
+            self.fail(channel, fault)
+
+    def method(self, channel: Channel | None, method: Method) -> None:
+        try:
+            if channel is None:
+                CONNECTION_COMMANDS[method.NAME](self, method)
+            else:
+                commands.run(self, channel, method)
+        except PeerFault as fault:
+            if not fault.class_id:
+                fault.class_id, fault.method_id = method.CLASS_ID, method.METHOD_ID
+            self.fail(channel, fault)
+
+    def content(self, channel: Channel, method: Method, content: bytes, header_size: int) -> None:
+        self.fail(channel, commands.not_implemented(method))
+
+    def fault(self, channel: Channel, fault: ChannelFault) -> None:
+        self.fail(channel, fault)
+
+    # The handshake
+
+    def greeted(self, version: int) -> None:
+        major, minor = (8, 0) if version == amqp.VERSION_0_8 else (0, 9)
+        self.send(
+            0,
+            methods.ConnectionStart(
+                version_major=major,
+                version_minor=minor,
+                server_properties=SERVER_PROPERTIES,
+                mechanisms=mechanisms_offered().encode(),
+                locales=b"en_US",
+            ),
+        )
+
+    def start_ok(self, method: methods.ConnectionStartOk) -> None:
+        self.client_properties = method.client_properties
+        announced = method.client_properties.get("capabilities")
+        if isinstance(announced, dict):
+            self.capabilities = frozenset(name for name, value in announced.items() if value is True)
+        self.login = mechanism(method.mechanism, self.broker.users, self.peer_address)
+        self.login_step(self.login.start(method.response))
+
+    def secure_ok(self, method: methods.ConnectionSecureOk) -> None:
+        if self.login is not None:
+            self.login_step(self.login.answer(method.response))
+
+    def login_step(self, step: Challenge | Verification | Accepted | Refused) -> None:
+        if isinstance(step, Accepted):
+            self.user = step.user
+            self.login = None
+            self.tune()
+        elif isinstance(step, Challenge):
+            self.connection.state = ConnectionState.SECURE
+            self.send(0, methods.ConnectionSecure(challenge=step.octets))
+        elif isinstance(step, Verification):
+            self.link.verify(step)
+        else:
+            log.warning("login refused for %s: %s", self.peer_address, step.reason)
+            self.link.refuse_login()
+
+    def login_refused(self) -> None:
+        """The pause after a failed login is over."""
+        name = self.login.name if self.login is not None else "SASL"
+        if "authentication_failure_close" in self.capabilities:
+            text = f"ACCESS_REFUSED - Login was refused using authentication mechanism {name}."
+            self.close_connection(ConnectionFault(amqp.ACCESS_REFUSED, text))
+        else:
+            self.link.drop()
+
+    def tune(self) -> None:
+        limits = self.broker.config.limits
+        self.connection.state = ConnectionState.TUNE
+        self.send(
+            0,
+            methods.ConnectionTune(
+                channel_max=limits.channels_per_connection_max,
+                frame_max=limits.frame_bytes_max,
+                heartbeat=limits.heartbeat_s,
+            ),
+        )
+
+    def tune_ok(self, method: methods.ConnectionTuneOk) -> None:
+        limits = self.broker.config.limits
+        frame_max = method.frame_max or limits.frame_bytes_max
+        channel_max = method.channel_max or limits.channels_per_connection_max
+        if not amqp.FRAME_BYTES_MIN <= frame_max <= limits.frame_bytes_max:
+            raise ConnectionFault(
+                amqp.NOT_ALLOWED,
+                f"NOT_ALLOWED - frame_max={frame_max}: allowed are {amqp.FRAME_BYTES_MIN} to {limits.frame_bytes_max}",
+            )
+        if channel_max > limits.channels_per_connection_max:
+            raise ConnectionFault(
+                amqp.NOT_ALLOWED,
+                f"NOT_ALLOWED - channel_max={channel_max}: at most {limits.channels_per_connection_max} is allowed",
+            )
+        self.connection.frame_bytes_max = frame_max
+        self.output.frame_bytes_max = frame_max
+        self.connection.channel_max = channel_max
+        self.heartbeat_s = method.heartbeat
+        self.connection.state = ConnectionState.OPENING
+        self.link.start_heartbeats(method.heartbeat)
+
+    def open(self, method: methods.ConnectionOpen) -> None:
+        name = method.virtual_host
+        user = self.user
+        virtual_host = self.broker.virtual_hosts.get(name)
+        if virtual_host is None:
+            raise ConnectionFault(amqp.NOT_ALLOWED, f"NOT_ALLOWED - vhost {name} not found")
+        if user is None or not user.may_enter(name):
+            raise ConnectionFault(amqp.NOT_ALLOWED, f"NOT_ALLOWED - access to vhost '{name}' refused")
+        self.virtual_host = virtual_host
+        self.connection.state = ConnectionState.OPEN
+        self.link.opened()
+        self.send(0, methods.ConnectionOpenOk())
+
+    def update_secret(self, method: methods.ConnectionUpdateSecret) -> None:
+        self.send(0, methods.ConnectionUpdateSecretOk())
+
+    def tell_blocked(self, reason: str) -> None:
+        """connection.blocked, to clients that know it."""
+        if "connection.blocked" in self.capabilities:
+            self.send(0, methods.ConnectionBlocked(reason=cut(reason)))
+
+    def tell_unblocked(self) -> None:
+        if "connection.blocked" in self.capabilities:
+            self.send(0, methods.ConnectionUnblocked())
+
+    # Channels
+
+    def open_channel(self, channel: Channel) -> None:
+        if self.virtual_host is None or self.user is None:
+            raise ConnectionFault(amqp.CHANNEL_ERROR, "CHANNEL_ERROR - the connection is not open")
+        opened = BrokerChannel(channel.number, self.number, self.virtual_host, self.user, self.output)
+        opened.cancel_notices = "consumer_cancel_notify" in self.capabilities
+        channel.owner = opened
+
+    def release_channel(self, channel: Channel) -> None:
+        """The broker's half of a channel goes; messages it held come back."""
+        owner, channel.owner = channel.owner, None
+        if isinstance(owner, BrokerChannel):
+            owner.close()
+
+    # Closing
+
+    def fail(self, channel: Channel | None, fault: PeerFault) -> None:
+        """The one place where a fault becomes a Close."""
+        if channel is None or not isinstance(fault, ChannelFault):
+            self.close_connection(fault)
+            return
+        log.info("channel %d of %s closed: %s", channel.number, self, fault.text)
+        channel.abandon_content()
+        channel.state = phases.CHANNEL_CLOSING
+        self.release_channel(channel)
+        self.send(
+            channel.number,
+            methods.ChannelClose(
+                reply_code=fault.code,
+                reply_text=cut(fault.text),
+                class_id=fault.class_id,
+                method_id=fault.method_id,
+            ),
+        )
+
+    def close_connection(self, fault: PeerFault) -> None:
+        """Sends connection.close and waits for the answer, for a while."""
+        if self.connection.state >= phases.CONNECTION_CLOSING:
+            return
+        log.warning("connection of %s closed: %s", self, fault.text)
+        greeted = self.connection.state != phases.CONNECTION_HEADER
+        self.release()
+        if not greeted:
+            self.link.drop()
+            return
+        self.connection.state = phases.CONNECTION_CLOSING
+        self.send(
+            0,
+            methods.ConnectionClose(
+                reply_code=fault.code,
+                reply_text=cut(fault.text),
+                class_id=fault.class_id,
+                method_id=fault.method_id,
+            ),
+        )
+        self.link.closing()
+
+    def close(self, method: methods.ConnectionClose) -> None:
+        """The client says goodbye."""
+        self.release()
+        self.connection.state = phases.CONNECTION_CLOSED
+        self.send(0, methods.ConnectionCloseOk())
+        self.link.finish()
+
+    def close_ok(self, method: methods.ConnectionCloseOk) -> None:
+        self.connection.state = phases.CONNECTION_CLOSED
+        self.link.finish()
+
+    def release(self) -> None:
+        """Gives back all that the connection holds in the broker."""
+        for channel in self.connection.channels:
+            if channel is not None:
+                self.release_channel(channel)
+        if self.virtual_host is not None:
+            self.virtual_host.delete_exclusive(self.number)
+
+    def send(self, number: int, method: Method) -> None:
+        self.output.write_method(number, encode_method(self.connection.version, method))
+
+    def __str__(self) -> str:
+        user = "nobody" if self.user is None else self.user.name
+        return f"{user}@{self.peer_address} (connection {self.number})"
+
+
+CONNECTION_COMMANDS: dict[str, Any] = {
+    "connection.start-ok": Session.start_ok,
+    "connection.secure-ok": Session.secure_ok,
+    "connection.tune-ok": Session.tune_ok,
+    "connection.open": Session.open,
+    "connection.close": Session.close,
+    "connection.close-ok": Session.close_ok,
+    "connection.update-secret": Session.update_secret,
+}
+
+
+def cut(text: str) -> str:
+    """At most what a short string holds, never in the middle of a character."""
+    return text.encode("utf-8", "replace")[:TEXT_BYTES_MAX].decode("utf-8", "ignore")

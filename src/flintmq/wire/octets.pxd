@@ -1,0 +1,103 @@
+# The C half of the twin octets.py: the same functions on pointers. Unchecked; see there.
+cimport cython
+from cpython.bytearray cimport PyByteArray_AS_STRING
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.string cimport memcmp, memcpy
+
+ctypedef const unsigned char* Readable
+ctypedef unsigned char* Writable
+
+
+cdef inline const unsigned char* readable(bytearray buffer) noexcept:
+    return <const unsigned char*>PyByteArray_AS_STRING(buffer)
+
+
+cdef inline const unsigned char* readable_bytes(bytes buffer) noexcept:
+    return <const unsigned char*>PyBytes_AS_STRING(buffer)
+
+
+cdef inline unsigned char* writable(bytearray buffer) noexcept:
+    return <unsigned char*>PyByteArray_AS_STRING(buffer)
+
+
+cdef inline unsigned int read_short(const unsigned char* source, Py_ssize_t at) noexcept:
+    return (<unsigned int>source[at] << 8) | source[at + 1]
+
+
+cdef inline unsigned int read_long(const unsigned char* source, Py_ssize_t at) noexcept:
+    return (
+        (<unsigned int>source[at] << 24)
+        | (<unsigned int>source[at + 1] << 16)
+        | (<unsigned int>source[at + 2] << 8)
+        | source[at + 3]
+    )
+
+
+cdef inline unsigned long long read_longlong(const unsigned char* source, Py_ssize_t at) noexcept:
+    return (<unsigned long long>read_long(source, at) << 32) | read_long(source, at + 4)
+
+
+cdef inline bytes copy(const unsigned char* source, Py_ssize_t start, Py_ssize_t end):
+    return PyBytes_FromStringAndSize(<const char*>source + start, end - start)
+
+
+cdef inline bytes join(
+    const unsigned char* source, Py_ssize_t start, Py_ssize_t end, Py_ssize_t start2, Py_ssize_t end2
+):
+    cdef bytes joined = PyBytes_FromStringAndSize(NULL, end - start + end2 - start2)
+    cdef char* target = PyBytes_AS_STRING(joined)
+    memcpy(target, source + start, end - start)
+    memcpy(target + (end - start), source + start2, end2 - start2)
+    return joined
+
+
+cdef inline bint equal(const unsigned char* source, Py_ssize_t start, Py_ssize_t end, bytes other) noexcept:
+    return PyBytes_GET_SIZE(other) == end - start and memcmp(
+        source + start, PyBytes_AS_STRING(other), end - start
+    ) == 0
+
+
+cdef inline Py_ssize_t write_octet(unsigned char* target, Py_ssize_t at, unsigned char value) noexcept:
+    target[at] = value
+    return at + 1
+
+
+cdef inline Py_ssize_t write_long(unsigned char* target, Py_ssize_t at, unsigned int value) noexcept:
+    target[at] = <unsigned char>(value >> 24)
+    target[at + 1] = <unsigned char>(value >> 16)
+    target[at + 2] = <unsigned char>(value >> 8)
+    target[at + 3] = <unsigned char>value
+    return at + 4
+
+
+cdef inline Py_ssize_t write_longlong(unsigned char* target, Py_ssize_t at, unsigned long long value) noexcept:
+    write_long(target, at, <unsigned int>(value >> 32))
+    return write_long(target, at + 4, <unsigned int>value)
+
+
+cdef inline Py_ssize_t write_frame_head(
+    unsigned char* target, Py_ssize_t at, unsigned char kind, unsigned int channel, unsigned int size
+) noexcept:
+    target[at] = kind
+    target[at + 1] = <unsigned char>(channel >> 8)
+    target[at + 2] = <unsigned char>channel
+    return write_long(target, at + 3, size)
+
+
+cdef inline Py_ssize_t write_method_head(
+    unsigned char* target, Py_ssize_t at, unsigned int channel, unsigned int size, unsigned int code
+) noexcept:
+    write_frame_head(target, at, 1, channel, size)
+    return write_long(target, at + 7, code)
+
+
+cdef inline Py_ssize_t write_bytes(unsigned char* target, Py_ssize_t at, bytes source) noexcept:
+    memcpy(target + at, PyBytes_AS_STRING(source), PyBytes_GET_SIZE(source))
+    return at + PyBytes_GET_SIZE(source)
+
+
+cdef inline Py_ssize_t write_run(
+    unsigned char* target, Py_ssize_t at, bytes source, Py_ssize_t start, Py_ssize_t end
+) noexcept:
+    memcpy(target + at, PyBytes_AS_STRING(source) + start, end - start)
+    return at + end - start

@@ -1,0 +1,105 @@
+"""Reading, writing and copying octets: the Python half of a twin.
+
+Compiled modules never see this file: `octets.pxd` holds the same functions as inline C, working on
+pointers where this one works on memoryviews. Callers check every bound before they call: in C
+nothing else does. All integers are unsigned and in network order.
+"""
+
+from __future__ import annotations
+
+import struct
+
+Readable = memoryview
+Writable = memoryview
+
+_SHORT = struct.Struct(">H")
+_LONG = struct.Struct(">I")
+_LONGLONG = struct.Struct(">Q")
+_FRAME_HEAD = struct.Struct(">BHI")
+_METHOD_HEAD = struct.Struct(">BHII")
+
+_read_short = _SHORT.unpack_from
+_read_long = _LONG.unpack_from
+_read_longlong = _LONGLONG.unpack_from
+
+
+def readable(buffer: bytearray) -> Readable:
+    """The octets of `buffer` for reading; valid until it is resized."""
+    return memoryview(buffer)
+
+
+def readable_bytes(buffer: bytes) -> Readable:
+    return memoryview(buffer)
+
+
+def writable(buffer: bytearray) -> Writable:
+    """The octets of `buffer` for writing; valid until it is resized."""
+    return memoryview(buffer)
+
+
+def read_short(source: Readable, at: int) -> int:
+    value: int = _read_short(source, at)[0]
+    return value
+
+
+def read_long(source: Readable, at: int) -> int:
+    value: int = _read_long(source, at)[0]
+    return value
+
+
+def read_longlong(source: Readable, at: int) -> int:
+    value: int = _read_longlong(source, at)[0]
+    return value
+
+
+def copy(source: Readable, start: int, end: int) -> bytes:
+    return bytes(source[start:end])
+
+
+def join(source: Readable, start: int, end: int, start2: int, end2: int) -> bytes:
+    """Two runs of `source` as one bytes object."""
+    return b"%b%b" % (source[start:end], source[start2:end2])
+
+
+def equal(source: Readable, start: int, end: int, other: bytes) -> bool:
+    return source[start:end] == other
+
+
+def write_longlong(target: Writable, at: int, value: int) -> int:
+    _LONGLONG.pack_into(target, at, value)
+    return at + 8
+
+
+def write_octet(target: Writable, at: int, value: int) -> int:
+    target[at] = value
+    return at + 1
+
+
+def write_long(target: Writable, at: int, value: int) -> int:
+    _LONG.pack_into(target, at, value)
+    return at + 4
+
+
+def write_frame_head(target: Writable, at: int, kind: int, channel: int, size: int) -> int:
+    """type, channel and payload size: the 7 octets before a frame's payload."""
+    _FRAME_HEAD.pack_into(target, at, kind, channel, size)
+    return at + 7
+
+
+def write_method_head(target: Writable, at: int, channel: int, size: int, code: int) -> int:
+    """The head of a method frame and the method's class and id, 11 octets."""
+    _METHOD_HEAD.pack_into(target, at, 1, channel, size, code)
+    return at + 11
+
+
+def write_bytes(target: Writable, at: int, source: bytes) -> int:
+    end = at + len(source)
+    target[at:end] = source
+    return end
+
+
+def write_run(target: Writable, at: int, source: bytes, start: int, end: int) -> int:
+    """Octets start..end of `source`."""
+    after = at + end - start
+    target[at:after] = memoryview(source)[start:end]
+    return after

@@ -1,0 +1,54 @@
+cimport cython
+cimport flintmq.wire.amqp as amqp
+cimport flintmq.wire.octets as octets
+
+cdef Py_ssize_t BUFFER_BYTES
+cdef Py_ssize_t OUTPUT_BYTES_MAX
+cdef Py_ssize_t POOL_BUFFERS_MAX
+cdef Py_ssize_t SMALL_BUFFER_BYTES
+cdef bytearray NO_BUFFER
+cdef list POOL
+
+
+@cython.final
+cdef class Output:
+    cdef list outbox
+    cdef public object sender
+    cdef readonly bytearray buffer
+    cdef Py_ssize_t capacity
+    cdef readonly Py_ssize_t start
+    cdef readonly Py_ssize_t fill
+    cdef public Py_ssize_t frame_bytes_max
+    cdef public bint waiting
+    cdef public bint blocked
+    cdef public dict wanted
+
+    cpdef Py_ssize_t pending(self)
+    cdef bint has_room(self) noexcept
+    cdef int reserve(self, Py_ssize_t size) except -1
+    @cython.locals(pending=Py_ssize_t, needed=Py_ssize_t, buffer=bytearray)
+    cdef grow(self, Py_ssize_t size)
+    cpdef release(self)
+    cpdef sent(self, Py_ssize_t size)
+    cpdef write(self, bytes source)
+    @cython.locals(size=Py_ssize_t, at=Py_ssize_t)
+    cpdef write_method(self, unsigned int channel, bytes payload)
+    @cython.locals(at=Py_ssize_t)
+    cpdef write_settlement(self, unsigned int channel, unsigned int code, unsigned long long tag, int flags)
+    @cython.locals(size=Py_ssize_t, at=Py_ssize_t)
+    cdef write_delivery(
+        self,
+        unsigned int channel,
+        bytes consumer_tag,
+        unsigned long long delivery_tag,
+        bint redelivered,
+        bytes route,
+        bytes content,
+        Py_ssize_t header_size,
+    )
+    cpdef write_method_content(self, unsigned int channel, bytes payload, bytes content, Py_ssize_t header_size)
+    cdef Py_ssize_t framed_size(self, Py_ssize_t size) noexcept
+    @cython.locals(start=Py_ssize_t, end=Py_ssize_t, stop=Py_ssize_t, payload_max=Py_ssize_t)
+    cdef Py_ssize_t write_content(
+        self, unsigned char* target, Py_ssize_t at, unsigned int channel, bytes content, Py_ssize_t header_size
+    )

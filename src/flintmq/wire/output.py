@@ -1,0 +1,167 @@
+"""The octets a connection is about to send: encoders write here, the server sends and drains.
+
+                 start            fill             capacity
+    | sent already | still to send | free           |
+
+Frames are written straight into one buffer, which is taken from a pool at the first write and given
+back when everything is sent, so that an idle connection owns none. Knows frames, not sockets.
+
+    | type 1 | channel 2 | size 4 | payload ... | end 0xCE |
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flintmq.wire import amqp, octets
+
+# One pass fills at most OUTPUT_BYTES_MAX and one message over it: half as much again rarely grows.
+BUFFER_BYTES = 393_216
+# Past this many octets waiting, a connection gets no further deliveries.
+OUTPUT_BYTES_MAX = 262_144
+# 16 connections being written to at once is common, each a buffer: 16 x 384 KiB = 6 MiB kept at most.
+POOL_BUFFERS_MAX = 16
+# A connection's replies fit in this; only deliveries need a big buffer.
+SMALL_BUFFER_BYTES = 1024
+
+NO_BUFFER = bytearray()
+POOL: list[bytearray] = []
+
+
+class Output:
+    """One connection's outgoing octets; tells `outbox` when there is something to send."""
+
+    __slots__ = ("blocked", "buffer", "capacity", "fill", "frame_bytes_max", "outbox", "sender", "start", "waiting", "wanted")
+
+    def __init__(self, outbox: list[Output], sender: Any) -> None:
+        self.outbox = outbox
+        self.sender = sender  # whoever empties the outbox asks it to send
+        self.buffer = NO_BUFFER
+        self.capacity = 0
+        self.start = 0
+        self.fill = 0
+        # The largest frame the peer takes; 4096 until tuned.
+        self.frame_bytes_max = amqp.FRAME_BYTES_MIN
+        self.waiting = False  # in the outbox, to be flushed at the end of the pass
+        self.blocked = False  # the socket took less than it was offered; the server waits for it
+        self.wanted: dict[object, None] = {}  # who to tell when there is room for deliveries again
+
+    def pending(self) -> int:
+        return self.fill - self.start
+
+    def has_room(self) -> bool:
+        """Whether deliveries may still be added."""
+        return self.fill - self.start < OUTPUT_BYTES_MAX
+
+    def reserve(self, size: int) -> int:
+        """Makes room for `size` more octets, and has the connection flushed at the end of the pass."""
+        if not self.waiting:
+            self.waiting = True
+            self.outbox.append(self)
+        if self.fill + size > self.capacity:
+            self.grow(size)
+        return 0
+
+    def grow(self, size: int) -> None:
+        pending = self.fill - self.start
+        needed = pending + size
+        if needed <= SMALL_BUFFER_BYTES:
+            buffer = bytearray(SMALL_BUFFER_BYTES)
+        elif needed > BUFFER_BYTES:
+            buffer = bytearray(needed + needed // 2)
+        elif POOL:
+            buffer = POOL.pop()
+        else:
+            buffer = bytearray(BUFFER_BYTES)
+        buffer[:pending] = memoryview(self.buffer)[self.start : self.fill]
+        self.release()
+        self.buffer = buffer
+        self.capacity = len(buffer)
+        self.start = 0
+        self.fill = pending
+
+    def release(self) -> None:
+        """Gives the buffer back; nothing may be pending, or it has been copied."""
+        if self.capacity == BUFFER_BYTES and len(POOL) < POOL_BUFFERS_MAX:
+            POOL.append(self.buffer)
+        self.buffer = NO_BUFFER
+        self.capacity = 0
+        self.start = 0
+        self.fill = 0
+
+    def sent(self, size: int) -> None:
+        """The socket took `size` octets."""
+        self.start += size
+        if self.start == self.fill:
+            self.release()
+
+    def write(self, source: bytes) -> None:
+        """Octets that are already in frames."""
+        self.reserve(len(source))
+        self.fill = octets.write_bytes(octets.writable(self.buffer), self.fill, source)
+
+    def write_method(self, channel: int, payload: bytes) -> None:
+        size = len(payload)
+        self.reserve(size + 8)
+        target = octets.writable(self.buffer)
+        at = octets.write_frame_head(target, self.fill, amqp.FRAME_METHOD, channel, size)
+        at = octets.write_bytes(target, at, payload)
+        self.fill = octets.write_octet(target, at, amqp.FRAME_END)
+
+    def write_settlement(self, channel: int, code: int, tag: int, flags: int) -> None:
+        """basic.ack or basic.nack of a publish."""
+        self.reserve(21)
+        target = octets.writable(self.buffer)
+        at = octets.write_method_head(target, self.fill, channel, 13, code)
+        at = octets.write_longlong(target, at, tag)
+        at = octets.write_octet(target, at, flags)
+        self.fill = octets.write_octet(target, at, amqp.FRAME_END)
+
+    def write_delivery(
+        self,
+        channel: int,
+        consumer_tag: bytes,
+        delivery_tag: int,
+        redelivered: bool,
+        route: bytes,
+        content: bytes,
+        header_size: int,
+    ) -> None:
+        """basic.deliver with its content. `consumer_tag` and `route` are encoded short strings."""
+        size = 4 + len(consumer_tag) + 9 + len(route)
+        self.reserve(size + 8 + self.framed_size(len(content)))
+        target = octets.writable(self.buffer)
+        at = octets.write_method_head(target, self.fill, channel, size, amqp.BASIC_DELIVER)
+        at = octets.write_bytes(target, at, consumer_tag)
+        at = octets.write_longlong(target, at, delivery_tag)
+        at = octets.write_octet(target, at, 1 if redelivered else 0)
+        at = octets.write_bytes(target, at, route)
+        at = octets.write_octet(target, at, amqp.FRAME_END)
+        self.fill = self.write_content(target, at, channel, content, header_size)
+
+    def write_method_content(self, channel: int, payload: bytes, content: bytes, header_size: int) -> None:
+        """Any other method that carries content: basic.get-ok, basic.return, basic.publish."""
+        self.reserve(len(payload) + 8 + self.framed_size(len(content)))
+        self.write_method(channel, payload)
+        self.fill = self.write_content(octets.writable(self.buffer), self.fill, channel, content, header_size)
+
+    def framed_size(self, size: int) -> int:
+        """An upper bound of a content's size in frames: 8 octets for the header's, 8 for each body's."""
+        if size <= self.frame_bytes_max - 8:
+            return size + 16
+        return size + 16 + 8 * (size // (self.frame_bytes_max - 8) + 1)
+
+    def write_content(self, target: octets.Writable, at: int, channel: int, content: bytes, header_size: int) -> int:
+        at = octets.write_frame_head(target, at, amqp.FRAME_HEADER, channel, header_size)
+        at = octets.write_run(target, at, content, 0, header_size)
+        at = octets.write_octet(target, at, amqp.FRAME_END)
+        end = len(content)
+        start = header_size
+        payload_max = self.frame_bytes_max - 8
+        while start < end:
+            stop = end if end - start <= payload_max else start + payload_max
+            at = octets.write_frame_head(target, at, amqp.FRAME_BODY, channel, stop - start)
+            at = octets.write_run(target, at, content, start, stop)
+            at = octets.write_octet(target, at, amqp.FRAME_END)
+            start = stop
+        return at

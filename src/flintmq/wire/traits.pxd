@@ -1,0 +1,8 @@
+cdef enum:
+    MALFORMED = -1
+    PERSISTENT = 1
+    HAS_HEADERS = 2
+    HAS_EXPIRATION = 4
+    HAS_USER_ID = 8
+    HAS_REPLY_TO = 16
+    HAS_PRIORITY = 32

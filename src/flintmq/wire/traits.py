@@ -1,0 +1,12 @@
+"""What survey() finds in a basic content header, as bits: the Python half of a twin.
+
+The priority is in bits 8 to 15.
+"""
+
+MALFORMED = -1
+PERSISTENT = 1
+HAS_HEADERS = 2
+HAS_EXPIRATION = 4
+HAS_USER_ID = 8
+HAS_REPLY_TO = 16
+HAS_PRIORITY = 32

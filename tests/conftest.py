@@ -1,0 +1,32 @@
+"""What holds for every test: they run on the build that was asked for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import flintmq
+from flintmq.build import build
+
+SOURCES = Path(__file__).resolve().parent.parent / "src"
+
+
+def build_mismatch(expected: str, running: str, package: Path) -> str | None:
+    """Why the tests would not test the `expected` build; None if they would."""
+    if expected not in ("compiled", "pure"):
+        return f"FLINTMQ_EXPECT_BUILD={expected}: expected compiled or pure"
+    if running != expected:
+        return f"the tests should run on the {expected} build, but {package} is the {running} one"
+    if expected == "compiled" and package.is_relative_to(SOURCES):
+        return f"machine code lies in {package}; remove it and install the package instead"
+    return None
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    expected = os.environ.get("FLINTMQ_EXPECT_BUILD")
+    if expected is not None:
+        reason = build_mismatch(expected, build(), Path(flintmq.__file__).resolve().parent)
+        if reason is not None:
+            pytest.exit(reason, returncode=pytest.ExitCode.USAGE_ERROR)

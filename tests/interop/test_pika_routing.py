@@ -161,6 +161,16 @@ def test_bind_of_what_is_not_there_is_not_found(channel: Any, name: Name, absent
         channel.queue_bind(queue, exchange, "key")
 
 
+@pytest.mark.parametrize("absent", ["queue", "exchange"])
+def test_unbind_of_what_is_not_there_is_no_error(channel: Any, name: Name, absent: str) -> None:
+    """A client that tidies up after an auto-delete queue is gone must not lose its channel."""
+    channel.queue_declare(name("queue"))
+    queue = name("nothing") if absent == "queue" else name("queue")
+    exchange = name("nothing") if absent == "exchange" else "amq.direct"
+    channel.queue_unbind(queue, exchange, "key")
+    assert channel.is_open
+
+
 def test_exchange_to_exchange_bindings(channel: Any, name: Name) -> None:
     """topic -> direct -> queue, and the way is gone after exchange.unbind."""
     channel.exchange_declare(name("all"), "topic")

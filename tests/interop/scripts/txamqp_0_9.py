@@ -46,6 +46,7 @@ channel 20
   close 40 > close-ok | reply-code:short reply-text:shortstr class-id:short method-id:short
   close-ok 41
   ping 60 > ok
+  pong 70 > ok
   ok 80
 access 30
   request 10 > request-ok | realm:shortstr exclusive:bit passive:bit active:bit write:bit read:bit
@@ -306,10 +307,12 @@ def heartbeat(client: Any) -> Any:
 
 @inlineCallbacks
 def ping(client: Any) -> Any:
-    """channel.ping of 0-9 is answered with channel.ok."""
+    """channel.ping of 0-9 is answered with channel.ok; a pong is a request of its own, which we answer."""
+    client.delegate.channel_pong = lambda channel, _: channel.channel_ok()
     channel = yield opened(client)
     answer = yield channel.channel_ping()
     assert answer.method.name == "ok"
+    assert (yield private_queue(channel)), "the channel goes on"
 
 
 @inlineCallbacks

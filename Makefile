@@ -14,7 +14,7 @@
 .SUFFIXES:
 .SECONDARY:
 .NOTPARALLEL:
-.PHONY: run test test-compiled test-pure check format bench build clean interop-deps clients FORCE
+.PHONY: run test test-compiled test-pure check format bench build clean interop-deps FORCE
 
 PYTHON ?= python3
 ARGS ?=
@@ -27,37 +27,44 @@ SOURCES := $(sort $(shell find src -name '*.py' -o -name '*.pxd' -o -name 'py.ty
 PACKAGING := setup.py pyproject.toml README.md
 CLIENTS := $(wildcard tests/interop/requirements.txt)
 NODE_LOCK := $(wildcard tests/interop/node/package-lock.json)
+NODE_CLIENTS := $(if $(NODE_LOCK),tests/interop/node/node_modules/.stamp)
 
 run:
 	@if $(PYTHON) tools/compiler.py; then \
-	    $(MAKE) --no-print-directory .venv/.stamp-build && exec .venv/bin/flintmq serve $(ARGS); \
+	    $(MAKE) --no-print-directory --silent .venv/.stamp-build && exec .venv/bin/flintmq serve $(ARGS); \
 	else \
 	    echo "Running the pure Python build instead, which is many times slower."; \
-	    $(MAKE) --no-print-directory .venv-pure/.stamp-build && exec .venv-pure/bin/flintmq serve $(ARGS); \
+	    $(MAKE) --no-print-directory --silent .venv-pure/.stamp-build && exec .venv-pure/bin/flintmq serve $(ARGS); \
 	fi
 
 test: test-compiled test-pure
 
-test-compiled: .venv/.stamp-build .venv/.stamp-dev clients
+test-compiled: .venv/.stamp-build .venv/.stamp-dev .venv/.stamp-clients $(NODE_CLIENTS)
 	@echo "== tests, compiled build"
 	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/pytest -q -n $(WORKERS) $(TESTS)
 
-test-pure: .venv-pure/.stamp-build .venv-pure/.stamp-dev clients
+test-pure: .venv-pure/.stamp-build .venv-pure/.stamp-dev .venv-pure/.stamp-clients $(NODE_CLIENTS)
 	@echo "== tests, pure build"
 	@FLINTMQ_EXPECT_BUILD=pure .venv-pure/bin/pytest -q -n $(WORKERS) $(TESTS)
 
-check: .venv-pure/.stamp-build .venv-pure/.stamp-dev
-	@echo "== format"; .venv-pure/bin/ruff format --check
-	@echo "== lint"; .venv-pure/bin/ruff check
-	@echo "== types"; .venv-pure/bin/mypy
-	@echo "== layers"; .venv-pure/bin/lint-imports --no-logo
-	@echo "== tidy"; .venv-pure/bin/python tools/tidy.py
+# Each by itself, so that `make -k check` tells everything at once.
+check: check-format check-lint check-types check-layers check-tidy
+
+check-%: .venv-pure/.stamp-build .venv-pure/.stamp-dev
+	@echo "== $*"
+	@$(CHECK_$*)
+
+CHECK_format = .venv-pure/bin/ruff format --check
+CHECK_lint = .venv-pure/bin/ruff check
+CHECK_types = .venv-pure/bin/mypy
+CHECK_layers = .venv-pure/bin/lint-imports --no-logo
+CHECK_tidy = .venv-pure/bin/python tools/tidy.py
 
 format: .venv-pure/.stamp-dev
 	@.venv-pure/bin/ruff format && .venv-pure/bin/ruff check --fix
 
 bench: .venv/.stamp-build .venv/.stamp-dev
-	@$(MAKE) --no-print-directory -C benchmarks PYTHON=$(CURDIR)/.venv/bin/python ARGS="$(ARGS)"
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" .venv/bin/python benchmarks/run.py $(ARGS)
 
 build: .venv/.stamp-build
 	@.venv/bin/python $(PIP_QUIET) wheel --no-build-isolation --no-deps --wheel-dir dist .
@@ -96,8 +103,8 @@ interop-deps:
 	@$(PYTHON) tools/compiler.py || { echo "make test-pure works without a compiler."; exit 1; }
 	@echo "== .venv: compiled build"
 	@.venv/bin/python $(PIP_QUIET) install --no-build-isolation '.[uvloop]'
-	@.venv/bin/flintmq info | grep -q '^build *compiled' \
-	    || { echo "The package was installed, but not compiled:"; .venv/bin/flintmq info; exit 1; }
+	@case "$$(.venv/bin/flintmq info)" in *"build       compiled"*) ;; \
+	    *) echo "The package was installed, but not compiled:"; .venv/bin/flintmq info; exit 1;; esac
 	@touch $@
 
 .venv-pure/.stamp-build: .venv-pure/.stamp-venv $(PACKAGING)
@@ -111,8 +118,6 @@ build/inputs: FORCE
 	@mkdir -p build
 	@{ printf '%s\n' $(SOURCES) "checked=$$FLINTMQ_CHECKED"; cksum setup.py; } > $@.now
 	@if cmp -s $@.now $@; then rm $@.now; else rm -rf build/lib* build/bdist* && mv $@.now $@; fi
-
-clients: .venv/.stamp-clients .venv-pure/.stamp-clients $(if $(NODE_LOCK),tests/interop/node/node_modules/.stamp)
 
 tests/interop/node/node_modules/.stamp: $(NODE_LOCK)
 	@if command -v npm > /dev/null; then \

@@ -41,7 +41,9 @@ def extensions() -> list[Extension]:
     checked = bool(os.environ.get("FLINTMQ_CHECKED"))
     return cythonize(
         [
-            Extension(f"flintmq.{name}", [f"src/flintmq/{name.replace('.', '/')}.py"], extra_compile_args=["-O2"])
+            Extension(
+                f"flintmq.{name}", [f"src/flintmq/{name.replace('.', '/')}.py"], extra_compile_args=["-O2"]
+            )
             for name in HOT_MODULES
         ],
         include_path=["src"],

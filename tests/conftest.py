@@ -1,14 +1,19 @@
-"""What holds for every test: they run on the build that was asked for."""
+"""What holds for every test: the build it runs on, and that a busy machine fails none."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 import flintmq
 from flintmq.build import build
+
+# A deadline for each example measures how busy the machine is; the timeout of a test catches what hangs.
+hypothesis.settings.register_profile("flintmq", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("flintmq")
 
 SOURCES = Path(__file__).resolve().parent.parent / "src"
 

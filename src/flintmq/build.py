@@ -13,9 +13,13 @@ Build = Literal["compiled", "pure"]
 def compiled_modules(package: Path | None = None) -> list[str]:
     """The modules that lie beside their source as machine code. All of the hot ones, or none."""
     package = package or Path(__file__).parent
-    suffixes = tuple(EXTENSION_SUFFIXES)
-    found = (path for path in package.rglob("*") if path.name.endswith(suffixes))
-    return sorted(".".join(path.relative_to(package.parent).parts).split(".cpython")[0] for path in found)
+    names: set[str] = set()
+    for path in package.rglob("*"):
+        suffix = next((known for known in EXTENSION_SUFFIXES if path.name.endswith(known)), None)
+        if suffix is not None:
+            place = path.relative_to(package.parent).as_posix()
+            names.add(place.removesuffix(suffix).replace("/", "."))
+    return sorted(names)
 
 
 def build() -> Build:

@@ -7,8 +7,8 @@ Owns every decision about identity and access, for AMQP and HTTP alike. It must 
 the address of the peer comes in as text.
 """
 
-from flintmq.auth.access import Operation, require, require_virtual_host
-from flintmq.auth.mechanisms import Challenge, Mechanism, mechanism, mechanisms_offered
+from flintmq.auth.access import Operation, may, require, require_virtual_host
+from flintmq.auth.mechanisms import Challenge, Mechanism, login_refused, mechanism, mechanisms_offered
 from flintmq.auth.permissions import Permissions
 from flintmq.auth.user import Tag, User
 from flintmq.auth.users import Accepted, Refused, Users, Verification
@@ -24,6 +24,8 @@ __all__ = [
     "User",
     "Users",
     "Verification",
+    "login_refused",
+    "may",
     "mechanism",
     "mechanisms_offered",
     "require",

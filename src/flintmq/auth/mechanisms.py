@@ -18,6 +18,7 @@ from typing import Protocol
 
 from flintmq.auth.users import Accepted, Refused, Users, Verification
 from flintmq.errors import ConnectionFault, PeerFault
+from flintmq.wire.tables import decode_table
 
 # A user of 255 octets, a password of 1024, their names and types in the table: far less than this.
 RESPONSE_OCTETS_MAX = 4096
@@ -95,21 +96,18 @@ class AmqPlain(_Passwords):
     name = "AMQPLAIN"
 
     def _credentials(self, response: bytes) -> tuple[str, bytes] | Refused:
-        from flintmq.wire.tables import decode_table
-
+        octets = len(response).to_bytes(4, "big") + response
         try:
-            table = decode_table(response, 0, len(response))
+            table, _ = decode_table(octets, 0, len(octets), "it")
         except PeerFault as fault:
-            return Refused(f"AMQPLAIN response is not a field table: {fault.text}")
+            return Refused(f"AMQPLAIN response is no field table: {fault.text}")
+        # A long string that is not UTF-8 comes as bytes: that may be a password, but no name.
         name, password = table.get("LOGIN"), table.get("PASSWORD")
-        try:
-            name = name.decode() if isinstance(name, bytes) else name
-        except UnicodeDecodeError:
-            return Refused("AMQPLAIN user name is not UTF-8")
-        password = password.encode("utf-8", "surrogateescape") if isinstance(password, str) else password
-        if not isinstance(name, str) or not isinstance(password, bytes):
-            return Refused("AMQPLAIN response lacks LOGIN or PASSWORD as text")
-        return name, password
+        if isinstance(name, str) and isinstance(password, str):
+            return name, password.encode()
+        if isinstance(name, str) and isinstance(password, bytes):
+            return name, password
+        return Refused("AMQPLAIN response lacks LOGIN or PASSWORD as text")
 
 
 # In the order in which connection.start offers them.

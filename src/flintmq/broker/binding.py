@@ -19,25 +19,14 @@ import hashlib
 from collections.abc import Hashable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 from urllib.parse import quote_plus
+
+from flintmq.wire.tables import FieldValue
 
 if TYPE_CHECKING:
     from flintmq.broker.exchange import Exchange
 
-FieldValue: TypeAlias = Union[
-    str,
-    bytes,
-    bytearray,
-    bool,
-    int,
-    float,
-    Decimal,
-    datetime,
-    "dict[str, FieldValue]",
-    "list[FieldValue]",
-    None,
-]
 
 # 16 octets of digest are 22 letters of base64, the length RabbitMQ's names have.
 DIGEST_BYTES = 16

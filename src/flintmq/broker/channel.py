@@ -10,22 +10,22 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from flintmq.errors import ChannelFault, ConnectionFault
-from flintmq.wire import amqp, content, octets, traits
 from flintmq.broker.delivery import Delivery
 from flintmq.broker.message import Message
 from flintmq.broker.ring import Ring
 from flintmq.broker.transaction import Transaction
+from flintmq.errors import ChannelFault, ConnectionFault
+from flintmq.wire import amqp, content, octets, traits
 
 if TYPE_CHECKING:
     from flintmq.auth import User
-    from flintmq.wire.output import Output
     from flintmq.broker.agenda import Agenda
     from flintmq.broker.consumer import Consumer
     from flintmq.broker.exchange import Exchange
     from flintmq.broker.queue import Queue
     from flintmq.broker.route import Route
     from flintmq.broker.virtual_host import VirtualHost
+    from flintmq.wire.output import Output
 
 _RETURN_HEAD = struct.Struct(">IH")
 _GET_OK_HEAD = struct.Struct(">IQB")
@@ -54,7 +54,7 @@ class Channel:
         "outstanding",
         "outstanding_bytes",
         "parked",
-                "prefetch_bytes",
+        "prefetch_bytes",
         "prefetch_count",
         "published",
         "transaction",
@@ -155,7 +155,9 @@ class Channel:
 
     def give_back(self, message: Message, code: int, text: str) -> None:
         """basic.return"""
-        payload = _RETURN_HEAD.pack(amqp.BASIC_RETURN, code) + bytes((len(text),)) + text.encode() + message.route
+        payload = (
+            _RETURN_HEAD.pack(amqp.BASIC_RETURN, code) + bytes((len(text),)) + text.encode() + message.route
+        )
         self.output.write_method_content(self.number, payload, message.content, message.header_size)
 
     def confirm(self) -> None:
@@ -389,7 +391,9 @@ class Channel:
         """The queue of the consumer is gone: basic.cancel from the server, to clients that know it."""
         self.consumers.pop(consumer.tag, None)
         if self.cancel_notices:
-            self.output.write_method(self.number, _LONG.pack(amqp.BASIC_CANCEL) + consumer.tag_octets + b"\x01")
+            self.output.write_method(
+                self.number, _LONG.pack(amqp.BASIC_CANCEL) + consumer.tag_octets + b"\x01"
+            )
 
     def change_user(self, user: User) -> None:
         """What the user may do has changed."""
@@ -414,4 +418,6 @@ def immediate_queues(queues: list[Queue], message: Message) -> list[Queue]:
 
 def unknown_tag(tag: int, what: str = "basic.ack") -> ChannelFault:
     method_id = {"basic.ack": 80, "basic.reject": 90, "basic.nack": 120}.get(what, 0)
-    return ChannelFault(amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - unknown delivery tag {tag}", 60, method_id)
+    return ChannelFault(
+        amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - unknown delivery tag {tag}", 60, method_id
+    )

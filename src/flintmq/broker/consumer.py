@@ -12,10 +12,10 @@ from flintmq.broker.delivery import Delivery
 from flintmq.broker.message import Message
 
 if TYPE_CHECKING:
-    from flintmq.wire.output import Output
-    from flintmq.wire.tables import FieldTable
     from flintmq.broker.channel import Channel
     from flintmq.broker.queue import Queue
+    from flintmq.wire.output import Output
+    from flintmq.wire.tables import FieldTable
 
 
 class Consumer:

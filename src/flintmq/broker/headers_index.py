@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any, TypeAlias
 
-from flintmq.errors import ChannelFault
 from flintmq.broker import binding, tally
 from flintmq.broker.binding import FieldValue
+from flintmq.errors import ChannelFault
 
 Term: TypeAlias = tuple[str, Hashable]
 

@@ -6,6 +6,7 @@ from flintmq.broker.message cimport Message
 from flintmq.broker.ring cimport Ring
 
 cdef Py_ssize_t CONGESTED_MESSAGES
+cdef Py_ssize_t CONGESTED_BYTES
 
 
 @cython.final
@@ -19,6 +20,7 @@ cdef class Queue:
     cdef readonly unsigned int owner
     cdef readonly dict sources
     cdef readonly Ring ready
+    cdef readonly long long ready_bytes
     cdef readonly long long position
     cdef readonly long long holes
     cdef readonly list returned
@@ -36,10 +38,8 @@ cdef class Queue:
     cpdef mark(self)
     @cython.locals(delivery=Delivery, message=Message)
     cdef Message head(self)
-    @cython.locals(message=Message, consumer=Consumer, delivery=Delivery)
+    @cython.locals(message=Message, consumer=Consumer, delivery=Delivery, start=cython.longlong)
     cpdef int dispatch(self) except -1
-    @cython.locals(consumer=Consumer)
-    cdef bint is_output_bound(self) except -1
     @cython.locals(delivery=Delivery, message=Message, consumer=Consumer, index=Py_ssize_t)
     cpdef dispatch_selectively(self)
     @cython.locals(consumer=Consumer, tried=Py_ssize_t)

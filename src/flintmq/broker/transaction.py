@@ -42,7 +42,7 @@ class Transaction:
         if self.content_bytes > TRANSACTION_BYTES_MAX:
             raise ChannelFault(
                 amqp.RESOURCE_ERROR,
-                f"RESOURCE_ERROR - a transaction holds at most {TRANSACTION_BYTES_MAX} octets: commit more often",
+                f"RESOURCE_ERROR - over {TRANSACTION_BYTES_MAX} octets in a transaction: commit more often",
                 60,
                 40,
             )

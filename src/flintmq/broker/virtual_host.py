@@ -10,9 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flintmq.auth import Operation, require
-from flintmq.errors import ChannelFault
-from flintmq.wire import amqp
-from flintmq.wire.properties import BasicProperties, decode_properties
 from flintmq.broker.agenda import Agenda
 from flintmq.broker.binding import table_form
 from flintmq.broker.consumer import Consumer
@@ -20,11 +17,13 @@ from flintmq.broker.exchange import KINDS, Exchange
 from flintmq.broker.message import Message
 from flintmq.broker.queue import Queue
 from flintmq.broker.route import Route
+from flintmq.errors import ChannelFault
+from flintmq.wire import amqp
+from flintmq.wire.properties import BasicProperties, decode_properties
 
 if TYPE_CHECKING:
     from flintmq.auth import User
     from flintmq.wire.tables import FieldTable
-    from flintmq.broker.channel import Channel
 
 # A route is some 500 octets with its key: 65,536 of them are 32 MB at the worst.
 ROUTES_MAX = 65_536
@@ -82,7 +81,9 @@ class VirtualHost:
         """The queues of one message where its headers decide."""
         return self.resolve(route.exchange, route.key, message)[0]
 
-    def resolve(self, exchange: Exchange | None, key: str, message: Message | None) -> tuple[list[Queue], bool]:
+    def resolve(
+        self, exchange: Exchange | None, key: str, message: Message | None
+    ) -> tuple[list[Queue], bool]:
         """The queues that the key leads to over all exchanges; whether headers have a say in it."""
         if exchange is None:
             queue = self.queues.get(key)
@@ -142,7 +143,10 @@ class VirtualHost:
         exchange = self.exchanges.get(name)
         if exchange is None:
             raise ChannelFault(
-                amqp.NOT_FOUND, f"NOT_FOUND - no exchange '{name}' in vhost '{self.name}'", class_id, method_id
+                amqp.NOT_FOUND,
+                f"NOT_FOUND - no exchange '{name}' in vhost '{self.name}'",
+                class_id,
+                method_id,
             )
         return exchange
 
@@ -155,7 +159,10 @@ class VirtualHost:
             return existing
         if name.startswith("amq."):
             raise ChannelFault(
-                amqp.ACCESS_REFUSED, f"ACCESS_REFUSED - exchange name '{name}' contains reserved prefix 'amq.*'", 40, 10
+                amqp.ACCESS_REFUSED,
+                f"ACCESS_REFUSED - exchange name '{name}' contains reserved prefix 'amq.*'",
+                40,
+                10,
             )
         make = KINDS.get(kind)
         if make is None:
@@ -165,12 +172,20 @@ class VirtualHost:
                 40,
                 10,
             )
-        exchange = make(name, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments)
+        exchange = make(
+            name, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments
+        )
         self.exchanges[name] = exchange
         return exchange
 
     def compare_exchange(
-        self, existing: Exchange, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: FieldTable
+        self,
+        existing: Exchange,
+        kind: str,
+        durable: bool,
+        auto_delete: bool,
+        internal: bool,
+        arguments: FieldTable,
     ) -> None:
         what = f"exchange '{existing.name}' in vhost '{self.name}'"
         compare("type", what, kind, existing.type, 40)
@@ -185,7 +200,10 @@ class VirtualHost:
             return
         if name.startswith("amq."):
             raise ChannelFault(
-                amqp.ACCESS_REFUSED, f"ACCESS_REFUSED - exchange name '{name}' contains reserved prefix 'amq.*'", 40, 20
+                amqp.ACCESS_REFUSED,
+                f"ACCESS_REFUSED - exchange name '{name}' contains reserved prefix 'amq.*'",
+                40,
+                20,
             )
         if if_unused and not exchange.is_unused():
             raise ChannelFault(
@@ -220,7 +238,9 @@ class VirtualHost:
                 destination.sources[source] = None
             self.rewired()
 
-    def unbind(self, source: Exchange, destination: Queue | Exchange, key: str, arguments: FieldTable) -> None:
+    def unbind(
+        self, source: Exchange, destination: Queue | Exchange, key: str, arguments: FieldTable
+    ) -> None:
         if source.unbind(destination, key, arguments):
             if isinstance(destination, Queue) and not source.bindings_to(destination):
                 destination.sources.pop(source, None)
@@ -239,8 +259,8 @@ class VirtualHost:
         if queue.exclusive and queue.owner != origin:
             raise ChannelFault(
                 amqp.RESOURCE_LOCKED,
-                f"RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '{name}' in vhost '{self.name}'. "
-                "It was declared by another connection",
+                f"RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '{name}' "
+                f"in vhost '{self.name}'. It was declared by another connection",
                 class_id,
                 method_id,
             )
@@ -259,7 +279,10 @@ class VirtualHost:
             return queue
         if name.startswith("amq."):
             raise ChannelFault(
-                amqp.ACCESS_REFUSED, f"ACCESS_REFUSED - queue name '{name}' contains reserved prefix 'amq.*'", 50, 10
+                amqp.ACCESS_REFUSED,
+                f"ACCESS_REFUSED - queue name '{name}' contains reserved prefix 'amq.*'",
+                50,
+                10,
             )
         return self.add_queue(name, durable, exclusive, auto_delete, arguments, origin)
 
@@ -360,7 +383,10 @@ def compare_arguments(what: str, received: FieldTable, current: FieldTable, clas
 
 
 def inequivalent(argument: str, what: str, received: object, current: object, class_id: int) -> ChannelFault:
-    texts = [("none" if v is None else str(v).lower() if isinstance(v, bool) else f"{v}") for v in (received, current)]
+    texts = [
+        ("none" if v is None else str(v).lower() if isinstance(v, bool) else f"{v}")
+        for v in (received, current)
+    ]
     return ChannelFault(
         amqp.PRECONDITION_FAILED,
         f"PRECONDITION_FAILED - inequivalent arg '{argument}' for {what}: "

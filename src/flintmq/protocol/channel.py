@@ -18,7 +18,18 @@ if TYPE_CHECKING:
 class Channel:
     """State of one channel number between channel.open and channel.close-ok."""
 
-    __slots__ = ("chunks", "expects", "flags", "header", "method", "number", "owner", "remaining", "route", "state")
+    __slots__ = (
+        "chunks",
+        "expects",
+        "flags",
+        "header",
+        "method",
+        "number",
+        "owner",
+        "remaining",
+        "route",
+        "state",
+    )
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -13,13 +13,13 @@ Whatever is raised here is a ConnectionFault; the owner answers it with connecti
 from __future__ import annotations
 
 from flintmq.errors import ChannelFault, ConnectionFault
-from flintmq.wire import amqp, octets
-from flintmq.wire.methods import Method, decode_method
-from flintmq.wire.output import Output
 from flintmq.protocol import greeting, phases
 from flintmq.protocol.channel import Channel
 from flintmq.protocol.events import Events
 from flintmq.protocol.states import CHANNEL_METHODS, CONNECTION_METHODS, ChannelState, ConnectionState
+from flintmq.wire import amqp, octets
+from flintmq.wire.methods import Method, decode_method
+from flintmq.wire.output import Output
 
 # Until login a peer gets small frames: start-ok with its properties and a token fits in 8 KiB.
 FRAME_BYTES_MAX_BEFORE_LOGIN = 8192
@@ -83,7 +83,9 @@ class Connection:
                             at = self.publish(frames, at, end, size, channel)
                             continue
                         if code == amqp.BASIC_ACK and length == 13:
-                            self.events.ack(channel, octets.read_longlong(frames, at + 11), frames[at + 19] & 1 != 0)
+                            self.events.ack(
+                                channel, octets.read_longlong(frames, at + 11), frames[at + 19] & 1 != 0
+                            )
                             at = end + 1
                             continue
                 self.receive_method(number, channel, octets.copy(frames, at + 7, end))
@@ -201,7 +203,9 @@ class Connection:
         if method.NAME in CONNECTION_METHODS[state]:
             self.events.method(None, method)
         elif state != ConnectionState.CLOSING:
-            raise fault_of(method, amqp.COMMAND_INVALID, f"not expected on channel 0 in state {state.name.lower()}")
+            raise fault_of(
+                method, amqp.COMMAND_INVALID, f"not expected on channel 0 in state {state.name.lower()}"
+            )
 
     def refuse(self, number: int, state: ChannelState, method: Method) -> None:
         if state == ChannelState.CLOSING:
@@ -217,7 +221,9 @@ class Connection:
     def open_channel(self, number: int, method: Method) -> Channel:
         if number > self.channel_max:
             raise fault_of(
-                method, amqp.CHANNEL_ERROR, f"channel {number} is above the negotiated maximum of {self.channel_max}"
+                method,
+                amqp.CHANNEL_ERROR,
+                f"channel {number} is above the negotiated maximum of {self.channel_max}",
             )
         while len(self.channels) <= number:
             self.channels.append(None)
@@ -251,7 +257,9 @@ class Connection:
         size = int.from_bytes(payload[4:12], "big")
         if size > self.message_bytes_max:
             channel.abandon_content()
-            text = f"PRECONDITION_FAILED - message size {size} is larger than the maximum of {self.message_bytes_max}"
+            text = (
+                f"PRECONDITION_FAILED - message size {size} is above the maximum of {self.message_bytes_max}"
+            )
             self.events.fault(channel, ChannelFault(amqp.PRECONDITION_FAILED, text, expected, 40))
             return
         channel.header = payload
@@ -269,7 +277,8 @@ class Connection:
         channel.remaining -= len(payload)
         if channel.remaining < 0:
             raise ConnectionFault(
-                amqp.FRAME_ERROR, f"FRAME_ERROR - content body on channel {number} is larger than its header announced"
+                amqp.FRAME_ERROR,
+                f"FRAME_ERROR - content body on channel {number} is larger than its header announced",
             )
         channel.chunks.append(payload)
         if channel.remaining == 0:
@@ -294,7 +303,9 @@ class Connection:
     def discard(self, number: int, channel: Channel | None, what: str) -> None:
         """Content frames of a channel that is closing are dropped; on one that never was they are a fault."""
         if channel is None and self.state != phases.CONNECTION_CLOSING:
-            raise ConnectionFault(amqp.CHANNEL_ERROR, f"CHANNEL_ERROR - {what} on channel {number}, which is not open")
+            raise ConnectionFault(
+                amqp.CHANNEL_ERROR, f"CHANNEL_ERROR - {what} on channel {number}, which is not open"
+            )
 
     def oversized(self, length: int) -> ConnectionFault:
         return ConnectionFault(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from flintmq.errors import ChannelFault, ProtocolMisuse
 
 if TYPE_CHECKING:
-    from flintmq.wire.methods import Method
     from flintmq.protocol.channel import Channel
+    from flintmq.wire.methods import Method
 
 
 class Events:

@@ -57,8 +57,8 @@ _CHANNEL_OPEN = """
     access.request
     exchange.declare exchange.delete exchange.bind exchange.unbind
     queue.declare queue.bind queue.unbind queue.purge queue.delete
-    basic.qos basic.consume basic.cancel basic.cancel-ok basic.publish basic.get basic.ack basic.reject basic.nack
-    basic.recover basic.recover-async
+    basic.qos basic.consume basic.cancel basic.cancel-ok basic.publish basic.get
+    basic.ack basic.reject basic.nack basic.recover basic.recover-async
     confirm.select
     tx.select tx.commit tx.rollback
     file.qos file.consume file.cancel file.open file.open-ok file.stage file.publish file.ack file.reject

@@ -37,8 +37,12 @@ def not_implemented(method: Method) -> ConnectionFault:
     return ConnectionFault(amqp.NOT_IMPLEMENTED, text, method.CLASS_ID, method.METHOD_ID)
 
 
-def command(name: str) -> Callable[[Callable[[Session, Channel, Any], None]], Callable[[Session, Channel, Any], None]]:
-    def register(function: Callable[[Session, Channel, Any], None]) -> Callable[[Session, Channel, Any], None]:
+def command(
+    name: str,
+) -> Callable[[Callable[[Session, Channel, Any], None]], Callable[[Session, Channel, Any], None]]:
+    def register(
+        function: Callable[[Session, Channel, Any], None],
+    ) -> Callable[[Session, Channel, Any], None]:
         COMMANDS[name] = function
         return function
 
@@ -121,7 +125,12 @@ def exchange_declare(session: Session, channel: Channel, method: methods.Exchang
             may(owner, Operation.READ, "exchange", method.exchange)
             may(owner, Operation.WRITE, "exchange", alternate)
         host.declare_exchange(
-            method.exchange, method.type, method.durable, method.auto_delete, method.internal, method.arguments
+            method.exchange,
+            method.type,
+            method.durable,
+            method.auto_delete,
+            method.internal,
+            method.arguments,
         )
     if not method.no_wait:
         session.send(channel.number, methods.ExchangeDeclareOk())
@@ -165,11 +174,15 @@ def exchange_pair(owner: BrokerChannel, source: str, destination: str) -> tuple[
 
 def not_default(name: str) -> None:
     if not name:
-        raise ChannelFault(amqp.ACCESS_REFUSED, "ACCESS_REFUSED - operation not permitted on the default exchange")
+        raise ChannelFault(
+            amqp.ACCESS_REFUSED, "ACCESS_REFUSED - operation not permitted on the default exchange"
+        )
 
 
 def bad_argument(name: str, expected: str) -> ChannelFault:
-    return ChannelFault(amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - invalid arg '{name}': expected {expected}")
+    return ChannelFault(
+        amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - invalid arg '{name}': expected {expected}"
+    )
 
 
 def may_see(owner: BrokerChannel, kind: str, name: str) -> None:
@@ -241,7 +254,9 @@ def queue_unbind(session: Session, channel: Channel, method: methods.QueueUnbind
     session.send(channel.number, methods.QueueUnbindOk())
 
 
-def binding_ends(owner: BrokerChannel, method: methods.QueueBind | methods.QueueUnbind) -> tuple[Queue, Any, str]:
+def binding_ends(
+    owner: BrokerChannel, method: methods.QueueBind | methods.QueueUnbind
+) -> tuple[Queue, Any, str]:
     not_default(method.exchange)
     queue = named_queue(owner, method.queue, Operation.WRITE)
     may(owner, Operation.READ, "exchange", method.exchange)

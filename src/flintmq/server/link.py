@@ -47,7 +47,18 @@ LOGIN_PAUSE_S = 1.0
 class Link:
     """A connected socket and its session."""
 
-    __slots__ = ("finishing", "held", "leftover", "missed", "output", "received", "sent", "server", "session", "socket")
+    __slots__ = (
+        "finishing",
+        "held",
+        "leftover",
+        "missed",
+        "output",
+        "received",
+        "sent",
+        "server",
+        "session",
+        "socket",
+    )
 
     def __init__(self, server: Server, connected: socket.socket, peer_address: str) -> None:
         self.server = server

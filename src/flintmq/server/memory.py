@@ -32,5 +32,7 @@ class MemoryAlarm:
         active = used > (self.high_bytes * LOW_SHARE if self.active else self.high_bytes)
         changed = active != self.active
         self.active = active
-        self.reason = f"low on memory: {used >> 20} MiB used of {self.high_bytes >> 20} MiB allowed" if active else ""
+        self.reason = (
+            f"low on memory: {used >> 20} MiB used of {self.high_bytes >> 20} MiB allowed" if active else ""
+        )
         return changed

@@ -121,7 +121,9 @@ class Server:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link = Link(self, connected, peer_address)
         self.links[link] = None
-        self.handshakes[link] = self.loop.call_later(self.config.limits.handshake_timeout_s, self.too_slow, link)
+        self.handshakes[link] = self.loop.call_later(
+            self.config.limits.handshake_timeout_s, self.too_slow, link
+        )
         link.start()
 
     def too_slow(self, link: Link) -> None:
@@ -241,9 +243,7 @@ class Server:
         """Closes every connection properly and waits for the answers, for a while."""
         self.stopping = asyncio.Event()
         self.close_listeners()
-        fault = ConnectionFault(
-            amqp.CONNECTION_FORCED, "CONNECTION_FORCED - the broker is shutting down"
-        )
+        fault = ConnectionFault(amqp.CONNECTION_FORCED, "CONNECTION_FORCED - the broker is shutting down")
         for link in list(self.links):
             link.unhold(HELD_ALARM | HELD_PRESSED)
             link.session.close_connection(fault)
@@ -278,4 +278,3 @@ def bound(host: str, port: int) -> socket.socket:
         listener.close()
         raise
     return listener
-

@@ -10,7 +10,16 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from flintmq import __version__
-from flintmq.auth import Accepted, Challenge, Mechanism, Refused, User, Verification, mechanism, mechanisms_offered
+from flintmq.auth import (
+    Accepted,
+    Challenge,
+    Mechanism,
+    Refused,
+    User,
+    Verification,
+    mechanism,
+    mechanisms_offered,
+)
 from flintmq.broker.channel import Channel as BrokerChannel
 from flintmq.broker.virtual_host import VirtualHost
 from flintmq.errors import ChannelFault, ConnectionFault, PeerFault
@@ -186,12 +195,12 @@ class Session(Events):
         if not amqp.FRAME_BYTES_MIN <= frame_max <= limits.frame_bytes_max:
             raise ConnectionFault(
                 amqp.NOT_ALLOWED,
-                f"NOT_ALLOWED - frame_max={frame_max}: allowed are {amqp.FRAME_BYTES_MIN} to {limits.frame_bytes_max}",
+                f"NOT_ALLOWED - frame_max={frame_max} is not within {amqp.FRAME_BYTES_MIN} and {limits.frame_bytes_max}",
             )
         if channel_max > limits.channels_per_connection_max:
             raise ConnectionFault(
                 amqp.NOT_ALLOWED,
-                f"NOT_ALLOWED - channel_max={channel_max}: at most {limits.channels_per_connection_max} is allowed",
+                f"NOT_ALLOWED - channel_max={channel_max} is above {limits.channels_per_connection_max}",
             )
         self.connection.frame_bytes_max = frame_max
         self.output.frame_bytes_max = frame_max

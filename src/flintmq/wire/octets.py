@@ -58,7 +58,7 @@ def copy(source: Readable, start: int, end: int) -> bytes:
 
 def join(source: Readable, start: int, end: int, start2: int, end2: int) -> bytes:
     """Two runs of `source` as one bytes object."""
-    return b"%b%b" % (source[start:end], source[start2:end2])
+    return b"".join((source[start:end], source[start2:end2]))
 
 
 def equal(source: Readable, start: int, end: int, other: bytes) -> bool:

@@ -31,7 +31,18 @@ POOL: list[bytearray] = []
 class Output:
     """One connection's outgoing octets; tells `outbox` when there is something to send."""
 
-    __slots__ = ("blocked", "buffer", "capacity", "fill", "frame_bytes_max", "outbox", "sender", "start", "waiting", "wanted")
+    __slots__ = (
+        "blocked",
+        "buffer",
+        "capacity",
+        "fill",
+        "frame_bytes_max",
+        "outbox",
+        "sender",
+        "start",
+        "waiting",
+        "wanted",
+    )
 
     def __init__(self, outbox: list[Output], sender: Any) -> None:
         self.outbox = outbox
@@ -151,7 +162,9 @@ class Output:
             return size + 16
         return size + 16 + 8 * (size // (self.frame_bytes_max - 8) + 1)
 
-    def write_content(self, target: octets.Writable, at: int, channel: int, content: bytes, header_size: int) -> int:
+    def write_content(
+        self, target: octets.Writable, at: int, channel: int, content: bytes, header_size: int
+    ) -> int:
         at = octets.write_frame_head(target, at, amqp.FRAME_HEADER, channel, header_size)
         at = octets.write_run(target, at, content, 0, header_size)
         at = octets.write_octet(target, at, amqp.FRAME_END)

@@ -1,0 +1,219 @@
+"""The `flintmq` command: what it says, and the status it ends with."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import pytest
+
+import flintmq
+from flintmq import config
+from flintmq.auth.passwords import parse_hash
+from flintmq.build import build, compiled_modules, event_loop
+from flintmq.cli import main, password
+from flintmq.cli.machine import explain
+from flintmq.errors import ConfigFault, StorageFault
+
+Serve = Callable[[config.Config], int]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
+    """A server that does what the test says in place of the real one."""
+    double = types.SimpleNamespace(run=lambda settings: 0)
+    module = types.ModuleType("flintmq.server")
+    module.run = lambda settings: double.run(settings)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "flintmq.server", module)
+    return double
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    return captured.err.rstrip("\n")
+
+
+def test_serve_hands_the_settings_over(server: types.SimpleNamespace, tmp_path: Path) -> None:
+    file = tmp_path / "flintmq.toml"
+    file.write_text('[listen]\nport = 1\n[storage]\nsync = "never"\n')
+    seen: list[config.Config] = []
+
+    def run(settings: config.Config) -> int:
+        seen.append(settings)
+        return 7
+
+    server.run = run
+    options = ["--host", "::1", "--host", "127.0.0.1", "--port", "0", "--data", "/d", "--log-level", "debug"]
+    assert main(["serve", "--config", str(file), *options]) == 7
+    expected = config.load(file, hosts=["::1", "127.0.0.1"], port=0, directory="/d", log_level="debug")
+    assert seen == [expected]
+    assert expected.storage.sync == "never"
+
+
+def test_a_wrong_setting_is_one_line_and_status_2(
+    server: types.SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "--port", "99999"]) == 2
+    assert said(capsys) == "flintmq: --port = 99999: expected a whole number from 0 to 65535"
+    assert main(["serve", "--config", "/no/such.toml"]) == 2
+    assert said(capsys) == (
+        "flintmq: /no/such.toml: cannot be read: No such file or directory; check the path given to --config"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            OSError(errno.EADDRINUSE, "Address already in use"),
+            "flintmq: Address already in use "
+            "(another program has this port; stop it, or choose a port with --port)",
+        ),
+        (StorageFault("segment 3 is damaged"), "flintmq: segment 3 is damaged"),
+        (OSError(errno.EIO, "Input/output error", "/d/journal"), "flintmq: /d/journal: Input/output error"),
+    ],
+)
+def test_what_the_machine_refuses_is_one_line_and_status_1(
+    server: types.SimpleNamespace, capsys: pytest.CaptureFixture[str], error: Exception, line: str
+) -> None:
+    def run(settings: config.Config) -> int:
+        raise error
+
+    server.run = run
+    assert main(["serve"]) == 1
+    assert said(capsys) == line
+
+
+def test_an_interrupt_ends_quietly(server: types.SimpleNamespace, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(settings: config.Config) -> int:
+        raise KeyboardInterrupt
+
+    server.run = run
+    assert main(["serve"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_bug_keeps_its_traceback(server: types.SimpleNamespace) -> None:
+    def run(settings: config.Config) -> int:
+        raise ZeroDivisionError
+
+    server.run = run
+    with pytest.raises(ZeroDivisionError):
+        main(["serve"])
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address"),
+            "Cannot assign requested address "
+            "(this machine has no such address; give one that it has with --host)",
+        ),
+        (
+            OSError(errno.EACCES, "Permission denied", "/d"),
+            "/d: Permission denied "
+            "(no permission; choose a port above 1023, or a directory that this user may write to)",
+        ),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            "No space left on device (the disk is full; make room, or choose another directory with --data)",
+        ),
+        (OSError("several\nlines"), "several lines"),
+        (TimeoutError(), "TimeoutError"),
+    ],
+)
+def test_the_operating_system_is_explained(error: OSError, line: str) -> None:
+    assert explain(error) == line
+
+
+@pytest.mark.parametrize("arguments", [[], ["sreve"], ["serve", "--port", "x"], ["info", "--loud"]])
+def test_wrong_words_are_usage_and_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: flintmq")
+
+
+def test_info_tells_version_build_and_protocols(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info"]) == 0
+    lines = dict(re.split(r"\s{2,}", line, maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert lines["version"] == flintmq.__version__
+    assert lines["build"].split(" ")[0] == build()
+    assert lines["python"].startswith(platform.python_version())
+    assert lines["event loop"] == event_loop()
+    assert lines["protocols"] == "AMQP 0-9-1, AMQP 0-9, AMQP 0-8"
+
+
+def test_the_build_is_compiled_where_machine_code_lies(tmp_path: Path) -> None:
+    package = tmp_path / "flintmq"
+    (package / "wire").mkdir(parents=True)
+    (package / "wire" / "frames.py").touch()
+    assert compiled_modules(package) == []
+    for suffix in EXTENSION_SUFFIXES:
+        (package / "wire" / f"frames{suffix}").touch()
+    (package / "clock.cpython-27-other.pyd.txt").touch()
+    assert compiled_modules(package) == ["flintmq.wire.frames"]
+
+
+def test_hash_password_takes_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("p\u00e4ss word \nsecond line\n"))
+    assert main(["hash-password"]) == 0
+    assert parse_hash(capsys.readouterr().out.strip()).matches("p\u00e4ss word ".encode())
+
+
+@pytest.mark.parametrize(
+    ("line", "octets"), [("", 0), ("\n", 0), ("x" * 1025 + "\n", 1025), ("\u00e4" * 513, 1026)]
+)
+def test_hash_password_refuses_none_and_too_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str, octets: int
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(line))
+    assert main(["hash-password"]) == 2
+    assert said(capsys) == f"flintmq: a password has 1 to 1024 octets, this one {octets}"
+
+
+def test_hash_password_takes_the_longest() -> None:
+    assert parse_hash(password.hash_from(io.StringIO("x" * 1024 + "\r\n"))).matches(b"x" * 1024)
+
+
+def test_hash_password_asks_twice_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    answers = iter(["one", "one", "one", "two"])
+    monkeypatch.setattr(password, "getpass", lambda prompt: next(answers))
+    assert parse_hash(password.hash_from(terminal)).matches(b"one")
+    with pytest.raises(ConfigFault, match=r"^the two passwords differ; try again$"):
+        password.hash_from(terminal)
+
+
+def test_python_m_flintmq_is_the_command() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    command = [sys.executable, "-m", "flintmq", "--version"]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=30)
+    assert (ran.returncode, ran.stdout) == (0, f"flintmq {flintmq.__version__}\n")
+
+
+def test_help_loads_nothing_heavy() -> None:
+    program = (
+        "import sys, json, flintmq.cli; flintmq.cli.parser().format_help(); "
+        "print(json.dumps(sorted(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    loaded = set(json.loads(ran.stdout))
+    assert "flintmq.cli" in loaded
+    assert not loaded & {"asyncio", "hashlib", "tomllib", "ssl", "flintmq.config", "flintmq.server"}

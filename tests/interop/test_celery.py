@@ -120,12 +120,16 @@ def test_countdown_waits(worker: Worker) -> None:
 
 
 def test_tasks_in_the_future_do_not_keep_others_waiting(worker: Worker) -> None:
-    """The worker takes more ETA tasks than its prefetch: it raises the channel's window for each."""
-    later = [worker.task("add", number, 0, countdown=4) for number in range(10)]
+    """The worker takes more ETA tasks than its prefetch: it widens its window for each.
+
+    Celery may be seconds late with each step, when the next task comes on the heels of basic.qos-ok;
+    a window that does not widen at all holds the other task until the future has come.
+    """
+    later = [worker.task("add", number, 0, countdown=9) for number in range(3)]
     begin = time.monotonic()
     assert worker.result("add", 2, 2) == 4
-    assert time.monotonic() - begin < 3.5, "it was stuck behind the tasks of the future"
-    assert [result.get(timeout=RESULT_S_MAX) for result in later] == list(range(10))
+    assert time.monotonic() - begin < 8, "it was stuck behind the tasks of the future"
+    assert [result.get(timeout=RESULT_S_MAX) for result in later] == list(range(3))
     assert worker.result("add", 3, 3) == 6, "and the window is right again"
 
 

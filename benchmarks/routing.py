@@ -1,4 +1,4 @@
-"""Routing without the route cache: bindings added, matches and removals per second.
+"""Routing without the route cache: bindings added, matches and removals per CPU-second.
 
     python benchmarks/routing.py
 
@@ -87,16 +87,18 @@ def header_messages(chance: random.Random, count: int) -> list[Message]:
 
 
 def per_second(work: Callable[[], object], count: int) -> float:
-    start = time.perf_counter()
+    # CPU time: one thread does it all, and a shared machine must not count.
+    start = time.process_time()
     work()
-    return count / (time.perf_counter() - start)
+    return count / (time.process_time() - start)
 
 
 def publish(exchange: Exchange, messages: list[Message]) -> int:
     total = 0
+    needs_headers = exchange.needs_headers
     for key, headers in messages:
         found: dict[Any, Any] = {}
-        exchange.route(key, headers.copy, found)
+        exchange.route(key, headers.copy if needs_headers else None, found)
         total += len(found)
     return total
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import shlex
 import shutil
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import brokers
@@ -32,6 +34,19 @@ from scenarios import Figure, Load, choose, figures
 
 HERE = Path(__file__).resolve().parent
 LOAD_SECONDS_MAX = 300
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A broker in the comparison: one that stands by all the time, and how to start another one."""
+
+    standing: Broker
+    start: Callable[[], contextlib.AbstractContextManager[Broker]] | None  # None: not ours to start
+
+    @property
+    def name(self) -> str:
+        """What the table calls it."""
+        return self.standing.name
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -113,31 +128,39 @@ def take(row: Row, broker: str, report: Mapping[str, object]) -> None:
 
 def compare(
     chosen: Sequence[Figure],
-    tested: Sequence[Broker],
+    tested: Sequence[Contender],
     rounds: int,
-    run: Callable[[Broker, Load], Mapping[str, object]],
+    run: Callable[[Contender, Load], Mapping[str, object]],
 ) -> Iterator[list[Row]]:
     """Run each load in turns over the brokers; yields the rows of one load when its rounds are over."""
     for load in dict.fromkeys(figure.load for figure in chosen):
-        rows = [Row(f, {b.name: Samples() for b in tested}) for f in chosen if f.load == load]
+        rows = [Row(f, {c.name: Samples() for c in tested}) for f in chosen if f.load == load]
         for _ in range(rounds):
-            for broker in tested:
-                report = run(broker, load)
+            for contender in tested:
+                report = run(contender, load)
                 for row in rows:
-                    take(row, broker.name, report)
+                    take(row, contender.name, report)
         yield rows
 
 
 @contextlib.contextmanager
-def brokers_under_test(options: argparse.Namespace, folder: Path) -> Iterator[list[Broker]]:
+def contenders(options: argparse.Namespace, folder: Path) -> Iterator[list[Contender]]:
     """The broker that is measured and, where it can be had, RabbitMQ."""
+    numbers = itertools.count()
+
+    def start_flintmq() -> contextlib.AbstractContextManager[Broker]:
+        return brokers.flintmq(options.broker_command, folder / f"flintmq{next(numbers)}")
+
+    def start_rabbitmq() -> contextlib.AbstractContextManager[Broker]:
+        return brokers.rabbitmq(folder / f"rabbitmq{next(numbers)}")
+
     with contextlib.ExitStack() as stack:
         if options.port is not None:
-            tested = [stack.enter_context(brokers.attached(options.port, options.pid))]
+            tested = [Contender(stack.enter_context(brokers.attached(options.port, options.pid)), None)]
         else:
-            tested = [stack.enter_context(brokers.flintmq(options.broker_command, folder / "flintmq"))]
+            tested = [Contender(stack.enter_context(start_flintmq()), start_flintmq)]
         if not options.without_rabbitmq and brokers.RABBITMQ_SERVER.exists():
-            tested.append(stack.enter_context(brokers.rabbitmq(folder / "rabbitmq")))
+            tested.append(Contender(stack.enter_context(start_rabbitmq()), start_rabbitmq))
         elif not options.without_rabbitmq:
             sys.stderr.write(
                 "RabbitMQ is not installed (Debian: apt-get install rabbitmq-server): measured alone\n"
@@ -145,21 +168,30 @@ def brokers_under_test(options: argparse.Namespace, folder: Path) -> Iterator[li
         yield tested
 
 
+def measure_in_turn(tool: Path, contender: Contender, load: Load, seconds: float) -> Mapping[str, object]:
+    """Run a load on the contender's standing broker, or on one started for it where the load wants that."""
+    with contextlib.ExitStack() as stack:
+        broker = contender.standing
+        if load.fresh and contender.start is not None:
+            broker = stack.enter_context(contender.start())
+        broker.settle()
+        return measure(tool, broker, load, seconds)
+
+
 def run_all(options: argparse.Namespace, folder: Path) -> list[Row]:
     """Measure, printing each load's rows as they are found; returns all rows."""
     tool = build_load_tool(folder)
     rows: list[Row] = []
-    with brokers_under_test(options, folder) as tested:
+    with contenders(options, folder) as tested:
 
-        def run(broker: Broker, load: Load) -> Mapping[str, object]:
-            broker.settle()
-            return measure(tool, broker, load, options.time)
+        def run(contender: Contender, load: Load) -> Mapping[str, object]:
+            return measure_in_turn(tool, contender, load, options.time)
 
         for found in compare(options.figures, tested, options.rounds, run):
             rows += found
             for row in found:
                 sys.stderr.write("  ".join(cell for cell in results.cells(row) if cell) + "\n")
-        show(options, rows, tested)
+        show(options, rows, [contender.standing for contender in tested])
     return rows
 
 

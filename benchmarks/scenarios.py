@@ -11,10 +11,15 @@ SAFE = "--persistent --confirms 1000 --prefetch 1000"
 
 @dataclass(frozen=True)
 class Load:
-    """One way of loading a broker; `arguments` are the load tool's."""
+    """One way of loading a broker; `arguments` are the load tool's.
+
+    `fresh` asks for a broker that has just started: memory that an earlier load left free for reuse would
+    hide what this one needs.
+    """
 
     name: str
     arguments: str
+    fresh: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,12 +48,11 @@ class Figure:
 def figures(many_connections: int = 10_000) -> dict[str, Figure]:
     """All figures by name, in the order of the table."""
     latency = Load("f", "--rate 5000 --batch 1")
-    connections = Load("g", "--producers 0 --held 500")
-    backlog = Load("h", "--backlog --count 200000 --body-bytes 100")
+    connections = Load("g", "--producers 0 --held 4000", fresh=True)
+    backlog = Load("h", "--backlog --count 200000 --body-bytes 100", fresh=True)
     active = min(100, many_connections)
-    many = Load(
-        "many", f"--held {many_connections - active} --queues {active} --consumers {active} --rate 10000"
-    )
+    crowd = f"--held {many_connections - active} --queues {active} --consumers {active} --rate 10000"
+    many = Load("many", crowd, fresh=True)
     dropout = Load("dropout", f"{MARKET} --rate 100000 --latency-from-due --tolerate-gaps")
     held = f"{many_connections:,} connections, 10k msg/s on {active}"
     feed = "market data at 100k msg/s"

@@ -320,14 +320,14 @@ def test_runs_a_scenario_from_the_command_line(
 
 
 def test_brokers_take_turns_and_loads_are_shared() -> None:
-    tested = [brokers.Broker("one", 1, 1), brokers.Broker("two", 2, 2)]
+    tested = [run.Contender(brokers.Broker(name, 1, 1), None) for name in ("one", "two")]
     order: list[tuple[str, str]] = []
 
-    def fake_run(broker: Any, load: Any) -> dict[str, Any]:
-        order.append((load.name, broker.name))
-        if broker.name == "two" and len(order) == 4:
+    def fake_run(contender: Any, load: Any) -> dict[str, Any]:
+        order.append((load.name, contender.name))
+        if contender.name == "two" and len(order) == 4:
             return {"ok": False, "failure": "lost one"}
-        return {"ok": True, "latency": {"p50_us": 10.0 * broker.port, "p99_us": 50.0}}
+        return {"ok": True, "latency": {"p50_us": 10.0 if contender.name == "one" else 20.0, "p99_us": 50.0}}
 
     chosen = scenarios.choose(scenarios.figures(), "f")
     [rows] = list(run.compare(chosen, tested, 2, fake_run))
@@ -335,6 +335,18 @@ def test_brokers_take_turns_and_loads_are_shared() -> None:
     assert [row.figure.name for row in rows] == ["f50", "f99"]
     assert rows[0].ratio == pytest.approx(2.0)  # lower latency is better
     assert results.failures(rows) == ["f50 on two: lost one", "f99 on two: lost one"]
+
+
+def test_memory_is_measured_on_a_broker_that_has_just_started(
+    fake_broker: FakeBroker, load_tool: Path
+) -> None:
+    standing = brokers.Broker("standing", 1, os.getpid())  # nothing listens on port 1
+    fresh = brokers.Broker("fresh", fake_broker.port, os.getpid())
+    contender = run.Contender(standing, lambda: contextlib.nullcontext(fresh))
+    backlog = scenarios.Load("x", "--backlog --count 20", fresh=True)
+    assert run.measure_in_turn(load_tool, contender, backlog, 1)["ok"] is True
+    flow = scenarios.Load("x", "--count 20")
+    assert "connect" in run.measure_in_turn(load_tool, contender, flow, 1)["failure"]
 
 
 def test_a_figure_missing_from_a_report_is_a_failure() -> None:

@@ -68,9 +68,14 @@ def typed_form(value: FieldValue) -> Hashable:
     raise TypeError(f"not a field value: {type(value).__name__}")
 
 
-def table_form(table: Mapping[str, FieldValue]) -> tuple[tuple[str, Hashable], ...]:
+def table_form(table: Mapping[str, FieldValue]) -> tuple[Hashable, ...]:
     """A hashable form of a field table, in which the order of its fields does not count."""
-    return tuple([(name, typed_form(table[name])) for name in sorted(table)])
+    # Names and values in turn: a pair for each field would double the memory of the whole.
+    form: list[Hashable] = []
+    for name in sorted(table):
+        form.append(name)
+        form.append(typed_form(table[name]))
+    return tuple(form)
 
 
 def matching_form(value: FieldValue) -> Hashable:

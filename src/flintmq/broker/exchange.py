@@ -17,9 +17,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from flintmq.broker import tally
-from flintmq.broker.binding import Binding, Destination, FieldValue, Identity, table_form
+from flintmq.broker.binding import Binding, Destination, Identity, table_form
 from flintmq.broker.headers_index import HeadersIndex, match_mode
 from flintmq.broker.topic_trie import TopicTrie
+from flintmq.wire.tables import FieldValue
 
 Headers = Callable[[], dict[str, Any]]
 

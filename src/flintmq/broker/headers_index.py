@@ -17,8 +17,8 @@ from collections.abc import Hashable, Mapping
 from typing import Any, TypeAlias
 
 from flintmq.broker import binding, tally
-from flintmq.broker.binding import FieldValue
 from flintmq.errors import ChannelFault
+from flintmq.wire.tables import FieldValue
 
 Term: TypeAlias = tuple[str, Hashable]
 

@@ -7,6 +7,7 @@ below it owns the socket.
 from __future__ import annotations
 
 import logging
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from flintmq import __version__
@@ -129,17 +130,7 @@ class Session(Events):
     # The handshake
 
     def greeted(self, version: int) -> None:
-        major, minor = (8, 0) if version == amqp.VERSION_0_8 else (0, 9)
-        self.send(
-            0,
-            methods.ConnectionStart(
-                version_major=major,
-                version_minor=minor,
-                server_properties=SERVER_PROPERTIES,
-                mechanisms=mechanisms_offered().encode(),
-                locales=b"en_US",
-            ),
-        )
+        self.output.write_method(0, start_payload(version))
 
     def start_ok(self, method: methods.ConnectionStartOk) -> None:
         self.client_properties = method.client_properties
@@ -195,7 +186,8 @@ class Session(Events):
         if not amqp.FRAME_BYTES_MIN <= frame_max <= limits.frame_bytes_max:
             raise ConnectionFault(
                 amqp.NOT_ALLOWED,
-                f"NOT_ALLOWED - frame_max={frame_max} is not within {amqp.FRAME_BYTES_MIN} and {limits.frame_bytes_max}",
+                f"NOT_ALLOWED - frame_max={frame_max}, "
+                f"allowed are {amqp.FRAME_BYTES_MIN} to {limits.frame_bytes_max}",
             )
         if channel_max > limits.channels_per_connection_max:
             raise ConnectionFault(
@@ -328,6 +320,20 @@ CONNECTION_COMMANDS: dict[str, Any] = {
     "connection.close-ok": Session.close_ok,
     "connection.update-secret": Session.update_secret,
 }
+
+
+@lru_cache
+def start_payload(version: int) -> bytes:
+    """connection.start, the same for every client of a version."""
+    major, minor = (8, 0) if version == amqp.VERSION_0_8 else (0, 9)
+    start = methods.ConnectionStart(
+        version_major=major,
+        version_minor=minor,
+        server_properties=SERVER_PROPERTIES,
+        mechanisms=mechanisms_offered().encode(),
+        locales=b"en_US",
+    )
+    return encode_method(version, start)
 
 
 def cut(text: str) -> str:

@@ -96,8 +96,22 @@ cdef inline Py_ssize_t write_bytes(unsigned char* target, Py_ssize_t at, bytes s
     return at + PyBytes_GET_SIZE(source)
 
 
-cdef inline Py_ssize_t write_run(
-    unsigned char* target, Py_ssize_t at, bytes source, Py_ssize_t start, Py_ssize_t end
+cdef inline Py_ssize_t write_frame(
+    unsigned char* target, Py_ssize_t at, unsigned char kind, unsigned int channel, bytes source, Py_ssize_t start,
+    Py_ssize_t end,
 ) noexcept:
+    at = write_frame_head(target, at, kind, channel, <unsigned int>(end - start))
     memcpy(target + at, PyBytes_AS_STRING(source) + start, end - start)
-    return at + end - start
+    return write_octet(target, at + end - start, 0xCE)
+
+
+cdef inline Py_ssize_t write_deliver(
+    unsigned char* target, Py_ssize_t at, unsigned int channel, unsigned int size, unsigned int code,
+    bytes consumer_tag, unsigned long long tag, unsigned char flag, bytes route,
+) noexcept:
+    at = write_method_head(target, at, channel, size, code)
+    at = write_bytes(target, at, consumer_tag)
+    at = write_longlong(target, at, tag)
+    at = write_octet(target, at, flag)
+    at = write_bytes(target, at, route)
+    return write_octet(target, at, 0xCE)

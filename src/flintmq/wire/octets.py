@@ -17,6 +17,7 @@ _LONG = struct.Struct(">I")
 _LONGLONG = struct.Struct(">Q")
 _FRAME_HEAD = struct.Struct(">BHI")
 _METHOD_HEAD = struct.Struct(">BHII")
+_TAG_FLAG = struct.Struct(">QB")
 
 _read_short = _SHORT.unpack_from
 _read_long = _LONG.unpack_from
@@ -98,8 +99,32 @@ def write_bytes(target: Writable, at: int, source: bytes) -> int:
     return end
 
 
-def write_run(target: Writable, at: int, source: bytes, start: int, end: int) -> int:
-    """Octets start..end of `source`."""
+def write_frame(
+    target: Writable, at: int, kind: int, channel: int, source: bytes, start: int, end: int
+) -> int:
+    """A whole frame whose payload is octets start..end of `source`."""
+    _FRAME_HEAD.pack_into(target, at, kind, channel, end - start)
+    at += 7
     after = at + end - start
-    target[at:after] = memoryview(source)[start:end]
+    target[at:after] = source[start:end]
+    target[after] = 0xCE
+    return after + 1
+
+
+def write_deliver(
+    target: Writable,
+    at: int,
+    channel: int,
+    size: int,
+    code: int,
+    consumer_tag: bytes,
+    tag: int,
+    flag: int,
+    route: bytes,
+) -> int:
+    """The whole method frame of a basic.deliver; its payload has `size` octets."""
+    after = at + size + 8
+    target[at:after] = b"".join(
+        (_METHOD_HEAD.pack(1, channel, size, code), consumer_tag, _TAG_FLAG.pack(tag, flag), route, b"\xce")
+    )
     return after

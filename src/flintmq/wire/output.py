@@ -142,12 +142,17 @@ class Output:
         size = 4 + len(consumer_tag) + 9 + len(route)
         self.reserve(size + 8 + self.framed_size(len(content)))
         target = octets.writable(self.buffer)
-        at = octets.write_method_head(target, self.fill, channel, size, amqp.BASIC_DELIVER)
-        at = octets.write_bytes(target, at, consumer_tag)
-        at = octets.write_longlong(target, at, delivery_tag)
-        at = octets.write_octet(target, at, 1 if redelivered else 0)
-        at = octets.write_bytes(target, at, route)
-        at = octets.write_octet(target, at, amqp.FRAME_END)
+        at = octets.write_deliver(
+            target,
+            self.fill,
+            channel,
+            size,
+            amqp.BASIC_DELIVER,
+            consumer_tag,
+            delivery_tag,
+            1 if redelivered else 0,
+            route,
+        )
         self.fill = self.write_content(target, at, channel, content, header_size)
 
     def write_method_content(self, channel: int, payload: bytes, content: bytes, header_size: int) -> None:
@@ -165,16 +170,12 @@ class Output:
     def write_content(
         self, target: octets.Writable, at: int, channel: int, content: bytes, header_size: int
     ) -> int:
-        at = octets.write_frame_head(target, at, amqp.FRAME_HEADER, channel, header_size)
-        at = octets.write_run(target, at, content, 0, header_size)
-        at = octets.write_octet(target, at, amqp.FRAME_END)
+        at = octets.write_frame(target, at, amqp.FRAME_HEADER, channel, content, 0, header_size)
         end = len(content)
         start = header_size
         payload_max = self.frame_bytes_max - 8
         while start < end:
             stop = end if end - start <= payload_max else start + payload_max
-            at = octets.write_frame_head(target, at, amqp.FRAME_BODY, channel, stop - start)
-            at = octets.write_run(target, at, content, start, stop)
-            at = octets.write_octet(target, at, amqp.FRAME_END)
+            at = octets.write_frame(target, at, amqp.FRAME_BODY, channel, content, start, stop)
             start = stop
         return at

@@ -45,6 +45,7 @@ cdef class Channel:
 
     @cython.locals(found=cython.int, route=Route, message=Message)
     cpdef int publish(self, bytes route_octets, int flags, bytes whole, Py_ssize_t header_size) except -1
+    cdef check_user_id(self, bytes whole, Py_ssize_t header_size)
     @cython.locals(route=Route)
     cdef Route find_route(self, bytes route_octets)
     @cython.locals(queues=list, queue=Queue)

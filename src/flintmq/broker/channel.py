@@ -16,6 +16,7 @@ from flintmq.broker.ring import Ring
 from flintmq.broker.transaction import Transaction
 from flintmq.errors import ChannelFault, ConnectionFault
 from flintmq.wire import amqp, content, octets, traits
+from flintmq.wire.properties import decode_basic_properties
 
 if TYPE_CHECKING:
     from flintmq.auth import User
@@ -104,6 +105,8 @@ class Channel:
             raise ConnectionFault(
                 amqp.SYNTAX_ERROR, "SYNTAX_ERROR - properties of a content header do not fit its size", 60, 40
             )
+        if found & traits.HAS_USER_ID:
+            self.check_user_id(whole, header_size)
         route = self.last_route
         if (
             route is None
@@ -122,6 +125,18 @@ class Channel:
                 self.agenda.confirms.append(self)
         self.forward(message, route, flags)
         return 0
+
+    def check_user_id(self, whole: bytes, header_size: int) -> None:
+        """A message may name its sender, but nobody else."""
+        named = decode_basic_properties(whole, 12, header_size).user_id
+        if named != self.user.name:
+            raise ChannelFault(
+                amqp.PRECONDITION_FAILED,
+                f"PRECONDITION_FAILED - user_id property set to '{named}' "
+                f"but authenticated user was '{self.user.name}'",
+                60,
+                40,
+            )
 
     def find_route(self, route_octets: bytes) -> Route:
         """The route of this exchange and key, if there is one and the user may write to it."""

@@ -6,7 +6,7 @@ Faults are raised; the session turns them into a Close.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flintmq.auth import Operation, require
@@ -96,7 +96,17 @@ def channel_flow_ok(session: Session, channel: Channel, method: methods.ChannelF
 
 @command("channel.ping")
 def channel_ping(session: Session, channel: Channel, method: methods.ChannelPing) -> None:
-    session.send(channel.number, methods.ChannelPong())
+    session.send(channel.number, methods.ChannelOk())
+
+
+@command("channel.pong")
+def channel_pong(session: Session, channel: Channel, method: methods.ChannelPong) -> None:
+    session.send(channel.number, methods.ChannelOk())
+
+
+@command("channel.ok")
+def channel_ok(session: Session, channel: Channel, method: methods.ChannelOk) -> None:
+    """Nothing is asked of a client that it would be the answer to."""
 
 
 @command("access.request")
@@ -158,8 +168,9 @@ def exchange_bind(session: Session, channel: Channel, method: methods.ExchangeBi
 @command("exchange.unbind")
 def exchange_unbind(session: Session, channel: Channel, method: methods.ExchangeUnbind) -> None:
     owner = broker_channel(channel)
-    source, destination = exchange_pair(owner, method.source, method.destination)
-    owner.virtual_host.unbind(source, destination, method.routing_key, method.arguments)
+    if exists(owner.virtual_host.exchanges, method.source, method.destination):
+        source, destination = exchange_pair(owner, method.source, method.destination)
+        owner.virtual_host.unbind(source, destination, method.routing_key, method.arguments)
     if not method.no_wait:
         session.send(channel.number, methods.ExchangeUnbindOk())
 
@@ -170,6 +181,14 @@ def exchange_pair(owner: BrokerChannel, source: str, destination: str) -> tuple[
     may(owner, Operation.WRITE, "exchange", destination)
     may(owner, Operation.READ, "exchange", source)
     return owner.virtual_host.find_exchange(source), owner.virtual_host.find_exchange(destination)
+
+
+def exists(those: Mapping[str, object], *names: str) -> bool:
+    """What is gone has no bindings left: unbinding it has nothing to do, and is no error, as in RabbitMQ.
+
+    The nameless exchange passes, to be refused where it is looked at.
+    """
+    return all(not name or name in those for name in names)
 
 
 def not_default(name: str) -> None:
@@ -249,8 +268,10 @@ def queue_bind(session: Session, channel: Channel, method: methods.QueueBind) ->
 @command("queue.unbind")
 def queue_unbind(session: Session, channel: Channel, method: methods.QueueUnbind) -> None:
     owner = broker_channel(channel)
-    queue, source, key = binding_ends(owner, method)
-    owner.virtual_host.unbind(source, queue, key, method.arguments)
+    host = owner.virtual_host
+    if exists(host.exchanges, method.exchange) and exists(host.queues, method.queue or last_queue(owner)):
+        queue, source, key = binding_ends(owner, method)
+        host.unbind(source, queue, key, method.arguments)
     session.send(channel.number, methods.QueueUnbindOk())
 
 
@@ -304,7 +325,7 @@ def in_use(queue: Queue, owner: BrokerChannel, why: str) -> ChannelFault:
 def basic_qos(session: Session, channel: Channel, method: methods.BasicQos) -> None:
     """RabbitMQ's meaning of global: shared by the channel; else for each consumer made from now on."""
     owner = broker_channel(channel)
-    if method.global_:
+    if method.global_ or session.follows_standard_qos():
         owner.global_count = method.prefetch_count
         owner.global_bytes = method.prefetch_size
         owner.flow(owner.flowing)  # wakes those that waited for a wider limit

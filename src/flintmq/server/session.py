@@ -144,6 +144,14 @@ class Session(Events):
         if self.login is not None:
             self.login_step(self.login.answer(method.response))
 
+    def follows_standard_qos(self) -> bool:
+        """Whether qos without global means the whole channel, as the standard has it, or each new consumer.
+
+        kombu, which stands on py-amqp, takes the standard's word for any broker not called RabbitMQ.
+        """
+        is_old = self.connection.version != amqp.VERSION_0_9_1
+        return is_old or self.client_properties.get("product") == "py-amqp"
+
     def login_step(self, step: Challenge | Verification | Accepted | Refused) -> None:
         if isinstance(step, Accepted):
             self.user = step.user
@@ -326,10 +334,14 @@ CONNECTION_COMMANDS: dict[str, Any] = {
 def start_payload(version: int) -> bytes:
     """connection.start, the same for every client of a version."""
     major, minor = (8, 0) if version == amqp.VERSION_0_8 else (0, 9)
+    properties = dict(SERVER_PROPERTIES)
+    if version == amqp.VERSION_0_8:
+        # Its field tables have no booleans, and its clients know no capabilities.
+        del properties["capabilities"]
     start = methods.ConnectionStart(
         version_major=major,
         version_minor=minor,
-        server_properties=SERVER_PROPERTIES,
+        server_properties=properties,
         mechanisms=mechanisms_offered().encode(),
         locales=b"en_US",
     )

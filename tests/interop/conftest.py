@@ -47,6 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "standard: a rule of the standard that RabbitMQ does not follow; skipped there"
     )
+    config.addinivalue_line("markers", "planned: RabbitMQ has it and we do not yet; must fail on FlintMQ")
 
 
 class BrokerProcess:
@@ -143,6 +144,9 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[[int], BrokerProcess]]:
 def _standard_only(request: pytest.FixtureRequest, broker: Broker) -> None:
     if request.node.get_closest_marker("standard") and broker.is_rabbitmq:
         pytest.skip("the standard asks for this and RabbitMQ does not do it")
+    if request.node.get_closest_marker("planned") and not broker.is_rabbitmq:
+        # Strict: the day it passes, the mark has to go.
+        request.applymarker(pytest.mark.xfail(strict=True, reason="queue arguments are not built yet"))
 
 
 @pytest.fixture

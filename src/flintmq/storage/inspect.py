@@ -18,8 +18,8 @@ from . import layout, record
 from .disk import Disk
 from .journal import Journal
 from .options import JournalOptions
-from .replay import Hole, RecoveryReport, Replay, read_chain
-from .segment import Segment, segment_name
+from .replay import Hole, RecoveryReport, Replay, read_chain, scan_file
+from .segment import segment_name
 from .spool import SpoolStore, spool_name, spool_number
 
 KIND_NAMES = {
@@ -174,16 +174,12 @@ def check(directory: str, disk: Disk | None = None) -> CheckResult:
     files = read_chain(disk, directory)
     try:
         for file in files:
-            octets = disk.read(file.handle, 0, file.octets)
-            segment = Segment(file.number, file.octets)
             view = SegmentView(file.number, file.octets, 0, file.head is not None, file.void)
             result.segments.append(view)
             if file.void:
                 continue
-            if file.head is not None:
-                segment.first_sequence = file.head.first_sequence
-            limit = min(file.limit, len(octets))
-            view.end = replay.scan(segment, octets, limit, None)
+            view.end = scan_file(disk, files, file, replay)
+            octets = disk.read(file.handle, 0, view.end)
             view.records.update(each.kind for each in _records(file.number, octets, view.end))
     finally:
         for file in files:

@@ -15,6 +15,7 @@ cdef class Replay:
     cdef public unsigned long long records
     cdef public long long groups_dropped
     cdef public list holes
+    cdef public list dropped
     cdef public dict moved_to
     cdef public list victims
     cdef public dict spooled
@@ -24,13 +25,16 @@ cdef class Replay:
     cdef OwnerSet _set_near
     cdef Segment _died_near
     cdef Segment _near_target
+    cdef public bint overlapping
 
     @cython.locals(at=Py_ssize_t, end=Py_ssize_t, length=Py_ssize_t, before=cython.ulonglong, sequence=cython.ulonglong, kind=cython.uint)
     cpdef Py_ssize_t scan(self, Segment segment, bytes octets, Py_ssize_t limit, set seen) except -1
+    @cython.locals(at=Py_ssize_t, length=Py_ssize_t, kind=cython.uint)
+    cpdef list sequences(self, unsigned long long number, bytes octets, Py_ssize_t limit)
     cdef int _take(self, bytes octets, Py_ssize_t at, Py_ssize_t length, unsigned long long sequence, unsigned int kind) except -1
     @cython.locals(first=cython.ulonglong, count=Py_ssize_t, each=Py_ssize_t)
     cdef _commit(self, bytes octets, Py_ssize_t at)
-    cdef _drop_group(self)
+    cdef _drop_group(self, bytes octets)
     @cython.locals(key_end=Py_ssize_t)
     cdef int _apply(self, bytes octets, Py_ssize_t at, Py_ssize_t length, unsigned long long sequence, unsigned int kind) except -1
     @cython.locals(segment=Segment, owner_set=OwnerSet, owner=cython.uint, size=Py_ssize_t, header_at=Py_ssize_t)

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 _PLAUSIBLE = re.compile(rb"[\x01-\x0a][\x00-\x03]\x00\x00", re.DOTALL)
 
 
+_SEQUENCE_MAX = (1 << 63) - 1
+
+
 class RecoveryVisitor(Protocol):
     """Who wants to know what was recovered."""
 
@@ -109,6 +112,8 @@ class Replay:
         self.records = 0
         self.groups_dropped = 0
         self.holes: list[Hole] = []
+        # Records of incomplete groups: (segment, offset, length, sequence).
+        self.dropped: list[tuple[int, int, int, int]] = []
         # Where the newest copy of an entry that was moved lies, live or not.
         self.moved_to: dict[int, int] = {}
         self.victims: list[int] = []
@@ -118,19 +123,21 @@ class Replay:
         self._owner_near = 0
         self._set_near: OwnerSet | None = None
         self._died_near = Segment(0, 0)
+        # A segment without a head may repeat sequences of others.
+        self.overlapping = False
         self._near_target: Segment | None = None
 
     def scan(self, segment: Segment, octets: bytes, limit: int, seen: set[int] | None) -> int:
         """All records of a segment; returns where they end.
 
-        Near a segment without a true head `seen` gathers sequences: what an abandoned batch left
-        may be met there beside its second writing, and counts once.
+        `seen`, for a segment without a true head, is what earlier segments hold of its sequences:
+        it may be the second writing of a batch whose first was not voided, and each counts once.
         """
         self._segment = segment
         self.segments[segment.number] = segment
         self._group = []
         at = layout.SEGMENT_HEAD
-        before = segment.first_sequence - 1 if segment.first_sequence else self.last_sequence
+        before = min(segment.first_sequence - 1, self.last_sequence)
         while at < limit:
             length = record.checked_length(octets, at, limit, segment.seed)
             if length == 0 or not record.well_formed(octets, at, length):
@@ -155,16 +162,32 @@ class Replay:
                 before = max(before, sequence)
             elif seen is None or sequence not in seen:
                 before = sequence
-                if seen is not None:
-                    seen.add(sequence)
                 self.records += 1
                 self.last_sequence = max(self.last_sequence, sequence)
                 self._take(octets, at, length, sequence, kind)
             at += record.padded(length)
-        self._drop_group()
-        segment.last_sequence = max(before, 1)
+        self._drop_group(octets)
+        segment.last_sequence = before or 1
         segment.end = min(at, limit)
         return segment.end
+
+    def sequences(self, number: int, octets: bytes, limit: int) -> list[int]:
+        """Those of all records that check, and nothing else of them."""
+        self._segment = Segment(number, limit)
+        found = []
+        at = layout.SEGMENT_HEAD
+        while at < limit:
+            length = record.checked_length(octets, at, limit, self._segment.seed)
+            if length == 0 or not record.well_formed(octets, at, length):
+                at = self._next_record(octets, at, limit, 0)
+                continue
+            kind = layout.get_u8(octets, at + 16)
+            if kind == layout.END:
+                break
+            if kind != layout.BATCH and kind != layout.PAD:
+                found.append(layout.get_u64(octets, at + 8))
+            at += record.padded(length)
+        return found
 
     def _take(self, octets: bytes, at: int, length: int, sequence: int, kind: int) -> int:
         """A record in its turn: members of a group wait for their COMMIT."""
@@ -175,7 +198,7 @@ class Replay:
             self._commit(octets, at)
             return 0
         if self._group:
-            self._drop_group()
+            self._drop_group(octets)
         self._apply(octets, at, length, sequence, kind)
         return 0
 
@@ -187,7 +210,8 @@ class Replay:
             range(first, first + len(members))
         )
         if len(members) != count or not whole:
-            self.groups_dropped += 1
+            self._group = [*members, at]
+            self._drop_group(octets)
             return
         for each in members:
             length = layout.get_u32(octets, each + 4)
@@ -195,9 +219,13 @@ class Replay:
                 octets, each, length, layout.get_u64(octets, each + 8), layout.get_u8(octets, each + 16)
             )
 
-    def _drop_group(self) -> None:
+    def _drop_group(self, octets: bytes) -> None:
+        """What belongs to an incomplete group counts for nothing, now and at any later reading."""
         if self._group:
             self.groups_dropped += 1
+            for at in self._group:
+                length = layout.get_u32(octets, at + 4)
+                self.dropped.append((self._segment.number, at, length, layout.get_u64(octets, at + 8)))
             self._group = []
 
     def _apply(self, octets: bytes, at: int, length: int, sequence: int, kind: int) -> int:
@@ -294,8 +322,8 @@ class Replay:
         return 0
 
     def _next_record(self, octets: bytes, at: int, limit: int, before: int) -> int:
-        """Where the next record that checks begins, or `limit`."""
-        most = before + (limit - at) // layout.RECORD_HEAD + 1
+        """Where the next record that checks begins, or `limit`; its sequence fits, unless `before` is 0."""
+        most = before + (limit - at) // layout.RECORD_HEAD + 1 if before else _SEQUENCE_MAX
         for found in _PLAUSIBLE.finditer(octets, at + 8 + 16, limit):
             start = found.start() - 16
             if start & 7:
@@ -357,11 +385,9 @@ def recover(journal: Journal, visitor: RecoveryVisitor) -> RecoveryReport:
     replay = Replay()
     total = sum(file.limit for file in files)
     ends: dict[int, int] = {}
-    seen: set[int] = set()
-    for at, file in enumerate(files):
+    for file in files:
         if not file.void:
-            doubtful = any(near.head is None for near in files[max(0, at - 3) : at + 4])
-            ends[file.number] = _scan_file(disk, file, replay, seen if doubtful else None)
+            ends[file.number] = scan_file(disk, files, file, replay)
         report.octets += file.limit
         visitor.progress(report.octets, total)
     _mend(journal, files, ends, replay, report)
@@ -374,13 +400,29 @@ def recover(journal: Journal, visitor: RecoveryVisitor) -> RecoveryReport:
     return report
 
 
-def _scan_file(disk: Disk, file: _File, replay: Replay, seen: set[int] | None) -> int:
+def scan_file(disk: Disk, files: list[_File], file: _File, replay: Replay) -> int:
+    """Read one segment into the replay; returns where it ends."""
     segment = Segment(file.number, file.octets)
+    octets = disk.read(file.handle, 0, file.octets)
+    limit = min(file.limit, len(octets))
     if file.head is not None:
         segment.first_sequence = file.head.first_sequence
         replay.last_sequence = max(replay.last_sequence, file.head.first_sequence - 1)
-    octets = disk.read(file.handle, 0, file.octets)
-    return replay.scan(segment, octets, min(file.limit, len(octets)), seen)
+        return replay.scan(segment, octets, limit, None)
+    replay.overlapping = True
+    segment.first_sequence = min(replay.sequences(file.number, octets, limit), default=_SEQUENCE_MAX)
+    return replay.scan(segment, octets, limit, _seen_before(disk, files, segment, replay))
+
+
+def _seen_before(disk: Disk, files: list[_File], segment: Segment, replay: Replay) -> set[int]:
+    """The sequences from this segment's first on that earlier segments hold too."""
+    seen: set[int] = set()
+    for file in files:
+        earlier = replay.segments.get(file.number)
+        if earlier is not None and earlier.last_sequence >= segment.first_sequence:
+            octets = disk.read(file.handle, 0, file.limit)
+            seen.update(replay.sequences(file.number, octets, len(octets)))
+    return seen
 
 
 def _mend(
@@ -398,7 +440,11 @@ def _mend(
         else:
             report.torn_octets += hole.end - hole.at
         if hole.end < file.limit:
-            disk.write(file.handle, hole.at, _pad(hole))
+            # The last sequence that is missing, so that the gap is not taken for new damage.
+            last = max(hole.after - 1, hole.before)
+            disk.write(file.handle, hole.at, _pad(hole.segment, hole.end - hole.at, last))
+    for number, at, length, sequence in replay.dropped:
+        disk.write(by_number[number].handle, at, _pad(number, length, sequence))
     for file in files:
         if file.void:
             disk.close(file.handle)
@@ -439,13 +485,11 @@ def _set_aside(journal: Journal, file: _File, hole: Hole) -> str:
     return name
 
 
-def _pad(hole: Hole) -> bytes:
-    """A record that covers the hole."""
-    length = hole.end - hole.at
-    buffer = bytearray(length)
-    # The last sequence that is missing, so that the gap is not taken for new damage.
-    record.write_head(buffer, 0, length, max(hole.after - 1, hole.before), layout.PAD, 0, 0)
-    record.seal(buffer, 0, length, record.seed_of(hole.segment))
+def _pad(segment: int, length: int, sequence: int) -> bytes:
+    """A record that covers what is void."""
+    buffer = bytearray(record.padded(length))
+    record.write_head(buffer, 0, length, sequence, layout.PAD, 0, 0)
+    record.seal(buffer, 0, length, record.seed_of(segment))
     return bytes(buffer)
 
 
@@ -463,11 +507,11 @@ def _adopt(journal: Journal, files: list[_File], replay: Replay) -> None:
         if sequence >= replay.checkpoint_sequence
     }
     newest = files[-1] if files else None
-    journal.adopt(replay, kept, newest.number + 1 if newest else 1, max(_epochs(files), default=0) + 1)
-
-
-def _epochs(files: list[_File]) -> list[int]:
-    return [file.head.epoch for file in files if file.head is not None]
+    epochs = [file.head.epoch for file in files if file.head is not None]
+    # A spool may be all that is left of an epoch, or its name; neither may be used again.
+    epochs.extend(journal.spools.epochs())
+    epochs.extend(int.from_bytes(reference[4:8], "little") for reference in replay.spooled.values())
+    journal.adopt(replay, kept, newest.number + 1 if newest else 1, max(epochs, default=0) + 1)
 
 
 def _adopt_spools(journal: Journal, replay: Replay, report: RecoveryReport) -> None:

@@ -198,7 +198,13 @@ class SpoolStore:
                 removed += 1
         return removed
 
+    def epochs(self) -> list[int]:
+        """The epochs in which the spools on disk were opened."""
+        numbers = [spool_number(name) for name in self._disk.list(self._directory)]
+        return [number >> 32 for number in numbers if number is not None]
+
     def octets(self) -> int:
+        """What the live ones take on the disk."""
         return sum(spool.octets for spool in self.adopted.values())
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 
+from . import layout
 from .batch import Batch
 from .disk import Disk
 from .segment import Segment, segment_name
@@ -93,14 +94,23 @@ class BatchWriter:
         """Returns when the octets are written, and with `sync` when they and all before are synced."""
         for spool in batch.spools:
             spool.secure()
-        created = bool(batch.spools)
+        if batch.spools:
+            # Their names too must be safe before a record refers to them.
+            self._disk.sync_directory(self._directory)
+        created = False
+        self._unsynced = [segment for segment in self._unsynced if segment.handle >= 0]
         octets = memoryview(batch.buffer)
         for piece in batch.pieces:
             segment = piece.segment
             if segment.handle < 0:
                 self._create(segment)
                 created = True
-            self._disk.write(segment.handle, piece.at, octets[piece.start : piece.end])
+            head = 0 if piece.at else layout.SEGMENT_HEAD
+            start = piece.start + head
+            self._disk.write(segment.handle, piece.at + head, octets[start : piece.end])
+            if head:
+                # Last, since it may void an abandoned segment whose records are written again here.
+                self._disk.write(segment.handle, 0, octets[piece.start : start])
             if segment not in self._unsynced:
                 self._unsynced.append(segment)
         if created:
@@ -112,7 +122,9 @@ class BatchWriter:
         """Sync every segment written since the last time; each is tried once, never again."""
         unsynced, self._unsynced = self._unsynced, []
         for segment in unsynced:
-            self._disk.sync(segment.handle)
+            # Closed without a sync: that is how the policy NEVER leaves a full segment.
+            if segment.handle >= 0:
+                self._disk.sync(segment.handle)
 
     def abandon(self) -> None:
         """Forget what was written and not synced: it will be written elsewhere."""

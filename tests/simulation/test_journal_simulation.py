@@ -1,0 +1,45 @@
+"""As many seeds of the journal's simulation as the time allows; a failure names its seed.
+
+FLINTMQ_SEEDS=20000:30000 runs these and no others.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from .journal_history import run_seed
+
+SEEDS_LEAST = 200
+TIME_S = float(os.environ.get("FLINTMQ_SIMULATION_S", "10"))
+
+
+@pytest.mark.timeout(3600)
+def test_no_promise_is_broken() -> None:
+    wanted = os.environ.get("FLINTMQ_SEEDS")
+    if wanted:
+        first, last = map(int, wanted.split(":"))
+        crashes = sum(run_seed(seed, 120) for seed in range(first, last))
+        assert crashes >= last - first
+        return
+    started = time.monotonic()
+    seed = 0
+    while seed < SEEDS_LEAST or time.monotonic() - started < TIME_S:
+        run_seed(seed, 120)
+        seed += 1
+
+
+def test_the_same_seed_is_the_same_history() -> None:
+    from .journal_history import DIRECTORY, JournalHistory, data_files
+
+    def content(seed: int) -> dict[str, bytes]:
+        history = JournalHistory(seed)
+        history.run()
+        return {path: history.disk.content(path) for path in data_files(history.disk)}
+
+    first = content(11)
+    assert first == content(11)
+    assert first != content(12)
+    assert all(path.startswith(DIRECTORY) for path in first)

@@ -1,0 +1,253 @@
+"""The journal on a real disk: append, promise, recover, reclaim."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flintmq.errors import StorageFault
+from flintmq.storage.disk import Disk
+from flintmq.storage.journal import Journal
+from flintmq.storage.options import JournalOptions, SyncPolicy
+from flintmq.storage.replay import RecoveryReport
+
+SMALL = JournalOptions(threaded=False, segment_octets=1 << 16)
+
+
+class Told:
+    """What recovery told."""
+
+    def __init__(self) -> None:
+        self.keys: dict[bytes, bytes] = {}
+        self.entries: list[tuple[int, tuple[int, ...], bytes, int]] = []
+
+    def wiring(self, key: bytes, octets: bytes) -> None:
+        self.keys[key] = octets
+
+    def entry(self, sequence: int, owners: tuple[int, ...], header: bytes, payload_octets: int) -> None:
+        self.entries.append((sequence, owners, header, payload_octets))
+
+    def progress(self, done_octets: int, total_octets: int) -> None:
+        assert 0 <= done_octets <= total_octets
+
+
+def opened(
+    directory: Path, options: JournalOptions = SMALL, wake: Callable[[], None] | None = None
+) -> tuple[Journal, Told, RecoveryReport]:
+    journal = Journal.open(str(directory), Disk(), options, wake=wake)
+    told = Told()
+    return journal, told, journal.recover(told)
+
+
+def settle_down(journal: Journal) -> None:
+    """Let reclaiming finish."""
+    for _ in range(400):
+        journal.tick()
+        journal.tidier.collect(wait=True)
+        journal.commit_now()
+
+
+def test_what_is_committed_is_recovered_in_order(tmp_path: Path) -> None:
+    journal, told, _ = opened(tmp_path)
+    assert told.entries == []
+    first = journal.append_entry((1,), b"head", b"payload")
+    second = journal.append_entry((1, 2), b"", b"")
+    journal.put_wiring(b"queue", b"one")
+    journal.put_wiring(b"queue", b"two")
+    journal.put_wiring(b"gone", b"x")
+    journal.delete_wiring(b"gone")
+    journal.commit_now()
+    journal.close()
+    journal, told, report = opened(tmp_path)
+    assert told.entries == [(first, (1,), b"head", 7), (second, (1, 2), b"", 0)]
+    assert told.keys == {b"queue": b"two"}
+    assert (report.entries, report.wiring, report.damaged, report.torn_octets) == (2, 1, [], 0)
+    assert journal.read_entry(first) == (b"head", b"payload")
+    assert journal.append_entry((1,), b"", b"") > second
+    journal.close()
+
+
+def test_a_settled_entry_is_not_recovered(tmp_path: Path) -> None:
+    journal, _, _ = opened(tmp_path)
+    shared = journal.append_entry((1, 2), b"", b"shared")
+    alone = journal.append_entry((1,), b"", b"alone")
+    assert journal.append_settle(1, shared)
+    assert journal.append_settle(1, alone)
+    assert not journal.append_settle(1, alone)
+    assert not journal.append_settle(9, shared)
+    journal.commit_now()
+    journal.close()
+    _, told, _ = opened(tmp_path)
+    assert [(sequence, owners) for sequence, owners, _, _ in told.entries] == [(shared, (2,))]
+
+
+def test_an_entry_can_be_read_before_it_is_written(tmp_path: Path) -> None:
+    journal, _, _ = opened(tmp_path)
+    sequence = journal.append_entry((1,), b"h", b"p")
+    assert journal.read_entry(sequence) == (b"h", b"p")
+    journal.commit_now()
+    assert journal.read_entries([sequence]) == [(b"h", b"p")]
+    journal.append_settle(1, sequence)
+    with pytest.raises(StorageFault, match="no entry"):
+        journal.read_entry(sequence)
+    journal.close()
+
+
+def test_a_group_without_its_commit_is_dropped(tmp_path: Path) -> None:
+    journal, _, _ = opened(tmp_path)
+    before = journal.append_entry((1,), b"", b"before")
+    journal.begin_group()
+    journal.append_entry((1,), b"", b"in the group")
+    journal.append_settle(1, before)
+    journal.flush_settles()
+    journal.commit_now()
+    journal.close()
+    journal, told, report = opened(tmp_path)
+    assert [sequence for sequence, _, _, _ in told.entries] == [before]
+    assert report.groups_dropped == 1
+    journal.begin_group()
+    after = journal.append_entry((1,), b"", b"after")
+    journal.append_settle(1, before)
+    journal.commit_group()
+    journal.commit_now()
+    journal.close()
+    _, told, report = opened(tmp_path)
+    assert [sequence for sequence, _, _, _ in told.entries] == [after]
+    assert report.groups_dropped == 0
+
+
+def test_a_group_larger_than_a_segment_is_whole(tmp_path: Path) -> None:
+    journal, _, _ = opened(tmp_path)
+    journal.append_entry((1,), b"", bytes(40_000))
+    journal.begin_group()
+    sequences = [journal.append_entry((1,), b"", bytes([n]) * 9_000) for n in range(30)]
+    journal.commit_group()
+    journal.commit_now()
+    journal.close()
+    journal, told, _ = opened(tmp_path)
+    assert [sequence for sequence, _, _, _ in told.entries][1:] == sequences
+    assert [payload[:1] for _, payload in journal.read_entries(sequences)] == [bytes([n]) for n in range(30)]
+    journal.close()
+
+
+def test_one_directory_serves_one_process(tmp_path: Path) -> None:
+    journal, _, _ = opened(tmp_path)
+    with pytest.raises(StorageFault, match=f"in use by process {os.getpid()}"):
+        Journal.open(str(tmp_path), Disk())
+    journal.close()
+    opened(tmp_path)[0].close()
+
+
+def test_the_writer_thread_reports_what_is_synced(tmp_path: Path) -> None:
+    woken = threading.Event()
+    journal, _, _ = opened(tmp_path, JournalOptions(segment_octets=1 << 16), woken.set)
+    synced: list[int] = []
+    journal.on_synced = synced.append
+    last = 0
+    for _ in range(5):
+        last = journal.append_entry((1,), b"", b"x" * 100)
+        journal.end_batch()
+    while not synced or synced[-1] < last:
+        assert woken.wait(10)
+        woken.clear()
+        journal.collect()
+    assert synced == sorted(synced)
+    journal.close()
+    assert len(opened(tmp_path)[1].entries) == 5
+
+
+@pytest.mark.parametrize("policy", list(SyncPolicy))
+def test_every_policy_survives_a_clean_end(tmp_path: Path, policy: SyncPolicy) -> None:
+    journal, _, _ = opened(tmp_path, JournalOptions(threaded=False, segment_octets=1 << 16, sync=policy))
+    for n in range(3000):
+        journal.append_entry((1,), b"", b"%d" % n)
+        if n % 100 == 0:
+            journal.end_batch()
+            journal.collect()
+    journal.close()
+    assert len(opened(tmp_path)[1].entries) == 3000
+
+
+def test_disk_use_follows_the_live_data(tmp_path: Path) -> None:
+    journal, _, _ = opened(tmp_path)
+    kept = []
+    for round_number in range(40):
+        sequences = [journal.append_entry((1,), b"h", b"x" * 500) for _ in range(100)]
+        journal.commit_now()
+        # One of each hundred stays: it must not pin the rest.
+        kept.append(sequences.pop(round_number))
+        assert journal.settle_many(1, sequences) == 99
+        journal.commit_now()
+    settle_down(journal)
+    assert journal.disk_octets() < 2 * journal.live_octets() + 2 * SMALL.segment_octets
+    on_disk = sum(path.stat().st_size for path in tmp_path.glob("*.segment"))
+    assert on_disk <= 2 * journal.live_octets() + 2 * SMALL.segment_octets
+    assert [payload for _, payload in journal.read_entries(kept)] == [b"x" * 500] * 40
+    journal.close()
+    assert [sequence for sequence, _, _, _ in opened(tmp_path)[1].entries] == kept
+
+
+def test_wiring_does_not_pin_dead_segments(tmp_path: Path) -> None:
+    journal, _, _ = opened(tmp_path)
+    for n in range(5000):
+        journal.put_wiring(b"key%d" % (n % 10), b"%d" % n)
+        journal.delete_wiring(b"key%d" % ((n + 5) % 10))
+        journal.append_settle(1, journal.append_entry((1,), b"", b"x" * 100))
+        if n % 50 == 0:
+            journal.commit_now()
+    expected = dict(journal.wiring)
+    settle_down(journal)
+    assert journal.disk_octets() <= 3 * SMALL.segment_octets
+    journal.close()
+    _, told, _ = opened(tmp_path)
+    assert told.keys == expected
+    assert told.entries == []
+
+
+def test_a_spooled_payload_survives_and_goes_with_its_entry(tmp_path: Path) -> None:
+    journal, _, _ = opened(tmp_path)
+    spool = journal.open_spool()
+    for n in range(10):
+        spool.append(bytes([n]) * 1000)
+    spool.finish()
+    forgotten = journal.open_spool()
+    forgotten.append(b"never stored")
+    sequence = journal.append_spooled((1,), b"h", spool)
+    journal.commit_now()
+    journal.close()
+    journal, told, report = opened(tmp_path)
+    assert told.entries == [(sequence, (1,), b"h", 10_000)]
+    assert report.spools_removed == 1
+    again = journal.spool_of(sequence)
+    assert again is not None
+    assert again.read(1990, 20) == b"\x01" * 10 + b"\x02" * 10
+    assert again.verify()
+    assert journal.read_entry(sequence) == (b"h", b"")
+    journal.append_settle(1, sequence)
+    journal.commit_now()
+    assert list(tmp_path.glob("*.spool")) == []
+    journal.close()
+
+
+def test_an_entry_too_large_for_a_segment_gets_its_own(tmp_path: Path) -> None:
+    journal, _, _ = opened(tmp_path)
+    large = journal.append_entry((1,), b"", b"L" * 300_000)
+    small = journal.append_entry((1,), b"", b"s")
+    journal.commit_now()
+    journal.close()
+    journal, _, _ = opened(tmp_path)
+    assert journal.read_entries([large, small]) == [(b"", b"L" * 300_000), (b"", b"s")]
+    journal.close()
+
+
+def test_an_entry_without_owners_is_refused(tmp_path: Path) -> None:
+    journal, _, _ = opened(tmp_path)
+    with pytest.raises(ValueError, match="owners"):
+        journal.append_entry((), b"", b"")
+    with pytest.raises(ValueError, match="owners"):
+        journal.append_entry((1, 1), b"", b"")
+    journal.close()

@@ -71,6 +71,9 @@ class Connection:
                     amqp.FRAME_ERROR, f"FRAME_ERROR - frame of {length} octets does not end with 0xCE"
                 )
             number = octets.read_short(frames, at + 1)
+            if number and self.state == phases.CONNECTION_CLOSING:
+                at = end + 1  # dropped unseen: the channels have given back all they had
+                continue
             channel = self.channels[number] if number < len(self.channels) else None
             kind = frames[at]
             if kind == amqp.FRAME_METHOD:
@@ -135,7 +138,7 @@ class Connection:
         if (
             frames[head_end] != amqp.FRAME_END
             or octets.read_short(frames, head + 7) != amqp.CLASS_BASIC
-            or body_size > self.frame_bytes_max
+            or body_size > self.frame_bytes_max - 8  # its frame would be too large
             or body_size > self.message_bytes_max
         ):
             return head
@@ -174,8 +177,6 @@ class Connection:
         return used
 
     def receive_method(self, number: int, channel: Channel | None, payload: bytes) -> None:
-        if self.state == phases.CONNECTION_CLOSING and number != 0:
-            return
         if len(payload) < 4:
             raise truncated("a method frame")
         if channel is not None and channel.state == phases.CHANNEL_CLOSING and payload[:2] != b"\x00\x14":

@@ -4,5 +4,5 @@ cimport flintmq.wire.octets as octets
 cimport flintmq.wire.traits as traits
 
 
-@cython.locals(flags=cython.int, bit=cython.int, found=cython.int)
+@cython.locals(flags=cython.int, bit=cython.int, found=cython.int, table_size=Py_ssize_t)
 cdef int survey(const unsigned char* source, Py_ssize_t at, Py_ssize_t end) noexcept

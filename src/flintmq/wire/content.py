@@ -32,7 +32,10 @@ def survey(source: octets.Readable, at: int, end: int) -> int:
         if bit == amqp.FLAG_HEADERS:
             if end - at < 4:
                 return traits.MALFORMED
-            at += 4 + octets.read_long(source, at)
+            # In two steps: a sum of C's 32 bits would wrap, and a length of 2**32 - 1 seem to fit.
+            table_size = octets.read_long(source, at)
+            at += 4
+            at += table_size
             found |= traits.HAS_HEADERS
         elif bit == amqp.FLAG_DELIVERY_MODE:
             if source[at] == 2:

@@ -240,8 +240,8 @@ class Link:
     def verified(self, verification: Verification, matches: bool) -> None:
         if self.held & HELD_CLOSED:
             return
-        self.session.login_step(verification.finish(matches))
         self.unhold(HELD_LOGIN)
+        self.session.login_step(verification.finish(matches))  # may hold it again, for the pause
         self.server.schedule_pass()
 
     def refuse_login(self) -> None:

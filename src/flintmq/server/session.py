@@ -142,6 +142,8 @@ class Session(Events):
         )
 
     def start_ok(self, method: methods.ConnectionStartOk) -> None:
+        if self.login is not None:  # one for each connection: a second guess costs a new one
+            raise ConnectionFault(amqp.COMMAND_INVALID, "COMMAND_INVALID - a login is in progress already")
         self.client_properties = method.client_properties
         announced = method.client_properties.get("capabilities")
         if isinstance(announced, dict):
@@ -154,6 +156,8 @@ class Session(Events):
             self.login_step(self.login.answer(method.response))
 
     def login_step(self, step: Challenge | Verification | Accepted | Refused) -> None:
+        if self.connection.state >= phases.CONNECTION_CLOSING:
+            return  # closed while the password was verified
         if isinstance(step, Accepted):
             self.user = step.user
             self.login = None

@@ -257,6 +257,18 @@ def test_alternates_may_loop_and_lead_nowhere(client: Client) -> None:
     assert client.next(1).method.reply_code == 312  # type: ignore[attr-defined]
 
 
+def test_an_alternate_that_comes_later_is_found(client: Client) -> None:
+    """It brings a whole chain with it, though nothing was bound."""
+    declare(client, "last", "fanout")
+    client.declares("q")
+    client.binds("q", "last")
+    declare(client, "a", "direct", arguments={"alternate-exchange": "b"})
+    client.publishes("k", b"lost", exchange="a")
+    declare(client, "b", "direct", arguments={"alternate-exchange": "last"})
+    client.publishes("k", b"found", exchange="a")
+    assert client.gets_all("q") == [b"found"]
+
+
 def test_an_alternate_asks_for_permissions() -> None:
     playbook = Playbook(
         parse('[users.u]\npassword = "p"\npermissions."/" = { configure = "x", write = "ok", read = "r" }')

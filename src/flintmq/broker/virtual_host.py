@@ -176,6 +176,7 @@ class VirtualHost:
             name, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments
         )
         self.exchanges[name] = exchange
+        self.rewired()  # it may be the alternate that another one has named
         return exchange
 
     def compare_exchange(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from playbook.dialogue import Client, Playbook, carrying
 
+from flintmq.broker.virtual_host import ROUTES_MAX
 from flintmq.config import parse
 from flintmq.wire.methods import (
     BasicPublish,
@@ -315,6 +316,23 @@ def test_the_nameless_exchange_follows_queues(client: Client) -> None:
     client.declares("q")
     client.publishes("q", b"3")
     assert client.gets_all("q") == [b"3"]
+
+
+def test_a_route_survives_no_flood_of_others(playbook: Playbook) -> None:
+    """So many routes that the kept ones are dropped, while a channel still remembers its last."""
+    client, other = playbook.client(), playbook.client()
+    client.declares("q")
+    client.publishes("q", b"1")
+    host = playbook.broker.virtual_hosts["/"]
+    for index in range(ROUTES_MAX):
+        key = str(index).encode()
+        host.route_of(b"\x00" + bytes((len(key),)) + key)
+    other >> QueueDelete(queue="q")
+    other << QueueDeleteOk(message_count=1)
+    other.declares("q")
+    client.publishes("q", b"2")
+    assert other.gets_all("q") == [b"2"]
+    assert len(host.routes) <= ROUTES_MAX
 
 
 def test_a_deleted_exchange_is_gone_for_those_who_used_it(playbook: Playbook) -> None:

@@ -346,3 +346,13 @@ def test_a_deleted_exchange_is_gone_for_those_who_used_it(playbook: Playbook) ->
     client.publishes("", b"2", exchange="x")
     closed(client, 404, "NOT_FOUND - no exchange 'x' in vhost '/'", 60, 40)
     assert other.gets_all("q") == [b"1"]
+
+
+def test_writing_to_an_exchange_needs_permission() -> None:
+    playbook = Playbook(parse('[users.u]\npassword = "p"\npermissions."/" = { write = "^amq.topic$" }'))
+    client = playbook.client(user="u", password="p")
+    client.publishes("k", b"1", exchange="amq.topic")
+    client.publishes("k", b"1")
+    text = "ACCESS_REFUSED - user 'u' may not write to exchange '' in virtual host '/'"
+    closed(client, 403, text, 60, 40)
+    playbook.end()

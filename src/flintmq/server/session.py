@@ -100,6 +100,8 @@ class Session(Events):
         try:
             owner.publish(route, flags, content, header_size)  # type: ignore[attr-defined]
         except PeerFault as fault:
+            if not fault.class_id:
+                fault.class_id, fault.method_id = 60, 40
             self.fail(channel, fault)
 
     def ack(self, channel: Channel, tag: int, multiple: bool) -> None:

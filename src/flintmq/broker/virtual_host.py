@@ -67,9 +67,10 @@ class VirtualHost:
         key = octets[2 + size :].decode("utf-8", "surrogateescape")
         exchange = self.find_exchange(exchange_name, 60, 40) if exchange_name else None
         queues, by_headers = self.resolve(exchange, key, None)
-        route = Route(octets, exchange, key, queues, by_headers, self.generation)
         if len(self.routes) >= ROUTES_MAX:
             self.routes.clear()
+            self.rewired()  # channels keep their last route, which can no longer be told of changes
+        route = Route(octets, exchange, key, queues, by_headers, self.generation)
         self.routes[octets] = route
         return route
 
@@ -176,6 +177,7 @@ class VirtualHost:
             name, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments
         )
         self.exchanges[name] = exchange
+        self.rewired()  # it may be the alternate that another one has named
         return exchange
 
     def compare_exchange(

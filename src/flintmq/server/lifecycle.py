@@ -40,13 +40,12 @@ def run(config: Config) -> int:
 async def serve(config: Config) -> None:
     loop = asyncio.get_running_loop()
     server = Server(config, Clock(), loop)
-    addresses = server.listen()
+    urls = server.listen()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    for host, port in addresses:
-        shown = f"[{host}]" if ":" in host else host
-        say(f"flintmq {__version__} ({build()} build) listening on amqp://{shown}:{port}")
+    for url in urls:
+        say(f"flintmq {__version__} ({build()} build) listening on {url}")
     await stop.wait()
     say("flintmq is stopping")
     await server.stop()

@@ -5,7 +5,8 @@ Plain TCP works on the descriptor itself, in large pieces; nothing per message g
     readable -> recv into the shared buffer -> connection.receive -> ... end of the pass ... -> flush -> send
 
 A link is held (not read from) while a login is verified, a publisher must wait, or too much of its own
-output is pending. TLS goes over TlsLink, which differs only in how octets come and go.
+output is pending. TlsLink (tls.py) differs only in how octets come and go: start, pause_reading,
+resume_reading, send and disconnect.
 """
 
 from __future__ import annotations
@@ -119,14 +120,20 @@ class Link:
 
     def hold(self, reason: int) -> None:
         if not self.held:
-            self.server.loop.remove_reader(self.socket.fileno())
+            self.pause_reading()
         self.held |= reason
 
     def unhold(self, reason: int) -> None:
         if self.held & reason:
             self.held &= ~reason
             if not self.held:
-                self.server.loop.add_reader(self.socket.fileno(), self.readable)
+                self.resume_reading()
+
+    def pause_reading(self) -> None:
+        self.server.loop.remove_reader(self.socket.fileno())
+
+    def resume_reading(self) -> None:
+        self.server.loop.add_reader(self.socket.fileno(), self.readable)
 
     # Writing
 
@@ -150,18 +157,23 @@ class Link:
             except OSError:
                 self.lost()
                 return
+        if output.pending() and not output.blocked:
+            output.blocked = True
+            self.server.loop.add_writer(self.socket.fileno(), self.writable)
+        self.after_send()
+
+    def after_send(self) -> None:
+        """What follows from how much is still pending."""
+        output = self.output
         pending = output.pending()
-        if pending:
-            if not output.blocked:
-                output.blocked = True
-                self.server.loop.add_writer(self.socket.fileno(), self.writable)
-            if pending > OUTPUT_BYTES_STOP:
-                self.hold(HELD_OUTPUT)
-        elif self.finishing:
-            self.drop()
-            return
-        if pending < OUTPUT_BYTES_RESUME:
-            self.unhold(HELD_OUTPUT)
+        if pending > OUTPUT_BYTES_STOP:
+            self.hold(HELD_OUTPUT)
+        elif pending < OUTPUT_BYTES_RESUME:
+            if not pending and self.finishing:
+                self.drop()
+                return
+            if self.held & HELD_OUTPUT:
+                self.unhold(HELD_OUTPUT)
             if output.wanted:
                 self.wake()
 
@@ -202,18 +214,21 @@ class Link:
         """Closes the socket now; what the session held goes back to the broker."""
         if self.held & HELD_CLOSED:
             return
-        descriptor = self.socket.fileno()
-        if not self.held:
-            self.server.loop.remove_reader(descriptor)
-        if self.output.blocked:
-            self.server.loop.remove_writer(descriptor)
+        self.disconnect()
         self.held |= HELD_CLOSED
-        self.socket.close()
         if self.session.connection.state < phases.CONNECTION_CLOSING:
             self.session.release()
         self.session.connection.state = phases.CONNECTION_CLOSED
         self.output.release()
         self.server.gone(self)
+
+    def disconnect(self) -> None:
+        descriptor = self.socket.fileno()
+        if not self.held:
+            self.server.loop.remove_reader(descriptor)
+        if self.output.blocked:
+            self.server.loop.remove_writer(descriptor)
+        self.socket.close()
 
     # What the session asks for
 
@@ -225,8 +240,8 @@ class Link:
     def verified(self, verification: Verification, matches: bool) -> None:
         if self.held & HELD_CLOSED:
             return
-        self.session.login_step(verification.finish(matches))
         self.unhold(HELD_LOGIN)
+        self.session.login_step(verification.finish(matches))  # may hold it again, for the pause
         self.server.schedule_pass()
 
     def refuse_login(self) -> None:

@@ -13,6 +13,7 @@ import errno
 import logging
 import os
 import socket
+import ssl
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from flintmq.errors import ConnectionFault
 from flintmq.server.heartbeats import SLOT_S, Heartbeats
 from flintmq.server.link import HELD_ALARM, HELD_CLOSED, HELD_PRESSED, Link
 from flintmq.server.memory import MemoryAlarm, give_back
+from flintmq.server.tls import TlsLink, server_context
 from flintmq.wire import amqp
 from flintmq.wire.output import Output
 
@@ -59,7 +61,8 @@ class Server:
         self.handshakes: dict[Link, asyncio.TimerHandle] = {}
         self.heartbeats = Heartbeats()
         self.alarm = MemoryAlarm(config)
-        self.listeners: list[socket.socket] = []
+        # Those for TLS come with what they need to speak it.
+        self.listeners: dict[socket.socket, ssl.SSLContext | None] = {}
         self.pass_due = False
         self.turns = 0  # since the last tick
         self.has_garbage = False  # connections have gone
@@ -72,24 +75,38 @@ class Server:
 
     # Listening
 
-    def listen(self) -> list[tuple[str, int]]:
-        """Binds every configured address; the addresses it listens on."""
-        port = self.config.listen.port
+    def listen(self) -> list[str]:
+        """Binds every configured address; the URLs that clients reach it by."""
+        tls = self.config.tls
+        context = None if tls is None else server_context(tls)
+        try:
+            urls = self.listen_on("amqp", self.config.listen.port, None)
+            if tls is not None:
+                urls += self.listen_on("amqps", tls.port, context)
+        except OSError:
+            self.close_listeners()
+            raise
+        self.ticker = self.loop.call_later(SLOT_S, self.tick)
+        return urls
+
+    def listen_on(self, scheme: str, port: int, context: ssl.SSLContext | None) -> list[str]:
+        """The configured hosts on one port; all but the first may be missing on this machine."""
+        urls: list[str] = []
         for host in self.config.listen.hosts:
             try:
                 listener = bound(host, port)
             except OSError as error:
-                if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT) and self.listeners:
+                if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT) and urls:
                     log.info("not listening on %s: %s", host, error.strerror)
                     continue
-                self.close_listeners()
                 raise OSError(error.errno, f"cannot listen on {host} port {port}: {error.strerror}") from None
-            self.listeners.append(listener)
-            # With port 0 the first address picks one, and the others follow.
-            port = listener.getsockname()[1]
+            self.listeners[listener] = context
             self.loop.add_reader(listener.fileno(), self.accept, listener)
-        self.ticker = self.loop.call_later(SLOT_S, self.tick)
-        return [listener.getsockname()[:2] for listener in self.listeners]
+            # With port 0 the first address picks one, and the others follow.
+            address, port = listener.getsockname()[:2]
+            shown = f"[{address}]" if ":" in address else address
+            urls.append(f"{scheme}://{shown}:{port}")
+        return urls
 
     def close_listeners(self) -> None:
         for listener in self.listeners:
@@ -110,7 +127,7 @@ class Server:
                 log.warning("refused %s: %d connections are open already", address[0], len(self.links))
                 connected.close()
                 continue
-            self.connect(connected, address[0])
+            self.connect(connected, address[0], self.listeners[listener])
 
     def pause_accepting(self, listener: socket.socket, error: OSError) -> None:
         """Out of descriptors or memory: trying again at once would only spin."""
@@ -123,10 +140,16 @@ class Server:
 
         self.loop.call_later(1.0, resume)
 
-    def connect(self, connected: socket.socket, peer_address: str) -> None:
+    def connect(
+        self, connected: socket.socket, peer_address: str, context: ssl.SSLContext | None = None
+    ) -> None:
         connected.setblocking(False)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        link = Link(self, connected, peer_address)
+        link = (
+            Link(self, connected, peer_address)
+            if context is None
+            else TlsLink(self, connected, peer_address, context)
+        )
         self.links[link] = None
         self.handshakes[link] = self.loop.call_later(
             self.config.limits.handshake_timeout_s, self.too_slow, link

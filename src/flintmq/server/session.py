@@ -101,6 +101,8 @@ class Session(Events):
         try:
             owner.publish(route, flags, content, header_size)  # type: ignore[attr-defined]
         except PeerFault as fault:
+            if not fault.class_id:
+                fault.class_id, fault.method_id = 60, 40
             self.fail(channel, fault)
 
     def ack(self, channel: Channel, tag: int, multiple: bool) -> None:
@@ -133,6 +135,8 @@ class Session(Events):
         self.output.write_method(0, start_payload(version))
 
     def start_ok(self, method: methods.ConnectionStartOk) -> None:
+        if self.login is not None:  # one for each connection: a second guess costs a new one
+            raise ConnectionFault(amqp.COMMAND_INVALID, "COMMAND_INVALID - a login is in progress already")
         self.client_properties = method.client_properties
         announced = method.client_properties.get("capabilities")
         if isinstance(announced, dict):
@@ -153,6 +157,8 @@ class Session(Events):
         return is_old or self.client_properties.get("product") == "py-amqp"
 
     def login_step(self, step: Challenge | Verification | Accepted | Refused) -> None:
+        if self.connection.state >= phases.CONNECTION_CLOSING:
+            return  # closed while the password was verified
         if isinstance(step, Accepted):
             self.user = step.user
             self.login = None
@@ -307,6 +313,8 @@ class Session(Events):
         """Gives back all that the connection holds in the broker."""
         for channel in self.connection.channels:
             if channel is not None:
+                channel.state = phases.CHANNEL_CLOSING  # what still comes on it is discarded
+                channel.abandon_content()
                 self.release_channel(channel)
         if self.virtual_host is not None:
             self.virtual_host.delete_exclusive(self.number)

@@ -208,6 +208,8 @@ class Link:
         """The peer is gone without a word."""
         if self.session.connection.state == phases.CONNECTION_OPEN:
             log.info("%s went away without closing", self.session)
+        elif self.session.connection.state == phases.CONNECTION_CLOSING:
+            log.info("%s went away without close-ok", self.session)
         self.drop()
 
     def drop(self) -> None:

@@ -141,7 +141,11 @@ class Session(Events):
         announced = method.client_properties.get("capabilities")
         if isinstance(announced, dict):
             self.capabilities = frozenset(name for name, value in announced.items() if value is True)
-        self.login = mechanism(method.mechanism, self.broker.users, self.peer_address)
+        try:
+            self.login = mechanism(method.mechanism, self.broker.users, self.peer_address)
+        except ConnectionFault as fault:
+            self.end_handshake(fault.text)
+            return
         self.login_step(self.login.start(method.response))
 
     def secure_ok(self, method: methods.ConnectionSecureOk) -> None:
@@ -198,22 +202,24 @@ class Session(Events):
         frame_max = method.frame_max or limits.frame_bytes_max
         channel_max = method.channel_max or limits.channels_per_connection_max
         if not amqp.FRAME_BYTES_MIN <= frame_max <= limits.frame_bytes_max:
-            raise ConnectionFault(
-                amqp.NOT_ALLOWED,
-                f"NOT_ALLOWED - frame_max={frame_max}, "
-                f"allowed are {amqp.FRAME_BYTES_MIN} to {limits.frame_bytes_max}",
+            self.end_handshake(
+                f"frame_max={frame_max} is not in {amqp.FRAME_BYTES_MIN}..{limits.frame_bytes_max}"
             )
+            return
         if channel_max > limits.channels_per_connection_max:
-            raise ConnectionFault(
-                amqp.NOT_ALLOWED,
-                f"NOT_ALLOWED - channel_max={channel_max} is above {limits.channels_per_connection_max}",
-            )
+            self.end_handshake(f"channel_max={channel_max} is above {limits.channels_per_connection_max}")
+            return
         self.connection.frame_bytes_max = frame_max
         self.output.frame_bytes_max = frame_max
         self.connection.channel_max = channel_max
         self.heartbeat_s = method.heartbeat
         self.connection.state = ConnectionState.OPENING
         self.link.start_heartbeats(method.heartbeat)
+
+    def end_handshake(self, why: str) -> None:
+        """Before connection.open there is no connection.close: start-ok mechanism, tune-ok limits."""
+        log.warning("handshake of %s ended: %s", self, why)
+        self.link.drop()
 
     def open(self, method: methods.ConnectionOpen) -> None:
         name = method.virtual_host

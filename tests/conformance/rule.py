@@ -1,0 +1,38 @@
+"""Ties a test to the rules of the standard that it proves.
+
+    @rule("0-9,0-9-1/queue.declare/default-binding")
+
+A test that takes `peer` or `version` runs once for each version its rules name. An id that spec/rules.txt
+does not know fails the import of the test, and so the collection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from generate_conformance import EXTENSIONS, expand, read_rules
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+KNOWN = {found.id for found in read_rules()}
+
+
+def rule(*patterns: str) -> Callable[[F], F]:
+    """Marks a test with rules; a pattern may name several versions, with commas between them."""
+    ids = [identifier for pattern in patterns for identifier in expand(pattern)]
+    unknown = sorted(set(ids) - KNOWN)
+    if unknown:
+        raise LookupError(f"spec/rules.txt has no rule {', '.join(unknown)}")
+
+    def mark(test: F) -> F:
+        test.rules = ids  # type: ignore[attr-defined]
+        return test
+
+    return mark
+
+
+def versions_of(ids: list[str]) -> list[str]:
+    """The versions that a test of these rules speaks; the extensions are spoken with 0-9-1."""
+    named = {identifier.split("/")[0] for identifier in ids}
+    return sorted({"0-9-1" if version == EXTENSIONS else version for version in named})

@@ -26,6 +26,8 @@ HOT_MODULES = (
     "broker.queue",
     "broker.ring",
     "broker.route",
+    "broker.shelf",
+    "broker.store",
     "broker.tally",
     "broker.topic_trie",
     "broker.virtual_host",

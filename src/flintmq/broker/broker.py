@@ -14,6 +14,7 @@ from flintmq.broker.agenda import Agenda
 from flintmq.broker.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
+    from flintmq.broker.store import Store
     from flintmq.clock import Clock
     from flintmq.config import Config
 
@@ -21,13 +22,14 @@ if TYPE_CHECKING:
 class Broker:
     """Everything that outlives a connection."""
 
-    def __init__(self, config: Config, clock: Clock) -> None:
+    def __init__(self, config: Config, clock: Clock, store: Store | None = None) -> None:
         self.config = config
         self.clock = clock
+        self.store = store  # None: everything lives in memory and ends with the process
         self.users = Users.from_config(config)
         self.agenda = Agenda()
         self.virtual_hosts: dict[str, VirtualHost] = {
-            name: VirtualHost(name, self.agenda) for name in config.virtual_hosts
+            name: VirtualHost(name, self.agenda, store) for name in config.virtual_hosts
         }
         self.connections_made = 0
 
@@ -52,6 +54,15 @@ class Broker:
             channels, agenda.confirms = agenda.confirms, []
             for channel in channels:
                 channel.confirm()
+        if self.store is not None:
+            self.store.end_pass()
+
+    def shed(self) -> None:
+        """Memory is short: long queues go to disk, but for their first messages."""
+        if self.store is not None:
+            for host in self.virtual_hosts.values():
+                for queue in host.queues.values():
+                    queue.shed()
 
     def has_work(self) -> bool:
         return bool(self.agenda.queues or self.agenda.confirms)

@@ -10,6 +10,7 @@ from flintmq.broker.message cimport Message
 from flintmq.broker.queue cimport Queue
 from flintmq.broker.ring cimport Ring
 from flintmq.broker.route cimport Route
+from flintmq.broker.store cimport Store
 from flintmq.broker.virtual_host cimport VirtualHost
 from flintmq.wire.output cimport Output
 
@@ -39,6 +40,8 @@ cdef class Channel:
     cdef readonly unsigned long long confirmed
     cdef public object transaction
     cdef Route last_route
+    cdef readonly Store store
+    cdef readonly unsigned long long kept
     cdef public str last_queue
     cdef set writable
     cdef public bint cancel_notices
@@ -48,10 +51,11 @@ cdef class Channel:
     cdef check_user_id(self, bytes whole, Py_ssize_t header_size)
     @cython.locals(route=Route)
     cdef Route find_route(self, bytes route_octets)
-    @cython.locals(queues=list, queue=Queue)
+    @cython.locals(queues=list, queue=Queue, owners=tuple)
     cpdef int forward(self, Message message, Route route, int flags) except -1
     cpdef give_back(self, Message message, unsigned int code, str text)
     cpdef confirm(self)
+    cpdef confirm_through(self, unsigned long long published)
     @cython.locals(delivery=Delivery)
     cpdef int ack(self, unsigned long long tag, bint multiple) except -1
     @cython.locals(settled=Py_ssize_t, delivery=Delivery)

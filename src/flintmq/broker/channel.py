@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from flintmq.broker.delivery import Delivery
 from flintmq.broker.message import Message
 from flintmq.broker.ring import Ring
+from flintmq.broker.route import durable_owners
 from flintmq.broker.transaction import Transaction
 from flintmq.errors import ChannelFault, ConnectionFault
 from flintmq.wire import amqp, content, octets, traits
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from flintmq.broker.exchange import Exchange
     from flintmq.broker.queue import Queue
     from flintmq.broker.route import Route
+    from flintmq.broker.store import Store
     from flintmq.broker.virtual_host import VirtualHost
     from flintmq.wire.output import Output
 
@@ -47,6 +49,7 @@ class Channel:
         "flowing",
         "global_bytes",
         "global_count",
+        "kept",
         "last_queue",
         "last_route",
         "number",
@@ -58,6 +61,7 @@ class Channel:
         "prefetch_bytes",
         "prefetch_count",
         "published",
+        "store",
         "transaction",
         "unacked",
         "user",
@@ -90,6 +94,8 @@ class Channel:
         self.published = 0
         self.confirmed = 0
         self.transaction: Transaction | None = None
+        self.store: Store | None = virtual_host.store
+        self.kept = 0  # its newest entry in the journal
         self.last_route: Route | None = None
         self.last_queue = ""
         self.cancel_notices = False  # whether the client wants to hear of consumers that end
@@ -164,6 +170,11 @@ class Channel:
             if flags & 1:  # mandatory
                 self.give_back(message, amqp.NO_ROUTE, "NO_ROUTE")
             return 0
+        if message.traits & traits.PERSISTENT and self.store is not None:
+            owners = route.owners if queues is route.queues else durable_owners(queues)
+            if owners:
+                self.store.keep(message, owners)
+                self.kept = message.entry >> 1
         for queue in queues:
             queue.enqueue(message)
         return 0
@@ -176,12 +187,18 @@ class Channel:
         self.output.write_method_content(self.number, payload, message.content, message.header_size)
 
     def confirm(self) -> None:
-        """At the end of a pass: everything published so far is safe."""
+        """At the end of a pass: everything published so far is safe, or will be when the journal is."""
         self.confirm_due = False
-        if self.confirmed == self.published:
+        if self.store is not None and self.kept > self.store.synced:
+            self.store.wait(self, self.published)
+        else:
+            self.confirm_through(self.published)
+
+    def confirm_through(self, published: int) -> None:
+        if published <= self.confirmed:
             return
-        multiple = 1 if self.published - self.confirmed > 1 else 0
-        self.confirmed = self.published
+        multiple = 1 if published - self.confirmed > 1 else 0
+        self.confirmed = published
         self.output.write_settlement(self.number, amqp.BASIC_ACK, self.confirmed, multiple)
 
     # Settling deliveries
@@ -387,6 +404,7 @@ class Channel:
         self.outstanding += 1
         self.outstanding_bytes += message.body_size()
         queue.unacked += 1
+        queue.hand_out(message)
         return True
 
     def wake_parked(self) -> None:

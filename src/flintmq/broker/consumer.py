@@ -116,6 +116,7 @@ class Consumer:
             self.queue.settle(message)
             return 0
         delivery = Delivery.create(channel.delivery_tag, message, self.queue, self, position, redeliveries)
+        self.queue.hand_out(message)
         channel.unacked.push(delivery)
         channel.outstanding += 1
         channel.outstanding_bytes += message.body_size()

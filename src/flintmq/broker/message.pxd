@@ -8,6 +8,7 @@ cdef class Message:
     cdef readonly unsigned int header_size
     cdef readonly int traits
     cdef readonly unsigned int origin
+    cdef public unsigned long long entry
 
     @staticmethod
     @cython.locals(message=Message)

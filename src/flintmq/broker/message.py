@@ -13,13 +13,14 @@ from __future__ import annotations
 class Message:
     """Immutable but for what the journal notes on it."""
 
-    __slots__ = ("content", "header_size", "origin", "route", "traits")
+    __slots__ = ("content", "entry", "header_size", "origin", "route", "traits")
 
     route: bytes
     content: bytes
     header_size: int
     traits: int
     origin: int
+    entry: int
 
     @staticmethod
     def create(route: bytes, content: bytes, header_size: int, traits: int, origin: int) -> Message:
@@ -29,6 +30,7 @@ class Message:
         message.header_size = header_size
         message.traits = traits  # bits of wire/traits.py
         message.origin = origin  # number of the connection it came by
+        message.entry = 0  # where it lies on disk, see store.py
         return message
 
     def body_size(self) -> int:

@@ -4,9 +4,16 @@ from flintmq.broker.consumer cimport Consumer
 from flintmq.broker.delivery cimport Delivery
 from flintmq.broker.message cimport Message
 from flintmq.broker.ring cimport Ring
+from flintmq.broker.shelf cimport Shelf
+from flintmq.broker.store cimport Store
 
 cdef Py_ssize_t CONGESTED_MESSAGES
 cdef Py_ssize_t CONGESTED_BYTES
+cdef Py_ssize_t KEPT_MESSAGES
+cdef Py_ssize_t KEPT_BYTES
+cdef Py_ssize_t KEPT_MESSAGES_LEAN
+cdef Py_ssize_t KEPT_BYTES_LEAN
+cdef Py_ssize_t LOADED_MESSAGES
 
 
 @cython.final
@@ -19,6 +26,11 @@ cdef class Queue:
     cdef readonly dict arguments
     cdef readonly unsigned int owner
     cdef readonly dict sources
+    cdef readonly Store store
+    cdef readonly unsigned int number
+    cdef readonly Shelf shelf
+    cdef readonly unsigned long long handed_out
+    cdef public bint handed_out_due
     cdef readonly Ring ready
     cdef readonly long long ready_bytes
     cdef readonly long long position
@@ -35,6 +47,17 @@ cdef class Queue:
 
     cpdef Py_ssize_t message_count(self) noexcept
     cpdef int enqueue(self, Message message) except -1
+    @cython.locals(entry=cython.ulonglong)
+    cdef int shelve(self, Message message) except -1
+    @cython.locals(message=Message, entry=cython.ulonglong)
+    cpdef shed(self)
+    @cython.locals(
+        wanted=Py_ssize_t, loaded=Py_ssize_t, size=Py_ssize_t, message=Message, back=Delivery, entries=list
+    )
+    cpdef int load(self) except -1
+    cpdef restore(self, Shelf shelf, unsigned long long handed_out)
+    @cython.locals(entry=cython.ulonglong)
+    cdef int hand_out(self, Message message) except -1
     cpdef mark(self)
     @cython.locals(delivery=Delivery, message=Message)
     cdef Message head(self)
@@ -51,7 +74,7 @@ cdef class Queue:
     cdef int settle(self, Message message) except -1
     @cython.locals(delivery=Delivery, consumer=Consumer)
     cpdef requeue(self, list deliveries)
-    @cython.locals(delivery=Delivery)
+    @cython.locals(delivery=Delivery, entry=cython.ulonglong)
     cpdef purge(self)
     cpdef subscribe(self, Consumer consumer)
     cpdef unsubscribe(self, Consumer consumer)

@@ -1,12 +1,14 @@
 """A message queue: what is ready, what came back, and whose turn it is.
 
-    positions   ... 17  18  19 | 20  21  22  23 ...
-                    returned   |  ready (a ring)
+    positions   ... 17  18  19 | 20  21  22  23 ... | ...
+                    returned   |  ready (a ring)    |  shelf (on disk only)
                     (sorted)     ^ position of its head
 
 Messages are numbered by their place. Those handed out and not acked live in their channel; one that
 comes back goes to `returned`, which is always ahead of the ring, so it regains its place for free.
 A consumer that may refuse messages (no-local) takes some from the middle and leaves a hole.
+Past a certain length, and sooner when memory is short, what arrives goes to the shelf and is loaded
+again when ready runs out: a long queue costs little memory.
 Knows nothing of sockets: deliveries are written into the consumers' outputs.
 """
 
@@ -20,15 +22,27 @@ from flintmq.broker.consumer import Consumer
 from flintmq.broker.delivery import Delivery
 from flintmq.broker.message import Message
 from flintmq.broker.ring import Ring
+from flintmq.broker.shelf import Shelf
+from flintmq.errors import ProtocolMisuse
 from flintmq.wire.tables import FieldTable
 
 if TYPE_CHECKING:
     from flintmq.broker.exchange import Exchange
+    from flintmq.broker.store import Store
 
 # A queue this long that is being drained asks its publishers to pause for a moment, once for each time
 # it has handed something out. It is a matter of speed, not of safety: this much stays in the caches.
 CONGESTED_MESSAGES = 16_384
 CONGESTED_BYTES = 4_194_304
+
+# So much of a queue stays in memory, with a store to take the rest: 131,072 small messages are 25 MB.
+KEPT_MESSAGES = 131_072
+KEPT_BYTES = 67_108_864
+# The same when memory is short.
+KEPT_MESSAGES_LEAN = 1024
+KEPT_BYTES_LEAN = 1_048_576
+# Loaded from the shelf at a time; large messages come in smaller portions of the same octets.
+LOADED_MESSAGES = 1024
 
 _by_position = attrgetter("position")
 
@@ -47,15 +61,20 @@ class Queue:
         "dirty",
         "durable",
         "exclusive",
+        "handed_out",
+        "handed_out_due",
         "holes",
         "name",
+        "number",
         "owner",
         "position",
         "ready",
         "ready_bytes",
         "returned",
         "selective",
+        "shelf",
         "sources",
+        "store",
         "turn",
         "unacked",
     )
@@ -69,6 +88,8 @@ class Queue:
         auto_delete: bool,
         arguments: FieldTable,
         owner: int,
+        store: Store | None = None,
+        number: int = 0,
     ) -> None:
         self.name = name
         self.agenda = agenda
@@ -77,6 +98,12 @@ class Queue:
         self.auto_delete = auto_delete
         self.arguments = arguments
         self.owner = owner  # number of the connection that an exclusive queue belongs to
+        self.store = store
+        self.number = number  # what the journal calls it; 0 for a queue that is not durable
+        self.shelf = Shelf()
+        # The newest entry that was handed out and asks for an ack; after a crash it is redelivered.
+        self.handed_out = 0
+        self.handed_out_due = False
         self.sources: dict[Exchange, None] = {}  # exchanges with bindings to it
         self.ready = Ring()
         self.ready_bytes = 0
@@ -94,17 +121,87 @@ class Queue:
 
     def message_count(self) -> int:
         """How many are ready, not counting those handed out."""
-        return self.ready.count - self.holes + len(self.returned)
+        return self.ready.count - self.holes + len(self.returned) + self.shelf.count
 
     def enqueue(self, message: Message) -> int:
-        self.ready.push(message)
-        self.ready_bytes += len(message.content)
+        if self.store is not None and (
+            self.ready.count >= KEPT_MESSAGES or self.ready_bytes >= KEPT_BYTES or self.shelf.count
+        ):
+            self.shelve(message)
+        else:
+            self.ready.push(message)
+            self.ready_bytes += len(message.content)
         if self.congested:
             self.congested = False
             self.agenda.pressed = True
         if not self.dirty and self.active:
             self.dirty = True
             self.agenda.queues.append(self)
+        return 0
+
+    def shelve(self, message: Message) -> int:
+        """Keeps only the message's number; the message itself is on disk, or goes there now."""
+        if self.store is None:
+            raise ProtocolMisuse("a queue without a store has no shelf")
+        entry = message.entry
+        if not entry or not (entry & 1 or self.number):
+            entry = self.store.spill(message)
+        self.shelf.push(entry)
+        return 0
+
+    def shed(self) -> None:
+        """Memory is short: all but the first messages go to the shelf."""
+        if self.store is None or self.holes:
+            return
+        entries: list[int] = []
+        while self.ready.count > KEPT_MESSAGES_LEAN or (
+            self.ready_bytes > KEPT_BYTES_LEAN and self.ready.count
+        ):
+            message = self.ready.pop_last()
+            self.ready_bytes -= len(message.content)
+            entry = message.entry
+            entries.append(entry if entry and (entry & 1 or self.number) else self.store.spill(message))
+        entries.reverse()
+        self.shelf.put_back(entries)
+
+    def load(self) -> int:
+        """Brings the first of the shelf back into memory; the number of messages."""
+        if self.store is None:
+            raise ProtocolMisuse("a queue without a store has no shelf")
+        wanted = LOADED_MESSAGES
+        loaded = 0
+        size = 0
+        while self.shelf.count and loaded < LOADED_MESSAGES and size < KEPT_BYTES_LEAN:
+            # The size is known only after reading: large messages soon make the portions small.
+            entries = self.shelf.take(min(wanted, 64))
+            for message in self.store.load(entries):
+                if message is None:
+                    continue
+                loaded += 1
+                size += len(message.content)
+                if message.entry & 1 == 0 and message.entry >> 1 <= self.handed_out:
+                    back = Delivery.create(0, message, self, None, self.position, 1)
+                    self.position += 1
+                    self.returned.insert(0, back)
+                else:
+                    self.ready.push(message)
+                    self.ready_bytes += len(message.content)
+        return loaded
+
+    def restore(self, shelf: Shelf, handed_out: int) -> None:
+        """What recovery found of it."""
+        self.shelf = shelf
+        self.handed_out = handed_out
+
+    def hand_out(self, message: Message) -> int:
+        """Notes that the message left with a request for an ack, to be written at the end of the pass."""
+        if self.number and self.store is not None and message.entry and message.entry & 1 == 0:
+            entry = message.entry >> 1
+            if entry > self.handed_out:
+                self.handed_out = entry
+                if not self.handed_out_due:
+                    self.handed_out_due = True
+                    self.store.handed_out.append(self)
         return 0
 
     def mark(self) -> None:
@@ -125,6 +222,8 @@ class Queue:
             self.ready.pop()
             self.position += 1
             self.holes -= 1
+        if self.shelf.count and self.load():
+            return self.head()
         return None
 
     def dispatch(self) -> int:
@@ -174,7 +273,9 @@ class Queue:
         index = self.ready.count
         for consumer in self.active:
             index = min(index, max(0, consumer.seen - self.position))
-        while index < self.ready.count and self.active:
+        while self.active:
+            if index == self.ready.count and not (self.shelf.count and self.load()):
+                break
             message = self.ready.at(index)
             if message is not None and self.offer(message, self.position + index, 0):
                 self.ready.replace(index, None)
@@ -227,6 +328,8 @@ class Queue:
 
     def settle(self, message: Message) -> int:
         """A message has left the queue for good."""
+        if self.store is not None and message.entry and (self.number or message.entry & 1):
+            self.store.settle(self.number, message.entry)
         return 0
 
     def requeue(self, deliveries: list[Delivery]) -> None:
@@ -236,6 +339,9 @@ class Queue:
             delivery.consumer = None
         self.unacked -= len(deliveries)
         if self.deleted:
+            for delivery in deliveries:
+                if delivery.message is not None:
+                    self.settle(delivery.message)
             return
         self.returned.extend(deliveries)
         self.returned.sort(key=_by_position, reverse=True)
@@ -247,7 +353,11 @@ class Queue:
 
     def purge(self) -> int:
         """Drops what is ready; the number of messages."""
-        count = 0
+        count = self.shelf.count
+        if self.store is not None:
+            while self.shelf.count:
+                for entry in self.shelf.take(LOADED_MESSAGES):
+                    self.store.settle(self.number, entry)
         while True:
             delivery = self.take()
             if delivery is None:

@@ -10,6 +10,7 @@ cdef class Ring:
 
     cpdef int push(self, item) except -1
     cpdef pop(self)
+    cpdef pop_last(self)
     cpdef at(self, Py_ssize_t index)
     cpdef replace(self, Py_ssize_t index, item)
     cdef grow(self)

@@ -40,6 +40,14 @@ class Ring:
             self.clear()
         return item
 
+    def pop_last(self) -> Any:
+        """The item at the end; the ring must not be empty."""
+        self.count -= 1
+        index = (self.head + self.count) & self.mask
+        item = self.items[index]
+        self.items[index] = None
+        return item
+
     def at(self, index: int) -> Any:
         """The item `index` places behind the head; 0 <= index < count."""
         return self.items[(self.head + index) & self.mask]

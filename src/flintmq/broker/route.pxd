@@ -1,4 +1,5 @@
 cimport cython
+from flintmq.broker.queue cimport Queue
 
 
 @cython.final
@@ -7,5 +8,10 @@ cdef class Route:
     cdef readonly object exchange
     cdef readonly str key
     cdef readonly list queues
+    cdef readonly tuple owners
     cdef readonly bint by_headers
     cdef readonly unsigned long long generation
+
+
+@cython.locals(queue=Queue)
+cpdef tuple durable_owners(list queues)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Route:
     """A routing result. `by_headers`: it depends on each message, so `queues` is not to be used."""
 
-    __slots__ = ("by_headers", "exchange", "generation", "key", "octets", "queues")
+    __slots__ = ("by_headers", "exchange", "generation", "key", "octets", "owners", "queues")
 
     def __init__(
         self,
@@ -31,5 +31,11 @@ class Route:
         self.exchange = exchange  # None: the nameless exchange
         self.key = key
         self.queues = queues
+        self.owners = durable_owners(queues)
         self.by_headers = by_headers
         self.generation = generation
+
+
+def durable_owners(queues: list[Queue]) -> tuple[int, ...]:
+    """What the journal calls those of the queues that are durable."""
+    return tuple([queue.number for queue in queues if queue.number])

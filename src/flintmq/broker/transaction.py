@@ -67,12 +67,16 @@ class Transaction:
             for message, flags in self.published
             if channel.virtual_host.has_exchange_of(message.route)
         ]
+        if channel.store is not None:
+            channel.store.journal.begin_group()
         for message, route, flags in routed:
             channel.forward(message, route, flags)
         channel.discard(self.acked)
         channel.discard(self.rejected)
         channel.requeue(self.requeued)
         self.clear()
+        if channel.store is not None:
+            channel.store.hold_back(channel.output, channel.store.journal.commit_group())
 
     def rollback(self) -> None:
         self.clear()

@@ -4,11 +4,14 @@ from flintmq.broker.consumer cimport Consumer
 from flintmq.broker.message cimport Message
 from flintmq.broker.queue cimport Queue
 from flintmq.broker.route cimport Route
+from flintmq.broker.store cimport Store
 
 
 @cython.final
 cdef class VirtualHost:
     cdef readonly str name
+    cdef readonly Store store
+    cdef readonly object wiring
     cdef readonly Agenda agenda
     cdef readonly dict exchanges
     cdef readonly dict queues

@@ -11,18 +11,20 @@ from typing import TYPE_CHECKING
 
 from flintmq.auth import Operation, require
 from flintmq.broker.agenda import Agenda
-from flintmq.broker.binding import table_form
+from flintmq.broker.binding import Binding, table_form
 from flintmq.broker.consumer import Consumer
 from flintmq.broker.exchange import KINDS, Exchange
 from flintmq.broker.message import Message
 from flintmq.broker.queue import Queue
 from flintmq.broker.route import Route
+from flintmq.broker.wiring import Wiring
 from flintmq.errors import ChannelFault
 from flintmq.wire import amqp
 from flintmq.wire.properties import BasicProperties, decode_properties
 
 if TYPE_CHECKING:
     from flintmq.auth import User
+    from flintmq.broker.store import Store
     from flintmq.wire.tables import FieldTable
 
 # A route is some 500 octets with its key: 65,536 of them are 32 MB at the worst.
@@ -41,11 +43,24 @@ PREDECLARED = (
 class VirtualHost:
     """One name space of the broker."""
 
-    __slots__ = ("agenda", "exchanges", "exclusive", "generation", "name", "queues", "routes", "serial")
+    __slots__ = (
+        "agenda",
+        "exchanges",
+        "exclusive",
+        "generation",
+        "name",
+        "queues",
+        "routes",
+        "serial",
+        "store",
+        "wiring",
+    )
 
-    def __init__(self, name: str, agenda: Agenda) -> None:
+    def __init__(self, name: str, agenda: Agenda, store: Store | None = None) -> None:
         self.name = name
         self.agenda = agenda
+        self.store = store
+        self.wiring = None if store is None else Wiring(store.journal, name)
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.exclusive: dict[int, dict[Queue, None]] = {}  # by the connection they belong to
@@ -177,6 +192,8 @@ class VirtualHost:
             name, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments
         )
         self.exchanges[name] = exchange
+        if durable and self.wiring is not None:
+            self.wiring.put_exchange(exchange)
         self.rewired()  # it may be the alternate that another one has named
         return exchange
 
@@ -219,12 +236,21 @@ class VirtualHost:
     def remove_exchange(self, exchange: Exchange) -> None:
         del self.exchanges[exchange.name]
         for binding in list(exchange.bindings.values()):
+            self.forget_binding(binding)
             if isinstance(binding.destination, Queue):
                 binding.destination.sources.pop(exchange, None)
         for source in list(self.exchanges.values()):
-            if source.unbind_destination(exchange):
-                self.drop_unused(source)
+            self.unbind_all(source, exchange)
+        if exchange.durable and self.wiring is not None:
+            self.wiring.delete_exchange(exchange)
         self.rewired()
+
+    def unbind_all(self, source: Exchange, destination: Queue | Exchange) -> None:
+        """The destination is going: so do the bindings that lead to it."""
+        for binding in source.bindings_to(destination):
+            self.forget_binding(binding)
+        if source.unbind_destination(destination):
+            self.drop_unused(source)
 
     def drop_unused(self, exchange: Exchange) -> None:
         """An auto-delete exchange goes with its last binding."""
@@ -235,15 +261,34 @@ class VirtualHost:
 
     def bind(self, source: Exchange, destination: Queue | Exchange, key: str, arguments: FieldTable) -> None:
         source.validate_binding(key, arguments)
-        if source.bind(destination, key, arguments):
-            if isinstance(destination, Queue):
-                destination.sources[source] = None
-            self.rewired()
+        if self.rebind(source, destination, key, arguments):
+            binding = source.find_binding(destination, key, arguments)
+            if binding is not None and self.wiring is not None and is_durable(binding):
+                self.wiring.put_binding(binding, isinstance(destination, Queue))
+
+    def rebind(
+        self, source: Exchange, destination: Queue | Exchange, key: str, arguments: FieldTable
+    ) -> bool:
+        """The binding in memory alone: what the journal holds of it is right already."""
+        if not source.bind(destination, key, arguments):
+            return False
+        if isinstance(destination, Queue):
+            destination.sources[source] = None
+        self.rewired()
+        return True
+
+    def forget_binding(self, binding: Binding) -> None:
+        """Takes it out of the journal."""
+        if self.wiring is not None and is_durable(binding):
+            self.wiring.delete_binding(binding, isinstance(binding.destination, Queue))
 
     def unbind(
         self, source: Exchange, destination: Queue | Exchange, key: str, arguments: FieldTable
     ) -> None:
-        if source.unbind(destination, key, arguments):
+        binding = source.find_binding(destination, key, arguments)
+        if binding is not None:
+            self.forget_binding(binding)
+            source.unbind(destination, key, arguments)
             if isinstance(destination, Queue) and not source.bindings_to(destination):
                 destination.sources.pop(source, None)
             self.drop_unused(source)
@@ -291,10 +336,24 @@ class VirtualHost:
     def add_queue(
         self, name: str, durable: bool, exclusive: bool, auto_delete: bool, arguments: FieldTable, origin: int
     ) -> Queue:
-        queue = Queue(name, self.agenda, durable, exclusive, auto_delete, arguments, origin)
+        number = 0
+        if self.store is not None and durable and not exclusive:
+            number = self.store.next_number()
+        queue = Queue(
+            name, self.agenda, durable, exclusive, auto_delete, arguments, origin, self.store, number
+        )
         self.queues[name] = queue
+        if number and self.wiring is not None:
+            self.wiring.put_queue(queue)
         if exclusive:
             self.exclusive.setdefault(origin, {})[queue] = None
+        self.queue_came_or_went(name)
+        return queue
+
+    def restore_queue(self, name: str, number: int, auto_delete: bool, arguments: FieldTable) -> Queue:
+        """A durable queue as recovery found it."""
+        queue = Queue(name, self.agenda, True, False, auto_delete, arguments, 0, self.store, number)
+        self.queues[name] = queue
         self.queue_came_or_went(name)
         return queue
 
@@ -313,8 +372,9 @@ class VirtualHost:
             consumer.channel.lose_consumer(consumer)
         queue.purge()
         for source in list(queue.sources):
-            source.unbind_destination(queue)
-            self.drop_unused(source)
+            self.unbind_all(source, queue)
+        if queue.number and self.wiring is not None:
+            self.wiring.delete_queue(queue)
         if queue.sources:
             queue.sources.clear()
             self.rewired()
@@ -348,6 +408,14 @@ class VirtualHost:
         consumer.channel.consumers.pop(consumer.tag, None)
         if queue.auto_delete and not queue.consumers and not queue.deleted:
             self.delete_queue(queue)
+
+
+def is_durable(binding: Binding) -> bool:
+    """A binding lasts when both of its ends do."""
+    destination = binding.destination
+    if isinstance(destination, Queue):
+        return binding.source.durable and destination.number != 0
+    return binding.source.durable and isinstance(destination, Exchange) and destination.durable
 
 
 class LazyHeaders:

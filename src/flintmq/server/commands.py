@@ -30,6 +30,12 @@ def run(session: Session, channel: Channel, method: Method) -> None:
     if command is None:
         raise not_implemented(method)
     command(session, channel, method)
+    store = session.broker.store
+    if store is not None and method.CLASS_ID in (amqp.CLASS_EXCHANGE, amqp.CLASS_QUEUE):
+        # What durable wiring there is may be told when it is safe; that goes for what others changed too.
+        wiring = None if session.virtual_host is None else session.virtual_host.wiring
+        if wiring is not None:
+            store.hold_back(session.output, wiring.sequence)
 
 
 def not_implemented(method: Method) -> ConnectionFault:

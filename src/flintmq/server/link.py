@@ -147,6 +147,8 @@ class Link:
 
     def send(self) -> None:
         output = self.output
+        if output.barrier:
+            return
         if output.pending():
             self.sent = True
             try:

@@ -30,6 +30,7 @@ class MemoryAlarm:
 
     def __init__(self, config: Config) -> None:
         self.active = False
+        self.is_memory_short = False
         self.reason = ""
         self.page_bytes = os.sysconf("SC_PAGE_SIZE")
         machine_bytes = self.page_bytes * os.sysconf("SC_PHYS_PAGES")
@@ -39,13 +40,14 @@ class MemoryAlarm:
         with open("/proc/self/statm", "rb") as statm:
             return int(statm.read().split()[1]) * self.page_bytes
 
-    def check(self) -> bool:
-        """Looks again; whether the alarm went on or off."""
+    def check(self, other_reason: str = "") -> bool:
+        """Looks again; whether the alarm went on or off. `other_reason` is another one to be alarmed."""
         used = self.used_bytes()
-        active = used > (self.high_bytes * LOW_SHARE if self.active else self.high_bytes)
+        short = used > (self.high_bytes * LOW_SHARE if self.is_memory_short else self.high_bytes)
+        active = short or bool(other_reason)
         changed = active != self.active
         self.active = active
-        self.reason = (
-            f"low on memory: {used >> 20} MiB used of {self.high_bytes >> 20} MiB allowed" if active else ""
-        )
+        self.is_memory_short = short
+        low = f"low on memory: {used >> 20} MiB used of {self.high_bytes >> 20} MiB allowed"
+        self.reason = low if short else other_reason
         return changed

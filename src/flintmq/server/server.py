@@ -17,12 +17,12 @@ import ssl
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from flintmq.broker.broker import Broker
 from flintmq.clock import Clock
 from flintmq.errors import ConnectionFault
 from flintmq.server.heartbeats import SLOT_S, Heartbeats
 from flintmq.server.link import HELD_ALARM, HELD_CLOSED, HELD_PRESSED, Link
 from flintmq.server.memory import MemoryAlarm, give_back
+from flintmq.server.storage import open_broker
 from flintmq.server.tls import TlsLink, server_context
 from flintmq.wire import amqp
 from flintmq.wire.output import Output
@@ -51,7 +51,7 @@ class Server:
     def __init__(self, config: Config, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
         self.config = config
         self.loop = loop
-        self.broker = Broker(config, clock)
+        self.broker = open_broker(config, clock, self.wake)
         self.outbox: list[Output] = []
         # Room for what is left of a frame, and as much again for a whole one.
         self.buffer = bytearray(max(READ_BYTES_MAX, 2 * config.limits.frame_bytes_max))
@@ -193,6 +193,16 @@ class Server:
         if self.broker.has_work() or self.outbox:
             self.schedule_pass()
 
+    def wake(self) -> None:
+        """Called from other threads."""
+        self.loop.call_soon_threadsafe(self.disk_done)
+
+    def disk_done(self) -> None:
+        """The journal's threads have finished something."""
+        if self.broker.store is not None:
+            self.broker.store.collect()
+            self.schedule_pass()
+
     def schedule_pass(self) -> None:
         if not self.pass_due:
             self.pass_due = True
@@ -242,7 +252,10 @@ class Server:
         link.session.tell_blocked(self.alarm.reason)
 
     def check_alarm(self) -> None:
-        changed = self.alarm.check()
+        store = self.broker.store
+        changed = self.alarm.check("" if store is None else store.alarm)
+        if self.alarm.is_memory_short:
+            self.broker.shed()
         if not changed:
             return
         if self.alarm.active:
@@ -261,6 +274,8 @@ class Server:
     def tick(self) -> None:
         self.ticker = self.loop.call_later(SLOT_S, self.tick)
         self.heartbeats.tick()
+        if self.broker.store is not None:
+            self.broker.store.tick()
         self.check_alarm()
         if self.outbox:
             self.schedule_pass()
@@ -301,6 +316,8 @@ class Server:
             link.drop()
         if self.ticker is not None:
             self.ticker.cancel()
+        if self.broker.store is not None:
+            self.broker.store.close()
         self.verifiers.shutdown(wait=False, cancel_futures=True)
 
 

@@ -21,6 +21,7 @@ cdef class Output:
     cdef public Py_ssize_t frame_bytes_max
     cdef public bint waiting
     cdef public bint blocked
+    cdef public unsigned long long barrier
     cdef public dict wanted
 
     cpdef Py_ssize_t pending(self)
@@ -30,6 +31,7 @@ cdef class Output:
     cdef grow(self, Py_ssize_t size)
     cpdef release(self)
     cpdef sent(self, Py_ssize_t size)
+    cpdef lift_barrier(self)
     cpdef write(self, bytes source)
     @cython.locals(size=Py_ssize_t, at=Py_ssize_t)
     cpdef write_method(self, unsigned int channel, bytes payload)

@@ -32,6 +32,7 @@ class Output:
     """One connection's outgoing octets; tells `outbox` when there is something to send."""
 
     __slots__ = (
+        "barrier",
         "blocked",
         "buffer",
         "capacity",
@@ -55,6 +56,7 @@ class Output:
         self.frame_bytes_max = amqp.FRAME_BYTES_MIN
         self.waiting = False  # in the outbox, to be flushed at the end of the pass
         self.blocked = False  # the socket took less than it was offered; the server waits for it
+        self.barrier = 0  # nothing is sent until the journal has synced this far
         self.wanted: dict[object, None] = {}  # who to tell when there is room for deliveries again
 
     def pending(self) -> int:
@@ -105,6 +107,11 @@ class Output:
         self.start += size
         if self.start == self.fill:
             self.release()
+
+    def lift_barrier(self) -> None:
+        """What was held back may go."""
+        self.barrier = 0
+        self.reserve(0)
 
     def write(self, source: bytes) -> None:
         """Octets that are already in frames."""

@@ -1,0 +1,153 @@
+"""From the journal back to a broker: wiring first, then each queue's entries, unread, on its shelf.
+
+Whatever does not fit together (a binding without its queue, an entry whose queue is gone, a virtual host
+that is no longer configured) is reported and left out; nothing of it keeps the broker from starting.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from flintmq.broker import wiring
+from flintmq.broker.exchange import KINDS
+from flintmq.broker.queue import Queue
+from flintmq.broker.shelf import Shelf
+from flintmq.errors import PeerFault
+from flintmq.wire.tables import FieldTable
+
+if TYPE_CHECKING:
+    from flintmq.broker.store import Store
+    from flintmq.broker.virtual_host import VirtualHost
+
+log = logging.getLogger("flintmq.recovery")
+
+Progress = Callable[[int, int], None]
+
+
+class Recovery:
+    """Hears what the journal holds; `build` then makes a broker's wiring of it."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.told = progress
+        self.exchanges: list[tuple[FieldTable, FieldTable]] = []
+        self.queues: list[tuple[FieldTable, FieldTable]] = []
+        self.bindings: list[FieldTable] = []
+        self.handed_out: dict[int, int] = {}
+        self.shelves: dict[int, Shelf] = {}
+        self.entries = 0
+
+    def wiring(self, key: bytes, octets: bytes) -> None:
+        kind, rest = key[:1], key[1:]
+        if kind == wiring.HANDED_OUT:
+            self.handed_out[wiring.number_of(rest)] = wiring.number_of(octets)
+        elif kind == wiring.EXCHANGE:
+            self.exchanges.append((wiring.table_of(rest), wiring.table_of(octets)))
+        elif kind == wiring.QUEUE:
+            self.queues.append((wiring.table_of(rest), wiring.table_of(octets)))
+        elif kind == wiring.BINDING:
+            self.bindings.append(wiring.table_of(rest))
+        else:
+            log.warning("the journal holds wiring of a kind not known here: %r", kind)
+
+    def entry(self, sequence: int, owners: tuple[int, ...], header: bytes, payload_octets: int) -> None:
+        self.entries += 1
+        for owner in owners:
+            shelf = self.shelves.get(owner)
+            if shelf is None:
+                shelf = self.shelves[owner] = Shelf()
+            shelf.push(sequence << 1)
+
+    def progress(self, done_octets: int, total_octets: int) -> None:
+        self.told(done_octets, total_octets)
+
+    # Building
+
+    def build(self, virtual_hosts: dict[str, VirtualHost], store: Store) -> int:
+        """Fills the virtual hosts; the highest number a queue has."""
+        highest = 0
+        for identity, rest in self.exchanges:
+            host = self.host_of(virtual_hosts, identity)
+            if host is not None:
+                restore_exchange(host, identity, rest)
+        for identity, rest in self.queues:
+            host = self.host_of(virtual_hosts, identity)
+            if host is not None:
+                queue = self.restore_queue(host, identity, rest)
+                highest = max(highest, queue.number)
+        for table in self.bindings:
+            host = self.host_of(virtual_hosts, table)
+            if host is not None:
+                restore_binding(host, table)
+        for number, shelf in self.shelves.items():
+            log.warning("%d messages belong to a queue that is gone: dropped", shelf.count)
+            store.journal.settle_many(number, [entry >> 1 for entry in shelf])
+            highest = max(highest, number)
+        return highest
+
+    def host_of(self, virtual_hosts: dict[str, VirtualHost], identity: FieldTable) -> VirtualHost | None:
+        name = identity.get("virtual-host")
+        host = virtual_hosts.get(name) if isinstance(name, str) else None
+        if host is None:
+            log.warning("virtual host %r is not configured: its %r is left out", name, identity.get("name"))
+        return host
+
+    def restore_queue(self, host: VirtualHost, identity: FieldTable, rest: FieldTable) -> Queue:
+        number = whole(rest, "number")
+        queue = host.restore_queue(text(identity, "name"), number, bool(rest["auto-delete"]), table(rest))
+        shelf = self.shelves.pop(number, None)
+        if shelf is not None:
+            queue.restore(shelf, self.handed_out.get(number, 0))
+        return queue
+
+
+def restore_exchange(host: VirtualHost, identity: FieldTable, rest: FieldTable) -> None:
+    name, kind = text(identity, "name"), text(rest, "type")
+    make = KINDS.get(kind)
+    if make is None:
+        log.error("exchange %r is of type %r, which is not known here: left out", name, kind)
+        return
+    host.exchanges[name] = make(
+        name,
+        durable=True,
+        auto_delete=bool(rest["auto-delete"]),
+        internal=bool(rest["internal"]),
+        arguments=table(rest),
+    )
+
+
+def restore_binding(host: VirtualHost, found: FieldTable) -> None:
+    source = host.exchanges.get(text(found, "source"))
+    name = text(found, "destination")
+    destination = host.queues.get(name) if found["to-queue"] else host.exchanges.get(name)
+    if source is None or destination is None:
+        log.warning("a binding from %r to %r has lost an end: left out", found["source"], name)
+        return
+    try:
+        host.rebind(source, destination, text(found, "routing-key"), table(found))
+    except PeerFault as fault:
+        log.error("a binding from %r to %r is left out: %s", found["source"], name, fault.text)
+
+
+def text(found: FieldTable, name: str) -> str:
+    value = found[name]
+    return value if isinstance(value, str) else bytes_of(value).decode("utf-8", "surrogateescape")
+
+
+def bytes_of(value: object) -> bytes:
+    if not isinstance(value, bytes):
+        raise TypeError(f"expected text, found {type(value).__name__}")
+    return value
+
+
+def whole(found: FieldTable, name: str) -> int:
+    value = found[name]
+    if not isinstance(value, int):
+        raise TypeError(f"expected a number, found {type(value).__name__}")
+    return value
+
+
+def table(found: FieldTable) -> FieldTable:
+    value = found["arguments"]
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,13 @@
+cimport cython
+
+
+@cython.final
+cdef class Shelf:
+    cdef object runs
+    cdef Py_ssize_t taken
+    cdef readonly Py_ssize_t count
+
+    cpdef push(self, unsigned long long entry)
+    @cython.locals(end=Py_ssize_t, taken=list)
+    cpdef list take(self, Py_ssize_t most)
+    cpdef put_back(self, list entries)

@@ -1,0 +1,170 @@
+"""Between messages and the disk: what is kept, what is let go, and who waits for a promise.
+
+A persistent message that reaches a durable queue is an entry of the journal, once, owned by all its
+durable queues. A transient one that must leave memory is an entry of the overflow, one for each queue.
+
+    entry of a message    0: in memory only    n << 1: journal entry n    n << 1 | 1: overflow entry n
+
+A confirm waits until the journal has synced past it; so do the octets of a connection behind a reply
+to tx.commit or to a change of durable wiring.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections import deque
+from typing import TYPE_CHECKING
+
+from flintmq.broker.message import Message
+from flintmq.broker.wiring import put_handed_out
+from flintmq.errors import StorageFault
+
+if TYPE_CHECKING:
+    from flintmq.broker.channel import Channel
+    from flintmq.broker.queue import Queue
+    from flintmq.storage.journal import Journal
+    from flintmq.storage.overflow import Overflow
+    from flintmq.wire.output import Output
+
+log = logging.getLogger("flintmq.store")
+
+# What an entry's header holds before the route: size of the content header, traits.
+_HEAD = struct.Struct("<II")
+# The overflow counts owners too; each of its entries has one.
+OVERFLOW_OWNER = 1
+
+
+class Store:
+    """The journal and the overflow of one broker."""
+
+    __slots__ = ("alarm", "handed_out", "journal", "numbers", "outputs", "overflow", "synced", "waiting")
+
+    def __init__(self, journal: Journal, overflow: Overflow) -> None:
+        self.journal = journal
+        self.overflow = overflow
+        self.synced = journal.synced_sequence
+        self.waiting: deque[tuple[int, Channel, int]] = deque()
+        self.outputs: dict[Output, None] = {}
+        self.handed_out: list[Queue] = []  # whose mark has to be written
+        self.alarm = ""
+        self.numbers = 0  # given to durable queues so far
+        journal.on_synced = self.on_synced
+        journal.on_alarm = self.on_alarm
+        journal.on_clear = self.on_clear
+        journal.on_damage = self.on_damage
+
+    def next_number(self) -> int:
+        """What the journal will call a new durable queue."""
+        self.numbers += 1
+        return self.numbers
+
+    # Messages
+
+    def keep(self, message: Message, owners: tuple[int, ...]) -> int:
+        """Puts the message into the journal, for these queues."""
+        head = _HEAD.pack(message.header_size, message.traits) + message.route
+        message.entry = self.journal.append_entry(owners, head, message.content) << 1
+        return 0
+
+    def settle(self, owner: int, entry: int) -> int:
+        """A queue lets go of an entry."""
+        if entry & 1:
+            self.overflow.append_settle(OVERFLOW_OWNER, entry >> 1)
+        else:
+            self.journal.append_settle(owner, entry >> 1)
+        return 0
+
+    def spill(self, message: Message) -> int:
+        """Puts a transient message on disk for one queue; the entry it has there."""
+        head = _HEAD.pack(message.header_size, message.traits) + message.route
+        return self.overflow.append_entry((OVERFLOW_OWNER,), head, message.content) << 1 | 1
+
+    def load(self, entries: list[int]) -> list[Message | None]:
+        """The messages of these entries; None for one that the disk does not give back."""
+        try:
+            read = self.read(entries)
+        except StorageFault:
+            return [self.load_one(entry) for entry in entries]
+        return [restored(entry, head, content) for entry, (head, content) in zip(entries, read, strict=True)]
+
+    def read(self, entries: list[int]) -> list[tuple[bytes, bytes]]:
+        if not any(entry & 1 for entry in entries):
+            return self.journal.read_entries([entry >> 1 for entry in entries])
+        if all(entry & 1 for entry in entries):
+            return self.overflow.read_entries([entry >> 1 for entry in entries])
+        return [(self.overflow if entry & 1 else self.journal).read_entry(entry >> 1) for entry in entries]
+
+    def load_one(self, entry: int) -> Message | None:
+        try:
+            head, content = self.read([entry])[0]
+        except StorageFault as fault:
+            log.error("a message is lost: %s", fault)
+            return None
+        return restored(entry, head, content)
+
+    # Promises
+
+    def last(self) -> int:
+        """The number of the newest record."""
+        return self.journal.next_sequence - 1
+
+    def wait(self, channel: Channel, published: int) -> None:
+        """Has the channel confirm `published` once all that is in the journal now is safe."""
+        self.waiting.append((self.last(), channel, published))
+
+    def hold_back(self, output: Output, sequence: int) -> None:
+        """Nothing more leaves by this connection until this record is safe."""
+        if sequence > self.synced:
+            output.barrier = max(output.barrier, sequence)
+            self.outputs[output] = None
+
+    def on_synced(self, sequence: int) -> None:
+        self.synced = sequence
+        while self.waiting and self.waiting[0][0] <= sequence:
+            _, channel, published = self.waiting.popleft()
+            channel.confirm_through(published)
+        if self.outputs:
+            for output in [each for each in self.outputs if each.barrier <= sequence]:
+                del self.outputs[output]
+                output.lift_barrier()
+
+    def end_pass(self) -> None:
+        """What was appended is on its way to the disk."""
+        for queue in self.handed_out:
+            queue.handed_out_due = False
+            if not queue.deleted:
+                put_handed_out(self.journal, queue.number, queue.handed_out)
+        self.handed_out.clear()
+        self.journal.end_batch()
+        self.overflow.end_batch()
+
+    def collect(self) -> None:
+        """Takes notice of what the threads of the journal have done."""
+        self.journal.collect()
+        self.overflow.collect()
+
+    def tick(self) -> None:
+        """Work that is due by the clock: syncs by interval, further attempts, reclaiming."""
+        self.journal.tick()
+        self.overflow.tick()
+
+    def on_alarm(self, text: str) -> None:
+        self.alarm = text
+
+    def on_clear(self) -> None:
+        self.alarm = ""
+
+    def on_damage(self, segment: int, entries: list[int]) -> None:
+        log.error("segment %d of the journal is damaged: %d messages are lost", segment, len(entries))
+
+    def close(self) -> None:
+        self.overflow.close()
+        self.journal.close()
+
+
+def restored(entry: int, head: bytes, content: bytes) -> Message:
+    header_size, traits = _HEAD.unpack_from(head)
+    message = Message.create(head[_HEAD.size :], content, header_size, traits, 0)
+    message.entry = entry
+    return message

@@ -1,0 +1,105 @@
+"""Durable wiring in the journal: exchanges, queues and bindings as field tables.
+
+    key      kind, one octet | field table: what identifies it
+    value    field table: the rest
+
+    x  exchange   virtual host, name                        type, auto-delete, internal, arguments
+    q  queue      virtual host, name                        number, auto-delete, arguments
+    b  binding    virtual host, source, destination,        nothing
+                  its kind, routing key, arguments
+    h  a queue's number                                     the newest entry it has handed out
+
+Entries up to that last one which nobody settled were handed out before a crash: they come back with
+redelivered set.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from flintmq.wire.tables import FieldTable, decode_table, encode_table
+
+if TYPE_CHECKING:
+    from flintmq.broker.binding import Binding
+    from flintmq.broker.exchange import Exchange
+    from flintmq.broker.queue import Queue
+    from flintmq.storage.journal import Journal
+
+EXCHANGE = b"x"
+QUEUE = b"q"
+BINDING = b"b"
+HANDED_OUT = b"h"
+
+_NUMBER = struct.Struct("<Q")
+
+
+class Wiring:
+    """Writes the durable wiring of one virtual host."""
+
+    def __init__(self, journal: Journal, virtual_host: str) -> None:
+        self.journal = journal
+        self.virtual_host = virtual_host
+        self.sequence = 0  # of its newest record: until that is synced, nobody is told of the change
+
+    def put_exchange(self, exchange: Exchange) -> None:
+        value = encode_table(
+            {
+                "type": exchange.type,
+                "auto-delete": exchange.auto_delete,
+                "internal": exchange.internal,
+                "arguments": exchange.arguments,
+            }
+        )
+        self.sequence = self.journal.put_wiring(self.named(EXCHANGE, exchange.name), value)
+
+    def delete_exchange(self, exchange: Exchange) -> None:
+        self.sequence = self.journal.delete_wiring(self.named(EXCHANGE, exchange.name))
+
+    def put_queue(self, queue: Queue) -> None:
+        value = encode_table(
+            {"number": queue.number, "auto-delete": queue.auto_delete, "arguments": queue.arguments}
+        )
+        self.sequence = self.journal.put_wiring(self.named(QUEUE, queue.name), value)
+
+    def delete_queue(self, queue: Queue) -> None:
+        self.sequence = self.journal.delete_wiring(self.named(QUEUE, queue.name))
+        self.sequence = self.journal.delete_wiring(handed_out_key(queue.number))
+
+    def put_binding(self, binding: Binding, to_queue: bool) -> None:
+        self.sequence = self.journal.put_wiring(self.binding_key(binding, to_queue), b"")
+
+    def delete_binding(self, binding: Binding, to_queue: bool) -> None:
+        self.sequence = self.journal.delete_wiring(self.binding_key(binding, to_queue))
+
+    def named(self, kind: bytes, name: str) -> bytes:
+        return kind + encode_table({"virtual-host": self.virtual_host, "name": name})
+
+    def binding_key(self, binding: Binding, to_queue: bool) -> bytes:
+        return BINDING + encode_table(
+            {
+                "virtual-host": self.virtual_host,
+                "source": binding.source.name,
+                "destination": binding.destination.name,
+                "to-queue": to_queue,
+                "routing-key": binding.routing_key,
+                "arguments": binding.arguments,
+            }
+        )
+
+
+def handed_out_key(number: int) -> bytes:
+    return HANDED_OUT + _NUMBER.pack(number)
+
+
+def put_handed_out(journal: Journal, number: int, entry: int) -> None:
+    journal.put_wiring(handed_out_key(number), _NUMBER.pack(entry))
+
+
+def number_of(octets: bytes) -> int:
+    number: int = _NUMBER.unpack(octets)[0]
+    return number
+
+
+def table_of(octets: bytes) -> FieldTable:
+    return decode_table(octets, 0, len(octets))[0]

@@ -1,0 +1,62 @@
+"""Opens the data directory: journal, overflow, and the broker that recovery makes of them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from flintmq.broker.broker import Broker
+from flintmq.broker.recovery import Recovery
+from flintmq.broker.store import Store
+from flintmq.storage.disk import Disk
+from flintmq.storage.journal import Journal
+from flintmq.storage.options import JournalOptions, SyncPolicy
+from flintmq.storage.overflow import Overflow
+
+if TYPE_CHECKING:
+    from flintmq.clock import Clock
+    from flintmq.config import Config
+
+log = logging.getLogger("flintmq.storage")
+
+# Progress is told when another tenth of at least this much has been read.
+PROGRESS_BYTES_MIN = 67_108_864
+
+
+def open_broker(config: Config, clock: Clock, wake: Callable[[], None]) -> Broker:
+    """A broker with what its data directory holds, or an empty one that lives in memory."""
+    directory = config.storage.directory
+    if directory is None:
+        return Broker(config, clock)
+    options = JournalOptions(
+        sync=SyncPolicy(config.storage.sync),
+        sync_interval_ms=config.storage.sync_interval_ms,
+        disk_free_octets_min=config.limits.disk_free_bytes_min,
+    )
+    disk = Disk()
+    journal = Journal.open(str(directory), disk, options, clock, wake)
+    recovery = Recovery(Progress().tell)
+    report = journal.recover(recovery)
+    for line in report.lines():
+        log.info("recovery: %s", line)
+    store = Store(journal, Overflow.open(str(directory / "overflow"), disk, options, clock, wake))
+    broker = Broker(config, clock, store)
+    store.numbers = recovery.build(broker.virtual_hosts, store)
+    store.end_pass()
+    return broker
+
+
+class Progress:
+    """Tells how far recovery has come, ten times at the most."""
+
+    def __init__(self) -> None:
+        self.tenths = 0
+
+    def tell(self, done: int, total: int) -> None:
+        if total < PROGRESS_BYTES_MIN:
+            return
+        tenths = 10 * done // total
+        if tenths > self.tenths:
+            self.tenths = tenths
+            log.info("recovery: read %d of %d MiB", done >> 20, total >> 20)

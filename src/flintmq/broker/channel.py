@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from flintmq.broker.delivery import Delivery
 from flintmq.broker.message import Message
 from flintmq.broker.ring import Ring
-from flintmq.broker.route import durable_owners
 from flintmq.broker.transaction import Transaction
 from flintmq.errors import ChannelFault, ConnectionFault
 from flintmq.wire import amqp, content, octets, traits
@@ -171,7 +170,7 @@ class Channel:
                 self.give_back(message, amqp.NO_ROUTE, "NO_ROUTE")
             return 0
         if message.traits & traits.PERSISTENT and self.store is not None:
-            owners = route.owners if queues is route.queues else durable_owners(queues)
+            owners = route.owners if queues is route.queues else self.virtual_host.owners_of(queues)
             if owners:
                 self.store.keep(message, owners)
                 self.kept = message.entry >> 1

@@ -1,5 +1,4 @@
 cimport cython
-from flintmq.broker.queue cimport Queue
 
 
 @cython.final
@@ -11,7 +10,3 @@ cdef class Route:
     cdef readonly tuple owners
     cdef readonly bint by_headers
     cdef readonly unsigned long long generation
-
-
-@cython.locals(queue=Queue)
-cpdef tuple durable_owners(list queues)

@@ -24,6 +24,7 @@ class Route:
         exchange: Exchange | None,
         key: str,
         queues: list[Queue],
+        owners: tuple[int, ...],
         by_headers: bool,
         generation: int,
     ) -> None:
@@ -31,11 +32,6 @@ class Route:
         self.exchange = exchange  # None: the nameless exchange
         self.key = key
         self.queues = queues
-        self.owners = durable_owners(queues)
+        self.owners = owners  # what the journal calls those queues that are durable
         self.by_headers = by_headers
         self.generation = generation
-
-
-def durable_owners(queues: list[Queue]) -> tuple[int, ...]:
-    """What the journal calls those of the queues that are durable."""
-    return tuple([queue.number for queue in queues if queue.number])

@@ -22,6 +22,8 @@ cdef class VirtualHost:
 
     @cython.locals(route=Route)
     cpdef Route route_of(self, bytes octets)
+    @cython.locals(queue=Queue)
+    cpdef tuple owners_of(self, list queues)
     cpdef list match(self, Route route, Message message)
     @cython.locals(route=Route)
     cpdef queue_came_or_went(self, str name)

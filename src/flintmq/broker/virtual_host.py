@@ -85,9 +85,13 @@ class VirtualHost:
         if len(self.routes) >= ROUTES_MAX:
             self.routes.clear()
             self.rewired()  # channels keep their last route, which can no longer be told of changes
-        route = Route(octets, exchange, key, queues, by_headers, self.generation)
+        route = Route(octets, exchange, key, queues, self.owners_of(queues), by_headers, self.generation)
         self.routes[octets] = route
         return route
+
+    def owners_of(self, queues: list[Queue]) -> tuple[int, ...]:
+        """What the journal calls those of the queues that are durable."""
+        return tuple([queue.number for queue in queues if queue.number])
 
     def has_exchange_of(self, octets: bytes) -> bool:
         name = octets[1 : 1 + octets[0]].decode("utf-8", "surrogateescape")

@@ -517,6 +517,22 @@ def test_no_local_leaves_its_own_to_others(playbook: Playbook) -> None:
     assert set(other.bodies()) >= set(numbered(3))
 
 
+def test_nothing_is_stuck_when_a_choosy_consumer_comes_back(playbook: Playbook) -> None:
+    """The plain one has looked past the place to which a message returns meanwhile."""
+    choosy, plain = playbook.client(), playbook.client()
+    choosy.declares("q")
+    plain.consumes("q")
+    choosy.consumes("q", "choosy", no_local=True)
+    choosy.publishes("q", b"1")
+    plain << delivery(1, b"1")
+    choosy >> BasicCancel(consumer_tag="choosy")
+    choosy << BasicCancelOk(consumer_tag="choosy")
+    with playbook.one_pass():
+        plain >> BasicReject(delivery_tag=1, requeue=True)
+        choosy >> BasicConsume(queue="q", no_local=True, no_wait=True)
+    plain << delivery(2, b"1", redelivered=True)
+
+
 def test_a_choosy_consumer_s_credit(playbook: Playbook) -> None:
     choosy, other = playbook.client(), playbook.client()
     choosy.declares("q")

@@ -260,6 +260,9 @@ class Queue:
         self.consumers.append(consumer)
         self.active.append(consumer)
         if consumer.is_selective():
+            if not self.selective:
+                for other in self.consumers:
+                    other.seen = 0  # not kept up while nobody refused
             self.selective += 1
         self.mark()
 

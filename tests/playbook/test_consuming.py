@@ -517,6 +517,19 @@ def test_no_local_leaves_its_own_to_others(playbook: Playbook) -> None:
     assert set(other.bodies()) >= set(numbered(3))
 
 
+def test_what_a_choosy_consumer_gives_back_regains_its_place(playbook: Playbook) -> None:
+    choosy, other = playbook.client(), playbook.client()
+    choosy.declares("q")
+    choosy.consumes("q", no_local=True)
+    choosy.publishes("q", b"1")
+    other.publishes("q", b"2")
+    choosy.publishes("q", b"3")
+    choosy << delivery(1, b"2")
+    choosy >> ChannelClose(reply_code=200)
+    choosy << ChannelCloseOk()
+    assert other.gets_all("q") == [b"1", b"2", b"3"]
+
+
 def test_nothing_is_stuck_when_a_choosy_consumer_comes_back(playbook: Playbook) -> None:
     """The plain one has looked past the place to which a message returns meanwhile."""
     choosy, plain = playbook.client(), playbook.client()

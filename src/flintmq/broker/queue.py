@@ -238,12 +238,24 @@ class Queue:
         if self.deleted:
             return
         self.returned.extend(deliveries)
+        self.clear_way(max(deliveries, key=_by_position).position)
         self.returned.sort(key=_by_position, reverse=True)
         if self.selective:
             first = self.returned[-1].position
             for consumer in self.consumers:
                 consumer.seen = min(consumer.seen, first)
         self.mark()
+
+    def clear_way(self, position: int) -> None:
+        """Has what stands before a hole at `position` wait in `returned`, if its message is back there."""
+        while self.position < position and self.ready.count:
+            message = self.ready.pop()
+            if message is None:
+                self.holes -= 1
+            else:
+                self.ready_bytes -= len(message.content)
+                self.returned.append(Delivery.create(0, message, self, None, self.position, 0))
+            self.position += 1
 
     def purge(self) -> int:
         """Drops what is ready; the number of messages."""

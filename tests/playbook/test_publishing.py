@@ -97,6 +97,21 @@ def test_immediate_and_credit(client: Client) -> None:
     client << returned("q", b"2", 313, "NO_CONSUMERS")
 
 
+def test_immediate_messages_that_arrive_together(playbook: Playbook) -> None:
+    client = playbook.client()
+    client.declares("q")
+    client >> BasicQos(prefetch_count=2)
+    client << BasicQosOk()
+    client.consumes("q")
+    with playbook.one_pass():
+        for body in (b"1", b"2", b"3"):
+            client >> publish("q", body, immediate=True)
+    heard = [each for _, each in client.heard()]
+    client.inbox.clear()
+    assert [each.body for each in heard if isinstance(each, Carried)] == [b"1", b"2", b"3"]
+    assert heard[2] == returned("q", b"3", 313, "NO_CONSUMERS")
+
+
 def test_immediate_behind_others_that_wait(client: Client) -> None:
     client.declares("q")
     client >> BasicQos(prefetch_count=1)

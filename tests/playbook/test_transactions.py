@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from playbook.dialogue import Carried, Client, Playbook, carrying
+from playbook.dialogue import Carried, Client, Playbook, carrying, frame
 
+from flintmq.wire import amqp
 from flintmq.wire.methods import (
     BasicAck,
     BasicGet,
@@ -17,6 +18,7 @@ from flintmq.wire.methods import (
     BasicReject,
     ChannelClose,
     ChannelCloseOk,
+    ConnectionClose,
     ExchangeDeclare,
     ExchangeDeclareOk,
     ExchangeDelete,
@@ -28,6 +30,7 @@ from flintmq.wire.methods import (
     TxRollbackOk,
     TxSelect,
     TxSelectOk,
+    encode_method,
 )
 
 
@@ -198,6 +201,18 @@ def test_what_is_wrong_at_publish_is_told_at_publish(dealer: Client, witness: Cl
     dealer.publishes("q", b"1")
     dealer.publishes("", b"2", exchange="no")
     assert dealer.hears(ChannelClose).reply_code == 404
+    assert witness.gets_all("q") == []
+
+
+def test_a_commit_that_fails_shows_nothing(dealer: Client, witness: Client) -> None:
+    dealer.binds("q", "amq.headers", a=1)
+    dealer.publishes("q", b"1")
+    dealer.publishes("", b"2", exchange="amq.headers", headers={"a": 1})
+    method = encode_method(amqp.VERSION_0_9_1, BasicPublish(exchange="amq.headers"))
+    header = b"\x00\x3c\x00\x00" + bytes(8) + b"\x20\x00\x00\x00\x00\x03\x01a?"
+    dealer >> frame(1, 1, method) + frame(2, 1, header)
+    dealer >> TxCommit()
+    assert dealer.hears(ConnectionClose).reply_code == 502
     assert witness.gets_all("q") == []
 
 

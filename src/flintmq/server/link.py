@@ -141,9 +141,12 @@ class Link:
         """Sends what is pending; what the socket does not take waits until it does."""
         output = self.output
         output.waiting = False
-        if output.blocked or self.held & HELD_CLOSED:
+        if self.held & HELD_CLOSED:
             return
-        self.send()
+        if not output.blocked:
+            self.send()
+        elif output.pending() > OUTPUT_BYTES_STOP:
+            self.hold(HELD_OUTPUT)
 
     def send(self) -> None:
         output = self.output

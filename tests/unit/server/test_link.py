@@ -15,7 +15,7 @@ from flintmq.clock import Clock
 from flintmq.config import Config, Limits
 from flintmq.errors import ConnectionFault
 from flintmq.server import link as links
-from flintmq.server.link import HELD_ALARM, HELD_CLOSED, HELD_LOGIN, Link
+from flintmq.server.link import HELD_ALARM, HELD_CLOSED, HELD_LOGIN, HELD_OUTPUT, Link
 from flintmq.server.memory import MemoryAlarm
 from flintmq.server.server import Server
 from flintmq.wire import amqp, methods
@@ -152,6 +152,27 @@ def test_a_wrong_password_costs_a_pause_in_which_nothing_is_read(monkeypatch: py
 
     monkeypatch.setattr(Link, "refuse_login", noted)
     monkeypatch.setattr(links, "LOGIN_PAUSE_S", 60)
+    run(scenario)
+
+
+def test_a_peer_that_asks_and_never_reads_is_not_read_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Returned messages pile up, and its socket is full all the while."""
+    monkeypatch.setattr(links, "OUTPUT_BYTES_STOP", 1_000_000)
+
+    async def scenario(wire: Wire) -> None:
+        await wire.open()
+        wire.far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        unroutable = publish(b"none", b"x" * 100_000, flags=1) * 100
+        saying = asyncio.get_running_loop().create_task(wire.say(unroutable))
+        await wire.until(lambda: wire.link.held & HELD_OUTPUT)
+        assert wire.link.output.pending() < 2_000_000
+        assert wire.link.output.blocked
+        size = 0
+        while size < 100 * 100_000:
+            size += len(await asyncio.wait_for(asyncio.get_running_loop().sock_recv(wire.far, 65536), 20))
+        await saying
+        await wire.until(lambda: not wire.link.held)
+
     run(scenario)
 
 

@@ -202,6 +202,8 @@ class Link:
         self.finishing = True
         if not self.output.pending():
             self.drop()
+        elif self.output.blocked:
+            self.closing()  # a peer that takes nothing is not waited for
 
     def closing(self) -> None:
         """connection.close is on its way; the answer may not come."""

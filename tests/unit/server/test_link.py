@@ -308,15 +308,19 @@ def test_a_fault_before_the_greeting_ends_it_at_once() -> None:
 
 
 def test_a_goodbye_to_a_peer_that_does_not_read_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its close-ok waits behind what it does not take."""
-    monkeypatch.setattr(links, "CLOSE_TIMEOUT_S", 0.01)
+    """Its close-ok waits behind what it does not take, and what it goes on saying is not kept."""
+    monkeypatch.setattr(links, "CLOSE_TIMEOUT_S", 0.2)
 
     async def scenario(wire: Wire) -> None:
         await wire.open()
         unroutable = publish(b"none", b"x" * 100_000, flags=1) * 20
         await wire.say(unroutable)
         await wire.until(lambda: wire.link.output.blocked)
-        await wire.say(methods.ConnectionClose(reply_code=200))
+        await wire.say(methods.ConnectionClose(reply_code=200), bytes(1000))
+        await wire.until(lambda: wire.link.finishing)
+        await wire.say(bytes(500_000))
+        assert not wire.link.held & HELD_CLOSED
+        assert wire.link.leftover == b""
         await wire.until(lambda: wire.link.held & HELD_CLOSED)
         assert wire.server.links == {}
 

@@ -74,8 +74,11 @@ cdef class Queue:
     cdef int settle(self, Message message) except -1
     @cython.locals(delivery=Delivery, consumer=Consumer)
     cpdef requeue(self, list deliveries)
+    @cython.locals(message=Message)
+    cdef clear_way(self, long long position)
     @cython.locals(delivery=Delivery, entry=cython.ulonglong)
     cpdef purge(self)
+    @cython.locals(other=Consumer)
     cpdef subscribe(self, Consumer consumer)
     cpdef unsubscribe(self, Consumer consumer)
     @cython.locals(consumer=Consumer)

@@ -344,12 +344,24 @@ class Queue:
                     self.settle(delivery.message)
             return
         self.returned.extend(deliveries)
+        self.clear_way(max(deliveries, key=_by_position).position)
         self.returned.sort(key=_by_position, reverse=True)
         if self.selective:
             first = self.returned[-1].position
             for consumer in self.consumers:
                 consumer.seen = min(consumer.seen, first)
         self.mark()
+
+    def clear_way(self, position: int) -> None:
+        """Has what stands before a hole at `position` wait in `returned`, if its message is back there."""
+        while self.position < position and self.ready.count:
+            message = self.ready.pop()
+            if message is None:
+                self.holes -= 1
+            else:
+                self.ready_bytes -= len(message.content)
+                self.returned.append(Delivery.create(0, message, self, None, self.position, 0))
+            self.position += 1
 
     def purge(self) -> int:
         """Drops what is ready; the number of messages."""
@@ -370,6 +382,9 @@ class Queue:
         self.consumers.append(consumer)
         self.active.append(consumer)
         if consumer.is_selective():
+            if not self.selective:
+                for other in self.consumers:
+                    other.seen = 0  # not kept up while nobody refused
             self.selective += 1
         self.mark()
 
@@ -384,7 +399,9 @@ class Queue:
     def can_take_now(self, message: Message) -> bool:
         """Whether a consumer would get the message at once (basic.publish with immediate)."""
         if self.message_count():
-            return False
+            self.dispatch()  # what came earlier in this pass is ahead of it
+            if self.message_count():
+                return False
         for consumer in self.active:  # noqa: SIM110 - a generator expression is a closure: not in compiled methods
             if consumer.accepts(message) and consumer.ready(message):
                 return True

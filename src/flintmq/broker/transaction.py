@@ -67,6 +67,9 @@ class Transaction:
             for message, flags in self.published
             if channel.virtual_host.has_exchange_of(message.route)
         ]
+        for message, route, _ in routed:
+            if route.by_headers:
+                channel.virtual_host.match(route, message)  # fails on headers that cannot be read
         if channel.store is not None:
             channel.store.journal.begin_group()
         for message, route, flags in routed:

@@ -115,6 +115,7 @@ class Link:
             used = size
         self.leftover = bytes(self.server.view[used:size]) if used < size else b""
         if session.connection.state == phases.CONNECTION_CLOSED:
+            self.leftover = b""  # what follows the end means nothing
             self.finish()
         self.server.after_read(self)
 
@@ -141,9 +142,12 @@ class Link:
         """Sends what is pending; what the socket does not take waits until it does."""
         output = self.output
         output.waiting = False
-        if output.blocked or self.held & HELD_CLOSED:
+        if self.held & HELD_CLOSED:
             return
-        self.send()
+        if not output.blocked:
+            self.send()
+        elif output.pending() > OUTPUT_BYTES_STOP:
+            self.hold(HELD_OUTPUT)
 
     def send(self) -> None:
         output = self.output
@@ -159,15 +163,14 @@ class Link:
             except OSError:
                 self.lost()
                 return
-        if output.pending() and not output.blocked:
+        pending = output.pending()
+        if pending and not output.blocked:
             output.blocked = True
             self.server.loop.add_writer(self.socket.fileno(), self.writable)
-        self.after_send()
+        self.after_send(pending)
 
-    def after_send(self) -> None:
+    def after_send(self, pending: int) -> None:
         """What follows from how much is still pending."""
-        output = self.output
-        pending = output.pending()
         if pending > OUTPUT_BYTES_STOP:
             self.hold(HELD_OUTPUT)
         elif pending < OUTPUT_BYTES_RESUME:
@@ -176,7 +179,7 @@ class Link:
                 return
             if self.held & HELD_OUTPUT:
                 self.unhold(HELD_OUTPUT)
-            if output.wanted:
+            if self.output.wanted:
                 self.wake()
 
     def writable(self) -> None:
@@ -198,6 +201,8 @@ class Link:
 
     def finish(self) -> None:
         """Closes when everything is sent."""
+        if self.output.blocked and not self.finishing:
+            self.closing()  # a peer that takes nothing is not waited for
         self.finishing = True
         if not self.output.pending():
             self.drop()

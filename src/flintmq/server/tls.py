@@ -140,7 +140,7 @@ class TlsLink(Link, asyncio.BufferedProtocol):
             piece = bytes(memoryview(output.buffer)[output.start : output.fill][:WRITE_BYTES_MAX])
             output.sent(len(piece))
             self.transport.write(piece)
-        self.after_send()
+        self.after_send(output.pending())
 
     def disconnect(self) -> None:
         """Sends what the transport still holds and close_notify; a peer that takes neither is cut off."""

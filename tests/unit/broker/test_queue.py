@@ -1,0 +1,70 @@
+"""A queue by itself: what it counts, and when it asks publishers to pause."""
+
+from __future__ import annotations
+
+from playbook.dialogue import Playbook
+
+from flintmq.wire.methods import BasicAck, BasicGet, BasicNack, QueuePurge
+
+# As in queue.py, whose numbers are C's own in the compiled build.
+CONGESTED_MESSAGES = 16_384
+CONGESTED_BYTES = 4_194_304
+
+
+def test_its_counts_follow_the_messages() -> None:
+    playbook = Playbook()
+    client = playbook.client()
+    client.declares("q")
+    queue = playbook.broker.virtual_hosts["/"].queues["q"]
+
+    def counts() -> tuple[int, int, int]:
+        return queue.message_count(), queue.unacked, len(queue.returned)
+
+    client.publishes("q", b"1", b"2", b"3")
+    assert counts() == (3, 0, 0)
+    assert queue.ready_bytes == 3 * 15  # a header of 14 octets and a body of one
+    for _ in range(2):
+        client >> BasicGet(queue="q")
+        client.next(1)
+    assert counts() == (1, 2, 0)
+    client >> BasicNack(delivery_tag=0, multiple=True, requeue=True)
+    assert counts() == (3, 0, 2)
+    client >> BasicGet(queue="q")
+    client.next(1)
+    client >> BasicAck(delivery_tag=3)
+    assert counts() == (2, 0, 1)
+    client >> QueuePurge(queue="q", no_wait=True)
+    assert counts() == (0, 0, 0)
+    assert queue.ready_bytes == 0
+
+
+def pressed_after(bodies: int, size: int) -> bool:
+    """Whether one more publish asks for a pause, with a consumer that does not keep up."""
+    playbook = Playbook()
+    client, reader = playbook.client(), playbook.client()
+    client.declares("q")
+    reader.consumes("q", no_ack=True)
+    agenda = playbook.broker.agenda
+    with playbook.one_pass():
+        client.publishes("q", *(b"x" * size,) * bodies)
+    assert not agenda.pressed
+    client.publishes("q", b"x")
+    pressed, agenda.pressed = agenda.pressed, False
+    client.publishes("q", b"x")
+    assert not agenda.pressed, "once for each time that something was handed out"
+    return pressed
+
+
+def test_a_long_queue_that_is_drained_presses_its_publishers() -> None:
+    assert pressed_after(CONGESTED_MESSAGES + 8000, 10)
+    assert pressed_after(CONGESTED_BYTES // 100_000 + 10, 100_000)
+    assert not pressed_after(CONGESTED_BYTES // 100_000 - 10, 100_000)
+
+
+def test_a_queue_that_nobody_drains_presses_nobody() -> None:
+    playbook = Playbook()
+    client = playbook.client()
+    client.declares("q")
+    client.publishes("q", *(b"x" * 100_000,) * (CONGESTED_BYTES // 100_000 + 10))
+    client.publishes("q", b"x")
+    assert not playbook.broker.agenda.pressed

@@ -1,0 +1,52 @@
+"""The ring, compared with a deque."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+import pytest
+
+from flintmq.broker.ring import Ring
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_it_behaves_like_a_deque(seed: int) -> None:
+    chance = random.Random(seed)
+    ring, model = Ring(), deque[int | None]()
+    for step in range(20_000):
+        # Long tides, so that it grows, wraps and empties.
+        rising = (step // 2500) % 2 == 0
+        what = chance.random()
+        if what < (0.7 if rising else 0.2):
+            ring.push(step)
+            model.append(step)
+        elif what < 0.9 and model:
+            assert ring.pop() == model.popleft()
+        elif model:
+            index = chance.randrange(len(model))
+            assert ring.at(index) == model[index]
+            ring.replace(index, None)
+            model[index] = None
+        assert ring.count == len(model)
+    assert [ring.pop() for _ in range(ring.count)] == list(model)
+
+
+def test_a_large_ring_may_be_emptied_and_used_again() -> None:
+    ring = Ring()
+    for _ in range(3):
+        for item in range(10_000):
+            ring.push(item)
+        assert ring.count == 10_000
+        assert [ring.pop() for _ in range(10_000)] == list(range(10_000))
+        assert ring.count == 0
+
+
+def test_clear() -> None:
+    ring = Ring()
+    for item in range(100):
+        ring.push(item)
+    ring.clear()
+    assert ring.count == 0
+    ring.push("x")
+    assert ring.at(0) == ring.pop() == "x"

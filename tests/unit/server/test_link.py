@@ -1,0 +1,327 @@
+"""A link on a real pair of sockets: when it is read from, when not, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from playbook.dialogue import HEADERS, decoded, frame
+
+from flintmq.clock import Clock
+from flintmq.config import Config, Limits
+from flintmq.errors import ConnectionFault
+from flintmq.server import link as links
+from flintmq.server.link import HELD_ALARM, HELD_CLOSED, HELD_LOGIN, HELD_OUTPUT, Link
+from flintmq.server.memory import MemoryAlarm
+from flintmq.server.server import Server
+from flintmq.wire import amqp, methods
+from flintmq.wire.methods import Method, encode_method
+
+Scenario = Callable[["Wire"], Coroutine[Any, Any, None]]
+VERSION = amqp.VERSION_0_9_1
+
+
+class ScriptedAlarm(MemoryAlarm):
+    used = 0
+
+    def used_bytes(self) -> int:
+        return self.used
+
+
+class Wire:
+    """A server with one link, and the client's end of its socket."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        config = replace(Config(), limits=limits or Limits(memory_high_bytes=2**30))
+        self.server = Server(config, Clock(), asyncio.get_running_loop())
+        self.alarm = ScriptedAlarm(config)
+        self.server.alarm = self.alarm
+        self.far, near = socket.socketpair()
+        self.far.setblocking(False)
+        near.setblocking(False)
+        self.link = Link(self.server, near, "127.0.0.1")
+        self.server.links[self.link] = None
+        self.link.start()
+        self.octets = b""
+
+    async def say(self, *said: Method | bytes, number: int = 1) -> None:
+        whole = b""
+        for each in said:
+            if isinstance(each, bytes):
+                whole += each
+            else:
+                channel = 0 if each.CLASS_ID == 10 else number
+                whole += frame(1, channel, encode_method(VERSION, each))
+        await asyncio.wait_for(asyncio.get_running_loop().sock_sendall(self.far, whole), 20)
+
+    async def hear(self, kind: type[Method]) -> Any:
+        """Reads until a method of this kind has come."""
+        while True:
+            heard = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.far, 65536), 20)
+            assert heard, f"closed while {kind.NAME} was due"
+            self.octets += heard
+            if self.octets.endswith(b"\xce"):
+                found = [each for _, each in decoded(self.octets, VERSION) if isinstance(each, kind)]
+                if found:
+                    self.octets = b""
+                    return found[-1]
+
+    async def is_closed(self) -> bool:
+        while await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.far, 65536), 20):
+            pass
+        return True
+
+    async def until(self, is_so: Callable[[], object]) -> None:
+        async with asyncio.timeout(20):
+            while not is_so():  # noqa: ASYNC110 - a value of the link, which has no event
+                await asyncio.sleep(0.001)
+
+    async def log_in(self, password: str = "guest") -> None:
+        response = b"\0guest\0" + password.encode()
+        capabilities = {"connection.blocked": True, "authentication_failure_close": True}
+        properties = {"capabilities": capabilities}
+        await self.say(HEADERS[VERSION])
+        await self.hear(methods.ConnectionStart)
+        await self.say(
+            methods.ConnectionStartOk(mechanism="PLAIN", response=response, client_properties=properties)
+        )
+
+    async def open(self) -> None:
+        await self.log_in()
+        await self.hear(methods.ConnectionTune)
+        await self.say(
+            methods.ConnectionTuneOk(channel_max=0, frame_max=0, heartbeat=0),
+            methods.ConnectionOpen(virtual_host="/"),
+        )
+        await self.hear(methods.ConnectionOpenOk)
+        await self.say(methods.ChannelOpen())
+        await self.hear(methods.ChannelOpenOk)
+
+
+def run(scenario: Scenario, limits: Limits | None = None) -> None:
+    async def main() -> None:
+        wire = Wire(limits)
+        try:
+            await scenario(wire)
+        finally:
+            wire.far.close()
+            wire.link.drop()
+            wire.server.verifiers.shutdown()
+
+    asyncio.run(main())
+
+
+def publish(key: bytes, body: bytes = b"x", flags: int = 0) -> bytes:
+    method = b"\x00\x3c\x00\x28\x00\x00\x00" + bytes((len(key),)) + key + bytes((flags,))
+    header = b"\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + b"\x00\x00"
+    return frame(1, 1, method) + frame(2, 1, header) + frame(3, 1, body)
+
+
+def test_a_connection_from_its_header_to_its_end() -> None:
+    async def scenario(wire: Wire) -> None:
+        await wire.open()
+        await wire.say(methods.ConnectionClose(reply_code=200))
+        await wire.hear(methods.ConnectionCloseOk)
+        assert await wire.is_closed()
+        assert wire.server.links == {}
+
+    run(scenario)
+
+
+def test_a_wrong_password_costs_a_pause_in_which_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(wire: Wire) -> None:
+        await wire.log_in("wrong")
+        await wire.until(lambda: refused)
+        assert wire.link.held & HELD_LOGIN
+        wire.link.login_refused()
+        close = await wire.hear(methods.ConnectionClose)
+        assert close.reply_code == 403
+        await wire.say(methods.ConnectionCloseOk())
+        assert await wire.is_closed()
+
+    refused: list[Link] = []
+    refuse_login = Link.refuse_login
+
+    def noted(link: Link) -> None:
+        refuse_login(link)
+        refused.append(link)
+
+    monkeypatch.setattr(Link, "refuse_login", noted)
+    monkeypatch.setattr(links, "LOGIN_PAUSE_S", 60)
+    run(scenario)
+
+
+def test_a_peer_that_asks_and_never_reads_is_not_read_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Returned messages pile up, and its socket is full all the while."""
+    monkeypatch.setattr(links, "OUTPUT_BYTES_STOP", 1_000_000)
+
+    async def scenario(wire: Wire) -> None:
+        await wire.open()
+        wire.far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        unroutable = publish(b"none", b"x" * 100_000, flags=1) * 100
+        saying = asyncio.get_running_loop().create_task(wire.say(unroutable))
+        await wire.until(lambda: wire.link.held & HELD_OUTPUT)
+        assert wire.link.output.pending() < 2_000_000
+        assert wire.link.output.blocked
+        size = 0
+        while size < 100 * 100_000:
+            size += len(await asyncio.wait_for(asyncio.get_running_loop().sock_recv(wire.far, 65536), 20))
+        await saying
+        await wire.until(lambda: not wire.link.held)
+
+    run(scenario)
+
+
+def test_publishers_are_blocked_while_memory_is_low() -> None:
+    async def scenario(wire: Wire) -> None:
+        await wire.open()
+        wire.alarm.used = 2**31
+        wire.server.check_alarm()
+        assert not wire.link.held, "it has not published"
+        await wire.say(publish(b"none"))
+        blocked = await wire.hear(methods.ConnectionBlocked)
+        assert blocked.reason == "low on memory: 2048 MiB used of 1024 MiB allowed"
+        assert wire.link.held & HELD_ALARM
+        await wire.say(methods.QueueDeclare(queue="q"))
+        wire.server.check_alarm()
+        wire.alarm.used = 0
+        wire.server.check_alarm()
+        await wire.hear(methods.ConnectionUnblocked)
+        wire.link.unhold(HELD_ALARM)
+        await wire.say(methods.QueueDeclare(queue="q", passive=True))
+        await wire.hear(methods.QueueDeclareOk)
+        wire.alarm.used = 2**31
+        wire.server.check_alarm()
+        await wire.hear(methods.ConnectionBlocked)
+
+    run(scenario)
+
+
+def test_heartbeats_are_sent_to_the_silent_and_missed_from_them() -> None:
+    async def scenario(wire: Wire) -> None:
+        await wire.open()
+        wire.link.sent = False
+        assert wire.link.beat()
+        assert wire.link.output.pending() == 8
+        wire.link.flush()
+        assert await asyncio.get_running_loop().sock_recv(wire.far, 100) == frame(8, 0, b"")
+        assert [wire.link.beat() for _ in range(4)] == [True] * 4
+        assert not wire.link.beat()
+        assert await wire.is_closed()
+        assert wire.server.links == {}
+
+    run(scenario)
+
+
+def test_whoever_speaks_is_alive_and_so_is_who_is_not_listened_to() -> None:
+    async def scenario(wire: Wire) -> None:
+        await wire.open()
+        for _ in range(10):
+            wire.link.received = False
+            await wire.say(frame(8, 0, b""))
+            await wire.until(lambda: wire.link.received)
+            assert wire.link.beat()
+        wire.link.hold(HELD_ALARM)
+        assert [wire.link.beat() for _ in range(10)] == [True] * 10
+
+    run(scenario)
+
+
+def test_a_peer_that_answers_no_close_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "CLOSE_TIMEOUT_S", 0.01)
+
+    async def scenario(wire: Wire) -> None:
+        await wire.open()
+        await wire.say(b"\x01\x00\x01\x00\x00\x00\x00\x00")
+        assert (await wire.hear(methods.ConnectionClose)).reply_code == 501
+        assert await wire.is_closed()
+
+    run(scenario)
+
+
+def test_a_lost_peer_gives_everything_back() -> None:
+    async def scenario(wire: Wire) -> None:
+        await wire.open()
+        await wire.say(methods.QueueDeclare(queue="q", exclusive=True))
+        await wire.hear(methods.QueueDeclareOk)
+        wire.far.close()
+        await wire.until(lambda: wire.link.held & HELD_CLOSED)
+        assert wire.server.broker.virtual_hosts["/"].queues == {}
+        wire.link.drop()  # once more does no harm
+
+    run(scenario)
+
+
+def test_stop_tells_everybody_and_waits() -> None:
+    async def scenario(wire: Wire) -> None:
+        await wire.open()
+        stopping = asyncio.get_running_loop().create_task(wire.server.stop())
+        close = await wire.hear(methods.ConnectionClose)
+        assert (close.reply_code, close.reply_text) == (
+            320,
+            "CONNECTION_FORCED - the broker is shutting down",
+        )
+        assert not stopping.done()
+        await wire.say(methods.ConnectionCloseOk())
+        await asyncio.wait_for(stopping, 20)
+
+    run(scenario)
+
+
+def test_a_bug_ends_one_connection(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(wire: Wire) -> None:
+        await wire.open()
+        wire.link.session.virtual_host.exchanges["amq.direct"] = 5  # type: ignore[union-attr]
+        bind = methods.QueueBind(queue="q", exchange="amq.direct")
+        await wire.say(methods.QueueDeclare(queue="q", no_wait=True), bind)
+        close = await wire.hear(methods.ConnectionClose)
+        assert (close.reply_code, close.reply_text) == (541, "INTERNAL_ERROR - see the log of the broker")
+
+    run(scenario)
+    assert "a bug ends the connection" in caplog.text
+
+
+def test_a_slow_handshake_is_cut_off() -> None:
+    async def scenario(wire: Wire) -> None:
+        far, near = socket.socketpair()
+        far.setblocking(False)
+        near.setblocking(False)
+        link = Link(wire.server, near, "127.0.0.1")
+        wire.server.too_slow(link)
+        assert link.held & HELD_CLOSED
+        assert await asyncio.get_running_loop().sock_recv(far, 1) == b""
+        far.close()
+
+    run(scenario)
+
+
+def test_a_fault_before_the_greeting_ends_it_at_once() -> None:
+    async def scenario(wire: Wire) -> None:
+        wire.link.session.close_connection(ConnectionFault(320, "CONNECTION_FORCED"))
+        assert await wire.is_closed()
+
+    run(scenario)
+
+
+def test_a_goodbye_to_a_peer_that_does_not_read_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its close-ok waits behind what it does not take, and what it goes on saying is not kept."""
+    monkeypatch.setattr(links, "CLOSE_TIMEOUT_S", 0.2)
+
+    async def scenario(wire: Wire) -> None:
+        await wire.open()
+        unroutable = publish(b"none", b"x" * 100_000, flags=1) * 20
+        await wire.say(unroutable)
+        await wire.until(lambda: wire.link.output.blocked)
+        await wire.say(methods.ConnectionClose(reply_code=200), bytes(1000))
+        await wire.until(lambda: wire.link.finishing)
+        await wire.say(bytes(500_000))
+        assert not wire.link.held & HELD_CLOSED
+        assert wire.link.leftover == b""
+        await wire.until(lambda: wire.link.held & HELD_CLOSED)
+        assert wire.server.links == {}
+
+    run(scenario)

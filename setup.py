@@ -11,7 +11,14 @@ from setuptools import Extension, setup
 
 HOT_MODULES = (
     "wire.output",
-    "storage.record", "storage.segment", "storage.index", "storage.batch", "storage.reader", "storage.appender", "storage.journal", "storage.replay",
+    "storage.record",
+    "storage.segment",
+    "storage.index",
+    "storage.batch",
+    "storage.reader",
+    "storage.appender",
+    "storage.journal",
+    "storage.replay",
 )
 
 

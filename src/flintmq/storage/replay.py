@@ -23,6 +23,7 @@ from flintmq.errors import StorageFault
 
 from . import layout, record
 from .index import EntryIndex, OwnerSet
+from .migrate import migrate
 from .reader import checked_entry
 from .reclaim import SPARE_PREFIX
 from .segment import Segment, SegmentHead, segment_name, segment_number
@@ -377,10 +378,11 @@ def read_chain(disk: Disk, directory: str) -> list[_File]:
 def recover(journal: Journal, visitor: RecoveryVisitor) -> RecoveryReport:
     """Fill a journal from its directory and tell the visitor."""
     disk, directory = journal.disk, journal.directory
+    migrate(disk, directory)
+    files = read_chain(disk, directory)
     for name in disk.list(directory):
         if name.startswith(SPARE_PREFIX):
             disk.delete(os.path.join(directory, name))
-    files = read_chain(disk, directory)
     report = RecoveryReport()
     replay = Replay()
     total = sum(file.limit for file in files)

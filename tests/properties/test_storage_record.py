@@ -54,11 +54,11 @@ def layout_length(octets: bytes, at: int) -> int:
 
 
 steps = st.lists(
-    st.tuples(st.integers(0, 3), st.integers(0, 20_000), st.integers(1, 50), owners_lists), max_size=120
+    st.tuples(st.integers(0, 3), st.integers(0, 9_000), st.integers(1, 50), owners_lists), max_size=40
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(steps)
 def test_the_index_agrees_with_a_dictionary(script: list[tuple[int, int, int, tuple[int, ...]]]) -> None:
     index = EntryIndex()

@@ -90,6 +90,7 @@ class JournalHistory:
             rewrite_step_octets=self.chance.choice((64, 512, 8192)),
             spare_segments=self.chance.choice((0, 1, 2)),
             retry_interval_ms=10,
+            rewrite_delay_ms=self.chance.choice((0, 0, 30)),
             sync=self.chance.choice((*[SyncPolicy.ALWAYS] * 4, SyncPolicy.INTERVAL, SyncPolicy.NEVER)),
         )
         self.entries: dict[int, ModelEntry] = {}

@@ -11,6 +11,7 @@ appender    what is appended, and the shape of the batch
 journal     the whole: group commit, failures, reading back
 reader      entries from segment files, with readahead
 replay      recovery: what the files say
+migrate     from older formats to this one
 reclaim     dead segments dropped, sparse ones rewritten
 spool       bodies too large for memory
 overflow    transient entries that do not fit in memory

@@ -62,3 +62,4 @@ cdef class Appender:
     @cython.locals(segment=Segment)
     cdef int _died(self, unsigned long long number, Py_ssize_t size, unsigned long long sequence) except -1
     cdef public list victims
+    cdef public bint emptied

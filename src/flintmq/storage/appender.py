@@ -33,6 +33,8 @@ class Appender:
         self.options = options
         self.spools = spools
         self.opened = False
+        # A segment has lost its last live entry since reclaiming last looked.
+        self.emptied = False
         self.index = EntryIndex()
         self.segments: dict[int, Segment] = {}
         self.wiring: dict[bytes, bytes] = {}
@@ -192,6 +194,8 @@ class Appender:
         self._room(size)
         segment = self._current()
         batch = self._batch
+        self.index.locate(original)
+        self._died(self.index.found_location >> 32, self.index.found_size << 3, 0)
         batch.fill = record.write_entry(
             batch.buffer,
             batch.fill,
@@ -205,8 +209,6 @@ class Appender:
             header,
             payload,
         )
-        self.index.locate(original)
-        self._died(self.index.found_location >> 32, self.index.found_size << 3, 0)
         self.index.relocate(original, segment.number << 32 | segment.end >> 3, size >> 3)
         segment.end += size
         segment.live_octets += size
@@ -413,6 +415,8 @@ class Appender:
             self._near = segment
         segment.live_octets -= size
         segment.touched = self.next_sequence
+        if segment.live_octets == 0:
+            self.emptied = True
         if sequence and self.spools.adopted:
             self.spools.let_go(sequence, self.next_sequence)
         return 0

@@ -177,10 +177,10 @@ class EntryIndex:
                 self.chunks[number] = found
                 if number > self.newest:
                     self.newest = number
-            elif found.folded:
-                found.unfold()
             chunk = found
             self._near = chunk
+        if chunk.folded:
+            chunk.unfold()
         slot = sequence & (layout.CHUNK_SLOTS - 1)
         chunk.locations[slot] = location
         chunk.sizes[slot] = size

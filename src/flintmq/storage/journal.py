@@ -129,8 +129,8 @@ class Journal(Appender):
         while self._in_flight is not None:
             self._worker.collect(wait=True)
         self.collect()
-        if self.alarm:
-            raise StorageFault(self.alarm)
+        if self._write_failed:
+            raise StorageFault(self._write_error)
 
     def collect(self) -> None:
         """Take notice of what the threads have done; call it after `wake`."""

@@ -33,6 +33,8 @@ class JournalOptions:
     spare_segments: int = 1
     # Copied by one step of a rewrite, between two batches: about a millisecond.
     rewrite_step_octets: int = 256 << 10
+    # How long too much must have been unneeded before a sparse segment is rewritten.
+    rewrite_delay_ms: int = 200
     # Below this much free space the journal raises its alarm.
     disk_free_octets_min: int = 0
     # False: no threads, everything happens inside the call. For simulation and tools.

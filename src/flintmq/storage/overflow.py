@@ -39,6 +39,7 @@ class Overflow:
             spare_segments=0,
             segment_octets=wished.segment_octets,
             rewrite_step_octets=wished.rewrite_step_octets,
+            rewrite_delay_ms=wished.rewrite_delay_ms,
             disk_free_octets_min=wished.disk_free_octets_min,
             retry_interval_ms=wished.retry_interval_ms,
             threaded=wished.threaded,

@@ -1,13 +1,14 @@
 """Keeping the disk's use near the data's: dead segments go, sparse ones are rewritten.
 
-    used > 1.5 x needed + 1 segment  ->  the segment with the smallest needed share is the victim
+    full segments > 1.75 x needed    ->  the one with the smallest needed share is the victim
     victim: wiring in it?            ->  checkpoint first: all keys are put again, older records are void
             live entries             ->  appended again as MOVED, in steps between batches
             settles still needed     ->  said again
             all of that synced       ->  dropped: recycled as a spare, or deleted
 
-The smallest share is then under 2/3, so a rewrite always frees more than it takes; use stays under
-twice the needed octets plus two segments (the current one and the spare).
+The smallest share is then under 4/7, so a rewrite frees nearly as much as it copies, or more; use
+stays under twice the needed octets plus two segments (the current one and the spare). Dead segments
+go at once; sparse ones after rewrite_delay_ms, since most of them die by themselves in that time.
 
 Drops happen one after the other, each made durable before the next: a settle must outlive every
 copy of what it settles. For the same reason settles said while a victim is being emptied count as
@@ -41,7 +42,7 @@ class Reclaimer:
         self._checkpoint_keys: deque[bytes] | None = None
         self._checkpoint_first = 0
         self._checkpoint_last = 0
-        self._octets = b""
+        self._sparse_since_s = 0.0
         self._at = 0
         self._emptied_sequence = 0
         self._dropping: Segment | None = None
@@ -76,6 +77,7 @@ class Reclaimer:
             journal.writer.spares.append(name)
             return
         self.space_alarm = f"cannot prepare a segment in {journal.directory}: {error.strerror or error}"
+        journal.refresh_alarm()
         self._delete_quietly(name)
 
     def _delete_quietly(self, name: str) -> None:
@@ -108,7 +110,11 @@ class Reclaimer:
         if self._checkpoint_last and journal.synced_sequence >= self._checkpoint_last:
             self.checkpoint_sequence = self._checkpoint_first
             self._checkpoint_last = 0
-        self.step()
+        if not journal.alarm:
+            self.keep_spares()
+        if journal.emptied or journal.victims or self._checkpoint_keys is not None:
+            journal.emptied = False
+            self.step()
 
     def _watch_space(self) -> None:
         journal = self._journal
@@ -134,23 +140,32 @@ class Reclaimer:
         sparsest: Segment | None = None
         share = 1.0
         for segment in journal.segments.values():
+            keep = segment.needed_octets()
+            needed += keep
             if not segment.sealed:
                 continue
-            keep = segment.needed_octets()
             used += segment.end
-            needed += keep
             if keep < share * segment.end and self._settled(segment):
                 sparsest = segment
                 share = keep / segment.end
-        if sparsest is None:
+        if sparsest is None or (share > 0.0 and not self._sparse_for_long(used > 1.75 * needed)):
             return
-        if used > 1.5 * needed + journal.options.segment_octets or share == 0.0:
-            if sparsest.wiring_sequence >= max(self.checkpoint_sequence, 1):
-                if self._worth_checkpoint(used - needed):
-                    self._begin_checkpoint()
-                return
-            self._journal.victims.append(sparsest.number)
-            self._begin_rewrite()
+        if sparsest.wiring_sequence >= max(self.checkpoint_sequence, 1):
+            if self._worth_checkpoint(used - needed):
+                self._begin_checkpoint()
+            return
+        journal.victims.append(sparsest.number)
+        self._begin_rewrite()
+
+    def _sparse_for_long(self, sparse: bool) -> bool:
+        """Has too much been unneeded for rewrite_delay_ms?"""
+        now_s = self._journal.clock.monotonic_s()
+        if not sparse:
+            self._sparse_since_s = 0.0
+            return False
+        if not self._sparse_since_s:
+            self._sparse_since_s = now_s
+        return now_s - self._sparse_since_s >= self._journal.options.rewrite_delay_ms / 1000
 
     def _settled(self, segment: Segment) -> bool:
         """Is everything that this segment's account rests on synced?"""
@@ -190,7 +205,6 @@ class Reclaimer:
 
     def _begin_rewrite(self) -> None:
         segment = self._journal.segments[self._journal.victims[0]]
-        self._octets = b""
         self._at = layout.SEGMENT_HEAD
         self._emptied_sequence = 0
         if segment.needed_octets() == 0:
@@ -210,47 +224,53 @@ class Reclaimer:
             if self._checkpoint_keys is None and not self._checkpoint_last:
                 self._begin_checkpoint()
             return
-        if self._at < segment.end and not self._octets:
-            self._octets = journal.reader.read(segment.number, 0, segment.end)
         copied = 0
         while self._at < segment.end and copied < journal.options.rewrite_step_octets:
             copied += self._copy_record(segment)
         if self._at >= segment.end:
-            self._octets = b""
+            journal.reader.release_window()
             journal.flush_settles()
             self._emptied_sequence = max(journal.next_sequence - 1, 1)
         journal.end_batch()
 
+    def _record(self, segment: Segment, place: int) -> tuple[bytes, int, int]:
+        """The record at a place of the segment: octets that hold it, where in them, and its length, or 0."""
+        reader = self._journal.reader
+        octets, at = reader.view(segment.number, place, layout.RECORD_HEAD)
+        if len(octets) - at < layout.RECORD_HEAD:
+            return octets, at, 0
+        length = layout.get_u32(octets, at + 4)
+        if not layout.RECORD_HEAD <= length <= segment.end - place:
+            return octets, at, 0
+        octets, at = reader.view(segment.number, place, length)
+        return octets, at, record.checked_length(octets, at, min(at + length, len(octets)), segment.seed)
+
     def _copy_record(self, segment: Segment) -> int:
         """Carry the record at hand forward if it is needed; returns the octets of work done."""
-        octets = self._octets
-        at = self._at
-        length = record.checked_length(octets, at, segment.end, segment.seed)
+        place = self._at
+        octets, at, length = self._record(segment, place)
         if length == 0:
             self._at = self._past_damage(segment)
-            return self._at - at
-        self._at = at + record.padded(length)
+            return self._at - place
+        self._at = place + record.padded(length)
         kind = layout.get_u8(octets, at + 16)
         if kind in (layout.ENTRY, layout.MOVED):
             name_at = at + (8 if kind == layout.ENTRY else layout.RECORD_HEAD)
             sequence = layout.get_u64(octets, name_at)
             journal = self._journal
-            if (
-                journal.index.locate(sequence)
-                and journal.index.found_location == segment.number << 32 | at >> 3
-            ):
+            location = segment.number << 32 | place >> 3
+            if journal.index.locate(sequence) and journal.index.found_location == location:
                 header, payload = entry_parts(octets, at, record.entry_header_at(octets, at))
                 journal.append_moved(sequence, layout.get_u8(octets, at + 17), header, payload)
                 return 2 * length
         elif kind == layout.SETTLE and segment.obliges:
-            self._copy_runs(segment, at)
+            self._copy_runs(segment, octets, at)
             return length
-        # Passing over a dead record costs a tenth of copying it.
+        # Passing over a dead record costs a fraction of copying it.
         return 8 + length // 8
 
-    def _copy_runs(self, segment: Segment, at: int) -> None:
+    def _copy_runs(self, segment: Segment, octets: bytes, at: int) -> None:
         journal = self._journal
-        octets = self._octets
         for run in range(layout.get_u32(octets, at + 20)):
             run_at = at + layout.RECORD_HEAD + run * layout.RUN_OCTETS
             first = layout.get_u64(octets, run_at + 8)
@@ -268,11 +288,11 @@ class Reclaimer:
 
     def _past_damage(self, segment: Segment) -> int:
         """The disk changed what it held: step over it, losing what cannot be read, as a read would."""
-        at = self._at + 8
-        while at < segment.end and not record.checked_length(self._octets, at, segment.end, segment.seed):
-            at += 8
-        self._journal.lose_unreadable(segment.number, self._at, at)
-        return at
+        place = self._at + 8
+        while place < segment.end and not self._record(segment, place)[2]:
+            place += 8
+        self._journal.lose_unreadable(segment.number, self._at, place)
+        return place
 
     # Dropping
 

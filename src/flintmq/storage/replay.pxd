@@ -51,4 +51,4 @@ cdef class Replay:
     cdef Py_ssize_t _next_record(self, bytes octets, Py_ssize_t at, Py_ssize_t limit, unsigned long long before) except -1
 
 @cython.locals(index=EntryIndex, location=cython.ulonglong, number=cython.ulonglong, size=Py_ssize_t, octets=bytes, at=Py_ssize_t, header_at=Py_ssize_t, start=Py_ssize_t, end=Py_ssize_t, payload_octets=Py_ssize_t)
-cpdef int tell_entries(object journal, object entry) except -1
+cpdef list tell_entries(object journal, object entry)

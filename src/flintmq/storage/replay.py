@@ -23,6 +23,7 @@ from flintmq.errors import StorageFault
 
 from . import layout, record
 from .index import EntryIndex, OwnerSet
+from .migrate import migrate
 from .reader import checked_entry
 from .reclaim import SPARE_PREFIX
 from .segment import Segment, SegmentHead, segment_name, segment_number
@@ -377,10 +378,11 @@ def read_chain(disk: Disk, directory: str) -> list[_File]:
 def recover(journal: Journal, visitor: RecoveryVisitor) -> RecoveryReport:
     """Fill a journal from its directory and tell the visitor."""
     disk, directory = journal.disk, journal.directory
+    migrate(disk, directory)
+    files = read_chain(disk, directory)
     for name in disk.list(directory):
         if name.startswith(SPARE_PREFIX):
             disk.delete(os.path.join(directory, name))
-    files = read_chain(disk, directory)
     report = RecoveryReport()
     replay = Replay()
     total = sum(file.limit for file in files)
@@ -404,7 +406,8 @@ def scan_file(disk: Disk, files: list[_File], file: _File, replay: Replay) -> in
     """Read one segment into the replay; returns where it ends."""
     segment = Segment(file.number, file.octets)
     octets = disk.read(file.handle, 0, file.octets)
-    limit = min(file.limit, len(octets))
+    # A record is whole with its padding.
+    limit = min(file.limit, len(octets)) & ~7
     if file.head is not None:
         segment.first_sequence = file.head.first_sequence
         replay.last_sequence = max(replay.last_sequence, file.head.first_sequence - 1)
@@ -529,22 +532,27 @@ def _tell(journal: Journal, visitor: RecoveryVisitor, report: RecoveryReport) ->
     for key, octets in journal.wiring.items():
         visitor.wiring(key, octets)
     report.wiring = len(journal.wiring)
-    tell_entries(journal, visitor.entry)
+    report.entries_unreadable.extend(tell_entries(journal, visitor.entry))
     report.entries = journal.index.entries
 
 
-def tell_entries(journal: Journal, entry: Callable[[int, tuple[int, ...], bytes, int], None]) -> int:
-    """Every live entry in order, read in windows."""
+def tell_entries(journal: Journal, entry: Callable[[int, tuple[int, ...], bytes, int], None]) -> list[int]:
+    """Every live entry in order, read in windows; returns those that the disk did not give twice."""
     index = journal.index
     reader = journal.reader
     adopted = journal.spools.adopted
+    unreadable = []
     for sequence in index.live():
         index.locate(sequence)
         location = index.found_location
         number = location >> 32
         size = index.found_size << 3
         octets, at = reader.view(number, (location & 0xFFFFFFFF) << 3, size)
-        header_at = checked_entry(octets, at, size, number, journal.segments[number].seed, sequence)
+        try:
+            header_at = checked_entry(octets, at, size, number, journal.segments[number].seed, sequence)
+        except StorageFault:
+            unreadable.append(sequence)
+            continue
         start = header_at + 4
         end = start + layout.get_u32(octets, header_at)
         payload_octets = at + layout.get_u32(octets, at + 4) - end
@@ -552,4 +560,6 @@ def tell_entries(journal: Journal, entry: Callable[[int, tuple[int, ...], bytes,
             payload_octets = adopted[sequence].octets
         entry(sequence, index.owners_of(sequence), octets[start:end], payload_octets)
     reader.release_window()
-    return 0
+    for sequence in unreadable:
+        journal.lose_entry(sequence)
+    return unreadable

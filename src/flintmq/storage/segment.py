@@ -69,9 +69,19 @@ class SegmentHead:
         if version > layout.FORMAT_VERSION:
             raise StorageFault(
                 f"segment {number} has journal format {version}, this FlintMQ knows up to "
-                f"{layout.FORMAT_VERSION}: start the newer FlintMQ that wrote it, nothing was changed"
+                f"{layout.FORMAT_VERSION}: start the newer FlintMQ that wrote it; nothing was changed"
             )
+        if version < layout.FORMAT_VERSION:
+            raise StorageFault(f"segment {number} has journal format {version} and was not migrated")
         return SegmentHead(number, epoch, first, previous, previous_end)
+
+
+def format_version(octets: bytes, number: int) -> int:
+    """The format of a segment with a true head, else 0. The head keeps its shape in every format."""
+    if len(octets) < layout.SEGMENT_HEAD or not octets.startswith(_MAGIC):
+        return 0
+    crc = layout.crc_read(record.seed_of(number), octets, 0, layout.SEGMENT_HEAD - 4)
+    return layout.get_u32(octets, 8) if crc == layout.get_u32(octets, layout.SEGMENT_HEAD - 4) else 0
 
 
 def segment_name(number: int) -> str:

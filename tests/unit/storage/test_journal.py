@@ -15,7 +15,7 @@ from flintmq.storage.journal import Journal
 from flintmq.storage.options import JournalOptions, SyncPolicy
 from flintmq.storage.replay import RecoveryReport
 
-SMALL = JournalOptions(threaded=False, segment_octets=1 << 16)
+SMALL = JournalOptions(threaded=False, segment_octets=1 << 16, rewrite_delay_ms=0)
 
 
 class Told:

@@ -1,0 +1,131 @@
+"""Failing writes and syncs, on a simulated disk: never a false promise, and it goes on by itself."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from flintmq.errors import StorageFault
+from flintmq.storage.journal import Journal
+from flintmq.storage.options import JournalOptions
+
+from .journal_history import DIRECTORY, SimulatedClock, Told
+from .simulated_disk import SimulatedDisk
+
+
+class Bench:
+    """A journal on a simulated disk, with what it told."""
+
+    def __init__(self, capacity_octets: int = 1 << 40) -> None:
+        chance = random.Random(1)
+        self.disk = SimulatedDisk(chance, capacity_octets)
+        self.clock = SimulatedClock(chance)
+        self.synced: list[int] = []
+        self.alarms: list[str] = []
+        self.options = JournalOptions(threaded=False, segment_octets=8192, retry_interval_ms=100)
+        self.reopen()
+
+    def fill(self) -> list[int]:
+        """Append until the disk takes no more."""
+        appended = []
+        while not self.journal.alarm.startswith("cannot write"):
+            appended.append(self.journal.append_entry((1,), b"", bytes(1000)))
+            self.journal.end_batch()
+            self.journal.collect()
+        return appended
+
+    def reopen(self) -> None:
+        self.journal = Journal.open(DIRECTORY, self.disk, self.options, self.clock)
+        self.journal.on_synced = self.synced.append
+        self.journal.on_alarm = self.alarms.append
+        self.journal.on_clear = lambda: self.alarms.append("")
+        self.told = Told()
+        self.journal.recover(self.told)
+
+
+def test_a_failed_sync_is_written_again_elsewhere() -> None:
+    bench = Bench()
+    first = bench.journal.append_entry((1,), b"", b"first")
+    bench.journal.commit_now()
+    bench.disk.sync_failures_left = 1
+    second = bench.journal.append_entry((1,), b"", b"second")
+    bench.journal.commit_now()
+    assert bench.synced == [first, second]
+    assert [bool(alarm) for alarm in bench.alarms] == [True, False]
+    assert len(bench.journal.segments) == 2
+    bench.disk.crash()
+    bench.reopen()
+    assert [sequence for sequence, _, _, _ in bench.told.entries] == [first, second]
+
+
+def test_a_full_disk_stalls_tells_and_resumes() -> None:
+    bench = Bench(capacity_octets=40_000)
+    appended = bench.fill()
+    with pytest.raises(StorageFault, match="full disk"):
+        bench.journal.commit_now()
+    promised = bench.synced[-1]
+    assert appended[-1] > promised
+    assert "full disk" in bench.alarms[-1]
+    assert bench.journal.read_entry(appended[-1]) == (b"", bytes(1000))
+    bench.disk.capacity_octets = 1 << 40
+    bench.clock.now_s += 1
+    bench.journal.tick()
+    assert bench.synced[-1] >= appended[-1]
+    assert bench.alarms[-1] == ""
+    bench.disk.crash()
+    bench.reopen()
+    assert [sequence for sequence, _, _, _ in bench.told.entries] == appended
+
+
+def test_the_alarm_comes_while_there_is_room_to_let_go() -> None:
+    bench = Bench(capacity_octets=60_000)
+    appended = []
+    while not bench.alarms:
+        appended.append(bench.journal.append_entry((1,), b"", bytes(1000)))
+        bench.journal.commit_now()
+    assert "cannot prepare a segment" in bench.alarms[0]
+    for sequence in appended:
+        bench.journal.append_settle(1, sequence)
+    bench.journal.commit_now()
+    for _ in range(20):
+        bench.clock.now_s += 1
+        bench.journal.tick()
+        bench.journal.end_batch()
+    assert bench.alarms[-1] == ""
+    assert bench.disk.used_octets() <= 3 * 8192
+
+
+def test_low_space_raises_the_alarm_before_it_is_too_late() -> None:
+    bench = Bench(capacity_octets=100_000)
+    bench.journal.close()
+    bench.options = JournalOptions(threaded=False, segment_octets=8192, disk_free_octets_min=60_000)
+    bench.reopen()
+    while not bench.alarms:
+        bench.journal.append_entry((1,), b"", bytes(1000))
+        bench.journal.end_batch()
+        bench.journal.tick()
+    assert "less than 60000" in bench.alarms[0]
+    bench.disk.capacity_octets = 1 << 40
+    bench.journal.tick()
+    assert bench.alarms[-1] == ""
+
+
+def test_a_spool_that_a_failed_sync_took_is_given_up() -> None:
+    bench = Bench()
+    lost: list[int] = []
+    bench.journal.on_damage = lambda segment, sequences: lost.extend(sequences)
+    spool = bench.journal.open_spool()
+    spool.append(b"x" * 10_000)
+    spool.finish()
+    bench.disk.sync_failures_left = 1
+    bench.disk.chance = random.Random(0)
+    kept = bench.journal.append_entry((1,), b"", b"kept")
+    gone = bench.journal.append_spooled((1,), b"", spool)
+    bench.journal.commit_now()
+    assert bench.synced[-1] >= gone
+    held = {sequence for sequence in (kept, gone) if bench.journal.holds(sequence)}
+    assert held == {kept, gone} - set(lost)
+    bench.disk.crash()
+    bench.reopen()
+    assert {sequence for sequence, _, _, _ in bench.told.entries} == held

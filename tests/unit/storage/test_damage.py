@@ -1,0 +1,175 @@
+"""What a crash or the disk left behind never stops a start, and is never served as truth."""
+
+from __future__ import annotations
+
+import random
+import struct
+from pathlib import Path
+
+import pytest
+
+from flintmq.errors import StorageFault
+from flintmq.storage import inspect, layout, migrate, record, segment
+from flintmq.storage.disk import Disk
+
+from .test_journal import opened
+
+
+def filled(directory: Path, count: int = 400) -> list[int]:
+    """A journal of several synced batches in more than one segment."""
+    journal, _, _ = opened(directory)
+    journal.put_wiring(b"key", b"value")
+    sequences = []
+    for n in range(count):
+        sequences.append(journal.append_entry((1,), b"%d" % n, b"x" * 300))
+        if n % 20 == 0:
+            journal.commit_now()
+    journal.close()
+    return sequences
+
+
+def segments(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.segment"))
+
+
+def test_a_torn_tail_is_cut_once(tmp_path: Path) -> None:
+    sequences = filled(tmp_path)
+    last = segments(tmp_path)[-1]
+    size = max(view.end for view in inspect.check(str(tmp_path)).segments[-1:])
+    with last.open("r+b") as file:
+        file.truncate(size - 100)
+    journal, told, report = opened(tmp_path)
+    assert [sequence for sequence, _, _, _ in told.entries] == sequences[:-1]
+    assert report.torn_octets > 0
+    assert report.damaged == []
+    journal.close()
+    journal, told, report = opened(tmp_path)
+    assert (report.torn_octets, report.damaged, len(told.entries)) == (0, [], len(sequences) - 1)
+    journal.close()
+
+
+def test_damage_in_the_middle_is_set_aside_and_the_rest_is_served(tmp_path: Path) -> None:
+    sequences = filled(tmp_path)
+    first = segments(tmp_path)[0]
+    octets = bytearray(first.read_bytes())
+    octets[5000] ^= 0x10
+    first.write_bytes(octets)
+    journal, told, report = opened(tmp_path)
+    assert len(told.entries) == len(sequences) - 1
+    assert len(report.damaged) == len(report.set_aside) == 1
+    hole = report.damaged[0]
+    assert (tmp_path / report.set_aside[0]).read_bytes() == bytes(octets[hole.at : hole.end])
+    assert any("damage in" in line for line in report.lines())
+    journal.close()
+    journal, told, report = opened(tmp_path)
+    assert report.damaged == []
+    assert len(told.entries) == len(sequences) - 1
+    journal.close()
+
+
+def test_a_damaged_head_costs_nothing(tmp_path: Path) -> None:
+    sequences = filled(tmp_path)
+    for path in segments(tmp_path):
+        with path.open("r+b") as file:
+            file.write(b"rubbish")
+    journal, told, _ = opened(tmp_path)
+    assert [sequence for sequence, _, _, _ in told.entries] == sequences
+    assert told.keys == {b"key": b"value"}
+    journal.close()
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_any_file_may_be_mangled(tmp_path: Path, seed: int) -> None:
+    sequences = filled(tmp_path, 250)
+    chance = random.Random(seed)
+    path = chance.choice(segments(tmp_path))
+    octets = bytearray(path.read_bytes())
+    way = seed % 4
+    if way == 0:
+        del octets[chance.randrange(len(octets)) :]
+    elif way == 1:
+        at = chance.randrange(len(octets))
+        octets[at : at + 3000] = chance.randbytes(3000)
+    elif way == 2:
+        octets[:] = bytes(len(octets))
+    else:
+        at = chance.randrange(len(octets) // 8) * 8
+        octets[at:at] = octets[:4096]
+    path.write_bytes(octets)
+    journal, told, _ = opened(tmp_path)
+    recovered = [sequence for sequence, _, _, _ in told.entries]
+    assert recovered == sorted(set(recovered) & set(sequences))
+    for sequence, header, payload in zip(
+        recovered, told.entries, (payload for _, payload in journal.read_entries(recovered)), strict=True
+    ):
+        assert header[2] == b"%d" % sequences.index(sequence)
+        assert payload == b"x" * 300
+    journal.close()
+
+
+def test_a_newer_format_is_refused_in_plain_words(tmp_path: Path) -> None:
+    filled(tmp_path, 3)
+    path = segments(tmp_path)[0]
+    before = _with_version(path, layout.FORMAT_VERSION + 1)
+    with pytest.raises(StorageFault, match="start the newer FlintMQ"):
+        opened(tmp_path)
+    assert path.read_bytes() == before
+
+
+def test_an_older_format_goes_through_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(tmp_path, 3)
+    path = segments(tmp_path)[0]
+    _with_version(path, 0)
+    assert segment.format_version(path.read_bytes(), 1) == 0
+    monkeypatch.setattr(migrate, "oldest_version", lambda disk, directory: 0)
+    with pytest.raises(StorageFault, match="too old"):
+        migrate.migrate(Disk(), str(tmp_path))
+
+
+def _with_version(path: Path, version: int) -> bytes:
+    octets = bytearray(path.read_bytes())
+    octets[8:12] = struct.pack("<I", version)
+    crc = layout.crc_read(record.seed_of(1), bytes(octets[:60]), 0, 60)
+    octets[60:64] = struct.pack("<I", crc)
+    path.write_bytes(octets)
+    return bytes(octets)
+
+
+def test_check_sees_what_repair_mends(tmp_path: Path) -> None:
+    filled(tmp_path)
+    sound = inspect.check(str(tmp_path))
+    assert sound.sound
+    assert sound.entries == 400
+    assert sound.wiring == 1
+    path = segments(tmp_path)[0]
+    octets = bytearray(path.read_bytes())
+    octets[9000] ^= 1
+    path.write_bytes(octets)
+    broken = inspect.check(str(tmp_path))
+    assert not broken.sound
+    assert path.read_bytes() == bytes(octets), "a check changes nothing"
+    assert broken.lines()[-1].startswith("not sound")
+    report = inspect.repair(str(tmp_path))
+    assert len(report.set_aside) == 1
+    assert inspect.check(str(tmp_path)).sound
+
+
+def test_inspect_names_every_record(tmp_path: Path) -> None:
+    journal, _, _ = opened(tmp_path)
+    entry = journal.append_entry((1, 2), b"head", b"payload")
+    journal.put_wiring(b"key", b"value")
+    journal.begin_group()
+    journal.append_settle(1, entry)
+    journal.commit_group()
+    journal.commit_now()
+    journal.close()
+    views = list(inspect.inspect(str(tmp_path)))
+    assert [view.kind for view in views] == ["batch", "entry", "put", "settle", "commit"]
+    assert views[1].text == "owners 1 2; header 4, payload 7"
+    assert views[3].grouped
+    assert "1:1-1" in views[3].line()
+
+
+def test_repair_wants_a_journal(tmp_path: Path) -> None:
+    with pytest.raises(StorageFault, match="holds no journal"):
+        inspect.repair(str(tmp_path))

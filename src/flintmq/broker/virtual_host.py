@@ -67,9 +67,11 @@ class VirtualHost:
         key = octets[2 + size :].decode("utf-8", "surrogateescape")
         exchange = self.find_exchange(exchange_name, 60, 40) if exchange_name else None
         queues, by_headers = self.resolve(exchange, key, None)
-        route = Route(octets, exchange, key, queues, by_headers, self.generation)
         if len(self.routes) >= ROUTES_MAX:
+            # Channels keep the route they used last: one that is forgotten here must not seem right there.
             self.routes.clear()
+            self.rewired()
+        route = Route(octets, exchange, key, queues, by_headers, self.generation)
         self.routes[octets] = route
         return route
 
@@ -215,13 +217,18 @@ class VirtualHost:
         self.remove_exchange(exchange)
 
     def remove_exchange(self, exchange: Exchange) -> None:
+        """With it go the auto-delete exchanges that led to it alone, and so on: a list, as chains are long."""
+        removed = [exchange]
         del self.exchanges[exchange.name]
-        for binding in list(exchange.bindings.values()):
-            if isinstance(binding.destination, Queue):
-                binding.destination.sources.pop(exchange, None)
-        for source in list(self.exchanges.values()):
-            if source.unbind_destination(exchange):
-                self.drop_unused(source)
+        for gone in removed:
+            for binding in list(gone.bindings.values()):
+                if isinstance(binding.destination, (Queue, Exchange)):
+                    binding.destination.sources.pop(gone, None)
+            for source in list(gone.sources):
+                source.unbind_destination(gone)
+                if source.auto_delete and source.is_unused() and source.name in self.exchanges:
+                    del self.exchanges[source.name]
+                    removed.append(source)
         self.rewired()
 
     def drop_unused(self, exchange: Exchange) -> None:
@@ -234,15 +241,14 @@ class VirtualHost:
     def bind(self, source: Exchange, destination: Queue | Exchange, key: str, arguments: FieldTable) -> None:
         source.validate_binding(key, arguments)
         if source.bind(destination, key, arguments):
-            if isinstance(destination, Queue):
-                destination.sources[source] = None
+            destination.sources[source] = None
             self.rewired()
 
     def unbind(
         self, source: Exchange, destination: Queue | Exchange, key: str, arguments: FieldTable
     ) -> None:
         if source.unbind(destination, key, arguments):
-            if isinstance(destination, Queue) and not source.bindings_to(destination):
+            if not source.leads_to(destination):
                 destination.sources.pop(source, None)
             self.drop_unused(source)
             self.rewired()

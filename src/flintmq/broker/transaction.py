@@ -67,6 +67,9 @@ class Transaction:
             for message, flags in self.published
             if channel.virtual_host.has_exchange_of(message.route)
         ]
+        for message, route, _ in routed:
+            if route.by_headers:
+                channel.virtual_host.match(route, message)  # raises when its headers are malformed
         for message, route, flags in routed:
             channel.forward(message, route, flags)
         channel.discard(self.acked)

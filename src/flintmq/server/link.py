@@ -21,14 +21,13 @@ from flintmq.wire import amqp
 from flintmq.wire.output import Output
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from flintmq.auth import Verification
     from flintmq.server.server import Server
 
 log = logging.getLogger("flintmq.link")
 
-# Replies and returned messages pile up only as fast as the peer asks for them. Past this much it is
-# not read from until it has read: 16 MiB is far above what deliveries alone (256 KiB) leave waiting.
-OUTPUT_BYTES_STOP = 16_777_216
 # Deliveries go on when this much room is there again, so that each send is a large one.
 OUTPUT_BYTES_RESUME = 131_072
 
@@ -38,6 +37,7 @@ HELD_PRESSED = 2
 HELD_ALARM = 4
 HELD_OUTPUT = 8
 HELD_CLOSED = 16
+HELD_REFUSED = 32
 
 # How long a peer has to answer connection.close.
 CLOSE_TIMEOUT_S = 5.0
@@ -58,6 +58,7 @@ class Link:
         "server",
         "session",
         "socket",
+        "verifying",
     )
 
     def __init__(self, server: Server, connected: socket.socket, peer_address: str) -> None:
@@ -71,6 +72,7 @@ class Link:
         self.received = False  # since the last look of the heartbeats
         self.sent = False
         self.missed = 0
+        self.verifying: Future[bool] | None = None
 
     # Reading
 
@@ -95,12 +97,21 @@ class Link:
         if size == kept:
             self.lost()
             return
+        self.received = True
         self.receive(buffer, size)
+
+    def resume(self) -> None:
+        """Goes on with what was left when the connection was paused."""
+        connection = self.session.connection
+        if connection.paused and not self.held:
+            connection.paused = False
+            kept = len(self.leftover)
+            self.server.buffer[:kept] = self.leftover
+            self.receive(self.server.buffer, kept)
 
     def receive(self, buffer: bytearray, size: int) -> None:
         """The first `size` octets of `buffer` are the peer's."""
         session = self.session
-        self.received = True
         try:
             used = session.connection.receive(buffer, size)
         except PeerFault as fault:
@@ -115,6 +126,8 @@ class Link:
         self.leftover = bytes(self.server.view[used:size]) if used < size else b""
         if session.connection.state == phases.CONNECTION_CLOSED:
             self.finish()
+        elif session.connection.paused and not self.held & (HELD_LOGIN | HELD_REFUSED):
+            self.hold(HELD_OUTPUT)
         self.server.after_read(self)
 
     def hold(self, reason: int) -> None:
@@ -127,6 +140,8 @@ class Link:
             self.held &= ~reason
             if not self.held:
                 self.server.loop.add_reader(self.socket.fileno(), self.readable)
+                if self.session.connection.paused:
+                    self.server.loop.call_soon(self.resume)
 
     # Writing
 
@@ -155,22 +170,22 @@ class Link:
             if not output.blocked:
                 output.blocked = True
                 self.server.loop.add_writer(self.socket.fileno(), self.writable)
-            if pending > OUTPUT_BYTES_STOP:
+            if output.is_full():
                 self.hold(HELD_OUTPUT)
-        elif self.finishing:
-            self.drop()
-            return
+        else:
+            if output.blocked:
+                output.blocked = False
+                self.server.loop.remove_writer(self.socket.fileno())
+            if self.finishing:
+                self.drop()
+                return
         if pending < OUTPUT_BYTES_RESUME:
             self.unhold(HELD_OUTPUT)
             if output.wanted:
                 self.wake()
 
     def writable(self) -> None:
-        output = self.output
-        output.blocked = False
         self.send()
-        if not output.blocked and not self.held & HELD_CLOSED:
-            self.server.loop.remove_writer(self.socket.fileno())
         self.server.after_write()
 
     def wake(self) -> None:
@@ -184,9 +199,14 @@ class Link:
 
     def finish(self) -> None:
         """Closes when everything is sent."""
+        if self.finishing:
+            return
         self.finishing = True
         if not self.output.pending():
             self.drop()
+        else:
+            # Unless the peer does not read.
+            self.server.loop.call_later(CLOSE_TIMEOUT_S, self.drop)
 
     def closing(self) -> None:
         """connection.close is on its way; the answer may not come."""
@@ -209,6 +229,8 @@ class Link:
             self.server.loop.remove_writer(descriptor)
         self.held |= HELD_CLOSED
         self.socket.close()
+        if self.verifying is not None:
+            self.verifying.cancel()  # else a flood of broken logins would keep the honest ones waiting
         if self.session.connection.state < phases.CONNECTION_CLOSING:
             self.session.release()
         self.session.connection.state = phases.CONNECTION_CLOSED
@@ -219,26 +241,33 @@ class Link:
 
     def verify(self, verification: Verification) -> None:
         """Has a password checked off the loop, and reads nothing until it is."""
-        self.hold(HELD_LOGIN)
-        self.server.verify(self, verification)
+        self.pause(HELD_LOGIN)
+        self.verifying = self.server.verify(self, verification)
+
+    def pause(self, reason: int) -> None:
+        """Not even what has been read already is looked at: it may be a thousand more logins."""
+        self.session.connection.paused = True
+        self.hold(reason)
 
     def verified(self, verification: Verification, matches: bool) -> None:
+        self.verifying = None
         if self.held & HELD_CLOSED:
             return
-        self.session.login_step(verification.finish(matches))
+        if self.session.connection.state < phases.CONNECTION_CLOSING:
+            self.session.login_step(verification.finish(matches))
         self.unhold(HELD_LOGIN)
         self.server.schedule_pass()
 
     def refuse_login(self) -> None:
         """A wrong password costs its sender a pause."""
-        self.hold(HELD_LOGIN)
+        self.pause(HELD_REFUSED)
         self.server.loop.call_later(LOGIN_PAUSE_S, self.login_refused)
 
     def login_refused(self) -> None:
         if self.held & HELD_CLOSED:
             return
         self.session.login_refused()
-        self.unhold(HELD_LOGIN)
+        self.unhold(HELD_REFUSED)
         self.server.schedule_pass()
 
     def opened(self) -> None:

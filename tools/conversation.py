@@ -66,6 +66,9 @@ class Wire:
         if self.is_gone or not buffer:
             return
         connection = self.session.connection
+        if connection.paused:
+            self.leftover = bytes(buffer)
+            return
         try:
             used = connection.receive(buffer, len(buffer))
         except PeerFault as fault:
@@ -73,8 +76,16 @@ class Wire:
             self.session.fail(None, fault)
             used = len(buffer)
         self.leftover = bytes(memoryview(buffer)[used:])
+        if connection.paused:
+            self.house.paused.append(self)
         if connection.state == phases.CONNECTION_CLOSED:
             self.finish()
+
+    def resume(self) -> None:
+        """Goes on after a pause, if the peer has read what it was sent."""
+        if self.takes or not self.output.is_full():
+            self.session.connection.paused = False
+            self.feed(b"")
 
     def flush(self) -> None:
         """The end of a pass."""
@@ -88,6 +99,8 @@ class Wire:
         if self.is_finishing:
             self.drop()
             return
+        if self.session.connection.paused:
+            self.house.paused.append(self)
         wanted = list(output.wanted)
         output.wanted.clear()
         for consumer in wanted:
@@ -130,7 +143,10 @@ class House:
 
     def __init__(self, config: Config | None = None, seed: int = 1) -> None:
         self.broker = Broker(config or Config(), SeededClock(seed))
+        # As after a first login: a thousand conversations a second cannot each pay for scrypt.
+        self.broker.users._remember("guest", b"guest")
         self.outbox: list[Output] = []
+        self.paused: list[Wire] = []
         self.wires_made = 0
 
     def wire(self) -> Wire:
@@ -145,7 +161,10 @@ class House:
             self.outbox.clear()
             for output in outbox:
                 output.sender.flush()
-            if not self.broker.has_work() and not self.outbox:
+            paused, self.paused = self.paused, []
+            for wire in paused:
+                wire.resume()
+            if not self.broker.has_work() and not self.outbox and not self.paused:
                 return
 
 

@@ -29,6 +29,7 @@ cdef class Consumer:
     cdef bint accepts(self, Message message) noexcept
     cdef bint ready(self, Message message) except -1
     cpdef park(self)
+    cpdef forget(self)
     @cython.locals(channel=Channel, delivery=Delivery)
     cdef int deliver(self, Message message, long long position, int redeliveries) except -1
     cpdef wake(self)

@@ -100,6 +100,11 @@ class Consumer:
         else:
             self.output.wanted[self] = None
 
+    def forget(self) -> None:
+        """Nobody need tell it anything any more."""
+        self.channel.parked.pop(self, None)
+        self.output.wanted.pop(self, None)
+
     def deliver(self, message: Message, position: int, redeliveries: int) -> int:
         channel = self.channel
         channel.delivery_tag += 1

@@ -13,6 +13,7 @@ cdef class Exchange:
     cdef readonly dict arguments
     cdef readonly dict bindings
     cdef dict _newest
+    cdef readonly dict sources
 
     cpdef validate_binding(self, str routing_key, object arguments)
     @cython.locals(identity=tuple, binding=Binding, older=Binding)
@@ -24,6 +25,7 @@ cdef class Exchange:
     cpdef Binding find_binding(self, object destination, str routing_key, object arguments)
     @cython.locals(chain=list, binding=Binding)
     cpdef list bindings_to(self, object destination)
+    cpdef bint leads_to(self, object destination) except -1
     cpdef bint is_unused(self) except -1
     cpdef route(self, str routing_key, object headers, dict found)
     cpdef prepare(self)

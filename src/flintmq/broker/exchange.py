@@ -28,7 +28,7 @@ Headers = Callable[[], dict[str, Any]]
 class Exchange:
     """What the kinds have in common: properties and bindings."""
 
-    __slots__ = ("_newest", "arguments", "auto_delete", "bindings", "durable", "internal", "name")
+    __slots__ = ("_newest", "arguments", "auto_delete", "bindings", "durable", "internal", "name", "sources")
 
     type = ""
     # True when route() reads the message headers, so that its answer does not follow from the
@@ -50,6 +50,7 @@ class Exchange:
         self.arguments: dict[str, FieldValue] = dict(arguments) if arguments else {}
         self.bindings: dict[Identity, Binding] = {}
         self._newest: dict[Destination, Binding] = {}
+        self.sources: dict[Exchange, None] = {}  # exchanges with bindings to it; the virtual host's to keep
         self.prepare()
 
     def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
@@ -116,6 +117,10 @@ class Exchange:
             binding = binding.older
         chain.reverse()
         return chain
+
+    def leads_to(self, destination: Destination) -> bool:
+        """Whether there is a binding to the destination."""
+        return destination in self._newest
 
     def is_unused(self) -> bool:
         """Whether there are no bindings."""

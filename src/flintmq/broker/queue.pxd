@@ -14,6 +14,7 @@ cdef Py_ssize_t KEPT_BYTES
 cdef Py_ssize_t KEPT_MESSAGES_LEAN
 cdef Py_ssize_t KEPT_BYTES_LEAN
 cdef Py_ssize_t LOADED_MESSAGES
+cdef Py_ssize_t HOLES_MIN
 
 
 @cython.final
@@ -63,7 +64,7 @@ cdef class Queue:
     cdef Message head(self)
     @cython.locals(message=Message, consumer=Consumer, delivery=Delivery, start=cython.longlong)
     cpdef int dispatch(self) except -1
-    @cython.locals(delivery=Delivery, message=Message, consumer=Consumer, index=Py_ssize_t)
+    @cython.locals(delivery=Delivery, message=Message, consumer=Consumer, index=Py_ssize_t, seen=cython.longlong)
     cpdef dispatch_selectively(self)
     @cython.locals(consumer=Consumer, tried=Py_ssize_t)
     cdef bint offer(self, Message message, long long position, int redeliveries) except -1
@@ -74,8 +75,10 @@ cdef class Queue:
     cdef int settle(self, Message message) except -1
     @cython.locals(delivery=Delivery, consumer=Consumer)
     cpdef requeue(self, list deliveries)
-    @cython.locals(message=Message)
-    cdef clear_way(self, long long position)
+    @cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t, other=Delivery)
+    cdef Py_ssize_t returned_after(self, long long position) except -1
+    @cython.locals(drawn=list, message=Message)
+    cdef draw_out(self, long long position)
     @cython.locals(delivery=Delivery, entry=cython.ulonglong)
     cpdef purge(self)
     @cython.locals(other=Consumer)

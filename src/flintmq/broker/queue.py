@@ -43,6 +43,9 @@ KEPT_MESSAGES_LEAN = 1024
 KEPT_BYTES_LEAN = 1_048_576
 # Loaded from the shelf at a time; large messages come in smaller portions of the same octets.
 LOADED_MESSAGES = 1024
+# A message that nobody takes keeps its place at the head of the ring, and everything that goes past it
+# leaves a hole of 8 octets: 32 KiB of them before they are done away with.
+HOLES_MIN = 4096
 
 _by_position = attrgetter("position")
 
@@ -261,20 +264,20 @@ class Queue:
 
         A consumer remembers how far it has looked, so that what it refused is not offered again.
         """
-        for delivery in reversed(self.returned[:]):
-            if not self.active:
-                return
+        seen = self.position + self.ready.count
+        for consumer in self.active:
+            seen = min(seen, consumer.seen)
+        index = self.returned_after(seen - 1)
+        while index > 0 and self.active:
+            index -= 1
+            delivery = self.returned[index]
             if delivery.message is not None and self.offer(
                 delivery.message, delivery.position, delivery.redeliveries
             ):
-                self.returned.remove(delivery)
-        if not self.active:
-            return
-        index = self.ready.count
-        for consumer in self.active:
-            index = min(index, max(0, consumer.seen - self.position))
+                del self.returned[index]
+        index = max(0, seen - self.position)
         while self.active:
-            if index == self.ready.count and not (self.shelf.count and self.load()):
+            if index >= self.ready.count and not (self.shelf.count and self.load()):
                 break
             message = self.ready.at(index)
             if message is not None and self.offer(message, self.position + index, 0):
@@ -285,6 +288,8 @@ class Queue:
         for consumer in self.active:
             consumer.seen = self.position + index
         self.head()  # drops holes that have reached the head
+        if self.holes > HOLES_MIN and self.holes > 8 * (self.ready.count - self.holes):
+            self.draw_out(self.position + self.ready.count)
 
     def offer(self, message: Message, position: int, redeliveries: int) -> bool:
         """Hands the message to the next consumer that accepts it, if any may take it now."""
@@ -343,25 +348,50 @@ class Queue:
                 if delivery.message is not None:
                     self.settle(delivery.message)
             return
-        self.returned.extend(deliveries)
-        self.clear_way(max(deliveries, key=_by_position).position)
-        self.returned.sort(key=_by_position, reverse=True)
+        self.draw_out(max([delivery.position for delivery in deliveries]))
+        # Sorting all for the sake of a few, and that for each nack, would stop the broker for seconds.
+        if len(deliveries) * 16 < len(self.returned):
+            for delivery in deliveries:
+                self.returned.insert(self.returned_after(delivery.position), delivery)
+        else:
+            self.returned.extend(deliveries)
+            self.returned.sort(key=_by_position, reverse=True)
         if self.selective:
             first = self.returned[-1].position
             for consumer in self.consumers:
                 consumer.seen = min(consumer.seen, first)
         self.mark()
 
-    def clear_way(self, position: int) -> None:
-        """Has what stands before a hole at `position` wait in `returned`, if its message is back there."""
-        while self.position < position and self.ready.count:
+    def returned_after(self, position: int) -> int:
+        """How many of `returned` come after `position`, and so before it in the list."""
+        low = 0
+        high = len(self.returned)
+        while low < high:
+            middle = (low + high) // 2
+            other = self.returned[middle]
+            if other.position > position:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def draw_out(self, position: int) -> None:
+        """Moves what the ring has up to `position` to `returned`, so that this stays ahead of the ring.
+
+        Only where a hole is filled again, or holes are nearly all there is.
+        """
+        drawn: list[Delivery] = []
+        while self.position <= position and self.ready.count:
             message = self.ready.pop()
             if message is None:
                 self.holes -= 1
             else:
                 self.ready_bytes -= len(message.content)
-                self.returned.append(Delivery.create(0, message, self, None, self.position, 0))
+                drawn.append(Delivery.create(0, message, self, None, self.position, 0))
             self.position += 1
+        if drawn:
+            drawn.reverse()
+            self.returned = drawn + self.returned
 
     def purge(self) -> int:
         """Drops what is ready; the number of messages."""
@@ -384,15 +414,16 @@ class Queue:
         if consumer.is_selective():
             if not self.selective:
                 for other in self.consumers:
-                    other.seen = 0  # not kept up while nobody refused
+                    other.seen = 0  # it was not kept up while nobody could refuse
             self.selective += 1
         self.mark()
 
     def unsubscribe(self, consumer: Consumer) -> None:
         consumer.cancelled = True
         self.consumers.remove(consumer)
-        if consumer in self.active:
+        if not consumer.parked:
             self.active.remove(consumer)
+        consumer.forget()
         if consumer.is_selective():
             self.selective -= 1
 

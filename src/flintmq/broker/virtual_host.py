@@ -83,8 +83,9 @@ class VirtualHost:
         exchange = self.find_exchange(exchange_name, 60, 40) if exchange_name else None
         queues, by_headers = self.resolve(exchange, key, None)
         if len(self.routes) >= ROUTES_MAX:
+            # Channels keep the route they used last: one that is forgotten here must not seem right there.
             self.routes.clear()
-            self.rewired()  # channels keep their last route, which can no longer be told of changes
+            self.rewired()
         route = Route(octets, exchange, key, queues, self.owners_of(queues), by_headers, self.generation)
         self.routes[octets] = route
         return route
@@ -238,23 +239,28 @@ class VirtualHost:
         self.remove_exchange(exchange)
 
     def remove_exchange(self, exchange: Exchange) -> None:
+        """With it go auto-delete exchanges that led to it alone, and so on: a list, as chains are long."""
+        removed = [exchange]
         del self.exchanges[exchange.name]
-        for binding in list(exchange.bindings.values()):
-            self.forget_binding(binding)
-            if isinstance(binding.destination, Queue):
-                binding.destination.sources.pop(exchange, None)
-        for source in list(self.exchanges.values()):
-            self.unbind_all(source, exchange)
-        if exchange.durable and self.wiring is not None:
-            self.wiring.delete_exchange(exchange)
+        for gone in removed:
+            for binding in list(gone.bindings.values()):
+                self.forget_binding(binding)
+                if isinstance(binding.destination, (Queue, Exchange)):
+                    binding.destination.sources.pop(gone, None)
+            for source in list(gone.sources):
+                self.unbind_all(source, gone)
+                if source.auto_delete and source.is_unused() and source.name in self.exchanges:
+                    del self.exchanges[source.name]
+                    removed.append(source)
+            if gone.durable and self.wiring is not None:
+                self.wiring.delete_exchange(gone)
         self.rewired()
 
     def unbind_all(self, source: Exchange, destination: Queue | Exchange) -> None:
         """The destination is going: so do the bindings that lead to it."""
         for binding in source.bindings_to(destination):
             self.forget_binding(binding)
-        if source.unbind_destination(destination):
-            self.drop_unused(source)
+        source.unbind_destination(destination)
 
     def drop_unused(self, exchange: Exchange) -> None:
         """An auto-delete exchange goes with its last binding."""
@@ -276,8 +282,7 @@ class VirtualHost:
         """The binding in memory alone: what the journal holds of it is right already."""
         if not source.bind(destination, key, arguments):
             return False
-        if isinstance(destination, Queue):
-            destination.sources[source] = None
+        destination.sources[source] = None
         self.rewired()
         return True
 
@@ -293,7 +298,7 @@ class VirtualHost:
         if binding is not None:
             self.forget_binding(binding)
             source.unbind(destination, key, arguments)
-            if isinstance(destination, Queue) and not source.bindings_to(destination):
+            if not source.leads_to(destination):
                 destination.sources.pop(source, None)
             self.drop_unused(source)
             self.rewired()
@@ -377,6 +382,7 @@ class VirtualHost:
         queue.purge()
         for source in list(queue.sources):
             self.unbind_all(source, queue)
+            self.drop_unused(source)
         if queue.number and self.wiring is not None:
             self.wiring.delete_queue(queue)
         if queue.sources:

@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING
 
 from flintmq.protocol import phases
 
+# A piece of a body is kept as it came if it is this long. Smaller ones are put together, as an object
+# for each would take tens of octets: 28 times the body for pieces of two.
+PIECE_BYTES_MIN = 4096
+
 if TYPE_CHECKING:
     from flintmq.wire.methods import Method
 
@@ -41,8 +45,19 @@ class Channel:
         self.flags = 0
         self.header = b""
         self.remaining = 0
-        self.chunks: list[bytes] = []
+        self.chunks: list[bytes | bytearray] = []
         self.owner: object = None
+
+    def add_body(self, payload: bytes) -> None:
+        """A piece of the body, in as little memory as it needs however small it is."""
+        if len(payload) >= PIECE_BYTES_MIN or not self.chunks:
+            self.chunks.append(payload)
+            return
+        last = self.chunks[-1]
+        if isinstance(last, bytearray):
+            last += payload
+        else:
+            self.chunks.append(bytearray(payload))
 
     def take_content(self) -> bytes:
         """Header and body in one piece; the channel is ready for the next method."""

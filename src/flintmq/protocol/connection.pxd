@@ -18,6 +18,8 @@ cdef class Connection:
     cdef public int channel_max
     cdef readonly list channels
     cdef readonly int open_channels
+    cdef readonly bint has_content
+    cdef public bint paused
 
     @cython.locals(
         at=Py_ssize_t, end=Py_ssize_t, length=Py_ssize_t, number=cython.uint, channel=Channel, kind=cython.int,

@@ -33,9 +33,11 @@ class Connection:
         "channels",
         "events",
         "frame_bytes_max",
+        "has_content",
         "message_bytes_max",
         "open_channels",
         "output",
+        "paused",
         "state",
         "version",
     )
@@ -50,16 +52,24 @@ class Connection:
         self.channel_max = 0
         self.channels: list[Channel | None] = [None]
         self.open_channels = 0
+        self.has_content = False  # whether it ever began one that did not come in one piece
+        self.paused = False  # set by the owner, who then keeps what is not used up and brings it again
 
     def receive(self, buffer: bytearray, size: int) -> int:
-        """Takes the first `size` octets of `buffer`; the number used up, up to the last whole frame."""
+        """Takes the first `size` octets of `buffer`; the number used up, up to the last whole frame.
+
+        Fewer when `paused` comes on: by the owner, or because the peer must first read what it asked for.
+        """
         frames = octets.readable(buffer)
         at = 0
         if self.state == phases.CONNECTION_HEADER:
             at = self.receive_greeting(octets.copy(frames, 0, size if size < 8 else 8))
             if at == 0:
                 return 0
-        while size - at >= 8 and self.state != phases.CONNECTION_CLOSED:
+        while size - at >= 8 and self.state != phases.CONNECTION_CLOSED and not self.paused:
+            if self.output.is_full():
+                self.paused = True
+                break
             length = octets.read_long(frames, at + 3)
             if length + 8 > self.frame_bytes_max:
                 raise self.oversized(length)
@@ -263,6 +273,7 @@ class Connection:
             )
             self.events.fault(channel, ChannelFault(amqp.PRECONDITION_FAILED, text, expected, 40))
             return
+        self.has_content = True
         channel.header = payload
         channel.remaining = size
         channel.expects = phases.EXPECTS_BODY
@@ -281,7 +292,7 @@ class Connection:
                 amqp.FRAME_ERROR,
                 f"FRAME_ERROR - content body on channel {number} is larger than its header announced",
             )
-        channel.chunks.append(payload)
+        channel.add_body(payload)
         if channel.remaining == 0:
             self.complete(channel)
 

@@ -22,14 +22,13 @@ from flintmq.wire import amqp
 from flintmq.wire.output import Output
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from flintmq.auth import Verification
     from flintmq.server.server import Server
 
 log = logging.getLogger("flintmq.link")
 
-# Replies and returned messages pile up only as fast as the peer asks for them. Past this much it is
-# not read from until it has read: 16 MiB is far above what deliveries alone (256 KiB) leave waiting.
-OUTPUT_BYTES_STOP = 16_777_216
 # Deliveries go on when this much room is there again, so that each send is a large one.
 OUTPUT_BYTES_RESUME = 131_072
 
@@ -39,6 +38,7 @@ HELD_PRESSED = 2
 HELD_ALARM = 4
 HELD_OUTPUT = 8
 HELD_CLOSED = 16
+HELD_REFUSED = 32
 
 # How long a peer has to answer connection.close.
 CLOSE_TIMEOUT_S = 5.0
@@ -59,6 +59,7 @@ class Link:
         "server",
         "session",
         "socket",
+        "verifying",
     )
 
     def __init__(self, server: Server, connected: socket.socket, peer_address: str) -> None:
@@ -72,6 +73,7 @@ class Link:
         self.received = False  # since the last look of the heartbeats
         self.sent = False
         self.missed = 0
+        self.verifying: Future[bool] | None = None
 
     # Reading
 
@@ -96,12 +98,21 @@ class Link:
         if size == kept:
             self.lost()
             return
+        self.received = True
         self.receive(buffer, size)
+
+    def resume(self) -> None:
+        """Goes on with what was left when the connection was paused."""
+        connection = self.session.connection
+        if connection.paused and not self.held:
+            connection.paused = False
+            kept = len(self.leftover)
+            self.server.buffer[:kept] = self.leftover
+            self.receive(self.server.buffer, kept)
 
     def receive(self, buffer: bytearray, size: int) -> None:
         """The first `size` octets of `buffer` are the peer's."""
         session = self.session
-        self.received = True
         try:
             used = session.connection.receive(buffer, size)
         except PeerFault as fault:
@@ -117,6 +128,8 @@ class Link:
         if session.connection.state == phases.CONNECTION_CLOSED:
             self.leftover = b""  # what follows the end means nothing
             self.finish()
+        elif session.connection.paused and not self.held & (HELD_LOGIN | HELD_REFUSED):
+            self.hold(HELD_OUTPUT)
         self.server.after_read(self)
 
     def hold(self, reason: int) -> None:
@@ -129,6 +142,8 @@ class Link:
             self.held &= ~reason
             if not self.held:
                 self.resume_reading()
+                if self.session.connection.paused:
+                    self.server.loop.call_soon(self.resume)
 
     def pause_reading(self) -> None:
         self.server.loop.remove_reader(self.socket.fileno())
@@ -146,12 +161,13 @@ class Link:
             return
         if not output.blocked:
             self.send()
-        elif output.pending() > OUTPUT_BYTES_STOP:
+        elif output.is_full():
             self.hold(HELD_OUTPUT)
 
     def send(self) -> None:
         output = self.output
         if output.barrier:
+            self.wait_to_write(False)
             return
         if output.pending():
             self.sent = True
@@ -164,14 +180,22 @@ class Link:
                 self.lost()
                 return
         pending = output.pending()
-        if pending and not output.blocked:
+        self.wait_to_write(pending > 0)
+        self.after_send(pending)
+
+    def wait_to_write(self, wanted: bool) -> None:
+        """Has `writable` called when the socket takes more, or no longer."""
+        output = self.output
+        if wanted and not output.blocked:
             output.blocked = True
             self.server.loop.add_writer(self.socket.fileno(), self.writable)
-        self.after_send(pending)
+        elif output.blocked and not wanted:
+            output.blocked = False
+            self.server.loop.remove_writer(self.socket.fileno())
 
     def after_send(self, pending: int) -> None:
         """What follows from how much is still pending."""
-        if pending > OUTPUT_BYTES_STOP:
+        if self.output.is_full():
             self.hold(HELD_OUTPUT)
         elif pending < OUTPUT_BYTES_RESUME:
             if not pending and self.finishing:
@@ -183,11 +207,7 @@ class Link:
                 self.wake()
 
     def writable(self) -> None:
-        output = self.output
-        output.blocked = False
         self.send()
-        if not output.blocked and not self.held & HELD_CLOSED:
-            self.server.loop.remove_writer(self.socket.fileno())
         self.server.after_write()
 
     def wake(self) -> None:
@@ -201,11 +221,14 @@ class Link:
 
     def finish(self) -> None:
         """Closes when everything is sent."""
-        if self.output.blocked and not self.finishing:
-            self.closing()  # a peer that takes nothing is not waited for
+        if self.finishing:
+            return
         self.finishing = True
         if not self.output.pending():
             self.drop()
+        else:
+            # Unless the peer does not read.
+            self.server.loop.call_later(CLOSE_TIMEOUT_S, self.drop)
 
     def closing(self) -> None:
         """connection.close is on its way; the answer may not come."""
@@ -225,6 +248,8 @@ class Link:
             return
         self.disconnect()
         self.held |= HELD_CLOSED
+        if self.verifying is not None:
+            self.verifying.cancel()  # else a flood of broken logins would keep the honest ones waiting
         if self.session.connection.state < phases.CONNECTION_CLOSING:
             self.session.release()
         self.session.connection.state = phases.CONNECTION_CLOSED
@@ -243,26 +268,33 @@ class Link:
 
     def verify(self, verification: Verification) -> None:
         """Has a password checked off the loop, and reads nothing until it is."""
-        self.hold(HELD_LOGIN)
-        self.server.verify(self, verification)
+        self.pause(HELD_LOGIN)
+        self.verifying = self.server.verify(self, verification)
+
+    def pause(self, reason: int) -> None:
+        """Not even what has been read already is looked at: it may be a thousand more logins."""
+        self.session.connection.paused = True
+        self.hold(reason)
 
     def verified(self, verification: Verification, matches: bool) -> None:
+        self.verifying = None
         if self.held & HELD_CLOSED:
             return
         self.unhold(HELD_LOGIN)
-        self.session.login_step(verification.finish(matches))  # may hold it again, for the pause
+        if self.session.connection.state < phases.CONNECTION_CLOSING:
+            self.session.login_step(verification.finish(matches))  # may hold it again, for the pause
         self.server.schedule_pass()
 
     def refuse_login(self) -> None:
         """A wrong password costs its sender a pause."""
-        self.hold(HELD_LOGIN)
+        self.pause(HELD_REFUSED)
         self.server.loop.call_later(LOGIN_PAUSE_S, self.login_refused)
 
     def login_refused(self) -> None:
         if self.held & HELD_CLOSED:
             return
         self.session.login_refused()
-        self.unhold(HELD_LOGIN)
+        self.unhold(HELD_REFUSED)
         self.server.schedule_pass()
 
     def opened(self) -> None:

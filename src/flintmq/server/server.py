@@ -180,7 +180,7 @@ class Server:
         if self.broker.agenda.pressed:
             self.broker.agenda.pressed = False
             self.press(link)
-        if self.alarm.active and link.session.has_published:
+        if self.alarm.active and link.session.is_publisher():
             self.block(link)
         self.reads += 1
         self.schedule_pass()
@@ -261,7 +261,7 @@ class Server:
         if self.alarm.active:
             log.warning("publishers are blocked: %s", self.alarm.reason)
             for link in self.links:
-                if link.session.has_published:
+                if link.session.is_publisher():
                     self.block(link)
         else:
             log.info("publishers are no longer blocked")
@@ -286,7 +286,7 @@ class Server:
 
     # Logins
 
-    def verify(self, link: Link, verification: Verification) -> None:
+    def verify(self, link: Link, verification: Verification) -> Future[bool]:
         future = self.verifiers.submit(verification.run)
 
         def done(finished: Future[bool]) -> None:
@@ -295,6 +295,7 @@ class Server:
                 self.loop.call_soon_threadsafe(link.verified, verification, matches)
 
         future.add_done_callback(done)
+        return future
 
     # The end
 

@@ -239,12 +239,24 @@ class Session(Events):
 
     def tell_blocked(self, reason: str) -> None:
         """connection.blocked, to clients that know it."""
-        if "connection.blocked" in self.capabilities:
+        if self.hears_of_blocking():
             self.send(0, methods.ConnectionBlocked(reason=cut(reason)))
 
     def tell_unblocked(self) -> None:
-        if "connection.blocked" in self.capabilities:
+        if self.hears_of_blocking():
             self.send(0, methods.ConnectionUnblocked())
+
+    def hears_of_blocking(self) -> bool:
+        """A client may claim to know a method that its version of the protocol does not have."""
+        return (
+            "connection.blocked" in self.capabilities
+            and self.connection.version in methods.ConnectionBlocked.VERSIONS
+            and self.connection.state == phases.CONNECTION_OPEN
+        )
+
+    def is_publisher(self) -> bool:
+        """Whether memory is needed for what it sends: messages, or contents it has not finished yet."""
+        return self.has_published or self.connection.has_content
 
     # Channels
 

@@ -107,6 +107,7 @@ class TlsLink(Link, asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         if not self.held & HELD_CLOSED:
+            self.received = True
             self.receive(self.server.buffer, len(self.leftover) + nbytes)
 
     def pause_writing(self) -> None:
@@ -135,6 +136,8 @@ class TlsLink(Link, asyncio.BufferedProtocol):
     def send(self) -> None:
         """In pieces, until all is sent or the transport calls for a pause; it keeps what it is given."""
         output = self.output
+        if output.barrier:
+            return
         while self.transport is not None and output.pending() and not output.blocked:
             self.sent = True
             piece = bytes(memoryview(output.buffer)[output.start : output.fill][:WRITE_BYTES_MAX])

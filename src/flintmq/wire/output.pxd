@@ -4,6 +4,7 @@ cimport flintmq.wire.octets as octets
 
 cdef Py_ssize_t BUFFER_BYTES
 cdef Py_ssize_t OUTPUT_BYTES_MAX
+cdef Py_ssize_t OUTPUT_BYTES_STOP
 cdef Py_ssize_t POOL_BUFFERS_MAX
 cdef Py_ssize_t SMALL_BUFFER_BYTES
 cdef bytearray NO_BUFFER
@@ -26,6 +27,7 @@ cdef class Output:
 
     cpdef Py_ssize_t pending(self)
     cdef bint has_room(self) noexcept
+    cpdef bint is_full(self) noexcept
     cdef int reserve(self, Py_ssize_t size) except -1
     @cython.locals(pending=Py_ssize_t, needed=Py_ssize_t, buffer=bytearray)
     cdef grow(self, Py_ssize_t size)

@@ -19,6 +19,9 @@ from flintmq.wire import amqp, octets
 BUFFER_BYTES = 393_216
 # Past this many octets waiting, a connection gets no further deliveries.
 OUTPUT_BYTES_MAX = 262_144
+# Past this many nothing more is done for it: replies and returned messages pile up as fast as it asks
+# for them, and a request of 20 octets may ask for a message of any size again and again.
+OUTPUT_BYTES_STOP = 16_777_216
 # 16 connections being written to at once is common, each a buffer: 16 x 384 KiB = 6 MiB kept at most.
 POOL_BUFFERS_MAX = 16
 # A connection's replies fit in this; only deliveries need a big buffer.
@@ -65,6 +68,10 @@ class Output:
     def has_room(self) -> bool:
         """Whether deliveries may still be added."""
         return self.fill - self.start < OUTPUT_BYTES_MAX
+
+    def is_full(self) -> bool:
+        """Whether the peer must read before anything more is done for it."""
+        return self.fill - self.start > OUTPUT_BYTES_STOP
 
     def reserve(self, size: int) -> int:
         """Makes room for `size` more octets, and has the connection flushed at the end of the pass."""

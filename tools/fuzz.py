@@ -423,9 +423,7 @@ def main() -> int:
                 memory_bytes = resident_bytes()
     except Exception:
         traceback.print_exc()
-        print(
-            f"seed {fuzzer.seed}, conversation {fuzzer.conversations}, {len(fuzzer.said)} reads; the last ones:"
-        )
+        print(f"seed {fuzzer.seed}, conversation {fuzzer.conversations}, {len(fuzzer.said)} reads; the last:")
         for number, octets in fuzzer.said[-3:]:
             print(f"  client {number}: {octets.hex()}")
         print(f"again: python tools/fuzz.py --seed {fuzzer.seed} --replay {fuzzer.conversations}")

@@ -18,6 +18,8 @@ from __future__ import annotations
 import socket
 import struct
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
@@ -76,6 +78,7 @@ class Peer:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.input = self.socket.makefile("rb")
         self.waiting: dict[int, deque[Frame]] = {}
+        self.held: bytearray | None = None
         self.frame_bytes_max = amqp.FRAME_BYTES_MIN
         self.tune = methods.ConnectionTune()
 
@@ -134,7 +137,18 @@ class Peer:
     # Sending
 
     def raw(self, octets: bytes) -> None:
-        self.socket.sendall(octets)
+        if self.held is None:
+            self.socket.sendall(octets)
+        else:
+            self.held += octets
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is sent inside leaves in one piece, so that the broker has read it all before it answers."""
+        self.held = held = bytearray()
+        yield
+        self.held = None
+        self.raw(bytes(held))
 
     def frame(self, kind: int, channel: int, payload: bytes = b"") -> None:
         self.raw(encode_frame(kind, channel, payload))
@@ -237,7 +251,9 @@ class Peer:
     def delivery(self, channel: int) -> tuple[methods.BasicDeliver, Content]:
         return self.expect(channel, methods.BasicDeliver), self.content(channel)
 
-    def get(self, channel: int, queue: str, no_ack: bool = False) -> tuple[methods.BasicGetOk, Content] | None:
+    def get(
+        self, channel: int, queue: str, no_ack: bool = False
+    ) -> tuple[methods.BasicGetOk, Content] | None:
         """basic.get; None when the queue is empty."""
         answer = self.call(channel, methods.BasicGet(queue=queue, no_ack=no_ack))
         return None if isinstance(answer, methods.BasicGetEmpty) else (answer, self.content(channel))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from broker_process import BrokerProcess
+from broker_process import BUG, BrokerProcess
 from conformance.conftest import Connect
 from conformance.rule import rule
 from peer import HEADERS, Peer
@@ -24,7 +24,9 @@ def start_ok(mechanism: str = "PLAIN", padding: int = 0) -> methods.ConnectionSt
     )
 
 
-@pytest.mark.parametrize("opening", [b"HTTP/1.1", b"GET / HT", b"AMQX\x00\x00\x09\x01", b"amqp\x00\x00\x09\x01"])
+@pytest.mark.parametrize(
+    "opening", [b"HTTP/1.1", b"GET / HT", b"AMQX\x00\x00\x09\x01", b"amqp\x00\x00\x09\x01"]
+)
 @rule("0-9,0-9-1/connection.start/protocol-name")
 def test_another_protocol_is_answered_by_a_header_and_the_end(broker: BrokerProcess, opening: bytes) -> None:
     with Peer(broker.port) as peer:
@@ -159,15 +161,20 @@ def test_a_client_that_insists_is_let_in_here(broker: BrokerProcess, version: st
 
 
 @rule("0-9,0-9-1/connection.close/stability")
-def test_after_its_close_the_broker_takes_no_notice_of_anything_else(peer: Peer, connect: Connect, name: str) -> None:
+def test_after_its_close_the_broker_takes_no_notice_of_anything_else(
+    broker: BrokerProcess, peer: Peer, connect: Connect, name: str
+) -> None:
+    start = len(broker.lines)
     peer.send(1, methods.ChannelOpen())
     peer.expect(0, methods.ConnectionClose)
-    peer.send(1, methods.QueueDeclare(queue=name))
-    peer.publish(1, b"too late", key=name)
-    peer.send(2, methods.ChannelOpen())
-    peer.send(0, methods.ConnectionOpen(virtual_host="/"))
-    peer.send(0, methods.ConnectionCloseOk())
+    with peer.together():
+        peer.send(1, methods.QueueDeclare(queue=name), methods.BasicAck(delivery_tag=1))
+        peer.publish(1, b"too late", key=name)
+        peer.send(2, methods.ChannelOpen())
+        peer.send(0, methods.ConnectionOpen(virtual_host="/"))
+        peer.send(0, methods.ConnectionCloseOk())
     peer.expect_end()
+    assert not [line for line in broker.lines[start:] if BUG in line]
     other = connect()
     other.send(1, methods.QueueDeclare(queue=name, passive=True))
     other.expect_channel_close(1, amqp.NOT_FOUND)
@@ -192,7 +199,9 @@ def test_a_socket_that_ends_where_close_ok_was_due_is_logged(broker: BrokerProce
 
 
 @rule("0-9,0-9-1/channel.close-ok/reporting")
-def test_a_socket_that_ends_where_a_channels_close_ok_was_due_is_logged(broker: BrokerProcess, peer: Peer) -> None:
+def test_a_socket_that_ends_where_a_channels_close_ok_was_due_is_logged(
+    broker: BrokerProcess, peer: Peer
+) -> None:
     peer.send(1, methods.QueueDeclare(queue="not there", passive=True))
     peer.expect(1, methods.ChannelClose)
     start = len(broker.lines)

@@ -314,6 +314,7 @@ class Session(Events):
         """Gives back all that the connection holds in the broker."""
         for channel in self.connection.channels:
             if channel is not None:
+                channel.state = phases.CHANNEL_CLOSING  # what still comes on it is discarded
                 self.release_channel(channel)
         if self.virtual_host is not None:
             self.virtual_host.delete_exclusive(self.number)

@@ -182,7 +182,9 @@ def render(rules: Sequence[Rule]) -> str:
         parts.append(f"\n## {title}\n")
         of_version = [rule for rule in rules if rule.version == version]
         for name in dict.fromkeys(rule.class_name for rule in of_version):
-            parts.append(f"\n### {name}\n\n| rule | level | what it demands | where we stand |\n|---|---|---|---|\n")
+            parts.append(
+                f"\n### {name}\n\n| rule | level | what it demands | where we stand |\n|---|---|---|---|\n"
+            )
             parts += [row(rule) for rule in of_version if rule.class_name == name]
     return "".join(parts)
 
@@ -199,7 +201,9 @@ def overview(rules: Sequence[Rule]) -> str:
 
 def row(rule: Rule) -> str:
     place = rule.id.partition("/")[2]
-    links = [f"[{test.partition('::')[2]}](../tests/conformance/{test.partition('::')[0]})" for test in rule.tests]
+    links = [
+        f"[{test.partition('::')[2]}](../tests/conformance/{test.partition('::')[0]})" for test in rule.tests
+    ]
     stand = "; ".join(links)
     if rule.kind:
         stand = f"*{KINDS[rule.kind]}:* {rule.reason}" + (f" ({stand})" if stand else "")

@@ -119,7 +119,9 @@ def test_without_permission_no_ticket_helps(peer: Peer, connect: Connect, name: 
     peer.call(1, methods.QueueDeclare(queue=name))
     peer.call(1, methods.ExchangeDeclare(exchange=name, type="fanout"))
     watcher = connect(user="watcher", password="watcher")
-    ticket = watcher.call(1, methods.AccessRequest(realm="/data", passive=True, active=True, read=True)).ticket
+    ticket = watcher.call(
+        1, methods.AccessRequest(realm="/data", passive=True, active=True, read=True)
+    ).ticket
     for refused in (
         methods.ExchangeDeclare(ticket=ticket, exchange=name + "-new", type="fanout"),
         methods.ExchangeDeclare(ticket=ticket, exchange=name, passive=True),

@@ -138,7 +138,12 @@ def test_a_passive_declare_only_looks(peer: Peer, name: str) -> None:
 
 @pytest.mark.parametrize(
     "difference",
-    [{"type": "topic"}, {"durable": True}, {"auto_delete": True}, {"arguments": {"alternate-exchange": "amq.fanout"}}],
+    [
+        {"type": "topic"},
+        {"durable": True},
+        {"auto_delete": True},
+        {"arguments": {"alternate-exchange": "amq.fanout"}},
+    ],
     ids=lambda difference: next(iter(difference)),
 )
 @rule(
@@ -147,7 +152,9 @@ def test_a_passive_declare_only_looks(peer: Peer, name: str) -> None:
     "0-9/exchange.declare/auto-delete/sticky",
     "extensions/exchange.declare/auto-delete/amq_exchange_25",
 )
-def test_declared_again_an_exchange_has_to_be_the_same(peer: Peer, name: str, difference: dict[str, object]) -> None:
+def test_declared_again_an_exchange_has_to_be_the_same(
+    peer: Peer, name: str, difference: dict[str, object]
+) -> None:
     same: dict[str, object] = {"exchange": name, "type": "direct"}
     peer.call(1, methods.ExchangeDeclare(**same))  # type: ignore[arg-type]
     peer.call(1, methods.ExchangeDeclare(**same))  # type: ignore[arg-type]
@@ -190,7 +197,9 @@ def test_an_exchange_in_use_stays_with_if_unused(peer: Peer, name: str) -> None:
 
 
 @rule("extensions/exchange.declare/auto-delete/amq_exchange_02")
-def test_an_auto_delete_exchange_goes_with_its_last_binding_not_before_the_first(peer: Peer, name: str) -> None:
+def test_an_auto_delete_exchange_goes_with_its_last_binding_not_before_the_first(
+    peer: Peer, name: str
+) -> None:
     peer.call(1, methods.ExchangeDeclare(exchange=name, type="direct", auto_delete=True))
     peer.call(1, methods.ExchangeDeclare(exchange=name, passive=True))
     queue = bound_queue(peer, name, "key")

@@ -30,12 +30,16 @@ def test_a_rule_without_test_and_reason_is_told() -> None:
 
 
 def test_a_reason_that_a_test_has_overtaken_is_told() -> None:
-    overtaken = Rule("0-9/basic/06", "MUST", "text", "later", "no priorities", ["test_basic.py::test_priority"])
+    overtaken = Rule(
+        "0-9/basic/06", "MUST", "text", "later", "no priorities", ["test_basic.py::test_priority"]
+    )
     assert faults([overtaken]) == ["0-9/basic/06: has a test, so it is no longer 'later'"]
 
 
 def test_a_difference_may_have_a_test_of_what_is_done_instead() -> None:
-    assert faults([Rule("0-9/basic/06", "MUST", "text", "differs", "on purpose", ["test_basic.py::test"])]) == []
+    assert (
+        faults([Rule("0-9/basic/06", "MUST", "text", "differs", "on purpose", ["test_basic.py::test"])]) == []
+    )
 
 
 def test_a_test_cannot_name_a_rule_that_is_not_there() -> None:
@@ -52,7 +56,11 @@ def test_a_line_gives_a_rule_to_each_of_its_versions(tmp_path: Path) -> None:
 
 
 def test_a_shared_reason_covers_what_is_below_it_and_has_none_of_its_own(tmp_path: Path) -> None:
-    text = "* 0-9/queue later: soon\n" + FIRST + "0-9/queues/one MAY Text\n0-9/queue/two MAY Text\n    free: no\n"
+    text = (
+        "* 0-9/queue later: soon\n"
+        + FIRST
+        + "0-9/queues/one MAY Text\n0-9/queue/two MAY Text\n    free: no\n"
+    )
     kinds = {one.id: one.kind for one in read_rules(table(tmp_path, text))}
     assert kinds == {
         "0-9/queue.bind/duplicates": "later",

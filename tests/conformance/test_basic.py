@@ -47,6 +47,19 @@ def test_messages_leave_in_the_order_they_came_persistent_or_not(peer: Peer) -> 
     assert [peer.delivery(1)[1].body for _ in range(100)] == [b"%d" % number for number in range(100)]
 
 
+@rule("0-9,0-9-1/basic/08")
+def test_messages_that_come_back_regain_their_places(peer: Peer) -> None:
+    queue = declare(peer)
+    for number in range(6):
+        peer.publish(1, b"%d" % number, key=queue)
+    tags = [got[0].delivery_tag for got in (peer.get(1, queue) for _ in range(4)) if got is not None]
+    for tag in (tags[2], tags[0], tags[3], tags[1]):
+        peer.send(1, methods.BasicReject(delivery_tag=tag, requeue=True))
+    peer.open(2)
+    consume(peer, queue, 2)
+    assert [peer.delivery(2)[1].body for _ in range(6)] == [b"%d" % number for number in range(6)]
+
+
 @rule("0-9,0-9-1/basic/09")
 def test_with_no_ack_a_message_is_done_with_when_it_is_sent(peer: Peer) -> None:
     queue = declare(peer)

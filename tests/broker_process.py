@@ -11,6 +11,8 @@ from typing import IO
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
+# What the broker logs, with a traceback, when its own code failed.
+BUG = "a bug ends the connection"
 
 _LISTENING = re.compile(r"listening on amqp://127\.0\.0\.1:(\d+)")
 
@@ -51,7 +53,7 @@ class BrokerProcess:
             return match
 
     def stop(self) -> None:
-        """An orderly end: SIGTERM, and the exit status 0."""
+        """An orderly end: SIGTERM, and the exit status 0, with no bug met on the way."""
         self.process.terminate()
         try:
             status = self.process.wait(STOP_TIMEOUT_S)
@@ -63,6 +65,8 @@ class BrokerProcess:
             for reader in self.readers:
                 reader.join()
         assert status == 0, f"exit status {status}:\n" + "\n".join(self.lines[-20:])
+        bugs = [line for line in self.lines if BUG in line]
+        assert not bugs, "\n".join(bugs)
 
     def __enter__(self) -> BrokerProcess:
         return self

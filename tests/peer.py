@@ -18,6 +18,8 @@ from __future__ import annotations
 import socket
 import struct
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
@@ -76,6 +78,7 @@ class Peer:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.input = self.socket.makefile("rb")
         self.waiting: dict[int, deque[Frame]] = {}
+        self.held: bytearray | None = None
         self.frame_bytes_max = amqp.FRAME_BYTES_MIN
         self.tune = methods.ConnectionTune()
 
@@ -134,7 +137,18 @@ class Peer:
     # Sending
 
     def raw(self, octets: bytes) -> None:
-        self.socket.sendall(octets)
+        if self.held is None:
+            self.socket.sendall(octets)
+        else:
+            self.held += octets
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is sent inside leaves in one piece, so that the broker has read it all before it answers."""
+        self.held = held = bytearray()
+        yield
+        self.held = None
+        self.raw(bytes(held))
 
     def frame(self, kind: int, channel: int, payload: bytes = b"") -> None:
         self.raw(encode_frame(kind, channel, payload))

@@ -13,8 +13,13 @@ from conformance.rule import versions_of
 from peer import Peer
 
 # guest may do all, but must not enter "closed"; watcher may look and touch nothing.
+# The broker waits for a handshake longer than a peer waits for the broker, so that an end which a test
+# expects is never just the end of its patience.
 SETTINGS = """
 virtual_hosts = ["/", "other", "closed"]
+
+[limits]
+handshake_timeout_s = 60
 
 [users.guest]
 password = "guest"

@@ -2,8 +2,8 @@
 
     @rule("0-9,0-9-1/queue.declare/default-binding")
 
-A test that takes `peer` or `version` runs once for each version its rules name. An id that spec/rules.txt
-does not know fails the import of the test, and so the collection.
+A test that takes `peer` or `version` runs once for each version its rules name, see `versions_of`.
+An id that spec/rules.txt does not know fails the import of the test, and so the collection.
 """
 
 from __future__ import annotations
@@ -33,6 +33,11 @@ def rule(*patterns: str) -> Callable[[F], F]:
 
 
 def versions_of(ids: list[str]) -> list[str]:
-    """The versions that a test of these rules speaks; the extensions are spoken with 0-9-1."""
+    """The versions that a test of these rules speaks.
+
+    The extensions are spoken with 0-9-1. The rules of 0-8 have no names to refer to; the same code serves
+    it, so what is tested in 0-9 is tested in 0-8 as well.
+    """
     named = {identifier.split("/")[0] for identifier in ids}
-    return sorted({"0-9-1" if version == EXTENSIONS else version for version in named})
+    spoken = {"0-9-1" if version == EXTENSIONS else version for version in named}
+    return sorted(spoken | ({"0-8"} if "0-9" in spoken else set()))

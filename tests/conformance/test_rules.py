@@ -86,5 +86,6 @@ def test_a_table_that_is_badly_written_is_told(tmp_path: Path, text: str, told: 
 
 
 def test_a_test_runs_in_the_versions_its_rules_name() -> None:
-    assert versions_of(expand("0-9,0-9-1/basic/08")) == ["0-9", "0-9-1"]
+    assert versions_of(expand("0-9,0-9-1/basic/08")) == ["0-8", "0-9", "0-9-1"]
+    assert versions_of(expand("0-9-1/queue.bind/unique")) == ["0-9-1"]
     assert versions_of(expand("extensions/basic.nack/multiple/exists")) == ["0-9-1"]

@@ -288,11 +288,11 @@ class Channel:
 
     def held(self, tag: int, multiple: bool, what: str) -> list[Delivery]:
         """The unsettled deliveries that `tag` names, none of them part of the open transaction."""
+        deliveries: list[Delivery] = []
         if not multiple:
             found = self.find(tag)
             deliveries = [] if found is None else [found]
-        else:
-            deliveries = []
+        elif tag <= self.delivery_tag:  # one that was never given names none
             for index in range(self.unacked.count):
                 delivery = self.unacked.at(index)
                 if tag and delivery.tag > tag:

@@ -20,6 +20,7 @@ from flintmq.wire.methods import (
     ChannelCloseOk,
     ChannelFlow,
     ChannelFlowOk,
+    ChannelOk,
     ChannelOpen,
     ChannelOpenOk,
     ChannelPing,
@@ -148,7 +149,10 @@ def test_ping_and_tickets_of_the_old_versions(playbook: Playbook) -> None:
     old << AccessRequestOk(ticket=1)
     ninth = playbook.client(amqp.VERSION_0_9)
     ninth >> ChannelPing()
-    ninth << ChannelPong()
+    ninth << ChannelOk()
+    ninth >> ChannelPong()
+    ninth << ChannelOk()
+    ninth >> ChannelOk()
 
 
 @pytest.mark.parametrize("method", [FileQos(), carrying(FilePublish(), b"x")])

@@ -123,9 +123,9 @@ def test_declaring_it_otherwise_is_refused(client: Client, asked: dict[str, Any]
             "NOT_FOUND - no exchange 'no' in vhost '/'",
         ),
         (
-            ExchangeUnbind(source="amq.fanout", destination="no"),
-            404,
-            "NOT_FOUND - no exchange 'no' in vhost '/'",
+            ExchangeUnbind(source="", destination="amq.fanout"),
+            403,
+            "ACCESS_REFUSED - operation not permitted on the default exchange",
         ),
     ],
 )

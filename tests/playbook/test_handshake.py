@@ -54,7 +54,10 @@ def test_the_whole_of_it(playbook: Playbook, version: int) -> None:
     assert start.mechanisms == b"PLAIN AMQPLAIN"
     assert start.locales == b"en_US"
     assert start.server_properties["product"] == "FlintMQ"
-    assert start.server_properties["capabilities"]["publisher_confirms"] is True
+    if version == 8:  # its tables have no booleans
+        assert "capabilities" not in start.server_properties
+    else:
+        assert start.server_properties["capabilities"]["publisher_confirms"] is True
     client.log_in()
     client << ConnectionTune(channel_max=2047, frame_max=131_072, heartbeat=60)
     client >> ConnectionTuneOk(channel_max=10, frame_max=8192, heartbeat=7)
@@ -109,14 +112,7 @@ def test_an_unknown_mechanism_is_refused(playbook: Playbook) -> None:
     client = playbook.stranger()
     client.greet()
     client >> ConnectionStartOk(mechanism="CRAM-MD5", response=b"x", locale="en_US")
-    client << ConnectionClose(
-        reply_code=403,
-        reply_text="ACCESS_REFUSED - no SASL mechanism 'CRAM-MD5' here, choose from: PLAIN AMQPLAIN",
-        class_id=10,
-        method_id=11,
-    )
-    client >> ConnectionCloseOk()
-    assert client.link.notes == ["closing", "finish"]
+    assert client.link.notes == ["drop"]
 
 
 @pytest.mark.parametrize(("user", "password"), [("guest", "wrong"), ("nobody", "guest"), ("", "")])
@@ -206,12 +202,14 @@ def test_secure_ok_is_for_those_who_were_asked(playbook: Playbook) -> None:
         ({"channel_max": 2048}, "channel_max=2048"),
     ],
 )
-def test_tuning_beyond_the_limits_is_refused(playbook: Playbook, asked: dict[str, int], text: str) -> None:
+def test_tuning_beyond_the_limits_is_refused(
+    playbook: Playbook, asked: dict[str, int], text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The standard has no close before open: the connection just ends, and the log says why."""
     client = tuned(playbook)
     client >> ConnectionTuneOk(**{"channel_max": 0, "frame_max": 0, "heartbeat": 0, **asked})
-    close = client.hears(ConnectionClose)
-    assert (close.reply_code, close.class_id, close.method_id) == (530, 10, 31)
-    assert close.reply_text.startswith(f"NOT_ALLOWED - {text} is ")
+    assert client.link.notes[-1] == "drop"
+    assert text in caplog.text
 
 
 def test_zero_means_our_limits() -> None:

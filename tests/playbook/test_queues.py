@@ -107,7 +107,6 @@ def test_an_empty_name_where_none_was_declared(client: Client, method: Any) -> N
     [
         QueueDeclare(queue="no", passive=True),
         QueueBind(queue="no", exchange="amq.direct"),
-        QueueUnbind(queue="no", exchange="amq.direct"),
         QueuePurge(queue="no"),
         BasicConsume(queue="no"),
         BasicGet(queue="no"),

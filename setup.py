@@ -58,7 +58,7 @@ def extensions() -> list[Extension]:
         ],
         include_path=["src"],
         build_dir="build/cython",
-        nthreads=2,
+        nthreads=os.cpu_count() or 1,
         compiler_directives={
             "language_level": 3,
             "annotation_typing": False,
@@ -71,4 +71,4 @@ def extensions() -> list[Extension]:
     )
 
 
-setup(ext_modules=extensions())
+setup(ext_modules=extensions(), options={"build_ext": {"parallel": os.cpu_count() or 1}})

@@ -113,7 +113,7 @@ class Replay:
         self.records = 0
         self.groups_dropped = 0
         self.holes: list[Hole] = []
-        # Records of incomplete groups: (segment, offset, length, sequence).
+        # Records of incomplete groups and second copies: (segment, offset, length, sequence).
         self.dropped: list[tuple[int, int, int, int]] = []
         # Where the newest copy of an entry that was moved lies, live or not.
         self.moved_to: dict[int, int] = {}
@@ -161,7 +161,10 @@ class Replay:
                 break
             elif kind == layout.PAD:
                 before = max(before, sequence)
-            elif seen is None or sequence not in seen:
+            elif seen is not None and sequence in seen:
+                # Covered as well: the next reading must come to the same result.
+                self.dropped.append((segment.number, at, length, sequence))
+            else:
                 before = sequence
                 self.records += 1
                 self.last_sequence = max(self.last_sequence, sequence)
@@ -425,6 +428,7 @@ def _seen_before(disk: Disk, files: list[_File], segment: Segment, replay: Repla
         if earlier is not None and earlier.last_sequence >= segment.first_sequence:
             octets = disk.read(file.handle, 0, file.limit)
             seen.update(replay.sequences(file.number, octets, len(octets)))
+    seen.difference_update([sequence for _, _, _, sequence in replay.dropped])
     return seen
 
 

@@ -89,7 +89,6 @@ def outcome(connection: Connection, notes: Notes, octets: bytes) -> tuple[list[t
     try:
         used = receive(connection, octets)
     except ConnectionFault as fault:
-        assert fault.text
         return notes.told, fault.code
     assert used == len(octets) or connection.state == ConnectionState.CLOSED
     assert connection.output.pending() == 0

@@ -249,6 +249,18 @@ class Link:
         self.session.connection.paused = True
         self.hold(reason)
 
+    def is_there(self) -> bool:
+        """Whether the peer has not closed or reset, as far as one can tell; safe on any thread.
+
+        A link that is held does not hear of it, and a password of nobody need not be checked.
+        """
+        try:
+            return self.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+        except (BlockingIOError, InterruptedError):
+            return True
+        except OSError:
+            return False
+
     def verified(self, verification: Verification, matches: bool) -> None:
         self.verifying = None
         if self.held & HELD_CLOSED:

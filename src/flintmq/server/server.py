@@ -228,7 +228,7 @@ class Server:
     # Logins
 
     def verify(self, link: Link, verification: Verification) -> Future[bool]:
-        future = self.verifiers.submit(verification.run)
+        future = self.verifiers.submit(lambda: link.is_there() and verification.run())
 
         def done(finished: Future[bool]) -> None:
             if not finished.cancelled():

@@ -78,6 +78,14 @@ class Link:
 
     def start(self) -> None:
         self.server.loop.add_reader(self.socket.fileno(), self.readable)
+        self.server.hang_ups.watch(self.socket.fileno(), self)
+
+    def hung_up(self) -> None:
+        """The peer is gone for good. What it said last is still read, unless it is held."""
+        if self.held:
+            self.lost()
+        else:
+            self.readable()
 
     def readable(self) -> None:
         server = self.server
@@ -228,6 +236,7 @@ class Link:
         if self.output.blocked:
             self.server.loop.remove_writer(descriptor)
         self.held |= HELD_CLOSED
+        self.server.hang_ups.forget(descriptor)
         self.socket.close()
         if self.verifying is not None:
             self.verifying.cancel()  # else a flood of broken logins would keep the honest ones waiting

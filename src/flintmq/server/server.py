@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from flintmq.broker.broker import Broker
 from flintmq.clock import Clock
 from flintmq.errors import ConnectionFault
+from flintmq.server.hang_ups import HangUps
 from flintmq.server.heartbeats import SLOT_S, Heartbeats
 from flintmq.server.link import HELD_ALARM, HELD_CLOSED, HELD_PRESSED, Link
 from flintmq.server.memory import MemoryAlarm
@@ -55,6 +56,7 @@ class Server:
         self.pressed: list[Link] = []
         self.handshakes: dict[Link, asyncio.TimerHandle] = {}
         self.heartbeats = Heartbeats()
+        self.hang_ups = HangUps(loop)
         self.alarm = MemoryAlarm(config)
         self.listeners: list[socket.socket] = []
         self.pass_due = False
@@ -256,6 +258,7 @@ class Server:
                 log.warning("%d clients did not answer in time", len(self.links))
         for link in list(self.links):
             link.drop()
+        self.hang_ups.close()
         if self.ticker is not None:
             self.ticker.cancel()
         self.verifiers.shutdown(wait=False, cancel_futures=True)

@@ -217,7 +217,7 @@ class VirtualHost:
         self.remove_exchange(exchange)
 
     def remove_exchange(self, exchange: Exchange) -> None:
-        """With it go the auto-delete exchanges that led to it alone, and so on: a list, as chains are long."""
+        """With it go auto-delete exchanges that led to it alone, and so on: a list, as chains are long."""
         removed = [exchange]
         del self.exchanges[exchange.name]
         for gone in removed:

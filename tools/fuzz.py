@@ -293,7 +293,9 @@ class Fuzzer:
         hello = chance.choice(
             (GREETINGS[peer.version], b"GET / HTTP/1.1\r\n\r\n", b"AMQP\x03\x01\x00\x00", b"AM")
         )
-        octets = hello + method_frame(peer.version, 0, start_ok(chance.choice((b"guest", b"guess"))))
+        octets = hello + method_frame(
+            peer.version, 0, start_ok(b"guest" if chance.random() < 0.98 else b"wrong")
+        )
         octets += method_frame(
             peer.version, 0, methods.ConnectionTuneOk(frame_max=chance.choice((0, 4096, 9)))
         )
@@ -423,7 +425,7 @@ def main() -> int:
                 memory_bytes = resident_bytes()
     except Exception:
         traceback.print_exc()
-        print(f"seed {fuzzer.seed}, conversation {fuzzer.conversations}, {len(fuzzer.said)} reads; the last:")
+        print(f"seed {fuzzer.seed}, conversation {fuzzer.conversations}, {len(fuzzer.said)} reads, the last:")
         for number, octets in fuzzer.said[-3:]:
             print(f"  client {number}: {octets.hex()}")
         print(f"again: python tools/fuzz.py --seed {fuzzer.seed} --replay {fuzzer.conversations}")

@@ -79,6 +79,14 @@ class Link:
 
     def start(self) -> None:
         self.server.loop.add_reader(self.socket.fileno(), self.readable)
+        self.server.hang_ups.watch(self.socket.fileno(), self)
+
+    def hung_up(self) -> None:
+        """The peer is gone for good. What it said last is still read, unless it is held."""
+        if self.held:
+            self.lost()
+        else:
+            self.readable()
 
     def readable(self) -> None:
         server = self.server
@@ -262,6 +270,7 @@ class Link:
             self.server.loop.remove_reader(descriptor)
         if self.output.blocked:
             self.server.loop.remove_writer(descriptor)
+        self.server.hang_ups.forget(descriptor)
         self.socket.close()
 
     # What the session asks for
@@ -275,6 +284,18 @@ class Link:
         """Not even what has been read already is looked at: it may be a thousand more logins."""
         self.session.connection.paused = True
         self.hold(reason)
+
+    def is_there(self) -> bool:
+        """Whether the peer has not closed or reset, as far as one can tell; safe on any thread.
+
+        A link that is held does not hear of it, and a password of nobody need not be checked.
+        """
+        try:
+            return self.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+        except (BlockingIOError, InterruptedError):
+            return True
+        except OSError:
+            return False
 
     def verified(self, verification: Verification, matches: bool) -> None:
         self.verifying = None

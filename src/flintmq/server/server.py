@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.clock import Clock
 from flintmq.errors import ConnectionFault
+from flintmq.server.hang_ups import HangUps
 from flintmq.server.heartbeats import SLOT_S, Heartbeats
 from flintmq.server.link import HELD_ALARM, HELD_CLOSED, HELD_PRESSED, Link
 from flintmq.server.memory import MemoryAlarm, give_back
@@ -60,6 +61,7 @@ class Server:
         self.pressed: list[Link] = []
         self.handshakes: dict[Link, asyncio.TimerHandle] = {}
         self.heartbeats = Heartbeats()
+        self.hang_ups = HangUps(loop)
         self.alarm = MemoryAlarm(config)
         # Those for TLS come with what they need to speak it.
         self.listeners: dict[socket.socket, ssl.SSLContext | None] = {}
@@ -287,7 +289,7 @@ class Server:
     # Logins
 
     def verify(self, link: Link, verification: Verification) -> Future[bool]:
-        future = self.verifiers.submit(verification.run)
+        future = self.verifiers.submit(lambda: link.is_there() and verification.run())
 
         def done(finished: Future[bool]) -> None:
             if not finished.cancelled():
@@ -315,6 +317,7 @@ class Server:
                 log.warning("%d clients did not answer in time", len(self.links))
         for link in list(self.links):
             link.drop()
+        self.hang_ups.close()
         if self.ticker is not None:
             self.ticker.cancel()
         if self.broker.store is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import resource
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -37,8 +39,14 @@ class MemoryAlarm:
         self.high_bytes = config.limits.memory_bytes_high(machine_bytes)
 
     def used_bytes(self) -> int:
-        with open("/proc/self/statm", "rb") as statm:
-            return int(statm.read().split()[1]) * self.page_bytes
+        """Resident memory; where the system does not tell, the most there ever was."""
+        try:
+            with open("/proc/self/statm", "rb") as statm:
+                return int(statm.read().split()[1]) * self.page_bytes
+        except OSError:
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+                1 if sys.platform == "darwin" else 1024
+            )
 
     def check(self, other_reason: str = "") -> bool:
         """Looks again; whether the alarm went on or off. `other_reason` is another one to be alarmed."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import sys
 
 from flintmq.errors import StorageFault
 
@@ -61,10 +62,17 @@ class Disk:
             written += os.pwrite(handle, view[written:], at + written)
 
     def sync(self, handle: int) -> None:
-        os.fdatasync(handle)
+        if sys.platform == "darwin":
+            # fsync there leaves the octets in the drive's own memory.
+            fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+        else:
+            os.fdatasync(handle)
 
     def reserve(self, handle: int, size: int) -> None:
         """Take the room now, so that a full disk shows here and not in the middle of a batch."""
+        if not hasattr(os, "posix_fallocate"):
+            os.ftruncate(handle, size)
+            return
         try:
             os.posix_fallocate(handle, 0, size)
         except OSError as failure:
@@ -82,7 +90,7 @@ class Disk:
             zeros = bytes(min(size, PREWRITE_OCTETS))
             for at in range(0, size, len(zeros)):
                 self.write(handle, at, zeros[: size - at])
-                os.fdatasync(handle)
+                self.sync(handle)
         finally:
             os.close(handle)
 

@@ -358,6 +358,8 @@ class Appender:
         flags = layout.get_u8(octets, at + 17) & layout.GROUPED
         length = layout.RECORD_HEAD
         sequence = layout.get_u64(octets, at + 8)
+        if batch.fill + length > len(batch.buffer):
+            batch.grow(length)
         record.write_head(batch.buffer, batch.fill, length, sequence, layout.SETTLE, flags, 0)
         batch.fill = record.seal(batch.buffer, batch.fill, length, segment.seed)
         segment.end += length

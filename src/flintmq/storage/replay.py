@@ -326,9 +326,12 @@ class Replay:
         return 0
 
     def _next_record(self, octets: bytes, at: int, limit: int, before: int) -> int:
-        """Where the next record that checks begins, or `limit`; its sequence fits, unless `before` is 0."""
+        """Where the next record that checks begins, or `limit`; its sequence fits, unless `before` is 0.
+
+        It is sought a head's length on: what is covered has to have room for a PAD.
+        """
         most = before + (limit - at) // layout.RECORD_HEAD + 1 if before else _SEQUENCE_MAX
-        for found in _PLAUSIBLE.finditer(octets, at + 8 + 16, limit):
+        for found in _PLAUSIBLE.finditer(octets, at + layout.RECORD_HEAD + 16, limit):
             start = found.start() - 16
             if start & 7:
                 continue
@@ -367,14 +370,15 @@ def read_chain(disk: Disk, directory: str) -> list[_File]:
             handle = disk.open(os.path.join(directory, name))
             octets = disk.size(handle)
             head = SegmentHead.decode(disk.read(handle, 0, layout.SEGMENT_HEAD), number)
-            files.append(_File(number, handle, octets, head, octets))
+            # A record is whole with its padding, so a segment ends at a multiple of 8.
+            files.append(_File(number, handle, octets, head, octets & ~7))
     files.sort(key=lambda each: each.number)
     for at, file in enumerate(files):
         if file.head is not None:
             for earlier in files[:at]:
                 earlier.void = earlier.void or earlier.number > file.head.previous
                 if earlier.number == file.head.previous:
-                    earlier.limit = min(earlier.octets, file.head.previous_end)
+                    earlier.limit = min(earlier.limit, file.head.previous_end & ~7)
     return files
 
 
@@ -409,8 +413,7 @@ def scan_file(disk: Disk, files: list[_File], file: _File, replay: Replay) -> in
     """Read one segment into the replay; returns where it ends."""
     segment = Segment(file.number, file.octets)
     octets = disk.read(file.handle, 0, file.octets)
-    # A record is whole with its padding.
-    limit = min(file.limit, len(octets)) & ~7
+    limit = min(file.limit, len(octets) & ~7)
     if file.head is not None:
         segment.first_sequence = file.head.first_sequence
         replay.last_sequence = max(replay.last_sequence, file.head.first_sequence - 1)
@@ -494,6 +497,8 @@ def _set_aside(journal: Journal, file: _File, hole: Hole) -> str:
 
 def _pad(segment: int, length: int, sequence: int) -> bytes:
     """A record that covers what is void."""
+    if length < layout.RECORD_HEAD:
+        raise AssertionError("a hole has room for a head")
     buffer = bytearray(record.padded(length))
     record.write_head(buffer, 0, length, sequence, layout.PAD, 0, 0)
     record.seal(buffer, 0, length, record.seed_of(segment))

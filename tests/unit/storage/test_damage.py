@@ -78,6 +78,20 @@ def test_a_damaged_head_costs_nothing(tmp_path: Path) -> None:
     journal.close()
 
 
+@pytest.mark.parametrize("cut", range(1, 80))
+def test_a_tail_may_be_cut_at_any_octet(tmp_path: Path, cut: int) -> None:
+    sequences = filled(tmp_path, 3)
+    path = segments(tmp_path)[-1]
+    end = inspect.check(str(tmp_path)).segments[-1].end
+    with path.open("r+b") as file:
+        file.truncate(end - cut)
+    for _ in range(2):
+        journal, told, report = opened(tmp_path)
+        assert [sequence for sequence, _, _, _ in told.entries] == sequences[:-1]
+        assert report.damaged == []
+        journal.close()
+
+
 @pytest.mark.parametrize("seed", range(25))
 def test_any_file_may_be_mangled(tmp_path: Path, seed: int) -> None:
     sequences = filled(tmp_path, 250)

@@ -270,7 +270,12 @@ def test_a_flood_of_logins_in_one_read_is_one_login(broker: Broker) -> None:
     with Client(broker) as client:
         wrong = method_frame(91, 0, start_ok(b"wrong", authentication_failure_close=True))
         client.socket.sendall(GREETINGS[91] + wrong * 1000)
-        assert latency_s(broker) < 5
+        client.until(methods.ConnectionStart)
+        with Client(broker) as other:
+            # A password that is not known to be right waits for the same thread.
+            other.socket.sendall(GREETINGS[91])
+            other.say(0, start_ok(b"flood", authentication_failure_close=True))
+            other.until(methods.ConnectionClose)
         client.ends()
 
 

@@ -5,4 +5,5 @@ cimport cython
 cdef class Agenda:
     cdef public list queues
     cdef public list confirms
+    cdef public list lost_consumers
     cdef public bint pressed

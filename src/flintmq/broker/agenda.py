@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from flintmq.broker.channel import Channel
+    from flintmq.broker.consumer import Consumer
     from flintmq.broker.queue import Queue
 
 
 class Agenda:
-    """Queues with messages for ready consumers, channels with publishes to confirm."""
+    """Queues with messages for ready consumers, channels with publishes to confirm, consumers to be told."""
 
-    __slots__ = ("confirms", "pressed", "queues")
+    __slots__ = ("confirms", "lost_consumers", "pressed", "queues")
 
     def __init__(self) -> None:
         self.queues: list[Queue] = []
         self.confirms: list[Channel] = []
+        self.lost_consumers: list[Consumer] = []
         # A publish went to a queue whose consumers' sockets are full: its publisher should pause.
         self.pressed = False

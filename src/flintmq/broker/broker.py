@@ -50,6 +50,10 @@ class Broker:
             queues, agenda.queues = agenda.queues, []
             for queue in queues:
                 queue.dispatch()
+        if agenda.lost_consumers:
+            consumers, agenda.lost_consumers = agenda.lost_consumers, []
+            for consumer in consumers:
+                consumer.channel.notify_cancel(consumer)
         if agenda.confirms:
             channels, agenda.confirms = agenda.confirms, []
             for channel in channels:
@@ -65,4 +69,5 @@ class Broker:
                     queue.shed()
 
     def has_work(self) -> bool:
-        return bool(self.agenda.queues or self.agenda.confirms)
+        agenda = self.agenda
+        return bool(agenda.queues or agenda.confirms or agenda.lost_consumers)

@@ -85,4 +85,5 @@ cdef class Channel:
     cpdef flow(self, bint active)
     cpdef change_user(self, user)
     cpdef lose_consumer(self, Consumer consumer)
+    cpdef notify_cancel(self, Consumer consumer)
     cpdef close(self)

@@ -420,8 +420,13 @@ class Channel:
             self.wake_parked()
 
     def lose_consumer(self, consumer: Consumer) -> None:
-        """The queue of the consumer is gone: basic.cancel from the server, to clients that know it."""
+        """The queue of the consumer is gone. It hears so after the answer to whoever deleted it."""
         self.consumers.pop(consumer.tag, None)
+        if self.cancel_notices:
+            self.agenda.lost_consumers.append(consumer)
+
+    def notify_cancel(self, consumer: Consumer) -> None:
+        """basic.cancel from the server, to clients that know it."""
         if self.cancel_notices:
             self.output.write_method(
                 self.number, _LONG.pack(amqp.BASIC_CANCEL) + consumer.tag_octets + b"\x01"
@@ -436,6 +441,7 @@ class Channel:
     def close(self) -> None:
         """Everything unacked goes back; an open transaction is rolled back."""
         self.confirmed = self.published
+        self.cancel_notices = False
         if self.transaction is not None:
             self.transaction.rollback()
             self.transaction = None

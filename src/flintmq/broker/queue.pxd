@@ -9,11 +9,6 @@ from flintmq.broker.store cimport Store
 
 cdef Py_ssize_t CONGESTED_MESSAGES
 cdef Py_ssize_t CONGESTED_BYTES
-cdef Py_ssize_t KEPT_MESSAGES
-cdef Py_ssize_t KEPT_BYTES
-cdef Py_ssize_t KEPT_MESSAGES_LEAN
-cdef Py_ssize_t KEPT_BYTES_LEAN
-cdef Py_ssize_t LOADED_MESSAGES
 cdef Py_ssize_t HOLES_MIN
 
 

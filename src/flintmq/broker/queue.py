@@ -35,14 +35,6 @@ if TYPE_CHECKING:
 CONGESTED_MESSAGES = 16_384
 CONGESTED_BYTES = 4_194_304
 
-# So much of a queue stays in memory, with a store to take the rest: 131,072 small messages are 25 MB.
-KEPT_MESSAGES = 131_072
-KEPT_BYTES = 67_108_864
-# The same when memory is short.
-KEPT_MESSAGES_LEAN = 1024
-KEPT_BYTES_LEAN = 1_048_576
-# Loaded from the shelf at a time; large messages come in smaller portions of the same octets.
-LOADED_MESSAGES = 1024
 # A message that nobody takes keeps its place at the head of the ring, and everything that goes past it
 # leaves a hole of 8 octets: 32 KiB of them before they are done away with.
 HOLES_MIN = 4096
@@ -128,7 +120,9 @@ class Queue:
 
     def enqueue(self, message: Message) -> int:
         if self.store is not None and (
-            self.ready.count >= KEPT_MESSAGES or self.ready_bytes >= KEPT_BYTES or self.shelf.count
+            self.ready.count >= self.store.kept_messages
+            or self.ready_bytes >= self.store.kept_bytes
+            or self.shelf.count
         ):
             self.shelve(message)
         else:
@@ -157,8 +151,8 @@ class Queue:
         if self.store is None or self.holes:
             return
         entries: list[int] = []
-        while self.ready.count > KEPT_MESSAGES_LEAN or (
-            self.ready_bytes > KEPT_BYTES_LEAN and self.ready.count
+        while self.ready.count > self.store.kept_messages_lean or (
+            self.ready_bytes > self.store.kept_bytes_lean and self.ready.count
         ):
             message = self.ready.pop_last()
             self.ready_bytes -= len(message.content)
@@ -171,10 +165,10 @@ class Queue:
         """Brings the first of the shelf back into memory; the number of messages."""
         if self.store is None:
             raise ProtocolMisuse("a queue without a store has no shelf")
-        wanted = LOADED_MESSAGES
+        wanted = self.store.loaded_messages
         loaded = 0
         size = 0
-        while self.shelf.count and loaded < LOADED_MESSAGES and size < KEPT_BYTES_LEAN:
+        while self.shelf.count and loaded < wanted and size < self.store.kept_bytes_lean:
             # The size is known only after reading: large messages soon make the portions small.
             entries = self.shelf.take(min(wanted, 64))
             for message in self.store.load(entries):
@@ -398,7 +392,7 @@ class Queue:
         count = self.shelf.count
         if self.store is not None:
             while self.shelf.count:
-                for entry in self.shelf.take(LOADED_MESSAGES):
+                for entry in self.shelf.take(self.store.loaded_messages):
                     self.store.settle(self.number, entry)
         while True:
             delivery = self.take()

@@ -71,11 +71,14 @@ class BrokerHistory:
 
     # Lives
 
-    def start(self) -> None:
-        """Opens the broker on what the disk holds; the power may fail meanwhile, again and again."""
+    def start(self, is_rotten: bool = False) -> None:
+        """Opens the broker on what the disk holds; the power may fail meanwhile, again and again.
+
+        Not after a bit has flipped: what was mended is told once, by whoever has mended it.
+        """
         while True:
             try:
-                if self.chance.random() < 0.1:
+                if self.chance.random() < 0.1 and not is_rotten:
                     self.disk.power_left = self.chance.randrange(20)
                 self.broker, self.report = recovered_broker(
                     CONFIG, self.clock, _wake, DIRECTORY, self.disk, self.options
@@ -113,10 +116,10 @@ class BrokerHistory:
                 self.get(self.clients[0], self.clients[0].channels[1], name, no_ack=True)
             self.get(self.clients[0], self.clients[0].channels[1], name, no_ack=True)
         self.check_counts()
-        self.clean_stop()
+        self.clean_stop(may_rot=False)
         assert not any(queue.copies for queue in self.model.queues.values())
 
-    def crash(self, power: bool, floor: int | None = None) -> None:
+    def crash(self, power: bool, floor: int | None = None, may_rot: bool = True) -> None:
         """Everything in memory is gone; the disk keeps what it keeps."""
         floor = self.store.synced if floor is None else floor
         for client in self.clients:
@@ -128,13 +131,13 @@ class BrokerHistory:
             self.disk.crash()
         else:
             self.disk.kill()
-        rotten = self.chance.random() < 0.05 and self.rot()
-        self.start()
+        rotten = may_rot and self.chance.random() < 0.05 and self.rot()
+        self.start(rotten)
         is_strict = not rotten and (not power or self.options.sync is SyncPolicy.ALWAYS)
         check = RecoveredCheck(self.model, self.broker, self.report, floor, self.ever, self.body)
         self.model = check.run(is_strict, rotten and self.options.sync is SyncPolicy.ALWAYS)
 
-    def clean_stop(self) -> None:
+    def clean_stop(self, may_rot: bool = True) -> None:
         """As the server does it."""
         sound = not self.is_faulty()
         for client in list(self.clients):
@@ -143,7 +146,7 @@ class BrokerHistory:
         sound = sound and not self.store.alarm
         self.store.close()
         power = self.chance.random() < 0.5
-        self.crash(power, UNKNOWN - 1 if sound else None)
+        self.crash(power, UNKNOWN - 1 if sound else None, may_rot)
 
     def rot(self) -> bool:
         """Flips one bit in a segment of the journal."""
@@ -253,11 +256,11 @@ class BrokerHistory:
             self.finish_pass()
             self.tick()
             self.collect()
-            if not self.broker.has_work() and self.store.synced == self.store.last() and not self.outbox:
+            is_safe = self.store.synced == self.store.last() and not self.store.alarm
+            if is_safe and not self.broker.has_work() and not self.outbox:
                 break
         else:
-            raise AssertionError("the broker does not come to rest")
-        assert not self.store.alarm, self.store.alarm
+            raise AssertionError(f"the broker does not come to rest; alarm: {self.store.alarm!r}")
         for client in self.clients:
             assert not client.unheard and not client.output.barrier and not client.output.pending()
             for channel in client.channels.values():

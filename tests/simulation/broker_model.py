@@ -7,8 +7,7 @@ of it has three sequences, each known as an upper bound once its pass is over:
     settled      its letting go     0: still held    UNKNOWN: let go, in this pass
     handed_out   the queue's mark   0: never         UNKNOWN: in this pass
 
-Up to `synced` the disk must agree with the model; beyond that it may lag behind, but only as a whole
-prefix of what was asked for.
+Up to `synced` the disk must agree with the model; of what came later any records may be missing.
 """
 
 from __future__ import annotations

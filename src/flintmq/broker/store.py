@@ -189,7 +189,10 @@ class Store:
 
     def close(self) -> None:
         self.overflow.close()
-        self.journal.close()
+        try:
+            self.journal.close()
+        except StorageFault as fault:
+            log.error("not everything is on disk: %s", fault)
 
 
 def restored(entry: int, head: bytes, content: bytes) -> Message:

@@ -97,7 +97,9 @@ class RecoveredCheck:
         return found
 
     def recovered(self) -> list[tuple[ModelQueue, dict[int, bool]]]:
-        return [(self.model.on_disk[number], found) for number, found in self.found.items()]
+        """Queues that the model knows; after a bit has flipped one may be back that it does not."""
+        known = self.model.on_disk
+        return [(known[number], found) for number, found in self.found.items() if number in known]
 
     def check_messages(self) -> None:
         for queue, found in self.recovered():

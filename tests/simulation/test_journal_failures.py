@@ -161,3 +161,20 @@ def test_a_disk_that_fails_at_the_end_is_told(policy: str) -> None:
     bench.disk.sync_failures_left = 5
     with pytest.raises(StorageFault, match="simulated sync failure"):
         bench.journal.close()
+
+
+@pytest.mark.parametrize("cut", range(1, 32))
+def test_a_file_may_end_anywhere(cut: int) -> None:
+    """The reserved size may be lost with the power: then the file ends where some write did."""
+    bench = Bench()
+    first = bench.journal.append_entry((1,), b"", b"first")
+    bench.journal.commit_now()
+    bench.journal.append_entry((1,), b"", b"second")
+    bench.journal.commit_now()
+    newest = max(name for name in bench.disk.list(DIRECTORY) if name.endswith(".segment"))
+    handle = bench.disk.open(f"{DIRECTORY}/{newest}")
+    end = len(bench.disk.content(f"{DIRECTORY}/{newest}").rstrip(b"\0"))
+    bench.disk.truncate(handle, end - cut)
+    bench.disk.kill()
+    bench.reopen()
+    assert [sequence for sequence, _, _, _ in bench.told.entries] == [first]

@@ -68,7 +68,9 @@ class Client:
 
     def publish(self, number: int, exchange: str, key: str, body: bytes, persistent: bool) -> None:
         method = methods.BasicPublish(exchange=exchange, routing_key=key)
-        header = b"\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + (PERSISTENT if persistent else TRANSIENT)
+        header = (
+            b"\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + (PERSISTENT if persistent else TRANSIENT)
+        )
         self.receive(
             frame(amqp.FRAME_METHOD, number, encode_method(amqp.VERSION_0_9_1, method))
             + frame(amqp.FRAME_HEADER, number, header)

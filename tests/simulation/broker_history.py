@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import random
 
-from flintmq.broker.broker import Broker
 from flintmq.config import Config
 from flintmq.server.storage import recovered_broker
 from flintmq.storage.options import JournalOptions, SyncPolicy
@@ -19,7 +18,17 @@ from flintmq.wire.methods import Method
 from flintmq.wire.output import Output
 
 from .broker_client import Client, Event
-from .broker_model import OUT, READY, UNKNOWN, Commit, Copy, Held, Model, ModelChannel, ModelConsumer, ModelQueue
+from .broker_model import (
+    READY,
+    UNKNOWN,
+    Commit,
+    Copy,
+    Held,
+    Model,
+    ModelChannel,
+    ModelConsumer,
+    ModelQueue,
+)
 from .journal_history import DIRECTORY, SimulatedClock
 from .recovered_check import RecoveredCheck
 from .simulated_disk import PowerLost, SimulatedDisk
@@ -266,7 +275,9 @@ class BrokerHistory:
         else:
             raise AssertionError(f"the broker does not come to rest; alarm: {self.store.alarm!r}")
         for client in self.clients:
-            assert not client.unheard and not client.output.barrier and not client.output.pending()
+            assert not client.unheard
+            assert not client.output.barrier
+            assert not client.output.pending()
             for channel in client.channels.values():
                 assert channel.mode != "confirm" or channel.confirmed == channel.published, "not confirmed"
         for queue in self.model.queues.values():
@@ -328,9 +339,7 @@ class BrokerHistory:
         assert redelivered == copy.redelivered, f"{number} says redelivered={redelivered}"
         return copy
 
-    def take(
-        self, event: Event, tag: int, copy: Copy, consumer: ModelConsumer | None, no_ack: bool
-    ) -> None:
+    def take(self, event: Event, tag: int, copy: Copy, consumer: ModelConsumer | None, no_ack: bool) -> None:
         channel = event.client.channels[event.channel]
         channel.last_tag += 1
         assert tag == channel.last_tag
@@ -424,7 +433,10 @@ class BrokerHistory:
     def declare_exchange(self, client: Client, channel: ModelChannel) -> None:
         name = self.chance.choice(EXCHANGES[3:])
         known = self.model.exchanges.get(name)
-        kind, durable = known or (self.chance.choice(("direct", "fanout", "topic")), self.chance.random() < 0.7)
+        kind, durable = known or (
+            self.chance.choice(("direct", "fanout", "topic")),
+            self.chance.random() < 0.7,
+        )
         method = methods.ExchangeDeclare(exchange=name, type=kind, durable=durable)
         self.ask(client, channel, method, methods.ExchangeDeclareOk)
         if known is None:

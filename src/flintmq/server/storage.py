@@ -43,7 +43,12 @@ def open_broker(config: Config, clock: Clock, wake: Callable[[], None]) -> Broke
 
 
 def recovered_broker(
-    config: Config, clock: Clock, wake: Callable[[], None], directory: str, disk: Disk, options: JournalOptions
+    config: Config,
+    clock: Clock,
+    wake: Callable[[], None],
+    directory: str,
+    disk: Disk,
+    options: JournalOptions,
 ) -> tuple[Broker, RecoveryReport]:
     """The broker that lies on a disk, and what was found there."""
     journal = Journal.open(directory, disk, options, clock, wake)

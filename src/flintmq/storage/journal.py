@@ -387,7 +387,9 @@ class Journal(Appender):
                 if self._write_failed:
                     raise StorageFault(self._write_error)
         except OSError as failure:
-            raise StorageFault(f"cannot write to {self.directory}: {failure.strerror or failure}") from failure
+            raise StorageFault(
+                f"cannot write to {self.directory}: {failure.strerror or failure}"
+            ) from failure
         finally:
             self._worker.close()
             self.tidier.close()

@@ -110,7 +110,7 @@ class Actions:
     # What clients do: connections and channels
 
     def connect(self) -> None:
-        client = Client(self.broker, self.outbox)
+        client = Client(self.broker, self.outbox, publishes=self.chance.random() < 0.75)
         self.clients.append(client)
         self.open_channel(client)
 
@@ -242,6 +242,8 @@ class Actions:
         return (b"%d." % number) * self.sizes[number]
 
     def publish(self, client: Client, channel: ModelChannel) -> None:
+        if not client.publishes:
+            return
         exchange = self.chance.choice(("", "", *self.known_exchanges()))
         key = self.chance.choice(KEYS if exchange else QUEUES)
         persistent = self.chance.random() < 0.75
@@ -271,7 +273,9 @@ class Actions:
         tag = next(tag for tag in "abcd" if tag not in channel.consumers)
         queue = self.model.queues[self.chance.choice(list(self.model.queues))]
         no_ack = self.chance.random() < 0.2
-        method = methods.BasicConsume(queue=queue.name, consumer_tag=tag, no_ack=no_ack)
+        # One that never publishes refuses nothing by it, but is served by another way of handing out.
+        no_local = not client.publishes and self.chance.random() < 0.5
+        method = methods.BasicConsume(queue=queue.name, consumer_tag=tag, no_ack=no_ack, no_local=no_local)
         self.ask(client, channel, method, methods.BasicConsumeOk)
         channel.consumers[tag] = ModelConsumer(tag, queue, no_ack, channel.prefetch)
         queue.consumers.append(channel.consumers[tag])

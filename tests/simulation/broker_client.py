@@ -46,6 +46,7 @@ class Client:
     # What the octets on their way promise: in words, and the record that must be safe.
     unheard: list[tuple[str, int]] = field(default_factory=list)
     scanned: int = 0
+    publishes: bool = True
     gone: bool = False
 
     def __post_init__(self) -> None:

@@ -81,6 +81,7 @@ class BrokerHistory(Actions):
             except PowerLost:
                 self.disk.crash()
         self.disk.power_left = None
+        self.syncs_failed = self.disk.syncs_failed
         self.lives += 1
         self.host = self.broker.virtual_hosts["/"]
         store = self.broker.store
@@ -117,6 +118,8 @@ class BrokerHistory(Actions):
     def crash(self, power: bool, floor: int | None = None, may_rot: bool = True) -> None:
         """Everything in memory is gone; the disk keeps what it keeps."""
         floor = self.store.synced if floor is None else floor
+        # A failed sync takes what was merely written, as the loss of power does.
+        keeps_written = not power and self.disk.syncs_failed == self.syncs_failed
         for client in self.clients:
             client.output.release()
         self.clients.clear()
@@ -128,7 +131,7 @@ class BrokerHistory(Actions):
             self.disk.kill()
         rotten = may_rot and self.chance.random() < 0.05 and self.rot()
         self.start(rotten)
-        is_strict = not rotten and (not power or self.options.sync is SyncPolicy.ALWAYS)
+        is_strict = not rotten and (keeps_written or self.options.sync is SyncPolicy.ALWAYS)
         check = RecoveredCheck(self.model, self.broker, self.report, floor, self.ever, self.body)
         self.model = check.run(is_strict, rotten and self.options.sync is SyncPolicy.ALWAYS)
 
@@ -259,6 +262,7 @@ class BrokerHistory(Actions):
                 break
         else:
             raise AssertionError(f"the broker does not come to rest; alarm: {self.store.alarm!r}")
+        self.syncs_failed = self.disk.syncs_failed
         for client in self.clients:
             assert not client.unheard
             assert not client.output.barrier

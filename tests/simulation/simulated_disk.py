@@ -39,6 +39,7 @@ class SimulatedDisk(Disk):
         # After so many further changes the power goes; None: it stays.
         self.power_left: int | None = None
         self.synced = 0
+        self.syncs_failed = 0
         self._names: dict[str, _File] = {}
         self._durable_names: dict[str, _File] = {}
         self._handles: dict[int, _File] = {}
@@ -96,6 +97,7 @@ class SimulatedDisk(Disk):
         self._draw_power()
         if self.sync_failures_left:
             self.sync_failures_left -= 1
+            self.syncs_failed += 1
             self._keep_some(file)
             file.visible = bytearray(file.durable)
             raise OSError(errno.EIO, "simulated sync failure")

@@ -86,3 +86,25 @@ def test_a_virtual_host_that_is_not_configured_keeps_what_it_holds() -> None:
     host = bench.reopen("/", "other").virtual_hosts["/"]
     assert host.queues["q"].message_count() == 1
     assert len(host.exchanges["x"].bindings) == 1
+
+
+def test_what_was_handed_out_before_goes_to_a_consumer_that_may_refuse() -> None:
+    bench = Bench()
+    client = wired(bench)
+    for number in range(100):
+        client.publish(1, "x", "k", b"%d." % number, persistent=True)
+    client.say(1, methods.BasicConsume(queue="q", consumer_tag="c"))
+    bench.broker.finish_pass()
+    for number in range(100, 120):
+        client.publish(1, "x", "k", b"%d." % number, persistent=True)
+    client.drop()
+    bench.reopen()
+    assert bench.broker.store is not None
+    bench.broker.store.loaded_messages = 7
+    client = bench.client()
+    client.written()
+    client.say(1, methods.BasicConsume(queue="q", consumer_tag="c", no_local=True))
+    bench.broker.finish_pass()
+    heard = [event for event in client.written() if isinstance(event.method, methods.BasicDeliver)]
+    assert [int(event.body[:-1]) for event in heard] == list(range(120))
+    assert [event.method.redelivered for event in heard] == [True] * 100 + [False] * 20

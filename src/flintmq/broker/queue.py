@@ -176,7 +176,8 @@ class Queue:
                     continue
                 loaded += 1
                 size += len(message.content)
-                if message.entry & 1 == 0 and message.entry >> 1 <= self.handed_out:
+                # Marked ones come first of all; behind others they could not keep their place.
+                if message.entry & 1 == 0 and message.entry >> 1 <= self.handed_out and not self.ready.count:
                     back = Delivery.create(0, message, self, None, self.position, 1)
                     self.position += 1
                     self.returned.insert(0, back)
@@ -258,6 +259,12 @@ class Queue:
 
         A consumer remembers how far it has looked, so that what it refused is not offered again.
         """
+        self.offer_in_turn()
+        while self.active and self.shelf.count and self.load():
+            self.offer_in_turn()
+
+    def offer_in_turn(self) -> None:
+        """Offers what is in memory, first what came back."""
         seen = self.position + self.ready.count
         for consumer in self.active:
             seen = min(seen, consumer.seen)
@@ -270,9 +277,7 @@ class Queue:
             ):
                 del self.returned[index]
         index = max(0, seen - self.position)
-        while self.active:
-            if index >= self.ready.count and not (self.shelf.count and self.load()):
-                break
+        while self.active and index < self.ready.count:
             message = self.ready.at(index)
             if message is not None and self.offer(message, self.position + index, 0):
                 self.ready.replace(index, None)
@@ -281,7 +286,10 @@ class Queue:
             index += 1
         for consumer in self.active:
             consumer.seen = self.position + index
-        self.head()  # drops holes that have reached the head
+        while self.ready.count and self.ready.at(0) is None:
+            self.ready.pop()
+            self.position += 1
+            self.holes -= 1
         if self.holes > HOLES_MIN and self.holes > 8 * (self.ready.count - self.holes):
             self.draw_out(self.position + self.ready.count)
 

@@ -37,6 +37,7 @@ class Actions:
     numbers: int
     sizes: dict[int, int]
     ever: dict[int, dict[int, int]]
+    groups: list[set[int]]
 
     # Listening
 
@@ -359,6 +360,7 @@ class Actions:
         channel.gathered.clear()
         channel.settling.clear()
         self.model.commits.append(commit)
+        self.groups.append({copy.number for copy in commit.published})
         client.unheard.append(("commit", commit.sequence if commit.published or commit.settled else 0))
 
 

@@ -61,15 +61,18 @@ class BrokerHistory(Actions):
         self.model = Model()
         # Whatever went to disk: queue's number -> message's number -> place.
         self.ever: dict[int, dict[int, int]] = {}
+        self.groups: list[set[int]] = []  # messages committed together
         self.start()
 
     # Lives
 
-    def start(self, is_rotten: bool = False) -> None:
+    def start(self, is_rotten: bool = False) -> bool:
         """Opens the broker on what the disk holds; the power may fail meanwhile, again and again.
 
         Not after a bit has flipped: what was mended is told once, by whoever has mended it.
+        Returns whether it did.
         """
+        failed = False
         while True:
             try:
                 if self.chance.random() < 0.1 and not is_rotten:
@@ -79,6 +82,7 @@ class BrokerHistory(Actions):
                 )
                 break
             except PowerLost:
+                failed = True
                 self.disk.crash()
         self.disk.power_left = None
         self.syncs_failed = self.disk.syncs_failed
@@ -89,6 +93,7 @@ class BrokerHistory(Actions):
         self.store = store
         store.kept_messages, store.kept_bytes, store.kept_messages_lean = self.limits[:3]
         store.kept_bytes_lean, store.loaded_messages = self.limits[3:]
+        return failed
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
@@ -130,9 +135,9 @@ class BrokerHistory(Actions):
         else:
             self.disk.kill()
         rotten = may_rot and self.chance.random() < 0.05 and self.rot()
-        self.start(rotten)
+        keeps_written = not self.start(rotten) and keeps_written
         is_strict = not rotten and (keeps_written or self.options.sync is SyncPolicy.ALWAYS)
-        check = RecoveredCheck(self.model, self.broker, self.report, floor, self.ever, self.body)
+        check = RecoveredCheck(self.model, self.broker, self.report, floor, self.ever, self.body, self.groups)
         self.model = check.run(is_strict, rotten and self.options.sync is SyncPolicy.ALWAYS)
 
     def clean_stop(self, may_rot: bool = True) -> None:

@@ -16,6 +16,10 @@ from flintmq.storage.disk import Disk
 SECTOR = 512
 
 
+class PowerLost(BaseException):
+    """The machine went dark in the middle of something; nothing of ours may catch it."""
+
+
 class _File:
     def __init__(self) -> None:
         self.visible = bytearray()
@@ -32,7 +36,10 @@ class SimulatedDisk(Disk):
         self.capacity_octets = capacity_octets
         self.sync_failures_left = 0
         self.write_failures_left = 0
+        # After so many further changes the power goes; None: it stays.
+        self.power_left: int | None = None
         self.synced = 0
+        self.syncs_failed = 0
         self._names: dict[str, _File] = {}
         self._durable_names: dict[str, _File] = {}
         self._handles: dict[int, _File] = {}
@@ -52,6 +59,7 @@ class SimulatedDisk(Disk):
         if file is None:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            self._draw_power()
             file = _File()
             self._names[path] = file
         self._next_handle += 1
@@ -73,6 +81,9 @@ class SimulatedDisk(Disk):
     def write(self, handle: int, at: int, octets: bytes | bytearray | memoryview) -> None:
         data = bytes(octets)
         file = self._handles[handle]
+        if self.power_left == 0:
+            self._apply(file, at, data[: self.chance.randrange(len(data) + 1)])
+        self._draw_power()
         if self.write_failures_left:
             self.write_failures_left -= 1
             # Part of it may have arrived all the same.
@@ -83,8 +94,10 @@ class SimulatedDisk(Disk):
 
     def sync(self, handle: int) -> None:
         file = self._handles[handle]
+        self._draw_power()
         if self.sync_failures_left:
             self.sync_failures_left -= 1
+            self.syncs_failed += 1
             self._keep_some(file)
             file.visible = bytearray(file.durable)
             raise OSError(errno.EIO, "simulated sync failure")
@@ -113,15 +126,20 @@ class SimulatedDisk(Disk):
             self.close(handle)
 
     def rename(self, old: str, new: str) -> None:
+        self._draw_power()
         self._names[new] = self._names.pop(old)
 
     def delete(self, path: str) -> None:
         if path not in self._names:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        self._draw_power()
         del self._names[path]
 
     def sync_directory(self, path: str) -> None:
-        self._durable_names = dict(self._names)
+        self._draw_power()
+        here = {name: file for name, file in self._names.items() if os.path.dirname(name) == path}
+        elsewhere = {n: f for n, f in self._durable_names.items() if os.path.dirname(n) != path}
+        self._durable_names = {**elsewhere, **here}
 
     def free_octets(self, path: str) -> int:
         return max(0, self.capacity_octets - self.used_octets())
@@ -130,6 +148,14 @@ class SimulatedDisk(Disk):
         return self.open(path, create=True)
 
     # Faults
+
+    def _draw_power(self) -> None:
+        if self.power_left is None:
+            return
+        if self.power_left == 0:
+            self.power_left = None
+            raise PowerLost
+        self.power_left -= 1
 
     def used_octets(self) -> int:
         return sum(len(file.visible) for file in self._names.values())

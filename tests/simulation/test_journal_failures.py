@@ -8,7 +8,7 @@ import pytest
 
 from flintmq.errors import StorageFault
 from flintmq.storage.journal import Journal
-from flintmq.storage.options import JournalOptions
+from flintmq.storage.options import JournalOptions, SyncPolicy
 
 from .journal_history import DIRECTORY, SimulatedClock, Told
 from .simulated_disk import SimulatedDisk
@@ -129,3 +129,52 @@ def test_a_spool_that_a_failed_sync_took_is_given_up() -> None:
     bench.disk.crash()
     bench.reopen()
     assert {sequence for sequence, _, _, _ in bench.told.entries} == held
+
+
+def test_what_is_appended_while_a_batch_is_in_flight_is_written_at_the_end() -> None:
+    bench = Bench()
+    first = bench.journal.append_entry((1,), b"", b"first")
+    bench.journal.end_batch()  # written, and not collected yet
+    second = bench.journal.append_entry((1,), b"", b"second")
+    bench.journal.close()
+    bench.disk.crash()
+    bench.reopen()
+    assert [sequence for sequence, _, _, _ in bench.told.entries] == [first, second]
+
+
+def test_commit_now_waits_for_what_was_appended_while_a_batch_was_in_flight() -> None:
+    bench = Bench()
+    bench.journal.append_entry((1,), b"", b"first")
+    bench.journal.end_batch()
+    second = bench.journal.append_entry((1,), b"", b"second")
+    bench.journal.commit_now()
+    assert bench.synced[-1] == second
+
+
+@pytest.mark.parametrize("policy", ["always", "interval", "never"])
+def test_a_disk_that_fails_at_the_end_is_told(policy: str) -> None:
+    bench = Bench()
+    bench.journal.close()
+    bench.options = JournalOptions(threaded=False, segment_octets=8192, sync=SyncPolicy(policy))
+    bench.reopen()
+    bench.journal.append_entry((1,), b"", b"first")
+    bench.disk.sync_failures_left = 5
+    with pytest.raises(StorageFault, match="simulated sync failure"):
+        bench.journal.close()
+
+
+@pytest.mark.parametrize("cut", range(1, 32))
+def test_a_file_may_end_anywhere(cut: int) -> None:
+    """The reserved size may be lost with the power: then the file ends where some write did."""
+    bench = Bench()
+    first = bench.journal.append_entry((1,), b"", b"first")
+    bench.journal.commit_now()
+    bench.journal.append_entry((1,), b"", b"second")
+    bench.journal.commit_now()
+    newest = max(name for name in bench.disk.list(DIRECTORY) if name.endswith(".segment"))
+    handle = bench.disk.open(f"{DIRECTORY}/{newest}")
+    end = len(bench.disk.content(f"{DIRECTORY}/{newest}").rstrip(b"\0"))
+    bench.disk.truncate(handle, end - cut)
+    bench.disk.kill()
+    bench.reopen()
+    assert [sequence for sequence, _, _, _ in bench.told.entries] == [first]

@@ -9,11 +9,6 @@ from flintmq.broker.store cimport Store
 
 cdef Py_ssize_t CONGESTED_MESSAGES
 cdef Py_ssize_t CONGESTED_BYTES
-cdef Py_ssize_t KEPT_MESSAGES
-cdef Py_ssize_t KEPT_BYTES
-cdef Py_ssize_t KEPT_MESSAGES_LEAN
-cdef Py_ssize_t KEPT_BYTES_LEAN
-cdef Py_ssize_t LOADED_MESSAGES
 cdef Py_ssize_t HOLES_MIN
 
 
@@ -64,8 +59,9 @@ cdef class Queue:
     cdef Message head(self)
     @cython.locals(message=Message, consumer=Consumer, delivery=Delivery, start=cython.longlong)
     cpdef int dispatch(self) except -1
-    @cython.locals(delivery=Delivery, message=Message, consumer=Consumer, index=Py_ssize_t, seen=cython.longlong)
     cpdef dispatch_selectively(self)
+    @cython.locals(delivery=Delivery, message=Message, consumer=Consumer, index=Py_ssize_t, seen=cython.longlong)
+    cdef offer_in_turn(self)
     @cython.locals(consumer=Consumer, tried=Py_ssize_t)
     cdef bint offer(self, Message message, long long position, int redeliveries) except -1
     cdef park(self, Consumer consumer)

@@ -35,14 +35,6 @@ if TYPE_CHECKING:
 CONGESTED_MESSAGES = 16_384
 CONGESTED_BYTES = 4_194_304
 
-# So much of a queue stays in memory, with a store to take the rest: 131,072 small messages are 25 MB.
-KEPT_MESSAGES = 131_072
-KEPT_BYTES = 67_108_864
-# The same when memory is short.
-KEPT_MESSAGES_LEAN = 1024
-KEPT_BYTES_LEAN = 1_048_576
-# Loaded from the shelf at a time; large messages come in smaller portions of the same octets.
-LOADED_MESSAGES = 1024
 # A message that nobody takes keeps its place at the head of the ring, and everything that goes past it
 # leaves a hole of 8 octets: 32 KiB of them before they are done away with.
 HOLES_MIN = 4096
@@ -128,7 +120,9 @@ class Queue:
 
     def enqueue(self, message: Message) -> int:
         if self.store is not None and (
-            self.ready.count >= KEPT_MESSAGES or self.ready_bytes >= KEPT_BYTES or self.shelf.count
+            self.ready.count >= self.store.kept_messages
+            or self.ready_bytes >= self.store.kept_bytes
+            or self.shelf.count
         ):
             self.shelve(message)
         else:
@@ -157,8 +151,8 @@ class Queue:
         if self.store is None or self.holes:
             return
         entries: list[int] = []
-        while self.ready.count > KEPT_MESSAGES_LEAN or (
-            self.ready_bytes > KEPT_BYTES_LEAN and self.ready.count
+        while self.ready.count > self.store.kept_messages_lean or (
+            self.ready_bytes > self.store.kept_bytes_lean and self.ready.count
         ):
             message = self.ready.pop_last()
             self.ready_bytes -= len(message.content)
@@ -171,10 +165,10 @@ class Queue:
         """Brings the first of the shelf back into memory; the number of messages."""
         if self.store is None:
             raise ProtocolMisuse("a queue without a store has no shelf")
-        wanted = LOADED_MESSAGES
+        wanted = self.store.loaded_messages
         loaded = 0
         size = 0
-        while self.shelf.count and loaded < LOADED_MESSAGES and size < KEPT_BYTES_LEAN:
+        while self.shelf.count and loaded < wanted and size < self.store.kept_bytes_lean:
             # The size is known only after reading: large messages soon make the portions small.
             entries = self.shelf.take(min(wanted, 64))
             for message in self.store.load(entries):
@@ -182,7 +176,8 @@ class Queue:
                     continue
                 loaded += 1
                 size += len(message.content)
-                if message.entry & 1 == 0 and message.entry >> 1 <= self.handed_out:
+                # Marked ones come first of all; behind others they could not keep their place.
+                if message.entry & 1 == 0 and message.entry >> 1 <= self.handed_out and not self.ready.count:
                     back = Delivery.create(0, message, self, None, self.position, 1)
                     self.position += 1
                     self.returned.insert(0, back)
@@ -264,6 +259,12 @@ class Queue:
 
         A consumer remembers how far it has looked, so that what it refused is not offered again.
         """
+        self.offer_in_turn()
+        while self.active and self.shelf.count and self.load():
+            self.offer_in_turn()
+
+    def offer_in_turn(self) -> None:
+        """Offers what is in memory, first what came back."""
         seen = self.position + self.ready.count
         for consumer in self.active:
             seen = min(seen, consumer.seen)
@@ -276,9 +277,7 @@ class Queue:
             ):
                 del self.returned[index]
         index = max(0, seen - self.position)
-        while self.active:
-            if index >= self.ready.count and not (self.shelf.count and self.load()):
-                break
+        while self.active and index < self.ready.count:
             message = self.ready.at(index)
             if message is not None and self.offer(message, self.position + index, 0):
                 self.ready.replace(index, None)
@@ -287,7 +286,10 @@ class Queue:
             index += 1
         for consumer in self.active:
             consumer.seen = self.position + index
-        self.head()  # drops holes that have reached the head
+        while self.ready.count and self.ready.at(0) is None:
+            self.ready.pop()
+            self.position += 1
+            self.holes -= 1
         if self.holes > HOLES_MIN and self.holes > 8 * (self.ready.count - self.holes):
             self.draw_out(self.position + self.ready.count)
 
@@ -398,7 +400,7 @@ class Queue:
         count = self.shelf.count
         if self.store is not None:
             while self.shelf.count:
-                for entry in self.shelf.take(LOADED_MESSAGES):
+                for entry in self.shelf.take(self.store.loaded_messages):
                     self.store.settle(self.number, entry)
         while True:
             delivery = self.take()

@@ -1,7 +1,9 @@
 """From the journal back to a broker: wiring first, then each queue's entries, unread, on its shelf.
 
-Whatever does not fit together (a binding without its queue, an entry whose queue is gone, a virtual host
-that is no longer configured) is reported and left out; nothing of it keeps the broker from starting.
+Whatever does not fit together is reported and left out; nothing of it keeps the broker from starting.
+What can never fit again (a binding that has lost an end, an entry whose queue is gone) leaves the journal
+too, or it would be back as soon as something of that name is. What is merely not served now (a virtual
+host that is not configured, an exchange of an unknown type) stays there untouched.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker import wiring
 from flintmq.broker.exchange import KINDS
-from flintmq.broker.queue import Queue
 from flintmq.broker.shelf import Shelf
 from flintmq.errors import PeerFault
 from flintmq.wire.tables import FieldTable
@@ -33,7 +34,8 @@ class Recovery:
         self.told = progress
         self.exchanges: list[tuple[FieldTable, FieldTable]] = []
         self.queues: list[tuple[FieldTable, FieldTable]] = []
-        self.bindings: list[FieldTable] = []
+        self.bindings: list[tuple[bytes, FieldTable]] = []  # with the key it has in the journal
+        self.names: set[tuple[bytes, object, object]] = set()  # kind, virtual host, name
         self.handed_out: dict[int, int] = {}
         self.shelves: dict[int, Shelf] = {}
         self.entries = 0
@@ -43,13 +45,18 @@ class Recovery:
         if kind == wiring.HANDED_OUT:
             self.handed_out[wiring.number_of(rest)] = wiring.number_of(octets)
         elif kind == wiring.EXCHANGE:
-            self.exchanges.append((wiring.table_of(rest), wiring.table_of(octets)))
+            self.exchanges.append((self.named(kind, rest), wiring.table_of(octets)))
         elif kind == wiring.QUEUE:
-            self.queues.append((wiring.table_of(rest), wiring.table_of(octets)))
+            self.queues.append((self.named(kind, rest), wiring.table_of(octets)))
         elif kind == wiring.BINDING:
-            self.bindings.append(wiring.table_of(rest))
+            self.bindings.append((key, wiring.table_of(rest)))
         else:
             log.warning("the journal holds wiring of a kind not known here: %r", kind)
+
+    def named(self, kind: bytes, octets: bytes) -> FieldTable:
+        identity = wiring.table_of(octets)
+        self.names.add((kind, identity["virtual-host"], identity["name"]))
+        return identity
 
     def entry(self, sequence: int, owners: tuple[int, ...], header: bytes, payload_octets: int) -> None:
         self.entries += 1
@@ -66,25 +73,38 @@ class Recovery:
 
     def build(self, virtual_hosts: dict[str, VirtualHost], store: Store) -> int:
         """Fills the virtual hosts; the highest number a queue has."""
-        highest = 0
         for identity, rest in self.exchanges:
             host = self.host_of(virtual_hosts, identity)
             if host is not None:
                 restore_exchange(host, identity, rest)
+        # Those of a virtual host that is not configured keep their numbers, and their messages too.
+        numbers = {whole(rest, "number") for _, rest in self.queues}
         for identity, rest in self.queues:
+            shelf = self.shelves.pop(whole(rest, "number"), None)
             host = self.host_of(virtual_hosts, identity)
             if host is not None:
-                queue = self.restore_queue(host, identity, rest)
-                highest = max(highest, queue.number)
-        for table in self.bindings:
+                self.restore_queue(host, identity, rest, shelf)
+        for key, table in self.bindings:
             host = self.host_of(virtual_hosts, table)
-            if host is not None:
-                restore_binding(host, table)
+            if host is not None and not restore_binding(host, table) and not self.holds_ends_of(table):
+                store.journal.delete_wiring(key)
         for number, shelf in self.shelves.items():
             log.warning("%d messages belong to a queue that is gone: dropped", shelf.count)
             store.journal.settle_many(number, [entry >> 1 for entry in shelf])
-            highest = max(highest, number)
-        return highest
+        for number in self.handed_out.keys() - numbers:
+            store.journal.delete_wiring(wiring.handed_out_key(number))
+        return max(numbers | self.shelves.keys() | self.handed_out.keys(), default=0)
+
+    def holds_ends_of(self, binding: FieldTable) -> bool:
+        """Whether the journal knows both ends, though this broker may not serve them."""
+        host = binding["virtual-host"]
+        kind = wiring.QUEUE if binding["to-queue"] else wiring.EXCHANGE
+        is_source_there = (wiring.EXCHANGE, host, binding["source"]) in self.names
+        return (is_source_there or text(binding, "source").startswith("amq.")) and (
+            kind,
+            host,
+            binding["destination"],
+        ) in self.names
 
     def host_of(self, virtual_hosts: dict[str, VirtualHost], identity: FieldTable) -> VirtualHost | None:
         name = identity.get("virtual-host")
@@ -93,13 +113,13 @@ class Recovery:
             log.warning("virtual host %r is not configured: its %r is left out", name, identity.get("name"))
         return host
 
-    def restore_queue(self, host: VirtualHost, identity: FieldTable, rest: FieldTable) -> Queue:
+    def restore_queue(
+        self, host: VirtualHost, identity: FieldTable, rest: FieldTable, shelf: Shelf | None
+    ) -> None:
         number = whole(rest, "number")
         queue = host.restore_queue(text(identity, "name"), number, bool(rest["auto-delete"]), table(rest))
-        shelf = self.shelves.pop(number, None)
         if shelf is not None:
             queue.restore(shelf, self.handed_out.get(number, 0))
-        return queue
 
 
 def restore_exchange(host: VirtualHost, identity: FieldTable, rest: FieldTable) -> None:
@@ -117,17 +137,19 @@ def restore_exchange(host: VirtualHost, identity: FieldTable, rest: FieldTable) 
     )
 
 
-def restore_binding(host: VirtualHost, found: FieldTable) -> None:
+def restore_binding(host: VirtualHost, found: FieldTable) -> bool:
+    """False when an end of it is missing."""
     source = host.exchanges.get(text(found, "source"))
     name = text(found, "destination")
     destination = host.queues.get(name) if found["to-queue"] else host.exchanges.get(name)
     if source is None or destination is None:
         log.warning("a binding from %r to %r has lost an end: left out", found["source"], name)
-        return
+        return False
     try:
         host.rebind(source, destination, text(found, "routing-key"), table(found))
     except PeerFault as fault:
         log.error("a binding from %r to %r is left out: %s", found["source"], name, fault.text)
+    return True
 
 
 def text(found: FieldTable, name: str) -> str:

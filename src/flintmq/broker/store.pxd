@@ -13,6 +13,11 @@ cdef class Store:
     cdef public list handed_out
     cdef public str alarm
     cdef public unsigned int numbers
+    cdef public Py_ssize_t kept_messages
+    cdef public Py_ssize_t kept_bytes
+    cdef public Py_ssize_t kept_messages_lean
+    cdef public Py_ssize_t kept_bytes_lean
+    cdef public Py_ssize_t loaded_messages
 
     cdef int keep(self, Message message, tuple owners) except -1
     cdef int settle(self, unsigned int owner, unsigned long long entry) except -1

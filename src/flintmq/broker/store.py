@@ -34,11 +34,34 @@ _HEAD = struct.Struct("<II")
 # The overflow counts owners too; each of its entries has one.
 OVERFLOW_OWNER = 1
 
+# So much of a queue stays in memory, with a store to take the rest: 131,072 small messages are 25 MB.
+KEPT_MESSAGES = 131_072
+KEPT_BYTES = 67_108_864
+# The same when memory is short.
+KEPT_MESSAGES_LEAN = 1024
+KEPT_BYTES_LEAN = 1_048_576
+# Loaded from the shelf at a time; large messages come in smaller portions of the same octets.
+LOADED_MESSAGES = 1024
+
 
 class Store:
     """The journal and the overflow of one broker."""
 
-    __slots__ = ("alarm", "handed_out", "journal", "numbers", "outputs", "overflow", "synced", "waiting")
+    __slots__ = (
+        "alarm",
+        "handed_out",
+        "journal",
+        "kept_bytes",
+        "kept_bytes_lean",
+        "kept_messages",
+        "kept_messages_lean",
+        "loaded_messages",
+        "numbers",
+        "outputs",
+        "overflow",
+        "synced",
+        "waiting",
+    )
 
     def __init__(self, journal: Journal, overflow: Overflow) -> None:
         self.journal = journal
@@ -49,6 +72,12 @@ class Store:
         self.handed_out: list[Queue] = []  # whose mark has to be written
         self.alarm = ""
         self.numbers = 0  # given to durable queues so far
+        # How much of each queue stays in memory; the simulation makes it little.
+        self.kept_messages = KEPT_MESSAGES
+        self.kept_bytes = KEPT_BYTES
+        self.kept_messages_lean = KEPT_MESSAGES_LEAN
+        self.kept_bytes_lean = KEPT_BYTES_LEAN
+        self.loaded_messages = LOADED_MESSAGES
         journal.on_synced = self.on_synced
         journal.on_alarm = self.on_alarm
         journal.on_clear = self.on_clear
@@ -160,7 +189,10 @@ class Store:
 
     def close(self) -> None:
         self.overflow.close()
-        self.journal.close()
+        try:
+            self.journal.close()
+        except StorageFault as fault:
+            log.error("not everything is on disk: %s", fault)
 
 
 def restored(entry: int, head: bytes, content: bytes) -> Message:

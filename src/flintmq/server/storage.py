@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from flintmq.storage.disk import Disk
 from flintmq.storage.journal import Journal
 from flintmq.storage.options import JournalOptions, SyncPolicy
 from flintmq.storage.overflow import Overflow
+from flintmq.storage.replay import RecoveryReport
 
 if TYPE_CHECKING:
     from flintmq.clock import Clock
@@ -34,17 +36,30 @@ def open_broker(config: Config, clock: Clock, wake: Callable[[], None]) -> Broke
         sync_interval_ms=config.storage.sync_interval_ms,
         disk_free_octets_min=config.limits.disk_free_bytes_min,
     )
-    disk = Disk()
-    journal = Journal.open(str(directory), disk, options, clock, wake)
-    recovery = Recovery(Progress().tell)
-    report = journal.recover(recovery)
+    broker, report = recovered_broker(config, clock, wake, str(directory), Disk(), options)
     for line in report.lines():
         log.info("recovery: %s", line)
-    store = Store(journal, Overflow.open(str(directory / "overflow"), disk, options, clock, wake))
+    return broker
+
+
+def recovered_broker(
+    config: Config,
+    clock: Clock,
+    wake: Callable[[], None],
+    directory: str,
+    disk: Disk,
+    options: JournalOptions,
+) -> tuple[Broker, RecoveryReport]:
+    """The broker that lies on a disk, and what was found there."""
+    journal = Journal.open(directory, disk, options, clock, wake)
+    recovery = Recovery(Progress().tell)
+    report = journal.recover(recovery)
+    overflow = Overflow.open(os.path.join(directory, "overflow"), disk, options, clock, wake)
+    store = Store(journal, overflow)
     broker = Broker(config, clock, store)
     store.numbers = recovery.build(broker.virtual_hosts, store)
     store.end_pass()
-    return broker
+    return broker, report
 
 
 class Progress:

@@ -125,12 +125,17 @@ class Journal(Appender):
 
     def commit_now(self) -> None:
         """Write and sync everything appended, here and now; `on_synced` comes before it returns."""
-        self.end_batch()
-        while self._in_flight is not None:
-            self._worker.collect(wait=True)
+        self._write_all()
         self.collect()
         if self._write_failed:
             raise StorageFault(self._write_error)
+
+    def _write_all(self) -> None:
+        """Returns when nothing is on its way to the disk, nor waits for what is."""
+        self.end_batch()
+        while self._in_flight is not None:
+            self._worker.collect(wait=True)
+            self.end_batch()
 
     def collect(self) -> None:
         """Take notice of what the threads have done; call it after `wake`."""
@@ -369,15 +374,22 @@ class Journal(Appender):
         return sum(segment.live_octets for segment in self.segments.values()) + self.wiring_octets
 
     def close(self) -> None:
-        """Write and sync what was appended, end the threads, let go of the directory."""
+        """Write and sync what was appended, end the threads, let go of the directory.
+
+        A fault if the disk did not take it all; everything else is done even so.
+        """
         try:
-            if self.opened:
-                self.end_batch()
-                while self._in_flight is not None:
-                    self._worker.collect(wait=True)
-                    self._worker.collect()
+            if self.opened and not self.options.ephemeral:
+                self._retry_due_s = 0.0  # one last attempt
+                self._write_all()
                 if self.options.sync is not SyncPolicy.ALWAYS and not self._write_failed:
                     self.writer.sync()
+                if self._write_failed:
+                    raise StorageFault(self._write_error)
+        except OSError as failure:
+            raise StorageFault(
+                f"cannot write to {self.directory}: {failure.strerror or failure}"
+            ) from failure
         finally:
             self._worker.close()
             self.tidier.close()

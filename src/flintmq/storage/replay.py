@@ -449,7 +449,7 @@ def _mend(
             report.set_aside.append(_set_aside(journal, file, hole))
         else:
             report.torn_octets += hole.end - hole.at
-        if hole.end < file.limit:
+        if hole.end < file.limit & ~7:  # records end there: a file may have been cut anywhere
             # The last sequence that is missing, so that the gap is not taken for new damage.
             last = max(hole.after - 1, hole.before)
             disk.write(file.handle, hole.at, _pad(hole.segment, hole.end - hole.at, last))

@@ -1,0 +1,384 @@
+"""What simulated clients do to a broker, each thing beside what the model makes of it.
+
+ask        a method, and the one that must answer it at once
+listen     all that the broker has written: deliveries go into the model, promises are noted
+"""
+
+from __future__ import annotations
+
+import random
+
+from flintmq.broker.broker import Broker
+from flintmq.broker.store import Store
+from flintmq.broker.virtual_host import VirtualHost
+from flintmq.wire import methods
+from flintmq.wire.methods import Method
+from flintmq.wire.output import Output
+
+from .broker_client import Client, Event
+from .broker_model import READY, Commit, Copy, Held, Model, ModelChannel, ModelConsumer, ModelQueue
+
+EXCHANGES = ("amq.direct", "amq.fanout", "amq.topic", "x1", "x2", "x3")
+QUEUES = ("q1", "q2", "q3", "q4")
+KEYS = ("a.b", "a.c", "b")
+PATTERNS = ("a.b", "a.c", "b", "a.*", "#")
+
+
+class Actions:
+    """The clients of a history."""
+
+    chance: random.Random
+    broker: Broker
+    store: Store
+    host: VirtualHost
+    model: Model
+    clients: list[Client]
+    outbox: list[Output]
+    numbers: int
+    sizes: dict[int, int]
+    ever: dict[int, dict[int, int]]
+    groups: list[set[int]]
+
+    # Listening
+
+    def listen(self, exact: bool = True) -> list[Event]:
+        """Takes in all that was written: deliveries into the model, promises noted; the rest is returned."""
+        deliveries: dict[ModelQueue, list[tuple[Event, ModelConsumer, Copy]]] = {}
+        replies: list[Event] = []
+        for client in self.clients:
+            for event in client.written():
+                method = event.method
+                if isinstance(method, methods.BasicDeliver):
+                    consumer = client.channels[event.channel].consumers[method.consumer_tag]
+                    copy = self.copy_of(event, consumer.queue, method.redelivered)
+                    self.take(event, method.delivery_tag, copy, consumer, consumer.no_ack)
+                    deliveries.setdefault(consumer.queue, []).append((event, consumer, copy))
+                elif isinstance(method, methods.BasicAck):
+                    self.confirmed(client, client.channels[event.channel], method)
+                elif isinstance(method, methods.BasicCancel):
+                    channel = client.channels[event.channel]
+                    assert channel.consumers.pop(method.consumer_tag).queue.deleted
+                else:
+                    replies.append(event)
+        if exact:
+            self.check_order(deliveries)
+        return replies
+
+    def check_order(self, deliveries: dict[ModelQueue, list[tuple[Event, ModelConsumer, Copy]]]) -> None:
+        """Who got what first among several is not known; that nothing was passed over is."""
+        for queue, handed_out in deliveries.items():
+            last: dict[ModelConsumer, int] = {}
+            for _, consumer, copy in handed_out:
+                assert last.get(consumer, 0) < copy.place, f"{copy.number} of {queue.name} is out of order"
+                last[consumer] = copy.place
+            ready = queue.ready()
+            assert not ready or ready[0].place > max(last.values()), f"{ready[0].number} was passed over"
+
+    def copy_of(self, event: Event, queue: ModelQueue, redelivered: bool) -> Copy:
+        number = int(event.body[: event.body.index(b".")])
+        assert event.body == self.body(number), f"{number} was changed"
+        copy = queue.copies.get(number)
+        assert copy is not None, f"{number} is not in {queue.name}"
+        assert copy.state is READY, f"{number} of {queue.name} is handed out twice"
+        assert redelivered == copy.redelivered, f"{number} says redelivered={redelivered}"
+        return copy
+
+    def take(self, event: Event, tag: int, copy: Copy, consumer: ModelConsumer | None, no_ack: bool) -> None:
+        channel = event.client.channels[event.channel]
+        channel.last_tag += 1
+        assert tag == channel.last_tag
+        if no_ack:
+            self.model.settle(copy)
+        else:
+            self.model.hand_out(copy, Held(copy, consumer), channel, tag)
+
+    def confirmed(self, client: Client, channel: ModelChannel, method: methods.BasicAck) -> None:
+        assert channel.confirmed < method.delivery_tag <= channel.published
+        assert method.multiple or method.delivery_tag == channel.confirmed + 1
+        for number in range(channel.confirmed + 1, method.delivery_tag + 1):
+            client.unheard.append((f"confirm {number}", channel.sequences.pop(number, 0)))
+        channel.confirmed = method.delivery_tag
+
+    def ask(self, client: Client, channel: ModelChannel, method: Method, answer: type[Method]) -> Event:
+        client.say(channel.number, method)
+        replies = self.listen(exact=False)
+        assert len(replies) == 1, f"{method} is answered by {replies}"
+        assert type(replies[0].method) is answer, f"{method} is answered by {replies[0].method}"
+        assert replies[0].client is client
+        assert replies[0].channel == channel.number
+        return replies[0]
+
+    # What clients do: connections and channels
+
+    def connect(self) -> None:
+        client = Client(self.broker, self.outbox, publishes=self.chance.random() < 0.75)
+        self.clients.append(client)
+        self.open_channel(client)
+
+    def lose(self, client: Client) -> None:
+        self.clients.remove(client)
+        client.drop()
+        for channel in client.channels.values():
+            self.model.close_channel(channel)
+
+    def lose_connection(self, client: Client, channel: ModelChannel) -> None:
+        if self.chance.random() < 0.4:
+            self.lose(client)
+            client.channels.clear()
+
+    def open_channel(self, client: Client) -> None:
+        channel = ModelChannel(1 if 1 not in client.channels else 2)
+        client.channels[channel.number] = channel
+        self.ask(client, channel, methods.ChannelOpen(), methods.ChannelOpenOk)
+        mode = self.chance.randrange(4)
+        if mode <= 1:
+            channel.mode = "confirm"
+            self.ask(client, channel, methods.ConfirmSelect(), methods.ConfirmSelectOk)
+        elif mode == 2:
+            channel.mode = "tx"
+            self.ask(client, channel, methods.TxSelect(), methods.TxSelectOk)
+        channel.prefetch = self.chance.choice((0, 1, 2, 5))
+        if channel.prefetch:
+            qos = methods.BasicQos(prefetch_count=channel.prefetch)
+            self.ask(client, channel, qos, methods.BasicQosOk)
+
+    def close_channel(self, client: Client, channel: ModelChannel) -> None:
+        """By asking for it, or by a mistake."""
+        if self.chance.random() < 0.5:
+            self.ask(client, channel, methods.ChannelClose(), methods.ChannelCloseOk)
+        else:
+            wrong = methods.BasicAck(delivery_tag=channel.last_tag + 1)
+            self.ask(client, channel, wrong, methods.ChannelClose)
+            client.say(channel.number, methods.ChannelCloseOk())
+        self.model.close_channel(channel)
+        del client.channels[channel.number]
+
+    # Wiring
+
+    def tell(self, client: Client, what: str, *keys: tuple[str, ...]) -> None:
+        """The answer just written promises that these are on disk as they are now."""
+        client.unheard.append((what, max((self.model.sequence_of(key) for key in keys), default=0)))
+
+    def declare_queue(self, client: Client, channel: ModelChannel) -> None:
+        name = self.chance.choice(QUEUES)
+        known = self.model.queues.get(name)
+        durable = self.chance.random() < 0.75 if known is None else known.number != 0
+        method = methods.QueueDeclare(queue=name, durable=durable)
+        answer = self.ask(client, channel, method, methods.QueueDeclareOk).method
+        if known is None:
+            queue = ModelQueue(name, self.host.queues[name].number)
+            assert bool(queue.number) == durable
+            if durable:
+                self.ever[queue.number] = {}
+            self.model.add_queue(queue, self.store.last())
+        assert answer.message_count == len(self.model.queues[name].ready())  # type: ignore[attr-defined]
+        self.tell(client, f"queue {name}", ("queue", name))
+
+    def declare_exchange(self, client: Client, channel: ModelChannel) -> None:
+        name = self.chance.choice(EXCHANGES[3:])
+        known = self.model.exchanges.get(name)
+        kind, durable = known or (
+            self.chance.choice(("direct", "fanout", "topic")),
+            self.chance.random() < 0.7,
+        )
+        method = methods.ExchangeDeclare(exchange=name, type=kind, durable=durable)
+        self.ask(client, channel, method, methods.ExchangeDeclareOk)
+        if known is None:
+            self.model.add_exchange(name, kind, durable, self.store.last())
+        self.tell(client, f"exchange {name}", ("exchange", name))
+
+    def known_exchanges(self) -> list[str]:
+        return [*EXCHANGES[:3], *self.model.exchanges]
+
+    def bind(self, client: Client, channel: ModelChannel) -> None:
+        if not self.model.queues:
+            self.declare_queue(client, channel)
+        key = (
+            "binding",
+            self.chance.choice(self.known_exchanges()),
+            self.chance.choice(list(self.model.queues)),
+            self.chance.choice(PATTERNS),
+        )
+        if key in self.model.bindings and self.chance.random() < 0.5:
+            unbind = methods.QueueUnbind(exchange=key[1], queue=key[2], routing_key=key[3])
+            self.ask(client, channel, unbind, methods.QueueUnbindOk)
+            self.model.unbind(key, self.store.last())
+        else:
+            bind = methods.QueueBind(exchange=key[1], queue=key[2], routing_key=key[3])
+            self.ask(client, channel, bind, methods.QueueBindOk)
+            if key not in self.model.bindings:
+                self.model.bind(key, self.store.last())
+        self.tell(client, f"{key}", key)
+
+    def delete(self, client: Client, channel: ModelChannel) -> None:
+        if self.chance.random() < 0.5 and self.model.exchanges:
+            name = self.chance.choice(list(self.model.exchanges))
+            self.ask(client, channel, methods.ExchangeDelete(exchange=name), methods.ExchangeDeleteOk)
+            self.model.delete_exchange(name, self.store.last())
+            self.tell(client, f"no exchange {name}", ("exchange", name))
+        elif self.model.queues:
+            name = self.chance.choice(list(self.model.queues))
+            queue = self.model.queues[name]
+            count = len(queue.ready())
+            queue.deleted = True
+            method = methods.QueueDelete(queue=name)
+            answer = self.ask(client, channel, method, methods.QueueDeleteOk).method
+            assert answer.message_count == count  # type: ignore[attr-defined]
+            self.model.delete_queue(name, self.store.last())
+            self.tell(client, f"no queue {name}", ("queue", name))
+
+    def purge(self, client: Client, channel: ModelChannel) -> None:
+        if not self.model.queues:
+            return
+        name = self.chance.choice(list(self.model.queues))
+        ready = self.model.queues[name].ready()
+        answer = self.ask(client, channel, methods.QueuePurge(queue=name), methods.QueuePurgeOk).method
+        assert answer.message_count == len(ready)  # type: ignore[attr-defined]
+        for copy in ready:
+            self.model.settle(copy)
+
+    # Messages
+
+    def body(self, number: int) -> bytes:
+        return (b"%d." % number) * self.sizes[number]
+
+    def publish(self, client: Client, channel: ModelChannel) -> None:
+        if not client.publishes:
+            return
+        exchange = self.chance.choice(("", "", *self.known_exchanges()))
+        key = self.chance.choice(KEYS if exchange else QUEUES)
+        persistent = self.chance.random() < 0.75
+        self.numbers += 1
+        number = self.numbers
+        self.sizes[number] = self.chance.choice((1, 1, 10, 100, 400))
+        client.publish(channel.number, exchange, key, self.body(number), persistent)
+        if channel.mode == "tx":
+            channel.gathered.append((exchange, key, number, persistent))
+            return
+        queues = self.model.route(exchange, key)
+        copies = self.enqueue(number, queues, persistent)
+        if channel.mode == "confirm":
+            channel.published += 1
+            if copies:
+                channel.sequences[channel.published] = self.store.last()
+
+    def enqueue(self, number: int, queues: list[ModelQueue], persistent: bool) -> list[Copy]:
+        copies = self.model.enqueue(number, queues, persistent, self.store.last())
+        for copy in copies:
+            self.ever[copy.queue.number][number] = copy.place
+        return copies
+
+    def consume(self, client: Client, channel: ModelChannel) -> None:
+        if not self.model.queues or len(channel.consumers) > 2:
+            return
+        tag = next(tag for tag in "abcd" if tag not in channel.consumers)
+        queue = self.model.queues[self.chance.choice(list(self.model.queues))]
+        no_ack = self.chance.random() < 0.2
+        # One that never publishes refuses nothing by it, but is served by another way of handing out.
+        no_local = not client.publishes and self.chance.random() < 0.5
+        method = methods.BasicConsume(queue=queue.name, consumer_tag=tag, no_ack=no_ack, no_local=no_local)
+        self.ask(client, channel, method, methods.BasicConsumeOk)
+        channel.consumers[tag] = ModelConsumer(tag, queue, no_ack, channel.prefetch)
+        queue.consumers.append(channel.consumers[tag])
+
+    def cancel(self, client: Client, channel: ModelChannel) -> None:
+        if channel.consumers:
+            tag = self.chance.choice(list(channel.consumers))
+            self.ask(client, channel, methods.BasicCancel(consumer_tag=tag), methods.BasicCancelOk)
+            consumer = channel.consumers.pop(tag)
+            consumer.queue.consumers.remove(consumer)
+
+    def get_some(self, client: Client, channel: ModelChannel) -> None:
+        if self.model.queues:
+            name = self.chance.choice(list(self.model.queues))
+            self.get(client, channel, name, no_ack=self.chance.random() < 0.3)
+
+    def get(self, client: Client, channel: ModelChannel, name: str, no_ack: bool) -> None:
+        queue = self.model.queues[name]
+        ready = queue.ready()
+        method = methods.BasicGet(queue=name, no_ack=no_ack)
+        if not ready:
+            self.ask(client, channel, method, methods.BasicGetEmpty)
+            return
+        event = self.ask(client, channel, method, methods.BasicGetOk)
+        answer = event.method
+        assert isinstance(answer, methods.BasicGetOk)
+        copy = self.copy_of(event, queue, answer.redelivered)
+        assert copy is ready[0], f"{copy.number} was given before {ready[0].number}"
+        assert answer.message_count == len(ready) - 1
+        self.take(event, answer.delivery_tag, copy, None, no_ack)
+
+    def settle(self, client: Client, channel: ModelChannel) -> None:
+        free = channel.free_tags()
+        if not free:
+            return
+        tag = self.chance.choice(free)
+        multiple = self.chance.random() < 0.3
+        way = self.chance.choice(("ack", "ack", "ack", "reject", "requeue"))
+        if way == "ack":
+            client.say(channel.number, methods.BasicAck(delivery_tag=tag, multiple=multiple))
+        else:
+            nack = methods.BasicNack(delivery_tag=tag, multiple=multiple, requeue=way == "requeue")
+            client.say(channel.number, nack)
+        tags = [each for each in free if each <= tag] if multiple else [tag]
+        if channel.mode == "tx":
+            channel.settling.update(dict.fromkeys(tags, way))
+            return
+        for each in tags:
+            if way == "requeue":
+                self.model.put_back(channel, each)
+            else:
+                self.model.settle(self.model.release(channel, each))
+
+    def recover(self, client: Client, channel: ModelChannel) -> None:
+        requeue = self.chance.random() < 0.6
+        for tag in channel.free_tags():
+            self.model.put_back(channel, tag)
+        self.ask(client, channel, methods.BasicRecover(requeue=requeue), methods.BasicRecoverOk)
+
+    def end_transaction(self, client: Client, channel: ModelChannel) -> None:
+        if channel.mode != "tx":
+            return
+        if self.chance.random() < 0.25:
+            self.ask(client, channel, methods.TxRollback(), methods.TxRollbackOk)
+            channel.gathered.clear()
+            channel.settling.clear()
+            return
+        self.ask(client, channel, methods.TxCommit(), methods.TxCommitOk)
+        commit = Commit(self.store.last())
+        for exchange, key, number, persistent in channel.gathered:
+            if not exchange or exchange in self.known_exchanges():
+                commit.published += self.enqueue(number, self.model.route(exchange, key), persistent)
+        for tag, way in channel.settling.items():
+            if way == "requeue":
+                self.model.put_back(channel, tag)
+            else:
+                copy = self.model.release(channel, tag)
+                self.model.settle(copy, commit.sequence)
+                if copy.sequence:
+                    commit.settled.append(copy)
+        channel.gathered.clear()
+        channel.settling.clear()
+        self.model.commits.append(commit)
+        self.groups.append({copy.number for copy in commit.published})
+        client.unheard.append(("commit", commit.sequence if commit.published or commit.settled else 0))
+
+
+# How often an action is done when it is chosen.
+REPEATS = {
+    "declare_queue": (1, 2),
+    "declare_exchange": (1, 1),
+    "bind": (1, 3),
+    "delete": (0, 0, 1),
+    "purge": (0, 0, 1),
+    "publish": (1, 3, 10),
+    "consume": (1, 1),
+    "cancel": (0, 1),
+    "get_some": (1, 3),
+    "settle": (1, 4),
+    "recover": (0, 1),
+    "end_transaction": (1, 1),
+    "close_channel": (0, 0, 1),
+    "lose_connection": (0, 1),
+}
+ACTIONS = (*REPEATS, "publish", "publish", "settle", "settle", "end_transaction")

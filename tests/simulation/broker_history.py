@@ -1,0 +1,308 @@
+"""One seed, one history: a whole broker on a faulty disk, its clients, and a model that watches.
+
+Clients declare, publish, consume, settle and vanish; passes end when they like; the disk answers late,
+fills up, fails, or goes dark in the middle of a write. What the broker writes is compared with the model
+at once, what it promises when it leaves, and what it finds again in `recovered_check`.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+
+from flintmq.config import Config
+from flintmq.server.storage import recovered_broker
+from flintmq.storage.options import JournalOptions, SyncPolicy
+from flintmq.wire.output import Output
+
+from .broker_actions import ACTIONS, REPEATS, Actions
+from .broker_client import Client
+from .broker_model import UNKNOWN, Model
+from .journal_history import DIRECTORY, SimulatedClock
+from .recovered_check import RecoveredCheck
+from .simulated_disk import PowerLost, SimulatedDisk
+
+CONFIG = Config()
+CAPACITY = 1 << 40
+CALM_ROUNDS_MAX = 60
+
+
+class BrokerHistory(Actions):
+    """Runs one seed; any broken promise is an AssertionError."""
+
+    def __init__(self, seed: int) -> None:
+        chance = self.chance = random.Random(seed)
+        self.disk = SimulatedDisk(chance)
+        self.clock = SimulatedClock(chance)
+        self.options = JournalOptions(
+            threaded=False,
+            segment_octets=chance.choice((4096, 4096, 8192, 65536)),
+            rewrite_step_octets=chance.choice((64, 512, 8192)),
+            spare_segments=chance.choice((0, 1, 2)),
+            retry_interval_ms=10,
+            rewrite_delay_ms=chance.choice((0, 0, 30)),
+            sync=chance.choice((*[SyncPolicy.ALWAYS] * 6, SyncPolicy.INTERVAL, SyncPolicy.NEVER)),
+        )
+        self.limits = (
+            chance.choice((1, 3, 8, 131_072)),
+            chance.choice((200, 3000, 67_108_864)),
+            chance.choice((0, 1, 3)),
+            chance.choice((100, 1000, 1_048_576)),
+            chance.choice((1, 2, 5, 1024)),
+        )
+        self.weights = [chance.choice((1, 1, 3)) for _ in ACTIONS]
+        self.haste = chance.choice((0.1, 0.5, 0.9))  # how soon a pass ends
+        self.sloth = chance.choice((0.1, 0.5, 0.9))  # how late the disk is
+        self.numbers = 0
+        self.sizes: dict[int, int] = {}
+        self.lives = 0
+        self.clients: list[Client] = []
+        self.outbox: list[Output] = []
+        self.model = Model()
+        # Whatever went to disk: queue's number -> message's number -> place.
+        self.ever: dict[int, dict[int, int]] = {}
+        self.groups: list[set[int]] = []  # messages committed together
+        self.start()
+
+    # Lives
+
+    def start(self, is_rotten: bool = False) -> bool:
+        """Opens the broker on what the disk holds; the power may fail meanwhile, again and again.
+
+        Not after a bit has flipped: what was mended is told once, by whoever has mended it.
+        Returns whether it did.
+        """
+        failed = False
+        while True:
+            try:
+                if self.chance.random() < 0.1 and not is_rotten:
+                    self.disk.power_left = self.chance.randrange(20)
+                self.broker, self.report = recovered_broker(
+                    CONFIG, self.clock, _wake, DIRECTORY, self.disk, self.options
+                )
+                break
+            except PowerLost:
+                failed = True
+                self.disk.crash()
+        self.disk.power_left = None
+        self.syncs_failed = self.disk.syncs_failed
+        self.lives += 1
+        self.host = self.broker.virtual_hosts["/"]
+        store = self.broker.store
+        assert store is not None
+        self.store = store
+        store.kept_messages, store.kept_bytes, store.kept_messages_lean = self.limits[:3]
+        store.kept_bytes_lean, store.loaded_messages = self.limits[3:]
+        return failed
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            try:
+                self.step()
+                self.check_counts()
+            except PowerLost:
+                self.listen(exact=False)
+                self.crash(power=self.chance.random() < 0.7)
+        self.finale()
+
+    def finale(self) -> None:
+        """Everything that should be there is handed out; then, after a clean stop, nothing is left."""
+        self.calm()
+        for client in list(self.clients):
+            self.lose(client)
+        self.connect()
+        for name, queue in self.model.queues.items():
+            while queue.ready():
+                self.get(self.clients[0], self.clients[0].channels[1], name, no_ack=True)
+            self.get(self.clients[0], self.clients[0].channels[1], name, no_ack=True)
+        self.check_counts()
+        self.clean_stop(may_rot=False)
+        if self.options.sync is SyncPolicy.ALWAYS:
+            assert not any(queue.copies for queue in self.model.queues.values())
+
+    def crash(self, power: bool, floor: int | None = None, may_rot: bool = True) -> None:
+        """Everything in memory is gone; the disk keeps what it keeps."""
+        floor = self.store.synced if floor is None else floor
+        # A failed sync takes what was merely written, as the loss of power does.
+        keeps_written = not power and self.disk.syncs_failed == self.syncs_failed
+        for client in self.clients:
+            client.output.release()
+        self.clients.clear()
+        self.outbox.clear()
+        self.restore_disk()
+        if power:
+            self.disk.crash()
+        else:
+            self.disk.kill()
+        rotten = may_rot and self.chance.random() < 0.05 and self.rot()
+        keeps_written = not self.start(rotten) and keeps_written
+        is_strict = not rotten and (keeps_written or self.options.sync is SyncPolicy.ALWAYS)
+        check = RecoveredCheck(self.model, self.broker, self.report, floor, self.ever, self.body, self.groups)
+        self.model = check.run(is_strict, rotten and self.options.sync is SyncPolicy.ALWAYS)
+
+    def clean_stop(self, may_rot: bool = True) -> None:
+        """As the server does it."""
+        sound = not self.is_faulty()
+        for client in list(self.clients):
+            self.lose(client)
+        self.finish_pass()
+        sound = sound and not self.store.alarm
+        if self.options.sync is not SyncPolicy.ALWAYS:
+            # The one sync at the end is all there is: what it loses nobody writes again.
+            self.disk.sync_failures_left = 0
+        self.store.close()
+        power = self.chance.random() < 0.5
+        self.crash(power, UNKNOWN - 1 if sound else None, may_rot)
+
+    def rot(self) -> bool:
+        """Flips one bit in a segment of the journal."""
+        names = [name for name in self.disk.list(DIRECTORY) if name.endswith(".segment")]
+        if not names:
+            return False
+        path = f"{DIRECTORY}/{self.chance.choice(names)}"
+        octets = self.disk.content(path)
+        if octets:
+            self.disk.flip_bit(path, self.chance.randrange(len(octets)), self.chance.randrange(8))
+        return bool(octets)
+
+    def restore_disk(self) -> None:
+        self.disk.capacity_octets = CAPACITY
+        self.disk.sync_failures_left = self.disk.write_failures_left = 0
+        self.disk.power_left = None
+
+    def is_faulty(self) -> bool:
+        return bool(
+            self.disk.capacity_octets != CAPACITY
+            or self.disk.sync_failures_left
+            or self.disk.write_failures_left
+            or self.disk.power_left is not None
+            or self.store.alarm
+        )
+
+    # Steps
+
+    def step(self) -> None:
+        way = self.chance.random()
+        if way < 0.80:
+            self.act()
+            if self.chance.random() < self.haste:
+                self.finish_pass()
+            if self.chance.random() >= self.sloth:
+                self.collect()
+        elif way < 0.88:
+            self.finish_pass()
+            self.collect()
+        elif way < 0.92:
+            self.tick()
+        elif way < 0.94:
+            self.broker.shed()
+        elif way < 0.955:
+            self.fault()
+        elif way < 0.97:
+            self.calm()
+        elif way < 0.985:
+            self.disk.power_left = self.chance.randrange(12)
+        elif way < 0.993:
+            self.crash(power=self.chance.random() < 0.7)
+        else:
+            self.clean_stop()
+
+    def act(self) -> None:
+        if len(self.clients) < 2 and (not self.clients or self.chance.random() < 0.1):
+            self.connect()
+        client = self.chance.choice(self.clients)
+        if not client.channels or (len(client.channels) < 2 and self.chance.random() < 0.1):
+            self.open_channel(client)
+        channel = client.channels[self.chance.choice(list(client.channels))]
+        action = self.chance.choices(ACTIONS, self.weights)[0]
+        for _ in range(self.chance.choice(REPEATS[action])):
+            if channel.number in client.channels and client.channels[channel.number] is channel:
+                getattr(self, action)(client, channel)
+
+    def fault(self) -> None:
+        way = self.chance.randrange(3)
+        if way == 0:
+            # What is never synced is not promised to survive the failure of a sync.
+            if self.options.sync is not SyncPolicy.NEVER:
+                self.disk.sync_failures_left = self.chance.choice((1, 1, 2, 3))
+        elif way == 1:
+            self.disk.write_failures_left = self.chance.choice((1, 1, 2))
+        else:
+            self.disk.capacity_octets = self.disk.used_octets() + self.chance.choice((0, 3000, 6000))
+
+    # The server's part
+
+    def finish_pass(self) -> None:
+        self.broker.finish_pass()
+        self.listen()
+        self.model.end_pass(self.store.last())
+        self.flush()
+
+    def collect(self) -> None:
+        self.store.collect()
+        self.listen()
+        self.flush()
+
+    def tick(self) -> None:
+        self.clock.now_s += self.chance.choice((0.005, 0.05, 0.3))
+        self.store.tick()
+        self.listen()
+        self.flush()
+
+    def flush(self) -> None:
+        outbox = self.outbox[:]
+        self.outbox.clear()
+        for output in outbox:
+            output.sender.hear(self.store.synced)
+
+    def calm(self) -> None:
+        """No more faults: soon everything is handed out, safe, and told."""
+        self.restore_disk()
+        for _ in range(CALM_ROUNDS_MAX):
+            self.finish_pass()
+            self.tick()
+            self.collect()
+            is_safe = self.store.synced == self.store.last() and not self.store.alarm
+            if is_safe and not self.broker.has_work() and not self.outbox:
+                break
+        else:
+            raise AssertionError(f"the broker does not come to rest; alarm: {self.store.alarm!r}")
+        self.syncs_failed = self.disk.syncs_failed
+        for client in self.clients:
+            assert not client.unheard
+            assert not client.output.barrier
+            assert not client.output.pending()
+            for channel in client.channels.values():
+                assert channel.mode != "confirm" or channel.confirmed == channel.published, "not confirmed"
+        for queue in self.model.queues.values():
+            if queue.ready():
+                for each in queue.consumers:
+                    can_take = each.no_ack or not each.prefetch or each.outstanding < each.prefetch
+                    assert not can_take, f"{each.tag} waits for what is in {queue.name}"
+
+    def check_counts(self) -> None:
+        assert set(self.host.queues) == set(self.model.queues)
+        for name, queue in self.host.queues.items():
+            model = self.model.queues[name]
+            ready = len(model.ready())
+            assert queue.message_count() == ready, f"{name} counts {queue.message_count()}, not {ready}"
+            assert queue.unacked == model.out(), f"{name} has {queue.unacked} unacked, not {model.out()}"
+            assert len(queue.consumers) == len(model.consumers)
+
+
+def _wake() -> None:
+    """There are no threads."""
+
+
+def run_seed(seed: int, steps: int = 80) -> int:
+    """Returns how many lives the broker had; an AssertionError tells the seed."""
+    logging.disable(logging.CRITICAL)
+    try:
+        history = BrokerHistory(seed)
+        history.run(steps)
+    except Exception as failure:
+        again = f"python -m tests.simulation.run --seeds {seed}..{seed} --steps {steps}"
+        raise AssertionError(f"seed {seed}: {type(failure).__name__}: {failure}\n    {again}") from failure
+    finally:
+        logging.disable(logging.NOTSET)
+    return history.lives

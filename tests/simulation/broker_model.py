@@ -1,0 +1,258 @@
+"""What a broker should be, in the simplest form: names, and lists of numbered messages.
+
+A `Copy` is one message in one queue. It is ready, or out with a client, or settled; what lies on disk
+of it has three sequences, each known as an upper bound once its pass is over:
+
+    sequence     its entry          0: it never goes to disk
+    settled      its letting go     0: still held    UNKNOWN: let go, in this pass
+    handed_out   the queue's mark   0: never         UNKNOWN: in this pass
+
+Up to `synced` the disk must agree with the model; of what came later any records may be missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+UNKNOWN = 1 << 62
+
+READY, OUT, SETTLED = "ready", "out", "settled"
+
+
+@dataclass(eq=False, slots=True)
+class Commit:
+    """A transaction that was committed."""
+
+    sequence: int = 0
+    published: list[Copy] = field(default_factory=list)
+    settled: list[Copy] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Copy:
+    number: int
+    queue: ModelQueue
+    place: int
+    sequence: int = 0
+    state: str = READY
+    redelivered: bool = False
+    settled: int = 0
+    handed_out: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class ModelConsumer:
+    tag: str
+    queue: ModelQueue
+    no_ack: bool
+    prefetch: int
+    outstanding: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class ModelQueue:
+    name: str
+    number: int  # what the journal calls it; 0: transient
+    copies: dict[int, Copy] = field(default_factory=dict)
+    left: dict[int, Copy] = field(default_factory=dict)  # settled, and perhaps still on disk
+    consumers: list[ModelConsumer] = field(default_factory=list)
+    deleted: bool = False
+
+    def ready(self) -> list[Copy]:
+        return sorted((each for each in self.copies.values() if each.state is READY), key=_place)
+
+    def out(self) -> int:
+        return sum(each.state is OUT for each in self.copies.values())
+
+
+@dataclass(eq=False, slots=True)
+class Held:
+    """A delivery that the client has not settled."""
+
+    copy: Copy
+    consumer: ModelConsumer | None
+
+
+@dataclass(eq=False, slots=True)
+class ModelChannel:
+    number: int
+    mode: str = "plain"
+    prefetch: int = 0
+    last_tag: int = 0
+    unacked: dict[int, Held] = field(default_factory=dict)
+    consumers: dict[str, ModelConsumer] = field(default_factory=dict)
+    published: int = 0
+    confirmed: int = 0
+    sequences: dict[int, int] = field(default_factory=dict)  # by the number of the publish
+    # Of the open transaction: (exchange, key, number, persistent); tag -> "ack", "reject", "requeue".
+    gathered: list[tuple[str, str, int, bool]] = field(default_factory=list)
+    settling: dict[int, str] = field(default_factory=dict)
+
+    def free_tags(self) -> list[int]:
+        return [tag for tag in self.unacked if tag not in self.settling]
+
+
+Key = tuple[str, ...]
+
+
+class Model:
+    """Wiring and messages of one life of the broker, and what its disk may hold."""
+
+    def __init__(self) -> None:
+        self.exchanges: dict[str, tuple[str, bool]] = {}
+        self.queues: dict[str, ModelQueue] = {}
+        self.bindings: dict[Key, bool] = {}
+        # Durable wiring: every value since the last recovery, with the record that set it.
+        self.history: dict[Key, list[tuple[int, object]]] = {}
+        # Queues that may be on disk, by number.
+        self.on_disk: dict[int, ModelQueue] = {}
+        self.commits: list[Commit] = []
+        self.pending: list[Copy] = []  # settled or handed out in this pass
+        self.places = 0
+
+    # Wiring
+
+    def note(self, key: Key, value: object, sequence: int) -> None:
+        self.history.setdefault(key, [(0, None)]).append((sequence, value))
+
+    def sequence_of(self, key: Key) -> int:
+        return self.history[key][-1][0] if key in self.history else 0
+
+    def allowed(self, key: Key, floor: int) -> list[object]:
+        """What the key may mean on a disk that has synced up to `floor`."""
+        states = self.history.get(key, [(0, None)])
+        at = max(index for index, (sequence, _) in enumerate(states) if sequence <= floor)
+        return [value for _, value in states[at:]]
+
+    def add_exchange(self, name: str, kind: str, durable: bool, sequence: int) -> None:
+        self.exchanges[name] = (kind, durable)
+        if durable:
+            self.note(("exchange", name), kind, sequence)
+
+    def delete_exchange(self, name: str, sequence: int) -> None:
+        _, durable = self.exchanges.pop(name)
+        for key in [key for key in self.bindings if key[1] == name]:
+            self.unbind(key, sequence)
+        if durable:
+            self.note(("exchange", name), None, sequence)
+
+    def add_queue(self, queue: ModelQueue, sequence: int) -> None:
+        self.queues[queue.name] = queue
+        if queue.number:
+            self.on_disk[queue.number] = queue
+            self.note(("queue", queue.name), queue.number, sequence)
+
+    def delete_queue(self, name: str, sequence: int) -> None:
+        queue = self.queues.pop(name)
+        queue.deleted = True
+        for copy in queue.ready():
+            self.settle(copy)
+        for key in [key for key in self.bindings if key[2] == name]:
+            self.unbind(key, sequence)
+        if queue.number:
+            self.note(("queue", name), None, sequence)
+
+    def bind(self, key: Key, sequence: int) -> None:
+        durable = self.is_durable(key[1]) and self.queues[key[2]].number != 0
+        self.bindings[key] = durable
+        if durable:
+            self.note(key, True, sequence)
+
+    def unbind(self, key: Key, sequence: int) -> None:
+        if self.bindings.pop(key):
+            self.note(key, None, sequence)
+
+    def is_durable(self, exchange: str) -> bool:
+        return exchange.startswith("amq.") or self.exchanges[exchange][1]
+
+    def kind_of(self, exchange: str) -> str:
+        return exchange[4:] if exchange.startswith("amq.") else self.exchanges[exchange][0]
+
+    def route(self, exchange: str, key: str) -> list[ModelQueue]:
+        if not exchange:
+            return [self.queues[key]] if key in self.queues else []
+        kind = self.kind_of(exchange)
+        names = [
+            name
+            for _, source, name, pattern in self.bindings
+            if source == exchange and (kind == "fanout" or matches(kind, pattern, key))
+        ]
+        return [self.queues[name] for name in dict.fromkeys(names)]
+
+    # Messages
+
+    def enqueue(self, number: int, queues: list[ModelQueue], persistent: bool, sequence: int) -> list[Copy]:
+        """Adds the message; those of its copies that go to disk."""
+        self.places += 1
+        copies = []
+        for queue in queues:
+            copy = Copy(number, queue, self.places)
+            queue.copies[number] = copy
+            if persistent and queue.number:
+                copy.sequence = sequence
+                copies.append(copy)
+        return copies
+
+    def settle(self, copy: Copy, sequence: int = UNKNOWN) -> None:
+        assert copy.state is not SETTLED
+        copy.state = SETTLED
+        del copy.queue.copies[copy.number]
+        if copy.sequence:
+            copy.settled = sequence
+            copy.queue.left[copy.number] = copy
+            if sequence == UNKNOWN:
+                self.pending.append(copy)
+
+    def hand_out(self, copy: Copy, held: Held, channel: ModelChannel, tag: int) -> None:
+        copy.state = OUT
+        channel.unacked[tag] = held
+        if held.consumer is not None:
+            held.consumer.outstanding += 1
+        if copy.sequence and not copy.handed_out:
+            copy.handed_out = UNKNOWN
+            self.pending.append(copy)
+
+    def release(self, channel: ModelChannel, tag: int) -> Copy:
+        held = channel.unacked.pop(tag)
+        if held.consumer is not None:
+            held.consumer.outstanding -= 1
+        return held.copy
+
+    def put_back(self, channel: ModelChannel, tag: int) -> None:
+        copy = self.release(channel, tag)
+        copy.redelivered = True
+        if copy.queue.deleted:
+            self.settle(copy)
+        else:
+            copy.state = READY
+
+    def close_channel(self, channel: ModelChannel) -> None:
+        for consumer in channel.consumers.values():
+            consumer.queue.consumers.remove(consumer)
+        channel.consumers.clear()
+        channel.settling.clear()
+        channel.gathered.clear()
+        for tag in list(channel.unacked):
+            self.put_back(channel, tag)
+
+    def end_pass(self, sequence: int) -> None:
+        """What was let go or handed out is in the journal, up to `sequence`."""
+        for copy in self.pending:
+            if copy.settled == UNKNOWN:
+                copy.settled = sequence
+            if copy.handed_out == UNKNOWN:
+                copy.handed_out = sequence
+        self.pending.clear()
+
+
+def matches(kind: str, pattern: str, key: str) -> bool:
+    if kind == "direct":
+        return pattern == key
+    if pattern == "#":
+        return True
+    words, wanted = key.split("."), pattern.split(".")
+    return len(words) == len(wanted) and all(w in ("*", k) for w, k in zip(wanted, words, strict=True))
+
+
+def _place(copy: Copy) -> int:
+    return copy.place

@@ -1,0 +1,169 @@
+"""What a broker found on its disk after a crash, held against what the model allows.
+
+    wiring     a value that the key had at `floor` or since
+    messages   all entries up to `floor` whose letting go is not on disk; none whose letting go is
+    order      of each queue as published
+    commits    whole
+    marks      what was handed out before `floor` is redelivered
+
+`floor` is the last record that was synced. After a flipped bit one record may be missing, or the group it
+was in, and that is reported. Under a policy that promises less than a sync the loss of power may cost
+anything, but never the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flintmq.broker.broker import Broker
+from flintmq.broker.queue import Queue
+from flintmq.storage.replay import RecoveryReport
+
+from .broker_model import Commit, Copy, Key, Model, ModelQueue
+
+
+class RecoveredCheck:
+    def __init__(
+        self,
+        model: Model,
+        broker: Broker,
+        report: RecoveryReport,
+        floor: int,
+        ever: dict[int, dict[int, int]],
+        body: Callable[[int], bytes],
+        groups: list[set[int]],
+    ) -> None:
+        self.model = model
+        self.broker = broker
+        self.report = report
+        self.floor = floor
+        self.ever = ever
+        self.body = body
+        self.groups = groups
+        self.host = broker.virtual_hosts["/"]
+        # By the queue's number: what is on disk, in order, and whether it is marked as handed out.
+        self.found: dict[int, dict[int, bool]] = {}
+
+    def run(self, is_strict: bool, is_rotten: bool) -> Model:
+        """Returns the model of the next life."""
+        for queue in self.host.queues.values():
+            self.found[queue.number] = self.read(queue)
+        self.check_truth()
+        if is_strict:
+            assert not self.report.damaged, f"damage out of nothing: {self.report.lines()}"
+            for key, value in self.wiring().items():
+                allowed = self.model.allowed(key, self.floor)
+                assert value in allowed, f"{key} is {value}, allowed are {allowed}"
+            self.check_messages()
+            for commit in self.model.commits:
+                self.check_commit(commit)
+        elif is_rotten:
+            self.check_rotten()
+        return self.next_life()
+
+    def read(self, queue: Queue) -> dict[int, bool]:
+        assert queue.durable
+        assert queue.number
+        store = self.broker.store
+        assert store is not None
+        entries = list(queue.shelf)
+        assert queue.message_count() == len(entries)
+        found: dict[int, bool] = {}
+        for entry, message in zip(entries, store.load(entries), strict=True):
+            assert message is not None, f"entry {entry >> 1} cannot be read"
+            octets = message.content[message.header_size :]
+            number = int(octets[: octets.index(b".")])
+            assert octets == self.body(number), f"{number} was changed"
+            assert number not in found, f"{number} is in {queue.name} twice"
+            found[number] = entry >> 1 <= queue.handed_out
+        return found
+
+    def check_truth(self) -> None:
+        for number, found in self.found.items():
+            ever = self.ever[number]
+            assert found.keys() <= ever.keys(), f"{found.keys() - ever.keys()} are invented"
+            places = [ever[each] for each in found]
+            assert places == sorted(places), f"queue {number} is out of order"
+
+    def wiring(self) -> dict[Key, object]:
+        """Every key that is on disk or may be, and what it means there."""
+        found: dict[Key, object] = dict.fromkeys(self.model.history)
+        for name, exchange in self.host.exchanges.items():
+            assert exchange.durable
+            if not name.startswith("amq."):
+                found["exchange", name] = exchange.type
+            for binding in exchange.bindings.values():
+                found["binding", name, binding.destination.name, binding.routing_key] = True
+        for name, queue in self.host.queues.items():
+            found["queue", name] = queue.number
+        return found
+
+    def recovered(self) -> list[tuple[ModelQueue, dict[int, bool]]]:
+        """Queues that the model knows; after a bit has flipped one may be back that it does not."""
+        known = self.model.on_disk
+        return [(known[number], found) for number, found in self.found.items() if number in known]
+
+    def check_messages(self) -> None:
+        for queue, found in self.recovered():
+            for number in found:
+                copy = queue.copies.get(number) or queue.left.get(number)
+                assert copy is not None, f"{number} is back in {queue.name}"
+                assert not copy.settled or copy.settled > self.floor, f"{number} is back in {queue.name}"
+                if copy.handed_out and copy.handed_out <= self.floor:
+                    assert found[number], f"{number} of {queue.name} was handed out and does not say so"
+            for copy in queue.copies.values():
+                if 0 < copy.sequence <= self.floor:
+                    assert copy.number in found, f"{copy.number} of {queue.name} is lost"
+
+    def check_commit(self, commit: Commit) -> None:
+        happened: dict[bool, Copy] = {}
+        for copy in commit.published:
+            if not copy.settled and copy.queue.number in self.found:
+                happened[copy.number in self.found[copy.queue.number]] = copy
+        for copy in commit.settled:
+            if copy.queue.number in self.found:
+                is_there = copy.number in self.found[copy.queue.number]
+                if is_there or copy.sequence <= self.floor:
+                    happened[not is_there] = copy
+        assert len(happened) < 2, f"half a commit: {happened[True].number} but not {happened[False].number}"
+
+    def check_rotten(self) -> None:
+        """One flipped bit costs one record, or one group, and is told."""
+        numbers = {
+            copy.number
+            for queue, found in self.recovered()
+            for copy in queue.copies.values()
+            if 0 < copy.sequence <= self.floor and copy.number not in found
+        }
+        grouped = any(numbers <= group for group in self.groups)
+        assert len(numbers) <= 1 or grouped, f"one bit cost {sorted(numbers)}"
+        wrong = [
+            key
+            for key, value in self.wiring().items()
+            if key[0] != "binding" and value not in self.model.allowed(key, self.floor)
+        ]
+        assert len(wrong) <= 1, f"one bit cost {wrong}"
+        assert not (numbers and wrong)
+        if numbers or wrong:
+            report = self.report
+            # In the last batch damage looks like a write that the crash cut short.
+            told = report.damaged or report.set_aside or report.groups_dropped or report.torn_octets
+            assert told, f"{numbers or wrong} went without a word: {report.lines()}"
+
+    def next_life(self) -> Model:
+        """What was found is the truth from here on."""
+        model = Model()
+        model.places = self.model.places
+        for name, exchange in self.host.exchanges.items():
+            if not name.startswith("amq."):
+                model.add_exchange(name, exchange.type, True, 0)
+        for name, queue in self.host.queues.items():
+            fresh = ModelQueue(name, queue.number)
+            model.add_queue(fresh, 0)
+            ever = self.ever[queue.number]
+            for number, handed_out in self.found[queue.number].items():
+                fresh.copies[number] = Copy(number, fresh, ever[number], 1, redelivered=handed_out)
+        for name, exchange in self.host.exchanges.items():
+            for binding in exchange.bindings.values():
+                model.bind(("binding", name, binding.destination.name, binding.routing_key), 0)
+        return model

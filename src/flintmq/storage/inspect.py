@@ -18,7 +18,8 @@ from . import layout, record
 from .disk import Disk
 from .journal import Journal
 from .options import JournalOptions
-from .replay import Hole, RecoveryReport, Replay, read_chain, scan_file
+from .replay import Replay, read_chain, scan_file, settle_overlapping
+from .report import Hole, RecoveryReport
 from .segment import segment_name
 from .spool import SpoolStore, spool_name, spool_number
 
@@ -181,6 +182,7 @@ def check(directory: str, disk: Disk | None = None) -> CheckResult:
             view.end = scan_file(disk, files, file, replay)
             octets = disk.read(file.handle, 0, view.end)
             view.records.update(each.kind for each in _records(file.number, octets, view.end))
+        settle_overlapping(disk, files, replay)
     finally:
         for file in files:
             disk.close(file.handle)
@@ -188,7 +190,7 @@ def check(directory: str, disk: Disk | None = None) -> CheckResult:
         if not view.void:
             view.live_octets = replay.segments[view.number].live_octets
     result.entries = replay.index.entries
-    result.wiring = sum(1 for sequence, _ in replay.wiring.values() if sequence >= replay.checkpoint_sequence)
+    result.wiring = len(replay.wiring_in_force())
     result.groups_incomplete = replay.groups_dropped
     result.holes = replay.holes
     result.spools_bad = _bad_spools(disk, directory, replay)

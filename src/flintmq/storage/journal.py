@@ -33,7 +33,8 @@ from .batch import Batch
 from .options import JournalOptions, SyncPolicy
 from .reader import SegmentReader, checked_entry, entry_parts
 from .reclaim import Reclaimer
-from .replay import RecoveryReport, RecoveryVisitor, recover
+from .replay import recover
+from .report import RecoveryReport, RecoveryVisitor
 from .segment import Segment
 from .spool import Spool, SpoolStore
 from .writer import BatchWriter, Worker

@@ -7,6 +7,10 @@
        Either way a PAD record covers the place, so that it is met only once.
     4  the visitor is told all wiring, then all live entries in order
 
+What a record means depends on its sequence and never on where it lies: a segment whose head was lost
+may repeat what earlier ones hold in part, so an entry can be read after its settle, and a key after
+its removal. An owner that let go stays gone; of a key the highest sequence counts.
+
 A hole ends at the next record that checks under the segment's seed with a fitting sequence; what
 follows it is served. A group is in force only if its COMMIT is there and nothing is missing.
 """
@@ -16,8 +20,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from flintmq.errors import StorageFault
 
@@ -26,6 +30,7 @@ from .index import EntryIndex, OwnerSet
 from .migrate import migrate
 from .reader import checked_entry
 from .reclaim import SPARE_PREFIX
+from .report import Hole, RecoveryReport, RecoveryVisitor
 from .segment import Segment, SegmentHead, segment_name, segment_number
 
 if TYPE_CHECKING:
@@ -39,74 +44,14 @@ _PLAUSIBLE = re.compile(rb"[\x01-\x0a][\x00-\x03]\x00\x00", re.DOTALL)
 _SEQUENCE_MAX = (1 << 63) - 1
 
 
-class RecoveryVisitor(Protocol):
-    """Who wants to know what was recovered."""
-
-    def wiring(self, key: bytes, octets: bytes) -> None:
-        """What is stored under a key; in no particular order."""
-
-    def entry(self, sequence: int, owners: tuple[int, ...], header: bytes, payload_octets: int) -> None:
-        """A live entry and those who hold it; in order. An owner that is unknown should settle it."""
-
-    def progress(self, done_octets: int, total_octets: int) -> None:
-        """How far the reading has come."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hole:
-    """Octets of a segment that are no record."""
-
-    segment: int
-    at: int
-    end: int
-    # The sequence before it, and that of the record behind it; 0 if there is none in the segment.
-    before: int
-    after: int
-
-
-@dataclass(slots=True)
-class RecoveryReport:
-    """What recovery found and did."""
-
-    segments: int = 0
-    records: int = 0
-    entries: int = 0
-    wiring: int = 0
-    octets: int = 0
-    torn_octets: int = 0
-    damaged: list[Hole] = field(default_factory=list)
-    set_aside: list[str] = field(default_factory=list)
-    groups_dropped: int = 0
-    spools_removed: int = 0
-    entries_unreadable: list[int] = field(default_factory=list)
-
-    def lines(self) -> list[str]:
-        """For people."""
-        text = [
-            f"{self.records} records in {self.segments} segments, {self.octets} octets",
-            f"{self.entries} live entries, {self.wiring} keys of wiring",
-        ]
-        if self.torn_octets:
-            text.append(f"torn tail of {self.torn_octets} octets cut: none of it was promised")
-        if self.groups_dropped:
-            text.append(f"{self.groups_dropped} incomplete groups dropped")
-        if self.spools_removed:
-            text.append(f"{self.spools_removed} leftover spools removed")
-        for hole in self.damaged:
-            text.append(f"damage in {segment_name(hole.segment)}, octets {hole.at} to {hole.end}")
-        text.extend(f"set aside: {name}" for name in self.set_aside)
-        if self.entries_unreadable:
-            text.append(f"entries whose payload is lost: {self.entries_unreadable}")
-        return text
-
-
 class Replay:
     """The state that the records of a journal add up to."""
 
     def __init__(self) -> None:
         self.index = EntryIndex()
         self.segments: dict[int, Segment] = {}
-        self.wiring: dict[bytes, tuple[int, bytes]] = {}
+        # By key the highest sequence, and what it put; None if it removed the key.
+        self.wiring: dict[bytes, tuple[int, bytes | None]] = {}
         self.checkpoint_sequence = 0
         self.synced_sequence = 0
         self.last_sequence = 0
@@ -193,6 +138,25 @@ class Replay:
             at += record.padded(length)
         return found
 
+    def settle_again(self, segment: Segment, octets: bytes, void: dict[int, int]) -> None:
+        """Only the settles of a segment that was scanned, now that every entry is known.
+
+        `void` tells of holes and dropped records where they begin and where they end.
+        """
+        self._segment = segment
+        at = layout.SEGMENT_HEAD
+        while at < segment.end:
+            past = void.get(at)
+            if past is not None:
+                at = past
+                continue
+            length = record.checked_length(octets, at, min(segment.end, len(octets)), segment.seed)
+            if length == 0:
+                raise StorageFault(f"segment {segment.number} reads differently the second time")
+            if layout.get_u8(octets, at + 16) == layout.SETTLE:
+                self._settle(octets, at)
+            at += record.padded(length)
+
     def _take(self, octets: bytes, at: int, length: int, sequence: int, kind: int) -> int:
         """A record in its turn: members of a group wait for their COMMIT."""
         if layout.get_u8(octets, at + 17) & layout.GROUPED:
@@ -241,15 +205,28 @@ class Replay:
             self._moved(octets, at, length)
         elif kind == layout.PUT:
             key_end = at + layout.RECORD_HEAD + layout.get_u32(octets, at + 20)
-            self.wiring[octets[at + layout.RECORD_HEAD : key_end]] = (sequence, octets[key_end : at + length])
-            self._segment.wiring_sequence = sequence
+            self._wire(octets[at + layout.RECORD_HEAD : key_end], sequence, octets[key_end : at + length])
         elif kind == layout.DELETE:
-            self.wiring.pop(octets[at + layout.RECORD_HEAD : at + length], None)
-            self._segment.wiring_sequence = sequence
+            self._wire(octets[at + layout.RECORD_HEAD : at + length], sequence, None)
         elif kind == layout.CHECKPOINT:
-            self.checkpoint_sequence = layout.get_u64(octets, at + layout.RECORD_HEAD)
+            first = layout.get_u64(octets, at + layout.RECORD_HEAD)
+            self.checkpoint_sequence = max(self.checkpoint_sequence, first)
             self._segment.wiring_sequence = sequence
         return 0
+
+    def _wire(self, key: bytes, sequence: int, value: bytes | None) -> None:
+        self._segment.wiring_sequence = sequence
+        known = self.wiring.get(key)
+        if known is None or known[0] < sequence:
+            self.wiring[key] = (sequence, value)
+
+    def wiring_in_force(self) -> dict[bytes, bytes]:
+        """What is stored under each key, by the last checkpoint and what came after it."""
+        return {
+            key: value
+            for key, (sequence, value) in self.wiring.items()
+            if value is not None and sequence >= self.checkpoint_sequence
+        }
 
     def _entry(self, octets: bytes, at: int, length: int, sequence: int) -> int:
         segment = self._segment
@@ -308,7 +285,8 @@ class Replay:
         """This segment's settles must outlive the copies of what they settle, live or not."""
         near = self._near_target
         if (
-            not self.moved_to
+            not self.overlapping
+            and not self.moved_to
             and near is not None
             and near.first_sequence <= first
             and end <= near.last_sequence + 1
@@ -399,6 +377,7 @@ def recover(journal: Journal, visitor: RecoveryVisitor) -> RecoveryReport:
             ends[file.number] = scan_file(disk, files, file, replay)
         report.octets += file.limit
         visitor.progress(report.octets, total)
+    settle_overlapping(disk, files, replay)
     _mend(journal, files, ends, replay, report)
     _adopt(journal, files, replay)
     report.segments = len(ends)
@@ -433,6 +412,22 @@ def _seen_before(disk: Disk, files: list[_File], segment: Segment, replay: Repla
             seen.update(replay.sequences(file.number, octets, len(octets)))
     seen.difference_update([sequence for _, _, _, sequence in replay.dropped])
     return seen
+
+
+def settle_overlapping(disk: Disk, files: list[_File], replay: Replay) -> None:
+    """Segments without a head: an entry may have been read after its settle, which counts all the same."""
+    if not replay.overlapping:
+        return
+    for segment in replay.segments.values():
+        segment.obliges.clear()
+    for file in files:
+        scanned = replay.segments.get(file.number)
+        if scanned is not None:
+            void = {hole.at: hole.end for hole in replay.holes if hole.segment == file.number}
+            for number, at, length, _ in replay.dropped:
+                if number == file.number:
+                    void[at] = at + record.padded(length)
+            replay.settle_again(scanned, disk.read(file.handle, 0, scanned.end), void)
 
 
 def _mend(
@@ -513,17 +508,14 @@ def _adopt(journal: Journal, files: list[_File], replay: Replay) -> None:
             segment.sealed = segment.safe = True
             segment.recyclable = segment.end == file.octets
             journal.segments[file.number] = segment
-    kept = {
-        key: value
-        for key, (sequence, value) in replay.wiring.items()
-        if sequence >= replay.checkpoint_sequence
-    }
     newest = files[-1] if files else None
     epochs = [file.head.epoch for file in files if file.head is not None]
     # A spool may be all that is left of an epoch, or its name; neither may be used again.
     epochs.extend(journal.spools.epochs())
     epochs.extend(int.from_bytes(reference[4:8], "little") for reference in replay.spooled.values())
-    journal.adopt(replay, kept, newest.number + 1 if newest else 1, max(epochs, default=0) + 1)
+    journal.adopt(
+        replay, replay.wiring_in_force(), newest.number + 1 if newest else 1, max(epochs, default=0) + 1
+    )
 
 
 def _adopt_spools(journal: Journal, replay: Replay, report: RecoveryReport) -> None:

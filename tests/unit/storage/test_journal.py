@@ -13,7 +13,7 @@ from flintmq.errors import StorageFault
 from flintmq.storage.disk import Disk
 from flintmq.storage.journal import Journal
 from flintmq.storage.options import JournalOptions, SyncPolicy
-from flintmq.storage.replay import RecoveryReport
+from flintmq.storage.report import RecoveryReport
 
 SMALL = JournalOptions(threaded=False, segment_octets=1 << 16, rewrite_delay_ms=0)
 

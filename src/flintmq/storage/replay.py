@@ -437,7 +437,7 @@ def _mend(
     newest = max(ends, default=0)
     for hole in replay.holes:
         file = by_number[hole.segment]
-        if _promised(hole, newest, replay):
+        if promised(hole, newest, replay):
             report.damaged.append(hole)
             report.set_aside.append(_set_aside(journal, file, hole))
         else:
@@ -461,7 +461,7 @@ def _mend(
     disk.sync_directory(journal.directory)
 
 
-def _promised(hole: Hole, newest: int, replay: Replay) -> bool:
+def promised(hole: Hole, newest: int, replay: Replay) -> bool:
     """Was something in this hole synced once?"""
     first_missing = hole.before + 1
     if hole.after:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker import wiring
 from flintmq.broker.exchange import KINDS
-from flintmq.broker.queue import Queue
 from flintmq.broker.shelf import Shelf
 from flintmq.errors import PeerFault
 from flintmq.wire.tables import FieldTable
@@ -72,10 +71,14 @@ class Recovery:
             if host is not None:
                 restore_exchange(host, identity, rest)
         for identity, rest in self.queues:
+            number = whole(rest, "number")
+            highest = max(highest, number)
             host = self.host_of(virtual_hosts, identity)
             if host is not None:
-                queue = self.restore_queue(host, identity, rest)
-                highest = max(highest, queue.number)
+                self.restore_queue(host, identity, rest, number)
+            elif number in self.shelves:
+                # A slip in the settings must not cost messages: they stay in the journal, unseen.
+                log.warning("%d messages of it are kept", self.shelves.pop(number).count)
         for table in self.bindings:
             host = self.host_of(virtual_hosts, table)
             if host is not None:
@@ -93,13 +96,11 @@ class Recovery:
             log.warning("virtual host %r is not configured: its %r is left out", name, identity.get("name"))
         return host
 
-    def restore_queue(self, host: VirtualHost, identity: FieldTable, rest: FieldTable) -> Queue:
-        number = whole(rest, "number")
+    def restore_queue(self, host: VirtualHost, identity: FieldTable, rest: FieldTable, number: int) -> None:
         queue = host.restore_queue(text(identity, "name"), number, bool(rest["auto-delete"]), table(rest))
         shelf = self.shelves.pop(number, None)
         if shelf is not None:
             queue.restore(shelf, self.handed_out.get(number, 0))
-        return queue
 
 
 def restore_exchange(host: VirtualHost, identity: FieldTable, rest: FieldTable) -> None:

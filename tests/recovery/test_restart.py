@@ -213,7 +213,8 @@ def test_many_lives(start: Any, publish: Any, drain: Any) -> None:
                 peer.call(1, methods.QueueDelete(queue=f"q{number - 1}"))
             if number % 2:
                 got = peer.get(1, "q")
-                assert got is not None and got[1].body == expected.pop(0)
+                assert got is not None
+                assert got[1].body == expected.pop(0)
                 peer.send(1, methods.BasicAck(delivery_tag=got[0].delivery_tag))
                 peer.publish(1, b"mark", key=f"q{number}", delivery_mode=1)
                 peer.call(1, methods.QueueDeclare(queue=f"after{number}", durable=True))

@@ -24,6 +24,9 @@ log = logging.getLogger("flintmq.recovery")
 
 Progress = Callable[[int, int], None]
 
+# Queues for messages whose own queue was lost; with its number behind it.
+LOST_AND_FOUND = "lost-and-found-"
+
 
 class Recovery:
     """Hears what the journal holds; `build` then makes a broker's wiring of it."""
@@ -63,8 +66,11 @@ class Recovery:
 
     # Building
 
-    def build(self, virtual_hosts: dict[str, VirtualHost], store: Store) -> int:
-        """Fills the virtual hosts; the highest number a queue has."""
+    def build(self, virtual_hosts: dict[str, VirtualHost], store: Store, damaged: bool = False) -> int:
+        """Fills the virtual hosts; the highest number a queue has.
+
+        `damaged`: the journal has holes, and a queue's own record may have been in one of them.
+        """
         highest = 0
         for identity, rest in self.exchanges:
             host = self.host_of(virtual_hosts, identity)
@@ -84,10 +90,23 @@ class Recovery:
             if host is not None:
                 restore_binding(host, table)
         for number, shelf in self.shelves.items():
-            log.warning("%d messages belong to a queue that is gone: dropped", shelf.count)
-            store.journal.settle_many(number, [entry >> 1 for entry in shelf])
             highest = max(highest, number)
+            if damaged:
+                self.rescue(next(iter(virtual_hosts.values())), number, shelf)
+            else:
+                # A crash came between the end of the queue and that of the last unacked delivery.
+                log.warning("%d messages belong to a queue that is gone: dropped", shelf.count)
+                store.journal.settle_many(number, [entry >> 1 for entry in shelf])
         return highest
+
+    def rescue(self, host: VirtualHost, number: int, shelf: Shelf) -> None:
+        """Messages whose queue was lost to damage get one of their own, which lasts."""
+        name = f"{LOST_AND_FOUND}{number}"
+        log.error("%d messages have lost their queue to damage: they are in queue %r", shelf.count, name)
+        queue = host.restore_queue(name, number, False, {})
+        queue.restore(shelf, self.handed_out.get(number, 0))
+        if host.wiring is not None:
+            host.wiring.put_queue(queue)
 
     def host_of(self, virtual_hosts: dict[str, VirtualHost], identity: FieldTable) -> VirtualHost | None:
         name = identity.get("virtual-host")

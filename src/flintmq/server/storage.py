@@ -42,7 +42,7 @@ def open_broker(config: Config, clock: Clock, wake: Callable[[], None]) -> Broke
         log.info("recovery: %s", line)
     store = Store(journal, Overflow.open(str(directory / "overflow"), disk, options, clock, wake))
     broker = Broker(config, clock, store)
-    store.numbers = recovery.build(broker.virtual_hosts, store)
+    store.numbers = recovery.build(broker.virtual_hosts, store, bool(report.damaged))
     store.end_pass()
     return broker
 

@@ -24,7 +24,7 @@ SEGMENT_OCTETS = 32 << 20
 # The current segment and the spare of the journal, the current one of the overflow, and small change.
 AT_REST_OCTETS = 3 * SEGMENT_OCTETS + (1 << 20)
 PORTION = 1000
-SETTLE_TIMEOUT_S = 20.0
+SETTLE_TIMEOUT_S = 60.0
 
 _HEAD = struct.Struct(">BHI")
 _NUMBER = struct.Struct(">I")
@@ -136,7 +136,7 @@ def test_one_old_message_pins_no_more_than_itself(start: Any, data: Path, drain:
             assert len(numbers_of(peer, "q", 2000)) == 2000
         wait_until(
             lambda: disk_octets(data) <= 2 * 1000 + 2 * SEGMENT_OCTETS + (1 << 20),
-            f"one old message pins whole segments: {sorted((e.name, e.stat().st_size, e.stat().st_blocks) for e in data.rglob(chr(42)))}",
+            "one old message pins whole segments",
         )
     life.kill()
     with start().connect() as peer:

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import struct
 from collections.abc import Iterator
 
 from flintmq.broker import wiring
-from flintmq.errors import StorageFault
+from flintmq.errors import FlintError, StorageFault
 from flintmq.storage.disk import Disk
 from flintmq.storage.inspect import KIND_NAMES, RecordView, check, inspect, repair
 from flintmq.storage.layout import DELETE, PUT
@@ -100,7 +101,7 @@ def worded(record: RecordView) -> str:
         return record.line()
     try:
         text = wiring_text(record.key, record.value)
-    except (ValueError, KeyError, TypeError, StorageFault) as error:
+    except (ValueError, KeyError, struct.error, FlintError) as error:
         text = f"wiring that cannot be read ({error}): {record.text}"
     return record.line(text)
 
@@ -111,14 +112,13 @@ def wiring_text(key: bytes, value: bytes) -> str:
     if kind == wiring.HANDED_OUT:
         newest = f" up to entry {wiring.number_of(value)}" if value else ""
         return f"queue number {wiring.number_of(rest)} has handed out{newest}"
+    if kind not in (wiring.EXCHANGE, wiring.QUEUE, wiring.BINDING):
+        return f"of a kind not known here: {key!r}"
     identity = wiring.table_of(rest)
-    if kind == wiring.EXCHANGE:
-        return f"exchange {identity['name']!r}{place(identity)}{particulars(value)}"
-    if kind == wiring.QUEUE:
-        return f"queue {identity['name']!r}{place(identity)}{particulars(value)}"
     if kind == wiring.BINDING:
         return binding_text(identity)
-    return f"of a kind not known here: {key!r}"
+    what = "exchange" if kind == wiring.EXCHANGE else "queue"
+    return f"{what} {identity['name']!r}{place(identity)}{particulars(value)}"
 
 
 def binding_text(identity: FieldTable) -> str:

@@ -26,6 +26,9 @@ log = logging.getLogger("flintmq.recovery")
 
 Progress = Callable[[int, int], None]
 
+# Queues for messages whose own queue was lost; with its number behind it.
+LOST_AND_FOUND = "lost-and-found-"
+
 
 class Recovery:
     """Hears what the journal holds; `build` then makes a broker's wiring of it."""
@@ -71,8 +74,11 @@ class Recovery:
 
     # Building
 
-    def build(self, virtual_hosts: dict[str, VirtualHost], store: Store) -> int:
-        """Fills the virtual hosts; the highest number a queue has."""
+    def build(self, virtual_hosts: dict[str, VirtualHost], store: Store, damaged: bool = False) -> int:
+        """Fills the virtual hosts; the highest number a queue has.
+
+        `damaged`: the journal has holes, and a queue's own record may have been in one of them.
+        """
         for identity, rest in self.exchanges:
             host = self.host_of(virtual_hosts, identity)
             if host is not None:
@@ -84,13 +90,21 @@ class Recovery:
             host = self.host_of(virtual_hosts, identity)
             if host is not None:
                 self.restore_queue(host, identity, rest, shelf)
+            elif shelf is not None:
+                # A slip in the settings must not cost messages: they stay in the journal, unseen.
+                log.warning("%d messages of it are kept", shelf.count)
         for key, table in self.bindings:
             host = self.host_of(virtual_hosts, table)
             if host is not None and not restore_binding(host, table) and not self.holds_ends_of(table):
                 store.journal.delete_wiring(key)
         for number, shelf in self.shelves.items():
-            log.warning("%d messages belong to a queue that is gone: dropped", shelf.count)
-            store.journal.settle_many(number, [entry >> 1 for entry in shelf])
+            if damaged:
+                self.rescue(next(iter(virtual_hosts.values())), number, shelf)
+                numbers.add(number)
+            else:
+                # A crash came between the end of the queue and that of the last unacked delivery.
+                log.warning("%d messages belong to a queue that is gone: dropped", shelf.count)
+                store.journal.settle_many(number, [entry >> 1 for entry in shelf])
         for number in self.handed_out.keys() - numbers:
             store.journal.delete_wiring(wiring.handed_out_key(number))
         return max(numbers | self.shelves.keys() | self.handed_out.keys(), default=0)
@@ -105,6 +119,15 @@ class Recovery:
             host,
             binding["destination"],
         ) in self.names
+
+    def rescue(self, host: VirtualHost, number: int, shelf: Shelf) -> None:
+        """Messages whose queue was lost to damage get one of their own, which lasts."""
+        name = f"{LOST_AND_FOUND}{number}"
+        log.error("%d messages have lost their queue to damage: they are in queue %r", shelf.count, name)
+        queue = host.restore_queue(name, number, False, {})
+        queue.restore(shelf, self.handed_out.get(number, 0))
+        if host.wiring is not None:
+            host.wiring.put_queue(queue)
 
     def host_of(self, virtual_hosts: dict[str, VirtualHost], identity: FieldTable) -> VirtualHost | None:
         name = identity.get("virtual-host")

@@ -79,8 +79,9 @@ class Store:
         self.kept_bytes_lean = KEPT_BYTES_LEAN
         self.loaded_messages = LOADED_MESSAGES
         journal.on_synced = self.on_synced
-        journal.on_alarm = self.on_alarm
-        journal.on_clear = self.on_clear
+        for each in (journal, overflow.journal):
+            each.on_alarm = self.on_alarm
+            each.on_clear = self.on_clear
         journal.on_damage = self.on_damage
 
     def next_number(self) -> int:
@@ -182,7 +183,8 @@ class Store:
         self.alarm = text
 
     def on_clear(self) -> None:
-        self.alarm = ""
+        """One of the two has no reason to worry any more; the other may."""
+        self.alarm = self.journal.alarm or self.overflow.journal.alarm
 
     def on_damage(self, segment: int, entries: list[int]) -> None:
         log.error("segment %d of the journal is damaged: %d messages are lost", segment, len(entries))

@@ -3,7 +3,7 @@
 Each command imports what it needs when it runs, so that `flintmq --help` costs no more than argparse.
 A fault of the operator ends in one line on standard error and a status, never in a traceback:
 
-    0  done    1  the machine said no (port taken, disk)    2  the settings or options are wrong
+    0  done    1  the machine said no (port taken, disk, damage)    2  the settings or options are wrong
 """
 
 from __future__ import annotations
@@ -44,7 +44,25 @@ def parser() -> argparse.ArgumentParser:
         description="Read a password from the terminal, or one line from standard input, print its hash.",
     )
     password.set_defaults(run=_hash_password)
+    _add_journal(commands)
     return top
+
+
+def _add_journal(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    journal = commands.add_parser(
+        "journal",
+        help="look into a data directory, check and repair it",
+        description="Look into a data directory, check and repair it; see docs/durability.md.",
+    )
+    tasks = journal.add_subparsers(dest="task", metavar="TASK", required=True)
+    for task, words in (
+        ("inspect", "show every record, wiring in words; changes nothing"),
+        ("check", "verify every checksum; status 1 if something is damaged; changes nothing"),
+        ("repair", "set damaged parts aside, as a start of the broker would; says what and where"),
+    ):
+        chosen = tasks.add_parser(task, help=words, description=words[0].upper() + words[1:] + ".")
+        chosen.add_argument("directory", metavar="DIR", help="what --data names")
+        chosen.set_defaults(run=_journal)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,3 +109,19 @@ def _hash_password(_: argparse.Namespace) -> int:
 
     print(hash_from(sys.stdin))
     return 0
+
+
+def _journal(options: argparse.Namespace) -> int:
+    from flintmq.cli import journal
+
+    status = 0
+    if options.task == "inspect":
+        for line in journal.show(options.directory):
+            print(line)
+        return status
+    if options.task == "check":
+        status, lines = journal.verify(options.directory)
+    else:
+        lines = journal.mend(options.directory)
+    print("\n".join(lines))
+    return status

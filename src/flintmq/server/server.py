@@ -203,6 +203,8 @@ class Server:
         """The journal's threads have finished something."""
         if self.broker.store is not None:
             self.broker.store.collect()
+            if self.broker.store.alarm and not self.alarm.active:
+                self.check_alarm()  # at once: what little room is left is for the acks of consumers
             self.schedule_pass()
 
     def schedule_pass(self) -> None:

@@ -14,7 +14,7 @@ from flintmq.storage.disk import Disk
 from flintmq.storage.journal import Journal
 from flintmq.storage.options import JournalOptions, SyncPolicy
 from flintmq.storage.overflow import Overflow
-from flintmq.storage.replay import RecoveryReport
+from flintmq.storage.report import RecoveryReport
 
 if TYPE_CHECKING:
     from flintmq.clock import Clock
@@ -57,7 +57,7 @@ def recovered_broker(
     overflow = Overflow.open(os.path.join(directory, "overflow"), disk, options, clock, wake)
     store = Store(journal, overflow)
     broker = Broker(config, clock, store)
-    store.numbers = recovery.build(broker.virtual_hosts, store)
+    store.numbers = recovery.build(broker.virtual_hosts, store, bool(report.damaged))
     store.end_pass()
     return broker, report
 

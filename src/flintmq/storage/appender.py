@@ -285,8 +285,8 @@ class Appender:
         self._batch.start_piece(segment, head, first_sequence, synced)
         self._piece_open = True
 
-    def _rotate(self, size: int) -> None:
-        """Go on in a new segment that has room for at least `size`."""
+    def _rotate(self, size: int, usual_octets: int = 0) -> None:
+        """Go on in a new segment that has room for at least `size`; it is as large as all, if not told."""
         segment = self._segment
         if segment is not None:
             if not self._piece_open:
@@ -299,7 +299,7 @@ class Appender:
         self._batch.end_piece()
         self._piece_open = False
         least = layout.SEGMENT_HEAD + BATCH_RECORD_OCTETS + size + END_OCTETS
-        capacity = max(self.options.segment_octets, (least + 4095) & ~4095)
+        capacity = max(usual_octets or self.options.segment_octets, (least + 4095) & ~4095)
         made = Segment(self.next_segment, capacity, self._previous, self._previous_end)
         made.appendable = capacity - END_OCTETS
         self.next_segment += 1

@@ -125,6 +125,8 @@ class Disk:
                 f"{os.path.dirname(path)} is in use by process {holder}: "
                 "one data directory serves one process; stop that one or choose another directory"
             ) from failure
-        os.ftruncate(handle, 0)
-        self.write(handle, 0, f"{os.getpid()}\n".encode("ascii"))
+        # Written over what is there, then cut: on a full disk that takes no new room.
+        holder_line = f"{os.getpid()}\n".encode("ascii")
+        self.write(handle, 0, holder_line)
+        os.ftruncate(handle, len(holder_line))
         return handle

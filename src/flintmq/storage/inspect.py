@@ -18,7 +18,7 @@ from . import layout, record
 from .disk import Disk
 from .journal import Journal
 from .options import JournalOptions
-from .replay import Replay, read_chain, scan_file, settle_overlapping
+from .replay import Replay, promised, read_chain, scan_file, settle_overlapping
 from .report import Hole, RecoveryReport
 from .segment import segment_name
 from .spool import SpoolStore, spool_name, spool_number
@@ -48,10 +48,15 @@ class RecordView:
     kind: str
     grouped: bool
     text: str
+    # Of wiring.
+    key: bytes = b""
+    value: bytes = b""
 
-    def line(self) -> str:
+    def line(self, text: str = "") -> str:
+        """For people; `text` in place of its own, from someone who knows what it means."""
         mark = " (grouped)" if self.grouped else ""
-        return f"{self.at:>10}  {self.length:>8}  {self.sequence:>12}  {self.kind:<10} {self.text}{mark}"
+        words = text or self.text
+        return f"{self.at:>10}  {self.length:>8}  {self.sequence:>12}  {self.kind:<10} {words}{mark}"
 
 
 @dataclass(slots=True)
@@ -84,6 +89,7 @@ class CheckResult:
     wiring: int = 0
     groups_incomplete: int = 0
     holes: list[Hole] = field(default_factory=list)
+    torn: list[Hole] = field(default_factory=list)  # what a kill leaves at the end: never promised
     spools_bad: list[str] = field(default_factory=list)
 
     @property
@@ -95,6 +101,8 @@ class CheckResult:
         text.append(f"{self.entries} live entries, {self.wiring} keys of wiring")
         if self.groups_incomplete:
             text.append(f"{self.groups_incomplete} incomplete groups: a start drops them")
+        for hole in self.torn:
+            text.append(f"{segment_name(hole.segment)}: torn from octet {hole.at} on: a start cuts it off")
         for hole in self.holes:
             text.append(
                 f"{segment_name(hole.segment)}: octets {hole.at} to {hole.end} are no record "
@@ -132,7 +140,13 @@ def _records(number: int, octets: bytes, limit: int) -> Iterator[RecordView]:
         grouped = bool(layout.get_u8(octets, at + 17) & layout.GROUPED)
         sequence = layout.get_u64(octets, at + 8)
         name = KIND_NAMES.get(kind, str(kind))
-        yield RecordView(number, at, length, sequence, name, grouped, _describe(octets, at, length, kind))
+        text = _describe(octets, at, length, kind)
+        key = value = b""
+        if kind in (layout.PUT, layout.DELETE):
+            body = at + layout.RECORD_HEAD
+            key_end = body + layout.get_u32(octets, at + 20)
+            key, value = octets[body:key_end], octets[key_end : at + length]
+        yield RecordView(number, at, length, sequence, name, grouped, text, key, value)
         at += record.padded(length)
         if kind == layout.END:
             return
@@ -192,7 +206,9 @@ def check(directory: str, disk: Disk | None = None) -> CheckResult:
     result.entries = replay.index.entries
     result.wiring = len(replay.wiring_in_force())
     result.groups_incomplete = replay.groups_dropped
-    result.holes = replay.holes
+    newest = max(replay.segments, default=0)
+    for hole in replay.holes:
+        (result.holes if promised(hole, newest, replay) else result.torn).append(hole)
     result.spools_bad = _bad_spools(disk, directory, replay)
     return result
 

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from .disk import Disk
     from .replay import Replay
 
+# What a segment takes that is made after a failure, beyond what has to be in it at once.
+SEGMENT_OCTETS_LEAN = 1 << 20
+
 
 class Journal(Appender):
     """See the head of this module."""
@@ -239,7 +242,8 @@ class Journal(Appender):
             first.segment.abandon(first.at, self.synced_sequence)
             self._previous = first.segment.number
             self._previous_end = first.at
-        self._rotate(octets)
+        # On a full disk a small segment may still fit, and the settles in it make room for the rest.
+        self._rotate(octets, min(SEGMENT_OCTETS_LEAN, self.options.segment_octets))
         self._open_piece(self.synced_sequence + 1)
         for each in unsafe:
             for piece in each.pieces:

@@ -337,6 +337,8 @@ class _File:
     # Where the next segment's head says that this one ends.
     limit: int
     void: bool = False
+    # The same, even where the file is shorter; 0 if no head says so.
+    promised_end: int = 0
 
 
 def read_chain(disk: Disk, directory: str) -> list[_File]:
@@ -357,6 +359,7 @@ def read_chain(disk: Disk, directory: str) -> list[_File]:
                 earlier.void = earlier.void or earlier.number > file.head.previous
                 if earlier.number == file.head.previous:
                     earlier.limit = min(earlier.limit, file.head.previous_end & ~7)
+                    earlier.promised_end = file.head.previous_end
     return files
 
 
@@ -396,10 +399,23 @@ def scan_file(disk: Disk, files: list[_File], file: _File, replay: Replay) -> in
     if file.head is not None:
         segment.first_sequence = file.head.first_sequence
         replay.last_sequence = max(replay.last_sequence, file.head.first_sequence - 1)
-        return replay.scan(segment, octets, limit, None)
-    replay.overlapping = True
-    segment.first_sequence = min(replay.sequences(file.number, octets, limit), default=_SEQUENCE_MAX)
-    return replay.scan(segment, octets, limit, _seen_before(disk, files, segment, replay))
+        end = replay.scan(segment, octets, limit, None)
+    else:
+        replay.overlapping = True
+        segment.first_sequence = min(replay.sequences(file.number, octets, limit), default=_SEQUENCE_MAX)
+        end = replay.scan(segment, octets, limit, _seen_before(disk, files, segment, replay))
+    if end < file.promised_end:
+        _note_missing_end(replay, segment, file.promised_end)
+    return end
+
+
+def _note_missing_end(replay: Replay, segment: Segment, promised_end: int) -> None:
+    """The file was cut short: what is missing is a hole like any other, though there is nothing to see."""
+    before = min(segment.last_sequence, replay.last_sequence)
+    at = segment.end
+    if replay.holes and replay.holes[-1].segment == segment.number and replay.holes[-1].at == at:
+        before = replay.holes.pop().before
+    replay.holes.append(Hole(segment.number, max(at, layout.SEGMENT_HEAD), promised_end, before, 0))
 
 
 def _seen_before(disk: Disk, files: list[_File], segment: Segment, replay: Replay) -> set[int]:
@@ -439,12 +455,16 @@ def _mend(
     newest = max(ends, default=0)
     for hole in replay.holes:
         file = by_number[hole.segment]
-        if _promised(hole, newest, replay):
+        if promised(hole, newest, replay):
             report.damaged.append(hole)
-            report.set_aside.append(_set_aside(journal, file, hole))
+            if hole.at < file.octets:
+                report.set_aside.append(_set_aside(journal, file, hole))
         else:
             report.torn_octets += hole.end - hole.at
-        if hole.end < file.limit & ~7:  # records end there: a file may have been cut anywhere
+        # Records end at multiples of eight; a file may have been cut anywhere.
+        if hole.end < file.limit & ~7 or hole.end == file.promised_end:
+            ends[hole.segment] = max(ends[hole.segment], hole.end)
+            replay.segments[hole.segment].end = ends[hole.segment]
             # The last sequence that is missing, so that the gap is not taken for new damage.
             last = max(hole.after - 1, hole.before)
             disk.write(file.handle, hole.at, _pad(hole.segment, hole.end - hole.at, last))
@@ -463,7 +483,7 @@ def _mend(
     disk.sync_directory(journal.directory)
 
 
-def _promised(hole: Hole, newest: int, replay: Replay) -> bool:
+def promised(hole: Hole, newest: int, replay: Replay) -> bool:
     """Was something in this hole synced once?"""
     first_missing = hole.before + 1
     if hole.after:

@@ -1,0 +1,148 @@
+"""`flintmq journal inspect|check|repair DIR`: a data directory, for people.
+
+    inspect   every record in order, wiring in words                                        changes nothing
+    check     every checksum; status 1 and a report when something is damaged               changes nothing
+    repair    sets damaged parts aside in files of their own, and says which and why
+
+`repair` does what a start of the broker would do, so it is for looking at the outcome before that.
+A directory that a broker is using may be inspected and checked (its last octets may be half written
+then), but not repaired.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from collections.abc import Iterator
+
+from flintmq.broker import wiring
+from flintmq.errors import FlintError, StorageFault
+from flintmq.storage.disk import Disk
+from flintmq.storage.inspect import KIND_NAMES, RecordView, check, inspect, repair
+from flintmq.storage.layout import DELETE, PUT
+from flintmq.storage.segment import segment_name, segment_number
+from flintmq.wire.tables import FieldTable
+
+DAMAGED = 1
+HEADING = f"{'octet':>10}  {'length':>8}  {'sequence':>12}  kind"
+
+
+def show(directory: str) -> Iterator[str]:
+    """`inspect`: the lines of every segment, then what it all adds up to."""
+    holder = holder_of(directory)
+    if holder:
+        yield f"in use by process {holder}: what follows may end in the middle of something"
+    disk = Disk()
+    segment = 0
+    for record in inspect(directory, disk):
+        if record.segment != segment:
+            segment = record.segment
+            yield ""
+            yield segment_name(segment)
+            yield HEADING
+        yield worded(record)
+    yield ""
+    yield from check(directory, disk).lines()
+    yield from set_aside(directory)
+
+
+def verify(directory: str) -> tuple[int, list[str]]:
+    """`check`: the exit status and the report."""
+    holder = holder_of(directory)
+    result = check(directory)
+    lines = [*result.lines(), *set_aside(directory)]
+    if holder:
+        lines.insert(0, f"in use by process {holder}: its last octets may look torn")
+    return 0 if result.sound else DAMAGED, lines
+
+
+def mend(directory: str) -> list[str]:
+    """`repair`: what was done, or a StorageFault that says who holds the directory."""
+    holder_of(directory)
+    report = repair(directory)
+    lines = report.lines()
+    if not (report.damaged or report.entries_unreadable):
+        lines.append("nothing was damaged")
+    return lines
+
+
+def holder_of(directory: str) -> str:
+    """The process that uses the directory, or nothing; a fault if this is no data directory."""
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        raise StorageFault(f"{directory}: there is no such directory") from None
+    except NotADirectoryError:
+        raise StorageFault(f"{directory}: not a directory; give the one that --data names") from None
+    if not any(name == "lock" or segment_number(name) is not None for name in names):
+        raise StorageFault(f"{directory}: no data directory, there is no journal in it")
+    if "lock" not in names:
+        return ""
+    with open(os.path.join(directory, "lock"), "rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return lock.read(64).decode("ascii", "replace").strip() or "unknown"
+    return ""
+
+
+def set_aside(directory: str) -> list[str]:
+    """What earlier repairs have left for people to look at."""
+    found = sorted(name for name in os.listdir(directory) if name.endswith(".damaged"))
+    return [f"set aside earlier: {name}" for name in found]
+
+
+# -- wiring in words -------------------------------------------------------------------------------
+
+
+def worded(record: RecordView) -> str:
+    if record.kind not in (KIND_NAMES[PUT], KIND_NAMES[DELETE]) or not record.key:
+        return record.line()
+    try:
+        text = wiring_text(record.key, record.value)
+    except (ValueError, KeyError, struct.error, FlintError) as error:
+        text = f"wiring that cannot be read ({error}): {record.text}"
+    return record.line(text)
+
+
+def wiring_text(key: bytes, value: bytes) -> str:
+    """One change of durable wiring; `value` is empty where it is deleted."""
+    kind, rest = key[:1], key[1:]
+    if kind == wiring.HANDED_OUT:
+        newest = f" up to entry {wiring.number_of(value)}" if value else ""
+        return f"queue number {wiring.number_of(rest)} has handed out{newest}"
+    if kind not in (wiring.EXCHANGE, wiring.QUEUE, wiring.BINDING):
+        return f"of a kind not known here: {key!r}"
+    identity = wiring.table_of(rest)
+    if kind == wiring.BINDING:
+        return binding_text(identity)
+    what = "exchange" if kind == wiring.EXCHANGE else "queue"
+    return f"{what} {identity['name']!r}{place(identity)}{particulars(value)}"
+
+
+def binding_text(identity: FieldTable) -> str:
+    end = "queue" if identity["to-queue"] else "exchange"
+    arguments = f", arguments {identity['arguments']!r}" if identity["arguments"] else ""
+    return (
+        f"binding from exchange {identity['source']!r} to {end} {identity['destination']!r}, "
+        f"routing key {identity['routing-key']!r}{arguments}{place(identity)}"
+    )
+
+
+def place(identity: FieldTable) -> str:
+    host = identity["virtual-host"]
+    return "" if host == "/" else f" of virtual host {host!r}"
+
+
+def particulars(value: bytes) -> str:
+    """What a value says beyond the usual: a flag that is off and an empty table are left out."""
+    if not value:
+        return ""
+    said = []
+    for name, found in wiring.table_of(value).items():
+        if found is True:
+            said.append(name)
+        elif found is not False and found != {}:
+            said.append(f"{name} {found!r}")
+    return ": " + ", ".join(said)

@@ -1,0 +1,95 @@
+"""`flintmq journal`: what it says of a sound directory, of one in use, and of what is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flintmq.broker import wiring
+from flintmq.cli import main
+from flintmq.cli.journal import wiring_text
+from flintmq.wire import methods
+from flintmq.wire.tables import encode_table
+
+
+@pytest.fixture
+def filled(start: Any, publish: Any) -> Any:
+    """A broker with something of every kind in its journal."""
+    life = start('virtual_hosts = ["/", "other"]\n')
+    with life.connect() as peer:
+        peer.call(1, methods.ExchangeDeclare(exchange="söme", type="topic", durable=True))
+        peer.call(1, methods.QueueDeclare(queue="q", durable=True, arguments={"x-own": 5}))
+        peer.call(1, methods.QueueBind(queue="q", exchange="söme", routing_key="a.#"))
+        peer.call(1, methods.QueueDeclare(queue="brief", durable=True))
+        peer.call(1, methods.QueueDelete(queue="brief"))
+        publish(peer, "q", [b"one", b"two"])
+        assert peer.get(1, "q") is not None
+    return life
+
+
+def test_inspect_shows_wiring_in_words_and_what_lives(filled: Any, journal: Any) -> None:
+    filled.stop()
+    shown = journal("inspect")
+    assert shown.returncode == 0, shown.stderr
+    for words in (
+        "0000000000000001.segment",
+        "exchange 'söme': type 'topic'",
+        "queue 'q': number 1, arguments {'x-own': 5}",
+        "binding from exchange 'söme' to queue 'q', routing key 'a.#'",
+        "delete     queue 'brief'",
+        "queue number 1 has handed out up to entry",
+        "entry      owners 1; header",
+        "2 live entries",
+        "sound",
+    ):
+        assert words in shown.stdout, f"{words}\n{shown.stdout}"
+
+
+def test_check_of_a_sound_directory_is_status_0(filled: Any, journal: Any) -> None:
+    filled.kill()
+    checked = journal("check")
+    assert checked.returncode == 0, checked.stdout
+    assert checked.stdout.splitlines()[-1] == "sound"
+
+
+def test_a_directory_in_use_says_who_holds_it(filled: Any, journal: Any) -> None:
+    for task in ("inspect", "check"):
+        assert f"in use by process {filled.process.pid}" in journal(task).stdout
+    refused = journal("repair")
+    assert refused.returncode == 1
+    assert f"in use by process {filled.process.pid}" in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    filled.stop()
+
+
+@pytest.mark.parametrize("task", ["inspect", "check", "repair"])
+def test_what_is_no_data_directory_is_one_line(
+    task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "empty").mkdir()
+    for name, words in (
+        ("missing", "there is no such directory"),
+        ("file", "not a directory"),
+        ("empty", "no data directory"),
+    ):
+        assert main(["journal", task, str(tmp_path / name)]) == 1
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert words in told.err
+        assert told.err.count("\n") == 1
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_wiring_of_every_kind_in_words() -> None:
+    named = encode_table({"virtual-host": "other", "name": "x"})
+    value = encode_table({"type": "fanout", "auto-delete": True, "internal": False, "arguments": {}})
+    assert (
+        wiring_text(wiring.EXCHANGE + named, value)
+        == "exchange 'x' of virtual host 'other': type 'fanout', auto-delete"
+    )
+    assert wiring_text(wiring.QUEUE + named, b"") == "queue 'x' of virtual host 'other'"
+    assert wiring_text(wiring.handed_out_key(3), b"") == "queue number 3 has handed out"
+    assert wiring_text(b"?what", b"") == "of a kind not known here: b'?what'"

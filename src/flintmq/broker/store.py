@@ -4,6 +4,7 @@ A persistent message that reaches a durable queue is an entry of the journal, on
 durable queues. A transient one that must leave memory is an entry of the overflow, one for each queue.
 
     entry of a message    0: in memory only    n << 1: journal entry n    n << 1 | 1: overflow entry n
+                          HELD | n << 1 | 1: a spooled message that is no entry, see spooling.py
 
 A confirm waits until the journal has synced past it; so do the octets of a connection behind a reply
 to tx.commit or to a change of durable wiring.
@@ -17,8 +18,11 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from flintmq.broker.message import Message
+from flintmq.broker.spooling import Hold
 from flintmq.broker.wiring import put_handed_out
 from flintmq.errors import StorageFault
+from flintmq.storage.spool import Spool, SpoolReader
+from flintmq.wire import traits
 
 if TYPE_CHECKING:
     from flintmq.broker.channel import Channel
@@ -33,12 +37,25 @@ log = logging.getLogger("flintmq.store")
 _HEAD = struct.Struct("<II")
 # The overflow counts owners too; each of its entries has one.
 OVERFLOW_OWNER = 1
+HELD = 1 << 63
 
 
 class Store:
     """The journal and the overflow of one broker."""
 
-    __slots__ = ("alarm", "handed_out", "journal", "numbers", "outputs", "overflow", "synced", "waiting")
+    __slots__ = (
+        "alarm",
+        "arrived",
+        "handed_out",
+        "held",
+        "journal",
+        "numbers",
+        "outputs",
+        "overflow",
+        "spools",
+        "synced",
+        "waiting",
+    )
 
     def __init__(self, journal: Journal, overflow: Overflow) -> None:
         self.journal = journal
@@ -49,6 +66,9 @@ class Store:
         self.handed_out: list[Queue] = []  # whose mark has to be written
         self.alarm = ""
         self.numbers = 0  # given to durable queues so far
+        self.arrived: dict[Message, Spool] = {}  # bodies of messages that no queue has yet
+        self.held: dict[int, Hold] = {}
+        self.spools = 0  # held so far
         journal.on_synced = self.on_synced
         journal.on_alarm = self.on_alarm
         journal.on_clear = self.on_clear
@@ -69,7 +89,9 @@ class Store:
 
     def settle(self, owner: int, entry: int) -> int:
         """A queue lets go of an entry."""
-        if entry & 1:
+        if entry >= HELD:
+            self.release(entry)
+        elif entry & 1:
             self.overflow.append_settle(OVERFLOW_OWNER, entry >> 1)
         else:
             self.journal.append_settle(owner, entry >> 1)
@@ -82,6 +104,8 @@ class Store:
 
     def load(self, entries: list[int]) -> list[Message | None]:
         """The messages of these entries; None for one that the disk does not give back."""
+        if self.held:
+            return [self.load_one(entry) for entry in entries]
         try:
             read = self.read(entries)
         except StorageFault:
@@ -96,12 +120,56 @@ class Store:
         return [(self.overflow if entry & 1 else self.journal).read_entry(entry >> 1) for entry in entries]
 
     def load_one(self, entry: int) -> Message | None:
+        if entry >= HELD:
+            return self.held[entry].message
         try:
             head, content = self.read([entry])[0]
         except StorageFault as fault:
             log.error("a message is lost: %s", fault)
             return None
         return restored(entry, head, content)
+
+    # Spooled messages
+
+    def keep_spooled(self, message: Message, owners: tuple[int, ...]) -> None:
+        """Puts a message whose body has arrived into the journal, for these queues."""
+        head = _HEAD.pack(message.header_size, message.traits) + message.content + message.route
+        spool = self.arrived[message].share()
+        message.entry = self.journal.append_spooled(owners, head, spool) << 1
+
+    def hold(self, message: Message, spool: Spool, queues: int) -> None:
+        """Keeps the body for so many queues, until the process ends."""
+        self.spools += 1
+        message.entry = HELD | self.spools << 1 | 1
+        self.held[message.entry] = Hold(message, spool.share(), queues)
+
+    def release(self, entry: int) -> None:
+        """A queue lets go of a message that is held."""
+        hold = self.held[entry]
+        hold.queues -= 1
+        if not hold.queues:
+            del self.held[entry]
+            hold.spool.discard()
+
+    def forget_arrived(self, message: Message) -> None:
+        """Those who want the body have their share of it."""
+        spool = self.arrived.pop(message, None)
+        if spool is not None:
+            spool.discard()
+
+    def body_of(self, message: Message) -> SpoolReader | None:
+        """The body of a spooled message; None if the disk has lost it."""
+        entry = message.entry
+        if entry >= HELD:
+            spool: Spool | None = self.held[entry].spool
+        elif entry:
+            spool = self.journal.spool_of(entry >> 1)
+        else:
+            spool = self.arrived.get(message)
+        if spool is None:
+            log.error("a message of %d octets is lost: its file is gone", message.body_size())
+            return None
+        return SpoolReader(spool)
 
     # Promises
 
@@ -159,12 +227,19 @@ class Store:
         log.error("segment %d of the journal is damaged: %d messages are lost", segment, len(entries))
 
     def close(self) -> None:
+        for spool in [*self.arrived.values(), *[hold.spool for hold in self.held.values()]]:
+            spool.discard()
+        self.arrived.clear()
+        self.held.clear()
         self.overflow.close()
         self.journal.close()
 
 
 def restored(entry: int, head: bytes, content: bytes) -> Message:
-    header_size, traits = _HEAD.unpack_from(head)
-    message = Message.create(head[_HEAD.size :], content, header_size, traits, 0)
+    header_size, found = _HEAD.unpack_from(head)
+    route = head[_HEAD.size :]
+    if found & traits.SPOOLED:
+        content, route = route[:header_size], route[header_size:]
+    message = Message.create(route, content, header_size, found, 0)
     message.entry = entry
     return message

@@ -104,7 +104,7 @@ class Store:
 
     def load(self, entries: list[int]) -> list[Message | None]:
         """The messages of these entries; None for one that the disk does not give back."""
-        if self.held:
+        if self.held and entries and max(entries) >= HELD:
             return [self.load_one(entry) for entry in entries]
         try:
             read = self.read(entries)

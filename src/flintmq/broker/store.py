@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flintmq.store")
 
-# What an entry's header holds before the route: size of the content header, traits.
+# What an entry's header holds before the route: size of the content header, traits. Of a spooled message
+# the content header comes next, as the payload is the body alone.
 _HEAD = struct.Struct("<II")
 # The overflow counts owners too; each of its entries has one.
 OVERFLOW_OWNER = 1

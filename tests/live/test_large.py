@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 from live.serving import Serving, serving
@@ -25,14 +26,11 @@ def memory_bytes(server: Serving, name: str = "VmHWM") -> int:
     return int(line.split()[1]) * 1024
 
 
-def body_frames(octets: int, channel: int) -> list[tuple[bytes, bytes]]:
+def body_frames(octets: int, channel: int) -> Iterator[tuple[bytes, bytes]]:
     """Payloads of a body, and their frames."""
     sizes = [len(PIECE)] * (octets // len(PIECE)) + [octets % len(PIECE)]
-    return [
-        (PIECE[:size], struct.pack(">BHI", amqp.FRAME_BODY, channel, size) + PIECE[:size] + b"\xce")
-        for size in sizes
-        if size
-    ]
+    for size in filter(None, sizes):
+        yield PIECE[:size], struct.pack(">BHI", amqp.FRAME_BODY, channel, size) + PIECE[:size] + b"\xce"
 
 
 def digest(octets: int) -> str:

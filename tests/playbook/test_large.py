@@ -213,3 +213,26 @@ def test_without_a_store_large_messages_live_in_memory() -> None:
     client.publishes("q", LARGE)
     assert client.gets("q") == LARGE
     playbook.end()
+
+
+class LosingDisk(Disk):
+    """A sync fails, and what it should have made safe is no longer what was written."""
+
+    def sync(self, handle: int) -> None:
+        super().write(handle, 0, b"damaged")
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_body_that_the_disk_loses_is_refused_and_not_confirmed(playbook: Playbook, client: Client) -> None:
+    client.declares("q", durable=True)
+    client >> methods.ConfirmSelect()
+    client << methods.ConfirmSelectOk()
+    assert playbook.broker.store is not None
+    playbook.broker.store.journal.spools._disk = LosingDisk()
+    with playbook.one_pass():
+        client.publishes("q", b"before", LARGE, b"after", b"last", delivery_mode=2)
+    synced(playbook)
+    client << methods.BasicAck(delivery_tag=1)
+    client << methods.BasicNack(delivery_tag=2, requeue=False)
+    client << methods.BasicAck(delivery_tag=4, multiple=True)
+    assert playbook.client().gets_all("q") == [b"before", b"after", b"last"]

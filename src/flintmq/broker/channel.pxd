@@ -42,6 +42,7 @@ cdef class Channel:
     cdef Route last_route
     cdef readonly Store store
     cdef readonly Py_ssize_t streaming
+    cdef public list lost
     cdef readonly unsigned long long kept
     cdef public str last_queue
     cdef set writable

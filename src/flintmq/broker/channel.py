@@ -53,6 +53,7 @@ class Channel:
         "kept",
         "last_queue",
         "last_route",
+        "lost",
         "number",
         "origin",
         "output",
@@ -98,6 +99,7 @@ class Channel:
         self.transaction: Transaction | None = None
         self.store: Store | None = virtual_host.store
         self.streaming = 0  # bodies on their way out piece by piece: no delivery may come between
+        self.lost: list[int] = []  # publishes that the disk has lost before they were confirmed
         self.kept = 0  # its newest entry in the journal
         self.last_route: Route | None = None
         self.last_queue = ""
@@ -246,6 +248,8 @@ class Channel:
         if owners:
             store.keep_spooled(message, owners)
             self.kept = message.entry >> 1
+            if self.confirming:
+                store.promised[self.kept] = (self, self.published)
         held = message
         others = len(queues) - len(owners)
         if owners and others:
@@ -291,6 +295,11 @@ class Channel:
             self.confirm_through(self.published)
 
     def confirm_through(self, published: int) -> None:
+        while self.lost and self.lost[0] <= published:
+            number = self.lost.pop(0)
+            self.confirm_through(number - 1)
+            self.confirmed = number
+            self.output.write_settlement(self.number, amqp.BASIC_NACK, number, 0)
         if published <= self.confirmed:
             return
         multiple = 1 if published - self.confirmed > 1 else 0

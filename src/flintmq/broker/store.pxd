@@ -18,6 +18,7 @@ cdef class Store:
     cdef public unsigned int numbers
     cdef readonly dict arrived
     cdef readonly dict held
+    cdef readonly dict promised
     cdef unsigned long long spools
 
     cdef int keep(self, Message message, tuple owners) except -1

@@ -53,6 +53,7 @@ class Store:
         "numbers",
         "outputs",
         "overflow",
+        "promised",
         "spools",
         "synced",
         "waiting",
@@ -70,6 +71,8 @@ class Store:
         self.arrived: dict[Message, Spool] = {}  # bodies of messages that no queue has yet
         self.held: dict[int, Hold] = {}
         self.spools = 0  # held so far
+        # Entries whose body may be lost by a failed sync, and which publish is to be refused then.
+        self.promised: dict[int, tuple[Channel, int]] = {}
         journal.on_synced = self.on_synced
         journal.on_alarm = self.on_alarm
         journal.on_clear = self.on_clear
@@ -190,6 +193,8 @@ class Store:
 
     def on_synced(self, sequence: int) -> None:
         self.synced = sequence
+        if self.promised:
+            self.promised = {entry: whose for entry, whose in self.promised.items() if entry > sequence}
         while self.waiting and self.waiting[0][0] <= sequence:
             _, channel, published = self.waiting.popleft()
             channel.confirm_through(published)
@@ -226,6 +231,11 @@ class Store:
 
     def on_damage(self, segment: int, entries: list[int]) -> None:
         log.error("segment %d of the journal is damaged: %d messages are lost", segment, len(entries))
+        for entry in entries:
+            promised = self.promised.pop(entry, None)
+            if promised is not None:
+                channel, number = promised
+                channel.lost = sorted([*channel.lost, number])
 
     def close(self) -> None:
         for spool in [*self.arrived.values(), *[hold.spool for hold in self.held.values()]]:

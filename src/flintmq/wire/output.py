@@ -83,7 +83,7 @@ class Output:
 
     def has_room(self) -> bool:
         """Whether deliveries may still be added."""
-        return self.fill - self.start < OUTPUT_BYTES_MAX
+        return self.fill - self.start + self.behind_bytes < OUTPUT_BYTES_MAX
 
     def is_full(self) -> bool:
         """Whether the peer must read before anything more is done for it."""

@@ -297,9 +297,10 @@ class Channel:
     def confirm_through(self, published: int) -> None:
         while self.lost and self.lost[0] <= published:
             number = self.lost.pop(0)
-            self.confirm_through(number - 1)
-            self.confirmed = number
-            self.output.write_settlement(self.number, amqp.BASIC_NACK, number, 0)
+            if number > self.confirmed:  # else the channel has closed
+                self.confirm_through(number - 1)
+                self.confirmed = number
+                self.output.write_settlement(self.number, amqp.BASIC_NACK, number, 0)
         if published <= self.confirmed:
             return
         multiple = 1 if published - self.confirmed > 1 else 0

@@ -89,6 +89,25 @@ def test_messages_of_all_sizes_come_back_as_they_went(
     connection.close()
 
 
+def test_a_message_from_a_file_comes_back_as_it_went(authority: Authority, tmp_path: Path) -> None:
+    body = bytes(range(251)) * 200_000
+    file = configuration(authority, "large", "")
+    with serving("--config", str(file), "--data", str(tmp_path), schemes=SCHEMES) as server:
+        connection = pika.BlockingConnection(parameters(server.ports["amqps"], client_context(authority)))
+        channel = connection.channel()
+        channel.confirm_delivery()
+        queue = channel.queue_declare("", exclusive=True).method.queue
+        for _ in range(2):
+            channel.basic_publish("", queue, body, mandatory=True)
+        assert len(list(tmp_path.rglob("*.spool"))) == 2
+        for number, (method, _, received) in enumerate(channel.consume(queue)):
+            assert received == body
+            channel.basic_ack(method.delivery_tag)
+            if number == 1:
+                break
+        connection.close()
+
+
 def test_tls_and_plain_share_a_broker(broker: Serving, authority: Authority) -> None:
     secure = pika.BlockingConnection(parameters(broker.ports["amqps"], client_context(authority)))
     plain = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))

@@ -210,11 +210,13 @@ class Client:
     def listen(self) -> None:
         """Moves what was sent to this client into its inbox."""
         output = self.output
-        pending = output.pending()
-        if not pending:
+        sent = b""
+        while output.pending() or output.streaming:
+            output.fill_from_streams()
+            sent += bytes(output.buffer[output.start : output.fill])
+            output.sent(output.pending())
+        if not sent:
             return
-        sent = bytes(output.buffer[output.start : output.fill])
-        output.sent(pending)
         output.waiting = False
         self.playbook.outbox.clear()
         self.inbox += decoded(sent, self.version)
@@ -223,6 +225,8 @@ class Client:
             output.wanted.clear()
             for consumer in wanted:
                 consumer.wake()  # type: ignore[attr-defined]
+        # A stream that ends wakes consumers too.
+        if self.playbook.broker.has_work():
             self.playbook.finish_pass()
             self.listen()
 

@@ -41,6 +41,8 @@ cdef class Channel:
     cdef public object transaction
     cdef Route last_route
     cdef readonly Store store
+    cdef readonly Py_ssize_t streaming
+    cdef public list lost
     cdef readonly unsigned long long kept
     cdef public str last_queue
     cdef set writable
@@ -48,11 +50,21 @@ cdef class Channel:
 
     @cython.locals(found=cython.int, route=Route, message=Message)
     cpdef int publish(self, bytes route_octets, int flags, bytes whole, Py_ssize_t header_size) except -1
+    cpdef begin_body(self, bytes route_octets, bytes header)
+    @cython.locals(found=cython.int)
+    cdef int check_header(self, bytes header) except -2
+    @cython.locals(found=cython.int, route=Route, message=Message, store=Store)
+    cpdef publish_spooled(self, bytes route_octets, int flags, bytes header, arrival)
     cdef check_user_id(self, bytes whole, Py_ssize_t header_size)
     @cython.locals(route=Route)
     cdef Route find_route(self, bytes route_octets)
     @cython.locals(queues=list, queue=Queue, owners=tuple)
     cpdef int forward(self, Message message, Route route, int flags) except -1
+    @cython.locals(queue=Queue, owners=tuple, store=Store, held=Message, others=Py_ssize_t)
+    cdef forward_spooled(self, Message message, list queues)
+    cdef body_of(self, Message message)
+    cdef stream(self, body)
+    cpdef stream_ended(self)
     cpdef give_back(self, Message message, unsigned int code, str text)
     cpdef confirm(self)
     cpdef confirm_through(self, unsigned long long published)

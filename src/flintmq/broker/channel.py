@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from flintmq.broker.delivery import Delivery
 from flintmq.broker.message import Message
 from flintmq.broker.ring import Ring
+from flintmq.broker.spooling import Arrival
 from flintmq.broker.transaction import Transaction
-from flintmq.errors import ChannelFault, ConnectionFault
+from flintmq.errors import ChannelFault, ConnectionFault, PeerFault, ProtocolMisuse
 from flintmq.wire import amqp, content, octets, traits
 from flintmq.wire.properties import decode_basic_properties
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from flintmq.broker.route import Route
     from flintmq.broker.store import Store
     from flintmq.broker.virtual_host import VirtualHost
+    from flintmq.storage.spool import SpoolReader
     from flintmq.wire.output import Output
 
 _RETURN_HEAD = struct.Struct(">IH")
@@ -51,6 +53,7 @@ class Channel:
         "kept",
         "last_queue",
         "last_route",
+        "lost",
         "number",
         "origin",
         "output",
@@ -61,6 +64,7 @@ class Channel:
         "prefetch_count",
         "published",
         "store",
+        "streaming",
         "transaction",
         "unacked",
         "user",
@@ -94,6 +98,8 @@ class Channel:
         self.confirmed = 0
         self.transaction: Transaction | None = None
         self.store: Store | None = virtual_host.store
+        self.streaming = 0  # bodies on their way out piece by piece: no delivery may come between
+        self.lost: list[int] = []  # publishes that the disk has lost before they were confirmed
         self.kept = 0  # its newest entry in the journal
         self.last_route: Route | None = None
         self.last_queue = ""
@@ -130,6 +136,57 @@ class Channel:
                 self.agenda.confirms.append(self)
         self.forward(message, route, flags)
         return 0
+
+    def begin_body(self, route_octets: bytes, header: bytes) -> Arrival | None:
+        """Where a large body is to go. What would refuse the message does so now, not after gigabytes."""
+        if self.store is None:
+            return None
+        self.check_header(header)
+        self.find_route(route_octets)
+        return Arrival(self.store.journal)
+
+    def check_header(self, header: bytes) -> int:
+        """What the header of a large message says."""
+        found: int = content.survey(octets.readable_bytes(header), 0, len(header))
+        if found == traits.MALFORMED:
+            raise ConnectionFault(
+                amqp.SYNTAX_ERROR, "SYNTAX_ERROR - properties of a content header do not fit its size", 60, 40
+            )
+        if found & traits.HAS_USER_ID:
+            self.check_user_id(header, len(header))
+        return found
+
+    def publish_spooled(self, route_octets: bytes, flags: int, header: bytes, arrival: Arrival) -> None:
+        """basic.publish whose body has arrived."""
+        store = self.store
+        if store is None:
+            raise ProtocolMisuse("a body arrived for a broker without a store")
+        spool = arrival.spool
+        spool.finish()
+        try:
+            found = self.check_header(header) | traits.SPOOLED
+            route = self.find_route(route_octets)
+        except PeerFault:
+            spool.discard()
+            raise
+        message = Message.create(route.octets, header, len(header), found, self.origin)
+        store.arrived[message] = spool
+        if self.transaction is not None:
+            try:
+                self.transaction.publish(message, flags)
+            except PeerFault:
+                store.forget_arrived(message)
+                raise
+            return
+        if self.confirming:
+            self.published += 1
+            if not self.confirm_due:
+                self.confirm_due = True
+                self.agenda.confirms.append(self)
+        try:
+            self.forward(message, route, flags)
+        finally:
+            store.forget_arrived(message)
 
     def check_user_id(self, whole: bytes, header_size: int) -> None:
         """A message may name its sender, but nobody else."""
@@ -169,6 +226,9 @@ class Channel:
             if flags & 1:  # mandatory
                 self.give_back(message, amqp.NO_ROUTE, "NO_ROUTE")
             return 0
+        if message.traits & traits.SPOOLED:
+            self.forward_spooled(message, queues)
+            return 0
         if message.traits & traits.PERSISTENT and self.store is not None:
             owners = route.owners if queues is route.queues else self.virtual_host.owners_of(queues)
             if owners:
@@ -178,12 +238,53 @@ class Channel:
             queue.enqueue(message)
         return 0
 
+    def forward_spooled(self, message: Message, queues: list[Queue]) -> None:
+        """One file for all the queues; the journal knows of it if any of them needs that."""
+        store = self.store
+        if store is None:
+            raise ProtocolMisuse("a spooled message needs a store")
+        spool = store.arrived[message]
+        owners = self.virtual_host.owners_of(queues) if message.traits & traits.PERSISTENT else ()
+        if owners:
+            store.keep_spooled(message, owners)
+            self.kept = message.entry >> 1
+            if self.confirming:
+                store.promised[self.kept] = (self, self.published)
+        held = message
+        others = len(queues) - len(owners)
+        if owners and others:
+            # They let go of it at other times, so it is a message of its own.
+            held = Message.create(
+                message.route, message.content, message.header_size, message.traits, message.origin
+            )
+        if others:
+            store.hold(held, spool, others)
+        for queue in queues:
+            queue.enqueue(message if owners and queue.number else held)
+
     def give_back(self, message: Message, code: int, text: str) -> None:
         """basic.return"""
         payload = (
             _RETURN_HEAD.pack(amqp.BASIC_RETURN, code) + bytes((len(text),)) + text.encode() + message.route
         )
+        body = self.body_of(message) if message.traits & traits.SPOOLED else None
         self.output.write_method_content(self.number, payload, message.content, message.header_size)
+        if body is not None:
+            self.stream(body)
+
+    def body_of(self, message: Message) -> SpoolReader | None:
+        """Where to read a spooled body from, None if it is lost."""
+        return None if self.store is None else self.store.body_of(message)
+
+    def stream(self, body: SpoolReader) -> None:
+        """The header is written, the body follows as the client takes it."""
+        self.streaming += 1
+        self.output.stream(self.number, body, self)
+
+    def stream_ended(self) -> None:
+        self.streaming -= 1
+        if not self.streaming:
+            self.wake_parked()
 
     def confirm(self) -> None:
         """At the end of a pass: everything published so far is safe, or will be when the journal is."""
@@ -194,6 +295,12 @@ class Channel:
             self.confirm_through(self.published)
 
     def confirm_through(self, published: int) -> None:
+        while self.lost and self.lost[0] <= published:
+            number = self.lost.pop(0)
+            if number > self.confirmed:  # else the channel has closed
+                self.confirm_through(number - 1)
+                self.confirmed = number
+                self.output.write_settlement(self.number, amqp.BASIC_NACK, number, 0)
         if published <= self.confirmed:
             return
         multiple = 1 if published - self.confirmed > 1 else 0
@@ -385,6 +492,12 @@ class Channel:
         message = delivery.message
         if message is None:
             return False
+        body = None
+        if message.traits & traits.SPOOLED:
+            body = self.body_of(message)
+            if body is None:
+                queue.settle(message)
+                return self.get(queue, no_ack)
         self.delivery_tag += 1
         redelivered = 1 if delivery.redeliveries else 0
         payload = (
@@ -393,6 +506,8 @@ class Channel:
             + _LONG.pack(queue.message_count())
         )
         self.output.write_method_content(self.number, payload, message.content, message.header_size)
+        if body is not None:
+            self.stream(body)
         if no_ack:
             queue.settle(message)
             return True

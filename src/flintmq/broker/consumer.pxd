@@ -1,4 +1,5 @@
 cimport cython
+cimport flintmq.wire.traits as traits
 from flintmq.broker.channel cimport Channel
 from flintmq.broker.delivery cimport Delivery
 from flintmq.broker.message cimport Message

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.delivery import Delivery
 from flintmq.broker.message import Message
+from flintmq.wire import traits
 
 if TYPE_CHECKING:
     from flintmq.broker.channel import Channel
@@ -78,7 +79,7 @@ class Consumer:
 
     def ready(self, message: Message) -> bool:
         """Whether it may take `message` now."""
-        if not self.output.has_room() or not self.channel.flowing:
+        if not self.output.has_room() or not self.channel.flowing or self.channel.streaming:
             return False
         if self.no_ack:
             return True
@@ -107,6 +108,12 @@ class Consumer:
 
     def deliver(self, message: Message, position: int, redeliveries: int) -> int:
         channel = self.channel
+        body = None
+        if message.traits & traits.SPOOLED:
+            body = channel.body_of(message)
+            if body is None:
+                self.queue.settle(message)
+                return 0
         channel.delivery_tag += 1
         self.output.write_delivery(
             channel.number,
@@ -117,6 +124,8 @@ class Consumer:
             message.content,
             message.header_size,
         )
+        if body is not None:
+            channel.stream(body)
         if self.no_ack:
             self.queue.settle(message)
             return 0

@@ -1,4 +1,6 @@
 cimport cython
+cimport flintmq.wire.octets as octets
+cimport flintmq.wire.traits as traits
 
 
 @cython.final

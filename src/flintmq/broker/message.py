@@ -2,12 +2,15 @@
 
     route    | exchange 1+n | routing key 1+n |           the two short strings of basic.publish
     content  | header payload | body |                     delivered as it came, frames made anew
+             | header payload |                            of a spooled message, see spooling.py
 
 One Message serves all the queues it was routed to. It holds only octets and numbers, so the garbage
 collector need not know of it.
 """
 
 from __future__ import annotations
+
+from flintmq.wire import octets, traits
 
 
 class Message:
@@ -34,6 +37,8 @@ class Message:
         return message
 
     def body_size(self) -> int:
+        if self.traits & traits.SPOOLED:
+            return octets.read_longlong(octets.readable_bytes(self.content), 4)
         return len(self.content) - self.header_size
 
     def exchange_name(self) -> str:

@@ -1,6 +1,9 @@
 cimport cython
+cimport flintmq.wire.traits as traits
 from flintmq.broker.message cimport Message
 from flintmq.storage.journal cimport Journal
+
+cdef unsigned long long HELD
 
 
 @cython.final
@@ -18,13 +21,24 @@ cdef class Store:
     cdef public Py_ssize_t kept_messages_lean
     cdef public Py_ssize_t kept_bytes_lean
     cdef public Py_ssize_t loaded_messages
+    cdef readonly dict arrived
+    cdef readonly dict held
+    cdef readonly dict promised
+    cdef unsigned long long spools
 
     cdef int keep(self, Message message, tuple owners) except -1
     cdef int settle(self, unsigned int owner, unsigned long long entry) except -1
     cpdef unsigned long long spill(self, Message message) except? 0
     cpdef list load(self, list entries)
+    @cython.locals(head=bytes)
+    cpdef keep_spooled(self, Message message, tuple owners)
+    cpdef hold(self, Message message, spool, Py_ssize_t queues)
+    cpdef release(self, unsigned long long entry)
+    cpdef forget_arrived(self, Message message)
+    @cython.locals(entry=cython.ulonglong)
+    cpdef body_of(self, Message message)
     cpdef wait(self, channel, unsigned long long published)
 
 
-@cython.locals(message=Message)
+@cython.locals(message=Message, route=bytes, found=cython.int)
 cpdef Message restored(unsigned long long entry, bytes head, bytes content)

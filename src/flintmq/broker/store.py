@@ -4,6 +4,7 @@ A persistent message that reaches a durable queue is an entry of the journal, on
 durable queues. A transient one that must leave memory is an entry of the overflow, one for each queue.
 
     entry of a message    0: in memory only    n << 1: journal entry n    n << 1 | 1: overflow entry n
+                          HELD | n << 1 | 1: a spooled message that is no entry, see spooling.py
 
 A confirm waits until the journal has synced past it; so do the octets of a connection behind a reply
 to tx.commit or to a change of durable wiring.
@@ -17,8 +18,11 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from flintmq.broker.message import Message
+from flintmq.broker.spooling import Hold
 from flintmq.broker.wiring import put_handed_out
 from flintmq.errors import StorageFault
+from flintmq.storage.spool import Spool, SpoolReader
+from flintmq.wire import traits
 
 if TYPE_CHECKING:
     from flintmq.broker.channel import Channel
@@ -29,10 +33,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flintmq.store")
 
-# What an entry's header holds before the route: size of the content header, traits.
+# What an entry's header holds before the route: size of the content header, traits. Of a spooled message
+# the content header comes next, as the payload is the body alone.
 _HEAD = struct.Struct("<II")
 # The overflow counts owners too; each of its entries has one.
 OVERFLOW_OWNER = 1
+HELD = 1 << 63
 
 # So much of a queue stays in memory, with a store to take the rest: 131,072 small messages are 25 MB.
 KEPT_MESSAGES = 131_072
@@ -49,7 +55,9 @@ class Store:
 
     __slots__ = (
         "alarm",
+        "arrived",
         "handed_out",
+        "held",
         "journal",
         "kept_bytes",
         "kept_bytes_lean",
@@ -59,6 +67,8 @@ class Store:
         "numbers",
         "outputs",
         "overflow",
+        "promised",
+        "spools",
         "synced",
         "waiting",
     )
@@ -78,6 +88,11 @@ class Store:
         self.kept_messages_lean = KEPT_MESSAGES_LEAN
         self.kept_bytes_lean = KEPT_BYTES_LEAN
         self.loaded_messages = LOADED_MESSAGES
+        self.arrived: dict[Message, Spool] = {}  # bodies of messages that no queue has yet
+        self.held: dict[int, Hold] = {}
+        self.spools = 0  # held so far
+        # Entries whose body may be lost by a failed sync, and which publish is to be refused then.
+        self.promised: dict[int, tuple[Channel, int]] = {}
         journal.on_synced = self.on_synced
         for each in (journal, overflow.journal):
             each.on_alarm = self.on_alarm
@@ -99,7 +114,9 @@ class Store:
 
     def settle(self, owner: int, entry: int) -> int:
         """A queue lets go of an entry."""
-        if entry & 1:
+        if entry >= HELD:
+            self.release(entry)
+        elif entry & 1:
             self.overflow.append_settle(OVERFLOW_OWNER, entry >> 1)
         else:
             self.journal.append_settle(owner, entry >> 1)
@@ -112,6 +129,8 @@ class Store:
 
     def load(self, entries: list[int]) -> list[Message | None]:
         """The messages of these entries; None for one that the disk does not give back."""
+        if self.held and entries and max(entries) >= HELD:
+            return [self.load_one(entry) for entry in entries]
         try:
             read = self.read(entries)
         except StorageFault:
@@ -126,12 +145,56 @@ class Store:
         return [(self.overflow if entry & 1 else self.journal).read_entry(entry >> 1) for entry in entries]
 
     def load_one(self, entry: int) -> Message | None:
+        if entry >= HELD:
+            return self.held[entry].message
         try:
             head, content = self.read([entry])[0]
         except StorageFault as fault:
             log.error("a message is lost: %s", fault)
             return None
         return restored(entry, head, content)
+
+    # Spooled messages
+
+    def keep_spooled(self, message: Message, owners: tuple[int, ...]) -> None:
+        """Puts a message whose body has arrived into the journal, for these queues."""
+        head = _HEAD.pack(message.header_size, message.traits) + message.content + message.route
+        spool = self.arrived[message].share()
+        message.entry = self.journal.append_spooled(owners, head, spool) << 1
+
+    def hold(self, message: Message, spool: Spool, queues: int) -> None:
+        """Keeps the body for so many queues, until the process ends."""
+        self.spools += 1
+        message.entry = HELD | self.spools << 1 | 1
+        self.held[message.entry] = Hold(message, spool.share(), queues)
+
+    def release(self, entry: int) -> None:
+        """A queue lets go of a message that is held."""
+        hold = self.held[entry]
+        hold.queues -= 1
+        if not hold.queues:
+            del self.held[entry]
+            hold.spool.discard()
+
+    def forget_arrived(self, message: Message) -> None:
+        """Those who want the body have their share of it."""
+        spool = self.arrived.pop(message, None)
+        if spool is not None:
+            spool.discard()
+
+    def body_of(self, message: Message) -> SpoolReader | None:
+        """The body of a spooled message; None if the disk has lost it."""
+        entry = message.entry
+        if entry >= HELD:
+            spool: Spool | None = self.held[entry].spool
+        elif entry:
+            spool = self.journal.spool_of(entry >> 1)
+        else:
+            spool = self.arrived.get(message)
+        if spool is None:
+            log.error("a message of %d octets is lost: its file is gone", message.body_size())
+            return None
+        return SpoolReader(spool)
 
     # Promises
 
@@ -151,6 +214,8 @@ class Store:
 
     def on_synced(self, sequence: int) -> None:
         self.synced = sequence
+        if self.promised:
+            self.promised = {entry: whose for entry, whose in self.promised.items() if entry > sequence}
         while self.waiting and self.waiting[0][0] <= sequence:
             _, channel, published = self.waiting.popleft()
             channel.confirm_through(published)
@@ -188,8 +253,17 @@ class Store:
 
     def on_damage(self, segment: int, entries: list[int]) -> None:
         log.error("segment %d of the journal is damaged: %d messages are lost", segment, len(entries))
+        for entry in entries:
+            promised = self.promised.pop(entry, None)
+            if promised is not None:
+                channel, number = promised
+                channel.lost = sorted([*channel.lost, number])
 
     def close(self) -> None:
+        for spool in [*self.arrived.values(), *[hold.spool for hold in self.held.values()]]:
+            spool.discard()
+        self.arrived.clear()
+        self.held.clear()
         self.overflow.close()
         try:
             self.journal.close()
@@ -198,7 +272,10 @@ class Store:
 
 
 def restored(entry: int, head: bytes, content: bytes) -> Message:
-    header_size, traits = _HEAD.unpack_from(head)
-    message = Message.create(head[_HEAD.size :], content, header_size, traits, 0)
+    header_size, found = _HEAD.unpack_from(head)
+    route = head[_HEAD.size :]
+    if found & traits.SPOOLED:
+        content, route = route[:header_size], route[header_size:]
+    message = Message.create(route, content, header_size, found, 0)
     message.entry = entry
     return message

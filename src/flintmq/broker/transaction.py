@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flintmq.errors import ChannelFault
-from flintmq.wire import amqp
+from flintmq.wire import amqp, traits
 
 if TYPE_CHECKING:
     from flintmq.broker.channel import Channel
     from flintmq.broker.delivery import Delivery
     from flintmq.broker.message import Message
 
-# Held in memory until commit: 256 MiB of content for one channel.
+# Held in memory until commit: 256 MiB of content for one channel. Spooled bodies do not count.
 TRANSACTION_BYTES_MAX = 268_435_456
 
 
@@ -77,9 +77,19 @@ class Transaction:
         channel.discard(self.acked)
         channel.discard(self.rejected)
         channel.requeue(self.requeued)
+        self.forget_bodies()
         self.clear()
         if channel.store is not None:
             channel.store.hold_back(channel.output, channel.store.journal.commit_group())
 
     def rollback(self) -> None:
+        self.forget_bodies()
         self.clear()
+
+    def forget_bodies(self) -> None:
+        """Files of large messages that reached no queue go."""
+        store = self.channel.store
+        if store is not None:
+            for message, _ in self.published:
+                if message.traits & traits.SPOOLED:
+                    store.forget_arrived(message)

@@ -13,6 +13,7 @@ cdef class Channel:
     cdef public bytes header
     cdef public long long remaining
     cdef public list chunks
+    cdef public object sink
     cdef public object owner
 
     cpdef bytes take_content(self)

@@ -7,7 +7,7 @@ Knows no queues and no sockets. The owner of the connection hangs what it needs 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from flintmq.protocol import phases
 
@@ -17,6 +17,16 @@ PIECE_BYTES_MIN = 4096
 
 if TYPE_CHECKING:
     from flintmq.wire.methods import Method
+
+
+class Sink(Protocol):
+    """Where a body goes that is too large for memory."""
+
+    def append(self, octets: bytes) -> None:
+        """The next of it; raises a ChannelFault when it cannot be taken."""
+
+    def discard(self) -> None:
+        """The rest will not come."""
 
 
 class Channel:
@@ -32,6 +42,7 @@ class Channel:
         "owner",
         "remaining",
         "route",
+        "sink",
         "state",
     )
 
@@ -46,6 +57,7 @@ class Channel:
         self.header = b""
         self.remaining = 0
         self.chunks: list[bytes | bytearray] = []
+        self.sink: Sink | None = None  # in place of chunks
         self.owner: object = None
 
     def add_body(self, payload: bytes) -> None:
@@ -70,3 +82,6 @@ class Channel:
         self.header = b""
         self.remaining = 0
         self.chunks = []
+        if self.sink is not None:
+            sink, self.sink = self.sink, None
+            sink.discard()

@@ -23,6 +23,9 @@ from flintmq.wire.output import Output
 
 # Until login a peer gets small frames: start-ok with its properties and a token fits in 8 KiB.
 FRAME_BYTES_MAX_BEFORE_LOGIN = 8192
+# A body this long does not gather in memory if its owner has a better place for it. A file of its own
+# costs about a millisecond, which is little beside the time that so many octets take.
+SPOOLED_BYTES_MIN = 4_194_304
 
 
 class Connection:
@@ -279,6 +282,9 @@ class Connection:
         channel.expects = phases.EXPECTS_BODY
         if size == 0:
             self.complete(channel)
+        elif size >= SPOOLED_BYTES_MIN and channel.method is None:
+            # May close the channel, and what follows is then discarded.
+            channel.sink = self.events.body_begins(channel, channel.route, channel.flags, payload)
 
     def receive_body(self, number: int, channel: Channel | None, payload: bytes) -> None:
         if channel is None or channel.state != phases.CHANNEL_OPEN:
@@ -292,13 +298,26 @@ class Connection:
                 amqp.FRAME_ERROR,
                 f"FRAME_ERROR - content body on channel {number} is larger than its header announced",
             )
-        channel.add_body(payload)
+        if channel.sink is None:
+            channel.add_body(payload)
+        else:
+            try:
+                channel.sink.append(payload)
+            except ChannelFault as fault:
+                self.events.fault(channel, fault)
+                return
         if channel.remaining == 0:
             self.complete(channel)
 
     def complete(self, channel: Channel) -> None:
         header_size = len(channel.header)
         method = channel.method
+        if channel.sink is not None:
+            sink, channel.sink = channel.sink, None
+            header = channel.header
+            channel.abandon_content()
+            self.events.publish_spooled(channel, channel.route, channel.flags, header, sink)
+            return
         content = channel.take_content()
         if method is None:
             self.events.publish(channel, channel.route, channel.flags, content, header_size)

@@ -5,6 +5,8 @@ cdef class Events:
     cpdef greeted(self, int version)
     cpdef method(self, Channel channel, method)
     cpdef publish(self, Channel channel, bytes route, int flags, bytes content, Py_ssize_t header_size)
+    cpdef body_begins(self, Channel channel, bytes route, int flags, bytes header)
+    cpdef publish_spooled(self, Channel channel, bytes route, int flags, bytes header, sink)
     cpdef ack(self, Channel channel, unsigned long long tag, bint multiple)
     cpdef content(self, Channel channel, method, bytes content, Py_ssize_t header_size)
     cpdef fault(self, Channel channel, fault)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from flintmq.errors import ChannelFault, ProtocolMisuse
 
 if TYPE_CHECKING:
-    from flintmq.protocol.channel import Channel
+    from flintmq.protocol.channel import Channel, Sink
     from flintmq.wire.methods import Method
 
 
@@ -29,6 +29,14 @@ class Events:
     def publish(self, channel: Channel, route: bytes, flags: int, content: bytes, header_size: int) -> None:
         """A whole basic.publish. `route` is exchange and routing key as the two short strings came."""
         raise ProtocolMisuse("publish is not handled")
+
+    def body_begins(self, channel: Channel, route: bytes, flags: int, header: bytes) -> Sink | None:
+        """A large body is about to come for a basic.publish: where it goes, None for into memory."""
+        raise ProtocolMisuse("body_begins is not handled")
+
+    def publish_spooled(self, channel: Channel, route: bytes, flags: int, header: bytes, sink: Sink) -> None:
+        """A whole basic.publish whose body went into the sink."""
+        raise ProtocolMisuse("publish_spooled is not handled")
 
     def ack(self, channel: Channel, tag: int, multiple: bool) -> None:
         """basic.ack."""

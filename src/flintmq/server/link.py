@@ -15,7 +15,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING
 
-from flintmq.errors import ConnectionFault, PeerFault
+from flintmq.errors import ConnectionFault, PeerFault, StorageFault
 from flintmq.protocol import phases
 from flintmq.server.session import Session
 from flintmq.wire import amqp
@@ -177,6 +177,8 @@ class Link:
         if output.barrier:
             self.wait_to_write(False)
             return
+        if output.streaming and not self.fill_from_streams():
+            return
         if output.pending():
             self.sent = True
             try:
@@ -188,8 +190,19 @@ class Link:
                 self.lost()
                 return
         pending = output.pending()
-        self.wait_to_write(pending > 0)
+        # Streams go on in the next turn of the loop, when others have had theirs.
+        self.wait_to_write(pending > 0 or output.streaming > 0)
         self.after_send(pending)
+
+    def fill_from_streams(self) -> bool:
+        """Adds what fits of large bodies; False, and the link is gone, when the disk does not give them."""
+        try:
+            self.output.fill_from_streams()
+        except StorageFault as fault:
+            log.error("%s cannot be sent the rest of a message: %s", self.session, fault)
+            self.drop()
+            return False
+        return True
 
     def wait_to_write(self, wanted: bool) -> None:
         """Has `writable` called when the socket takes more, or no longer."""
@@ -261,6 +274,7 @@ class Link:
         if self.session.connection.state < phases.CONNECTION_CLOSING:
             self.session.release()
         self.session.connection.state = phases.CONNECTION_CLOSED
+        self.output.end_streams()
         self.output.release()
         self.server.gone(self)
 

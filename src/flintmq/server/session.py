@@ -25,7 +25,7 @@ from flintmq.broker.channel import Channel as BrokerChannel
 from flintmq.broker.virtual_host import VirtualHost
 from flintmq.errors import ChannelFault, ConnectionFault, PeerFault
 from flintmq.protocol import phases
-from flintmq.protocol.channel import Channel
+from flintmq.protocol.channel import Channel, Sink
 from flintmq.protocol.connection import Connection
 from flintmq.protocol.events import Events
 from flintmq.protocol.states import ConnectionState
@@ -100,6 +100,24 @@ class Session(Events):
         owner = channel.owner
         try:
             owner.publish(route, flags, content, header_size)  # type: ignore[attr-defined]
+        except PeerFault as fault:
+            if not fault.class_id:
+                fault.class_id, fault.method_id = 60, 40
+            self.fail(channel, fault)
+
+    def body_begins(self, channel: Channel, route: bytes, flags: int, header: bytes) -> Sink | None:
+        self.has_published = True
+        try:
+            return channel.owner.begin_body(route, header)  # type: ignore[attr-defined, no-any-return]
+        except PeerFault as fault:
+            if not fault.class_id:
+                fault.class_id, fault.method_id = 60, 40
+            self.fail(channel, fault)
+            return None
+
+    def publish_spooled(self, channel: Channel, route: bytes, flags: int, header: bytes, sink: Sink) -> None:
+        try:
+            channel.owner.publish_spooled(route, flags, header, sink)  # type: ignore[attr-defined]
         except PeerFault as fault:
             if not fault.class_id:
                 fault.class_id, fault.method_id = 60, 40
@@ -329,6 +347,7 @@ class Session(Events):
 
     def release(self) -> None:
         """Gives back all that the connection holds in the broker."""
+        self.output.end_streams()  # nobody reads what follows, but for the answer to a close
         for channel in self.connection.channels:
             if channel is not None:
                 channel.state = phases.CHANNEL_CLOSING  # what still comes on it is discarded

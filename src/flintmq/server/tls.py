@@ -64,7 +64,7 @@ def said(error: OSError) -> str:
 class TlsLink(Link, asyncio.BufferedProtocol):
     """A link that speaks TLS."""
 
-    __slots__ = ("context", "handshake", "transport")
+    __slots__ = ("context", "handshake", "streaming_due", "transport")
 
     def __init__(
         self, server: Server, connected: socket.socket, peer_address: str, context: ssl.SSLContext
@@ -73,6 +73,7 @@ class TlsLink(Link, asyncio.BufferedProtocol):
         self.context = context
         self.transport: asyncio.Transport | None = None
         self.handshake: asyncio.Task[None] | None = None
+        self.streaming_due = False
 
     def start(self) -> None:
         self.handshake = self.server.loop.create_task(self.shake_hands())
@@ -138,12 +139,24 @@ class TlsLink(Link, asyncio.BufferedProtocol):
         output = self.output
         if output.barrier:
             return
+        if output.streaming and not self.fill_from_streams():
+            return
         while self.transport is not None and output.pending() and not output.blocked:
             self.sent = True
             piece = bytes(memoryview(output.buffer)[output.start : output.fill][:WRITE_BYTES_MAX])
             output.sent(len(piece))
             self.transport.write(piece)
+        if output.streaming and not output.blocked and not self.streaming_due:
+            # In the next turn of the loop, when others have had theirs.
+            self.streaming_due = True
+            self.server.loop.call_soon(self.stream_on)
         self.after_send(output.pending())
+
+    def stream_on(self) -> None:
+        self.streaming_due = False
+        if not self.held & HELD_CLOSED:
+            self.send()
+            self.server.after_write()
 
     def disconnect(self) -> None:
         """Sends what the transport still holds and close_notify; a peer that takes neither is cut off."""

@@ -11,6 +11,9 @@ The entry's record holds a reference to the file in place of the payload:
 
 The file is synced before the record that names it, so whoever finds the record finds the file.
 A file that no live record names is a leftover, and recovery removes it.
+
+A spool at rest holds no descriptor: there may be more of them than a process may have files open. Whoever
+reads one has a `SpoolReader`, which keeps the file in being until it is closed.
 """
 
 from __future__ import annotations
@@ -46,14 +49,14 @@ class Spool:
     def __init__(
         self, disk: Disk, path: str, number: int, handle: int, octets: int = 0, crc: int = 0
     ) -> None:
-        self._disk = disk
+        self.disk = disk
         self.path = path
         self.number = number
         self.handle = handle
         self.octets = octets
         self.crc = crc
         self.finished = False
-        self.discarded = False
+        self.holders = 1
         # The entry that holds it.
         self.sequence = 0
         self.secured = False
@@ -66,7 +69,7 @@ class Spool:
         if self.finished:
             raise AssertionError("a finished spool takes no more")
         try:
-            self._disk.write(self.handle, self.octets, chunk)
+            self.disk.write(self.handle, self.octets, chunk)
         except OSError as failure:
             raise StorageFault(f"cannot write {self.path}: {failure.strerror or failure}") from failure
         self.crc = google_crc32c.extend(self.crc, chunk)
@@ -78,14 +81,35 @@ class Spool:
 
     def read(self, at: int, count: int) -> bytes:
         """Octets from anywhere in it; fewer at the end."""
-        return self._disk.read(self.handle, at, min(count, max(0, self.octets - at)))
+        count = min(count, max(0, self.octets - at))
+        if self.handle >= 0:
+            return self.disk.read(self.handle, at, count)
+        handle = self.open_to_read()
+        try:
+            return self.disk.read(handle, at, count)
+        finally:
+            self.disk.close(handle)
+
+    def open_to_read(self) -> int:
+        return self.disk.open_to_read(self.path)
+
+    def share(self) -> Spool:
+        """One more holds it, and has to discard it too."""
+        self.holders += 1
+        return self
 
     def discard(self) -> None:
-        """Close and delete."""
-        if not self.discarded:
-            self.discarded = True
-            self._disk.close(self.handle)
-            self._disk.delete(self.path)
+        """A holder lets go; the last one closes and deletes."""
+        self.holders -= 1
+        if self.holders == 0:
+            self.rest()
+            self.disk.delete(self.path)
+
+    def rest(self) -> None:
+        """Nothing more will be written: its descriptor can go."""
+        if self.handle >= 0:
+            handle, self.handle = self.handle, -1
+            self.disk.close(handle)
 
     def secure(self) -> None:
         """Sync it, on the writer's thread. After a failed sync only a copy elsewhere can be trusted."""
@@ -93,33 +117,35 @@ class Spool:
             return
         if not self._doubtful:
             try:
-                self._disk.sync(self.handle)
+                self.disk.sync(self.handle)
                 self.secured = True
+                self.rest()
                 return
             except OSError:
                 self._doubtful = True
         self._write_elsewhere()
         if self.lost:
             raise OSError(errno.EIO, f"{self.path} was lost by a failed sync")
+        self.rest()
 
     def _write_elsewhere(self) -> None:
         """Copy what can still be read into a fresh file, if it is what was appended."""
         other = self.path + ".copy"
-        handle = self._disk.open(other, create=True)
+        handle = self.disk.open(other, create=True)
         try:
             crc = 0
             for at in range(0, self.octets, _COPY_OCTETS):
                 chunk = self.read(at, _COPY_OCTETS)
                 crc = google_crc32c.extend(crc, chunk)
-                self._disk.write(handle, at, chunk)
+                self.disk.write(handle, at, chunk)
             self.lost = crc != self.crc
             if not self.lost:
-                self._disk.sync(handle)
-                self._disk.rename(other, self.path)
+                self.disk.sync(handle)
+                self.disk.rename(other, self.path)
                 handle, self.handle = self.handle, handle
                 self.secured = True
         finally:
-            self._disk.close(handle)
+            self.disk.close(handle)
 
     def reference(self) -> bytes:
         if not self.finished:
@@ -132,6 +158,34 @@ class Spool:
         for at in range(0, self.octets, _COPY_OCTETS):
             crc = google_crc32c.extend(crc, self.read(at, _COPY_OCTETS))
         return crc == self.crc
+
+
+class SpoolReader:
+    """Reads one spool from its beginning to its end, as somebody else takes it."""
+
+    def __init__(self, spool: Spool) -> None:
+        self.spool = spool.share()
+        self.octets = spool.octets
+        self._disk = spool.disk
+        self._handle = -1
+
+    def read(self, at: int, count: int) -> bytes:
+        """Exactly so many octets; a fault if the disk does not give them."""
+        try:
+            if self._handle < 0:
+                self._handle = self.spool.open_to_read()
+            chunk = self._disk.read(self._handle, at, count)
+        except OSError as failure:
+            raise StorageFault(f"cannot read {self.spool.path}: {failure.strerror or failure}") from failure
+        if len(chunk) != count:
+            raise StorageFault(f"{self.spool.path} is cut short")
+        return chunk
+
+    def close(self) -> None:
+        if self._handle >= 0:
+            self._disk.close(self._handle)
+            self._handle = -1
+        self.spool.discard()
 
 
 class SpoolStore:
@@ -181,7 +235,8 @@ class SpoolStore:
         if self._disk.size(handle) < octets:
             self._disk.close(handle)
             raise StorageFault(f"entry {sequence} names {spool_name(number)}, which is cut short")
-        spool = Spool(self._disk, path, number, handle, octets, crc)
+        self._disk.close(handle)
+        spool = Spool(self._disk, path, number, -1, octets, crc)
         spool.finished = spool.secured = True
         self.adopt(sequence, spool)
 
@@ -209,8 +264,8 @@ class SpoolStore:
 
     def close(self) -> None:
         for spool in self.adopted.values():
-            self._disk.close(spool.handle)
+            spool.rest()
         for _, spool in self._leaving:
-            self._disk.close(spool.handle)
+            spool.rest()
         self.adopted.clear()
         self._leaving.clear()

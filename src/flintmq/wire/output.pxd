@@ -6,6 +6,9 @@ cdef Py_ssize_t BUFFER_BYTES
 cdef Py_ssize_t OUTPUT_BYTES_MAX
 cdef Py_ssize_t OUTPUT_BYTES_STOP
 cdef Py_ssize_t POOL_BUFFERS_MAX
+cdef Py_ssize_t STREAM_BYTES_MAX
+cdef Py_ssize_t STREAMS_READ_MAX
+cdef Py_ssize_t STREAMS_MAX
 cdef Py_ssize_t SMALL_BUFFER_BYTES
 cdef bytearray NO_BUFFER
 cdef list POOL
@@ -24,9 +27,14 @@ cdef class Output:
     cdef public bint blocked
     cdef public unsigned long long barrier
     cdef public dict wanted
+    cdef readonly list streams
+    cdef dict streaming_channels
+    cdef readonly Py_ssize_t streaming
+    cdef readonly Py_ssize_t behind_bytes
 
     cpdef Py_ssize_t pending(self)
     cdef bint has_room(self) noexcept
+    @cython.locals(waiting=Py_ssize_t)
     cpdef bint is_full(self) noexcept
     cdef int reserve(self, Py_ssize_t size) except -1
     @cython.locals(pending=Py_ssize_t, needed=Py_ssize_t, buffer=bytearray)
@@ -35,11 +43,11 @@ cdef class Output:
     cpdef sent(self, Py_ssize_t size)
     cpdef lift_barrier(self)
     cpdef write(self, bytes source)
-    @cython.locals(size=Py_ssize_t, at=Py_ssize_t)
+    @cython.locals(size=Py_ssize_t, at=Py_ssize_t, behind=Output)
     cpdef write_method(self, unsigned int channel, bytes payload)
-    @cython.locals(at=Py_ssize_t)
+    @cython.locals(at=Py_ssize_t, behind=Output)
     cpdef write_settlement(self, unsigned int channel, unsigned int code, unsigned long long tag, int flags)
-    @cython.locals(size=Py_ssize_t, at=Py_ssize_t)
+    @cython.locals(size=Py_ssize_t, at=Py_ssize_t, behind=Output)
     cdef write_delivery(
         self,
         unsigned int channel,
@@ -50,9 +58,19 @@ cdef class Output:
         bytes content,
         Py_ssize_t header_size,
     )
+    @cython.locals(behind=Output)
     cpdef write_method_content(self, unsigned int channel, bytes payload, bytes content, Py_ssize_t header_size)
     cdef Py_ssize_t framed_size(self, Py_ssize_t size) noexcept
     @cython.locals(start=Py_ssize_t, end=Py_ssize_t, stop=Py_ssize_t, payload_max=Py_ssize_t)
     cdef Py_ssize_t write_content(
         self, unsigned char* target, Py_ssize_t at, unsigned int channel, bytes content, Py_ssize_t header_size
     )
+    cpdef stream(self, unsigned int channel, body, told)
+    @cython.locals(found=Output)
+    cdef Output behind(self, unsigned int channel)
+    @cython.locals(payload_max=Py_ssize_t, piece=bytes)
+    cpdef fill_from_streams(self)
+    cdef make_room(self, Py_ssize_t size)
+    @cython.locals(behind=Output, waiting=bytes)
+    cdef end_stream(self, stream)
+    cpdef end_streams(self)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from flintmq.wire import amqp, octets
+from flintmq.wire.stream import Body, BodyStream, Told
 
 # One pass fills at most OUTPUT_BYTES_MAX and one message over it: half as much again rarely grows.
 BUFFER_BYTES = 393_216
@@ -22,6 +23,13 @@ OUTPUT_BYTES_MAX = 262_144
 # Past this many nothing more is done for it: replies and returned messages pile up as fast as it asks
 # for them, and a request of 20 octets may ask for a message of any size again and again.
 OUTPUT_BYTES_STOP = 16_777_216
+# Streams fill the output to here, and with one frame more: half of what deliveries may, so that those
+# of other channels have their turn however slowly the peer reads.
+STREAM_BYTES_MAX = 131_072
+# As many streams of a connection are read in turn, each with a file open; others wait for one to end.
+STREAMS_READ_MAX = 16
+# And so many may wait: a client could ask for the same in one basic.get after another.
+STREAMS_MAX = 4096
 # 16 connections being written to at once is common, each a buffer: 16 x 384 KiB = 6 MiB kept at most.
 POOL_BUFFERS_MAX = 16
 # A connection's replies fit in this; only deliveries need a big buffer.
@@ -36,6 +44,7 @@ class Output:
 
     __slots__ = (
         "barrier",
+        "behind_bytes",
         "blocked",
         "buffer",
         "capacity",
@@ -44,6 +53,9 @@ class Output:
         "outbox",
         "sender",
         "start",
+        "streaming",
+        "streaming_channels",
+        "streams",
         "waiting",
         "wanted",
     )
@@ -60,6 +72,10 @@ class Output:
         self.waiting = False  # in the outbox, to be flushed at the end of the pass
         self.blocked = False  # the socket took less than it was offered; the server waits for it
         self.barrier = 0  # nothing is sent until the journal has synced this far
+        self.streams: list[BodyStream] = []  # bodies that are read from elsewhere, in turn
+        self.streaming_channels: dict[int, BodyStream] = {}
+        self.streaming = 0  # how many, with those that wait for another of their channel
+        self.behind_bytes = 0  # what waits behind them
         self.wanted: dict[object, None] = {}  # who to tell when there is room for deliveries again
 
     def pending(self) -> int:
@@ -67,11 +83,12 @@ class Output:
 
     def has_room(self) -> bool:
         """Whether deliveries may still be added."""
-        return self.fill - self.start < OUTPUT_BYTES_MAX
+        return self.fill - self.start + self.behind_bytes < OUTPUT_BYTES_MAX
 
     def is_full(self) -> bool:
         """Whether the peer must read before anything more is done for it."""
-        return self.fill - self.start > OUTPUT_BYTES_STOP
+        waiting = self.fill - self.start + self.behind_bytes
+        return waiting > OUTPUT_BYTES_STOP or self.streaming > STREAMS_MAX
 
     def reserve(self, size: int) -> int:
         """Makes room for `size` more octets, and has the connection flushed at the end of the pass."""
@@ -126,6 +143,12 @@ class Output:
         self.fill = octets.write_bytes(octets.writable(self.buffer), self.fill, source)
 
     def write_method(self, channel: int, payload: bytes) -> None:
+        if self.streaming:
+            behind = self.behind(channel)
+            if behind is not None:
+                behind.write_method(channel, payload)
+                self.behind_bytes += behind.fill
+                return
         size = len(payload)
         self.reserve(size + 8)
         target = octets.writable(self.buffer)
@@ -135,6 +158,12 @@ class Output:
 
     def write_settlement(self, channel: int, code: int, tag: int, flags: int) -> None:
         """basic.ack or basic.nack of a publish."""
+        if self.streaming:
+            behind = self.behind(channel)
+            if behind is not None:
+                behind.write_settlement(channel, code, tag, flags)
+                self.behind_bytes += behind.fill
+                return
         self.reserve(21)
         target = octets.writable(self.buffer)
         at = octets.write_method_head(target, self.fill, channel, 13, code)
@@ -153,6 +182,14 @@ class Output:
         header_size: int,
     ) -> None:
         """basic.deliver with its content. `consumer_tag` and `route` are encoded short strings."""
+        if self.streaming:
+            behind = self.behind(channel)
+            if behind is not None:
+                behind.write_delivery(
+                    channel, consumer_tag, delivery_tag, redelivered, route, content, header_size
+                )
+                self.behind_bytes += behind.fill
+                return
         size = 4 + len(consumer_tag) + 9 + len(route)
         self.reserve(size + 8 + self.framed_size(len(content)))
         target = octets.writable(self.buffer)
@@ -171,6 +208,12 @@ class Output:
 
     def write_method_content(self, channel: int, payload: bytes, content: bytes, header_size: int) -> None:
         """Any other method that carries content: basic.get-ok, basic.return, basic.publish."""
+        if self.streaming:
+            behind = self.behind(channel)
+            if behind is not None:
+                behind.write_method_content(channel, payload, content, header_size)
+                self.behind_bytes += behind.fill
+                return
         self.reserve(len(payload) + 8 + self.framed_size(len(content)))
         self.write_method(channel, payload)
         self.fill = self.write_content(octets.writable(self.buffer), self.fill, channel, content, header_size)
@@ -193,3 +236,83 @@ class Output:
             at = octets.write_frame(target, at, amqp.FRAME_BODY, channel, content, start, stop)
             start = stop
         return at
+
+    # Streams
+
+    def stream(self, channel: int, body: Body, told: Told) -> None:
+        """The body of the content whose header was written last on this channel."""
+        stream = BodyStream(channel, body, told)
+        first = self.streaming_channels.get(channel)
+        self.streaming += 1
+        if first is not None:
+            first.followers.append(stream)
+            return
+        self.streaming_channels[channel] = stream
+        self.streams.append(stream)
+        self.reserve(0)
+
+    def behind(self, channel: int) -> Output | None:
+        """Where the channel writes while a body of its own is on its way; None while there is none.
+
+        Whoever writes there adds its fill to behind_bytes afterwards.
+        """
+        stream = self.streaming_channels.get(channel)
+        if stream is None:
+            return None
+        stream = stream.last()
+        if stream.behind is None:
+            stream.behind = Output([], None)
+            stream.behind.frame_bytes_max = self.frame_bytes_max
+        found: Output = stream.behind
+        self.behind_bytes -= found.fill
+        return found
+
+    def fill_from_streams(self) -> None:
+        """Body frames of each stream in turn, while there is room.
+
+        Called by whoever is about to send, so unlike other writes it does not ask for a flush.
+        """
+        payload_max = min(self.frame_bytes_max - 8, STREAM_BYTES_MAX)
+        while self.streams and self.fill - self.start < STREAM_BYTES_MAX:
+            stream = self.streams[0]
+            piece = stream.next_piece(payload_max)
+            self.make_room(len(piece) + 8)
+            self.fill = octets.write_frame(
+                octets.writable(self.buffer), self.fill, amqp.FRAME_BODY, stream.channel, piece, 0, len(piece)
+            )
+            del self.streams[0]
+            if stream.is_over():
+                self.end_stream(stream)
+            else:
+                self.streams.insert(STREAMS_READ_MAX - 1, stream)
+
+    def make_room(self, size: int) -> None:
+        if self.fill + size > self.capacity:
+            self.grow(size)
+
+    def end_stream(self, stream: BodyStream) -> None:
+        """What waited behind it follows, and perhaps the next stream of the channel."""
+        self.streaming -= 1
+        behind = stream.behind
+        if behind is not None:
+            waiting = bytes(memoryview(behind.buffer)[: behind.fill])
+            self.behind_bytes -= len(waiting)
+            self.make_room(len(waiting))
+            self.fill = octets.write_bytes(octets.writable(self.buffer), self.fill, waiting)
+        following = stream.next_of_channel()
+        if following is None:
+            del self.streaming_channels[stream.channel]
+        else:
+            self.streaming_channels[stream.channel] = following
+            self.streams.append(following)
+        stream.end()
+
+    def end_streams(self) -> None:
+        """Nothing more of them will be sent."""
+        streams, self.streams = self.streams, []
+        self.streaming_channels.clear()
+        self.streaming = 0
+        self.behind_bytes = 0
+        for stream in streams:
+            for each in (stream, *stream.followers):
+                each.end()

@@ -6,3 +6,4 @@ cdef enum:
     HAS_USER_ID = 8
     HAS_REPLY_TO = 16
     HAS_PRIORITY = 32
+    SPOOLED = 64

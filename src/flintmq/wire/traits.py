@@ -10,3 +10,5 @@ HAS_EXPIRATION = 4
 HAS_USER_ID = 8
 HAS_REPLY_TO = 16
 HAS_PRIORITY = 32
+# Not found in the header: the body lies in a spool, see broker/spooling.py.
+SPOOLED = 64

@@ -1,0 +1,70 @@
+"""A body on its way out that is read piece by piece: the part of a content that never lies in memory whole.
+
+    channel 1    method  header  body  body  body  body ...  | what was written behind it
+    channel 2                 method  header  body      ...
+
+Frames of other channels may come between those of a body; those of its own channel may not, so they
+gather behind it. Knows nothing of files: whoever starts a stream says what to read from.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class Body(Protocol):
+    """Where the octets are."""
+
+    octets: int
+
+    def read(self, at: int, count: int) -> bytes:
+        """Exactly so many."""
+
+    def close(self) -> None:
+        """Nothing more will be read."""
+
+
+class Told(Protocol):
+    """Who waits for the end of a stream."""
+
+    def stream_ended(self) -> None:
+        """All of it is written, or nothing more will be."""
+
+
+class BodyStream:
+    """One body between its header frame and its last frame."""
+
+    __slots__ = ("at", "behind", "body", "channel", "followers", "told")
+
+    def __init__(self, channel: int, body: Body, told: Told) -> None:
+        self.channel = channel
+        self.body = body
+        self.told = told
+        self.at = 0
+        self.behind: Any = None  # an Output with what its channel has to send afterwards
+        self.followers: list[
+            BodyStream
+        ] = []  # further ones of its channel, each after what is behind the last
+
+    def next_piece(self, bytes_max: int) -> bytes:
+        piece = self.body.read(self.at, min(bytes_max, self.body.octets - self.at))
+        self.at += len(piece)
+        return piece
+
+    def is_over(self) -> bool:
+        return self.at >= self.body.octets
+
+    def last(self) -> BodyStream:
+        return self.followers[-1] if self.followers else self
+
+    def next_of_channel(self) -> BodyStream | None:
+        """The one that takes its place."""
+        if not self.followers:
+            return None
+        following = self.followers.pop(0)
+        following.followers = self.followers
+        return following
+
+    def end(self) -> None:
+        self.body.close()
+        self.told.stream_ended()

@@ -1,0 +1,238 @@
+"""Messages too large for memory: one file each while they are anybody's, and none afterwards."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from playbook.dialogue import Client, Playbook, carrying, frame
+
+from flintmq.clock import Clock
+from flintmq.config import Config, Storage
+from flintmq.server.storage import open_broker
+from flintmq.storage.disk import Disk
+from flintmq.wire import amqp, methods
+from flintmq.wire.methods import encode_method
+
+LARGE = bytes(range(256)) * 20_000  # 5 MB
+
+
+@pytest.fixture
+def playbook(tmp_path: Path) -> Iterator[Playbook]:
+    playbook = Playbook()
+    playbook.broker = restarted(tmp_path)
+    yield playbook
+    playbook.end()
+    assert playbook.broker.store is not None
+    playbook.broker.store.close()
+
+
+def restarted(directory: Path):  # type: ignore[no-untyped-def]
+    config = replace(Config(), storage=Storage(directory=directory))
+    return open_broker(config, Clock(), lambda: None)
+
+
+def synced(playbook: Playbook) -> None:
+    assert playbook.broker.store is not None
+    playbook.broker.store.end_pass()
+    playbook.broker.store.journal.commit_now()
+
+
+def spools(directory: Path) -> int:
+    return len(list(directory.rglob("*.spool")))
+
+
+def begin_body(client: Client, key: str, octets: int, exchange: str = "", channel: int = 1) -> None:
+    """basic.publish, its header, and the first frame of the body."""
+    publish = methods.BasicPublish(exchange=exchange, routing_key=key)
+    header = amqp.CLASS_BASIC.to_bytes(2, "big") + b"\0\0" + octets.to_bytes(8, "big") + b"\0\0"
+    client >> frame(amqp.FRAME_METHOD, channel, encode_method(client.version, publish))
+    client >> frame(amqp.FRAME_HEADER, channel, header)
+
+
+@pytest.mark.parametrize("mode", [1, 2])
+def test_three_queues_share_one_file(playbook: Playbook, client: Client, tmp_path: Path, mode: int) -> None:
+    for queue in ("a", "b", "c"):
+        client.declares(queue, durable=True)
+        client.binds(queue, "amq.fanout")
+    client.publishes("", LARGE, exchange="amq.fanout", delivery_mode=mode)
+    assert spools(tmp_path) == 1
+    assert [client.gets(queue) for queue in ("a", "b")] == [LARGE, LARGE]
+    synced(playbook)
+    assert spools(tmp_path) == 1
+    assert client.gets("c") == LARGE
+    synced(playbook)
+    assert spools(tmp_path) == 0
+
+
+def test_durable_and_other_queues_let_go_in_either_order(
+    playbook: Playbook, client: Client, tmp_path: Path
+) -> None:
+    client.declares("durable", durable=True)
+    client.declares("other")
+    for order in (("durable", "other"), ("other", "durable")):
+        for queue in order:
+            client.binds(queue, "amq.fanout")
+        client.publishes("", LARGE, exchange="amq.fanout", delivery_mode=2)
+        for queue in order:
+            synced(playbook)
+            assert spools(tmp_path) == 1
+            assert client.gets(queue) == LARGE
+        synced(playbook)
+        assert spools(tmp_path) == 0
+
+
+def test_a_delivery_that_goes_unacked_comes_again(playbook: Playbook, client: Client, tmp_path: Path) -> None:
+    client.declares("q")
+    client.publishes("q", LARGE, b"small")
+    client.consumes("q")
+    assert client.deliveries() == [("c", 1, LARGE), ("c", 2, b"small")]
+    client >> methods.BasicNack(delivery_tag=1, requeue=True)
+    first = methods.BasicDeliver(consumer_tag="c", delivery_tag=3, redelivered=True, routing_key="q")
+    client << carrying(first, LARGE)
+    client >> methods.BasicAck(delivery_tag=0, multiple=True)
+    assert spools(tmp_path) == 0
+
+
+def test_a_message_is_there_after_a_restart(tmp_path: Path) -> None:
+    playbook = Playbook()
+    playbook.broker = restarted(tmp_path)
+    client = playbook.client()
+    client.declares("q", durable=True)
+    client.publishes("q", b"before", LARGE, b"after", delivery_mode=2, correlation_id="x")
+    client.publishes("q", LARGE, delivery_mode=1)
+    synced(playbook)
+    playbook.broker.store.close()  # type: ignore[union-attr]
+    playbook.broker = restarted(tmp_path)
+    again = playbook.client()
+    assert again.gets_all("q") == [b"before", LARGE, b"after"]
+    synced(playbook)
+    assert spools(tmp_path) == 0
+    playbook.broker.store.close()  # type: ignore[union-attr]
+
+
+def test_a_purge_and_a_delete_remove_files(playbook: Playbook, client: Client, tmp_path: Path) -> None:
+    client.declares("q", durable=True)
+    for end in (methods.QueuePurge(queue="q"), methods.QueueDelete(queue="q")):
+        client.publishes("q", LARGE, delivery_mode=2)
+        client.publishes("q", LARGE)
+        assert spools(tmp_path) == 2
+        client >> end
+        client.next(1)
+        synced(playbook)
+        assert spools(tmp_path) == 0
+
+
+def test_what_nobody_takes_leaves_no_file(playbook: Playbook, client: Client, tmp_path: Path) -> None:
+    client.publishes("nowhere", LARGE)
+    assert spools(tmp_path) == 0
+    client >> carrying(methods.BasicPublish(routing_key="nowhere", mandatory=True), LARGE)
+    client << carrying(
+        methods.BasicReturn(reply_code=312, reply_text="NO_ROUTE", routing_key="nowhere"), LARGE
+    )
+    assert spools(tmp_path) == 0
+
+
+def test_a_publish_that_is_refused_is_refused_at_once(
+    playbook: Playbook, client: Client, tmp_path: Path
+) -> None:
+    begin_body(client, "q", 10 * len(LARGE), exchange="missing")
+    assert client.hears(methods.ChannelClose).reply_code == 404
+    assert spools(tmp_path) == 0
+    client >> frame(amqp.FRAME_BODY, 1, b"x" * 1000)
+
+
+def test_a_body_that_stops_coming_leaves_no_file(playbook: Playbook, client: Client, tmp_path: Path) -> None:
+    client.declares("q")
+    begin_body(client, "q", len(LARGE))
+    client >> frame(amqp.FRAME_BODY, 1, LARGE[:1000])
+    assert spools(tmp_path) == 1
+    client >> methods.ConnectionClose(reply_code=200)
+    client << methods.ConnectionCloseOk()
+    assert spools(tmp_path) == 0
+
+
+class FullDisk(Disk):
+    def write(self, handle: int, at: int, octets: bytes | bytearray | memoryview) -> None:
+        if at:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().write(handle, at, octets)
+
+
+def test_a_full_disk_costs_the_channel_and_nothing_else(
+    playbook: Playbook, client: Client, tmp_path: Path
+) -> None:
+    client.declares("q", durable=True)
+    client.publishes("q", LARGE, delivery_mode=2)
+    assert playbook.broker.store is not None
+    playbook.broker.store.journal.spools._disk = FullDisk()
+    client.publishes("q", LARGE, delivery_mode=2)
+    closed = client.hears(methods.ChannelClose)
+    assert (closed.reply_code, closed.class_id, closed.method_id) == (506, 60, 40)
+    assert "No space left on device" in closed.reply_text
+    assert spools(tmp_path) == 1
+    other = playbook.client()
+    assert other.gets_all("q") == [LARGE]
+
+
+def test_transactions_hold_files_and_let_them_go(playbook: Playbook, client: Client, tmp_path: Path) -> None:
+    client.declares("q", durable=True)
+    client >> methods.TxSelect()
+    client << methods.TxSelectOk()
+    for end, answer, kept in (
+        (methods.TxRollback(), methods.TxRollbackOk(), 0),
+        (methods.TxCommit(), methods.TxCommitOk(), 2),
+    ):
+        client.publishes("q", LARGE, LARGE, delivery_mode=2)
+        client.publishes("nowhere", LARGE, delivery_mode=2)
+        assert spools(tmp_path) == 3
+        client >> end
+        client << answer
+        synced(playbook)
+        assert spools(tmp_path) == kept
+    assert playbook.client().gets_all("q") == [LARGE, LARGE]
+
+
+def test_a_reply_of_the_channel_comes_after_the_body(playbook: Playbook, client: Client) -> None:
+    client.declares("q")
+    client.publishes("q", LARGE)
+    with playbook.one_pass():
+        client >> methods.BasicGet(queue="q", no_ack=True)
+        client >> methods.QueueDeclare(queue="q", passive=True)
+    client << carrying(methods.BasicGetOk(delivery_tag=1, routing_key="q"), LARGE)
+    client << methods.QueueDeclareOk(queue="q")
+
+
+def test_without_a_store_large_messages_live_in_memory() -> None:
+    playbook = Playbook()
+    client = playbook.client()
+    client.declares("q")
+    client.publishes("q", LARGE)
+    assert client.gets("q") == LARGE
+    playbook.end()
+
+
+class LosingDisk(Disk):
+    """A sync fails, and what it should have made safe is no longer what was written."""
+
+    def sync(self, handle: int) -> None:
+        super().write(handle, 0, b"damaged")
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_body_that_the_disk_loses_is_refused_and_not_confirmed(playbook: Playbook, client: Client) -> None:
+    client.declares("q", durable=True)
+    client >> methods.ConfirmSelect()
+    client << methods.ConfirmSelectOk()
+    assert playbook.broker.store is not None
+    playbook.broker.store.journal.spools._disk = LosingDisk()
+    with playbook.one_pass():
+        client.publishes("q", b"before", LARGE, b"after", b"last", delivery_mode=2)
+    synced(playbook)
+    client << methods.BasicAck(delivery_tag=1)
+    client << methods.BasicNack(delivery_tag=2, requeue=False)
+    client << methods.BasicAck(delivery_tag=4, multiple=True)
+    assert playbook.client().gets_all("q") == [b"before", b"after", b"last"]

@@ -126,12 +126,17 @@ class Journal(Appender):
 
     def commit_now(self) -> None:
         """Write and sync everything appended, here and now; `on_synced` comes before it returns."""
-        self.end_batch()
-        while self._in_flight is not None:
-            self._worker.collect(wait=True)
+        self._write_all()
         self.collect()
         if self._write_failed:
             raise StorageFault(self._write_error)
+
+    def _write_all(self) -> None:
+        """See everything appended through the writer: first what is in flight, then what waits behind it."""
+        self.end_batch()
+        while self._in_flight is not None:
+            self._worker.collect(wait=True)
+            self.end_batch()
 
     def collect(self) -> None:
         """Take notice of what the threads have done; call it after `wake`."""
@@ -373,10 +378,10 @@ class Journal(Appender):
         """Write and sync what was appended, end the threads, let go of the directory."""
         try:
             if self.opened:
-                self.end_batch()
-                while self._in_flight is not None:
-                    self._worker.collect(wait=True)
-                    self._worker.collect()
+                self.reclaimer.closing = True
+                # After a failure this is the last attempt.
+                self._retry_due_s = 0.0
+                self._write_all()
                 if self.options.sync is not SyncPolicy.ALWAYS and not self._write_failed:
                     self.writer.sync()
         finally:

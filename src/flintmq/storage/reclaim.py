@@ -38,6 +38,8 @@ class Reclaimer:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self.space_alarm = ""
+        # The journal is about to end: no work is begun any more.
+        self.closing = False
         self.checkpoint_sequence = 0
         self._checkpoint_keys: deque[bytes] | None = None
         self._checkpoint_first = 0
@@ -110,6 +112,8 @@ class Reclaimer:
         if self._checkpoint_last and journal.synced_sequence >= self._checkpoint_last:
             self.checkpoint_sequence = self._checkpoint_first
             self._checkpoint_last = 0
+        if self.closing:
+            return
         if not journal.alarm:
             self.keep_spares()
         if journal.emptied or journal.victims or self._checkpoint_keys is not None:

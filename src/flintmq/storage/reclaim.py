@@ -45,7 +45,8 @@ class Reclaimer:
         self._checkpoint_first = 0
         self._checkpoint_last = 0
         self._sparse_since_s = 0.0
-        self._at = 0
+        # How far the victim has been copied; one that recovery found is begun anew.
+        self._at = layout.SEGMENT_HEAD
         self._emptied_sequence = 0
         self._dropping: Segment | None = None
         self._preparing = False

@@ -178,3 +178,28 @@ def test_a_file_may_end_anywhere(cut: int) -> None:
     bench.disk.kill()
     bench.reopen()
     assert [sequence for sequence, _, _, _ in bench.told.entries] == [first]
+
+
+def test_a_rewrite_that_a_kill_cut_short_is_no_damage() -> None:
+    bench = Bench()
+    bench.options = JournalOptions(threaded=False, segment_octets=8192, rewrite_step_octets=1)
+    bench.journal.close()
+    bench.reopen()
+    appended = [bench.journal.append_entry((1,), b"", bytes(1000)) for _ in range(40)]
+    bench.journal.commit_now()
+    for sequence in appended[::2]:
+        bench.journal.append_settle(1, sequence)
+    bench.journal.end_batch()
+    while not any(segment.moved for segment in bench.journal.segments.values()):
+        bench.clock.now_s += 1
+        bench.journal.tick()
+    bench.disk.kill()
+    bench.reopen()
+    assert bench.journal.victims
+    damaged: list[int] = []
+    bench.journal.on_damage = lambda segment, sequences: damaged.append(segment)
+    while bench.journal.victims:
+        bench.clock.now_s += 1
+        bench.journal.tick()
+    assert damaged == []
+    assert [sequence for sequence in appended if bench.journal.holds(sequence)] == appended[1::2]

@@ -385,6 +385,7 @@ class Journal(Appender):
         """
         try:
             if self.opened and not self.options.ephemeral:
+                self.reclaimer.closing = True
                 self._retry_due_s = 0.0  # one last attempt
                 self._write_all()
                 if self.options.sync is not SyncPolicy.ALWAYS and not self._write_failed:

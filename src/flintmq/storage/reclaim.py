@@ -1,7 +1,8 @@
 """Keeping the disk's use near the data's: dead segments go, sparse ones are rewritten.
 
     full segments > 1.75 x needed    ->  the one with the smallest needed share is the victim
-    victim: wiring in it?            ->  checkpoint first: all keys are put again, older records are void
+    victim: wiring in it?            ->  checkpoint first: all keys are put again; once that is synced,
+                                         a record says that older ones are void
             live entries             ->  appended again as MOVED, in steps between batches
             settles still needed     ->  said again
             all of that synced       ->  dropped: recycled as a spare, or deleted
@@ -38,12 +39,17 @@ class Reclaimer:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self.space_alarm = ""
+        # The journal is about to end: no work is begun any more.
+        self.closing = False
         self.checkpoint_sequence = 0
         self._checkpoint_keys: deque[bytes] | None = None
         self._checkpoint_first = 0
+        # The newest key put again, and the checkpoint's own record.
+        self._checkpoint_put = 0
         self._checkpoint_last = 0
         self._sparse_since_s = 0.0
-        self._at = 0
+        # How far the victim has been copied; one that recovery found is begun anew.
+        self._at = layout.SEGMENT_HEAD
         self._emptied_sequence = 0
         self._dropping: Segment | None = None
         self._preparing = False
@@ -110,6 +116,8 @@ class Reclaimer:
         if self._checkpoint_last and journal.synced_sequence >= self._checkpoint_last:
             self.checkpoint_sequence = self._checkpoint_first
             self._checkpoint_last = 0
+        if self.closing:
+            return
         if not journal.alarm:
             self.keep_spares()
         if journal.emptied or journal.victims or self._checkpoint_keys is not None:
@@ -182,6 +190,7 @@ class Reclaimer:
     def _begin_checkpoint(self) -> None:
         self._checkpoint_keys = deque(self._journal.wiring)
         self._checkpoint_first = self._journal.next_sequence
+        self._checkpoint_put = self._checkpoint_first - 1
         self._checkpoint_step()
 
     def _checkpoint_step(self) -> None:
@@ -194,9 +203,10 @@ class Reclaimer:
             key = keys.popleft()
             value = journal.wiring.get(key)
             if value is not None:
-                journal.append_wiring(layout.PUT, key, value)
+                self._checkpoint_put = journal.append_wiring(layout.PUT, key, value)
                 octets += layout.RECORD_HEAD + len(key) + len(value)
-        if not keys:
+        # Written together, a torn batch could leave the record and not the keys.
+        if not keys and journal.synced_sequence >= self._checkpoint_put:
             self._checkpoint_last = journal.append_checkpoint(self._checkpoint_first)
             self._checkpoint_keys = None
         journal.end_batch()

@@ -526,7 +526,7 @@ def _adopt(journal: Journal, files: list[_File], replay: Replay) -> None:
         segment = replay.segments.get(file.number)
         if segment is not None:
             segment.sealed = segment.safe = True
-            segment.recyclable = segment.end == file.octets
+            segment.recyclable = segment.end == file.octets >= journal.options.segment_octets
             journal.segments[file.number] = segment
     newest = files[-1] if files else None
     epochs = [file.head.epoch for file in files if file.head is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -86,7 +87,7 @@ def test_a_full_disk_blocks_publishers_and_clears_by_itself(start: Any, small_di
         flood = Flood(peer, "q")
         blocked = flood.until_blocked()
         assert "No space left on device" in blocked.reason or "octets free" in blocked.reason
-        assert "publishers are blocked" in life.said_text()
+        life.wait_for(re.compile("publishers are blocked"))
         confirmed = flood.confirmed
         assert confirmed > 200
         taken = numbers(consumer, "q", confirmed)

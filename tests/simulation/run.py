@@ -10,7 +10,7 @@ import argparse
 import sys
 import time
 import traceback
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 
 from flintmq.build import build
 
@@ -45,7 +45,7 @@ def main() -> int:
     failures: list[int] = []
     portions = iter(range(first, last + 1, PORTION))
     with ProcessPoolExecutor(arguments.workers) as pool:
-        running = {}
+        running: dict[Future[tuple[int, list[tuple[int, str]]]], int] = {}
         while True:
             in_time = time.monotonic() - started < arguments.seconds
             while in_time and len(running) < 2 * arguments.workers:

@@ -1,6 +1,7 @@
 """The long runs: python -m tests.simulation.run --seeds 0..99999 [--workers 2] [--steps 80]
 
-Prints how many histories ran and each seed that failed; the exit status says whether any did.
+Prints each seed that failed, how far it has come every so often, and how many histories ran; the exit
+status says whether any failed. With --seconds it ends by itself, when the portions in work are done.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ import argparse
 import sys
 import time
 import traceback
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 
 from flintmq.build import build
 
 from .broker_history import run_seed
 
-PORTION = 200
+PORTION = 100
+TELL_S = 30.0
 
 
 def run_portion(first: int, last: int, steps: int) -> tuple[int, list[tuple[int, str]]]:
@@ -35,22 +37,38 @@ def main() -> int:
     parser.add_argument("--seeds", required=True, help="A..B, both included")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--steps", type=int, default=80)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
     arguments = parser.parse_args()
     first, last = map(int, arguments.seeds.split(".."))
-    started = time.monotonic()
-    lives = 0
-    failures: list[tuple[int, str]] = []
-    starts = range(first, last + 1, PORTION)
+    started = told = time.monotonic()
+    count = lives = 0
+    failures: list[int] = []
+    portions = iter(range(first, last + 1, PORTION))
     with ProcessPoolExecutor(arguments.workers) as pool:
-        ends = [min(last, start + PORTION - 1) for start in starts]
-        for more, failed in pool.map(run_portion, starts, ends, [arguments.steps] * len(ends)):
-            lives += more
-            for seed, text in failed:
-                failures.append((seed, text))
-                sys.stdout.write(f"-- seed {seed}\n{text}\n" if len(failures) <= 3 else f"-- seed {seed}\n")
-                sys.stdout.flush()
+        running: dict[Future[tuple[int, list[tuple[int, str]]]], int] = {}
+        while True:
+            in_time = time.monotonic() - started < arguments.seconds
+            while in_time and len(running) < 2 * arguments.workers:
+                start = next(portions, None)
+                if start is None:
+                    break
+                end = min(last, start + PORTION - 1)
+                running[pool.submit(run_portion, start, end, arguments.steps)] = end - start + 1
+            if not running:
+                break
+            for done in wait(running, return_when=FIRST_COMPLETED).done:
+                count += running.pop(done)
+                more, failed = done.result()
+                lives += more
+                for seed, text in failed:
+                    failures.append(seed)
+                    # The first few in full; of the others the number is enough to see them again.
+                    sys.stdout.write(f"-- seed {seed}\n" + (text if len(failures) <= 3 else ""))
+            if time.monotonic() - told > TELL_S:
+                told = time.monotonic()
+                sys.stdout.write(f"{count} so far\n")
+            sys.stdout.flush()
     took_s = time.monotonic() - started
-    count = last - first + 1
     sys.stdout.write(
         f"{count} histories on the {build()} build, {lives} lives, {took_s:.0f} s, "
         f"{count / took_s:.0f} a second: {len(failures)} failed\n"

@@ -319,6 +319,8 @@ def run(options: argparse.Namespace) -> int:
     except (Broken, AssertionError) as error:
         print(f"round {done + 1} of seed {options.seed}: {error}\nleft for a look: {place}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print(f"stopped in round {done + 1}")
     finally:
         rounds.broker.kill()
     for name, count in sorted(rounds.figures.items()):

@@ -53,6 +53,7 @@ class Reclaimer:
         self._emptied_sequence = 0
         self._dropping: Segment | None = None
         self._preparing = False
+        self._recycling = False  # a dropped segment is about to become a spare
         self._spare_number = 0
         # Files of abandoned segments that must be gone before a segment whose head leaves them out.
         self._leftovers: set[int] = set()
@@ -62,7 +63,7 @@ class Reclaimer:
     def keep_spares(self) -> None:
         """See that prepared files are there ahead of need."""
         journal = self._journal
-        if self._preparing or len(journal.writer.spares) >= journal.options.spare_segments:
+        if self._preparing or self._recycling or len(journal.writer.spares) >= journal.options.spare_segments:
             return
         name = self._spare_name()
         path = os.path.join(journal.directory, name)
@@ -311,7 +312,8 @@ class Reclaimer:
         number = segment.number
         self._dropping = segment
         journal.reader.forget(number)
-        recycle = segment.recyclable and len(journal.writer.spares) < journal.options.spare_segments
+        wanted = not self._preparing and len(journal.writer.spares) < journal.options.spare_segments
+        recycle = self._recycling = segment.recyclable and wanted
         spare = self._spare_name() if recycle else ""
         before = journal.segments.get(segment.previous)
         cut = (before.number, before.end) if before is not None and before.abandoned else None
@@ -363,6 +365,7 @@ class Reclaimer:
         segment = self._dropping
         journal = self._journal
         self._dropping = None
+        self._recycling = False
         if segment is None or error is not None:
             self.space_alarm = f"cannot remove a segment in {journal.directory}: {error}"
             return

@@ -194,7 +194,7 @@ class SpoolStore:
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
-        # A number is never used twice: the journal's epoch, then a count.
+        # The journal's epoch, then a count: no two files that are there have the same number.
         self.epoch = 1
         self._opened = 0
         # By the sequence of the entry.

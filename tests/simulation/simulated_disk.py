@@ -33,6 +33,8 @@ class SimulatedDisk(Disk):
         self.sync_failures_left = 0
         self.write_failures_left = 0
         self.synced = 0
+        # A sync has failed since the last crash, and what it should have written may be gone.
+        self.pages_dropped = False
         self._names: dict[str, _File] = {}
         self._durable_names: dict[str, _File] = {}
         self._handles: dict[int, _File] = {}
@@ -85,6 +87,7 @@ class SimulatedDisk(Disk):
         file = self._handles[handle]
         if self.sync_failures_left:
             self.sync_failures_left -= 1
+            self.pages_dropped = True
             self._keep_some(file)
             file.visible = bytearray(file.durable)
             raise OSError(errno.EIO, "simulated sync failure")
@@ -137,6 +140,7 @@ class SimulatedDisk(Disk):
     def crash(self) -> None:
         """Power is lost: handles are gone, and of what was not synced a random part is kept."""
         self._handles.clear()
+        self.pages_dropped = False
         names: dict[str, _File] = {}
         for name in sorted({*self._names, *self._durable_names}):
             before, after = self._durable_names.get(name), self._names.get(name)
@@ -158,6 +162,7 @@ class SimulatedDisk(Disk):
     def kill(self) -> None:
         """Only the process dies: everything written is there."""
         self._handles.clear()
+        self.pages_dropped = False
 
     def flip_bit(self, path: str, at: int, bit: int) -> None:
         """The medium rots."""

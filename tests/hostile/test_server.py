@@ -231,8 +231,15 @@ BEFORE_LOGIN = {
     "tune-ok": (method_frame(91, 0, methods.ConnectionTuneOk()), amqp.COMMAND_INVALID),
     "open": (method_frame(91, 0, methods.ConnectionOpen(virtual_host="/")), amqp.COMMAND_INVALID),
     "half a method": (frame(1, 0, b"\x00\x0a"), amqp.SYNTAX_ERROR),
-    "unknown mechanism": (method_frame(91, 0, methods.ConnectionStartOk(mechanism="X")), amqp.ACCESS_REFUSED),
 }
+
+
+def test_an_unknown_mechanism_ends_the_connection(broker: Broker) -> None:
+    with Client(broker) as client:
+        client.socket.sendall(GREETINGS[91])
+        client.until(methods.ConnectionStart)
+        client.say(0, methods.ConnectionStartOk(mechanism="X"))
+        assert client.ends() == b""
 
 
 @pytest.mark.parametrize(("octets", "code"), BEFORE_LOGIN.values(), ids=BEFORE_LOGIN)

@@ -57,7 +57,9 @@ class Actions:
                     self.confirmed(client, client.channels[event.channel], method)
                 elif isinstance(method, methods.BasicCancel):
                     channel = client.channels[event.channel]
-                    assert channel.consumers.pop(method.consumer_tag).queue.deleted
+                    # The client may have cancelled it meanwhile: the two cross.
+                    consumer = channel.consumers.pop(method.consumer_tag, None)
+                    assert consumer is None or consumer.queue.deleted
                 else:
                     replies.append(event)
         if exact:

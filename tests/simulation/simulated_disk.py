@@ -39,7 +39,12 @@ class SimulatedDisk(Disk):
         # After so many further changes the power goes; None: it stays.
         self.power_left: int | None = None
         self.synced = 0
+<<<<<<< HEAD
         self.syncs_failed = 0
+=======
+        # A sync has failed since the last crash, and what it should have written may be gone.
+        self.pages_dropped = False
+>>>>>>> storage2
         self._names: dict[str, _File] = {}
         self._durable_names: dict[str, _File] = {}
         self._handles: dict[int, _File] = {}
@@ -97,7 +102,11 @@ class SimulatedDisk(Disk):
         self._draw_power()
         if self.sync_failures_left:
             self.sync_failures_left -= 1
+<<<<<<< HEAD
             self.syncs_failed += 1
+=======
+            self.pages_dropped = True
+>>>>>>> storage2
             self._keep_some(file)
             file.visible = bytearray(file.durable)
             raise OSError(errno.EIO, "simulated sync failure")
@@ -163,6 +172,7 @@ class SimulatedDisk(Disk):
     def crash(self) -> None:
         """Power is lost: handles are gone, and of what was not synced a random part is kept."""
         self._handles.clear()
+        self.pages_dropped = False
         names: dict[str, _File] = {}
         for name in sorted({*self._names, *self._durable_names}):
             before, after = self._durable_names.get(name), self._names.get(name)
@@ -184,6 +194,7 @@ class SimulatedDisk(Disk):
     def kill(self) -> None:
         """Only the process dies: everything written is there."""
         self._handles.clear()
+        self.pages_dropped = False
 
     def flip_bit(self, path: str, at: int, bit: int) -> None:
         """The medium rots."""

@@ -50,10 +50,7 @@ class Broker:
             queues, agenda.queues = agenda.queues, []
             for queue in queues:
                 queue.dispatch()
-        if agenda.lost_consumers:
-            consumers, agenda.lost_consumers = agenda.lost_consumers, []
-            for consumer in consumers:
-                consumer.channel.notify_cancel(consumer)
+        self.tell_lost_consumers()
         if agenda.confirms:
             channels, agenda.confirms = agenda.confirms, []
             for channel in channels:
@@ -67,6 +64,13 @@ class Broker:
             for host in self.virtual_hosts.values():
                 for queue in host.queues.values():
                     queue.shed()
+
+    def tell_lost_consumers(self) -> None:
+        """basic.cancel for those whose queue is gone; also before a client names a consumer tag again."""
+        if self.agenda.lost_consumers:
+            consumers, self.agenda.lost_consumers = self.agenda.lost_consumers, []
+            for consumer in consumers:
+                consumer.channel.notify_cancel(consumer)
 
     def has_work(self) -> bool:
         agenda = self.agenda

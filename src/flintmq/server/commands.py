@@ -345,6 +345,7 @@ def basic_qos(session: Session, channel: Channel, method: methods.BasicQos) -> N
 def basic_consume(session: Session, channel: Channel, method: methods.BasicConsume) -> None:
     owner = broker_channel(channel)
     queue = named_queue(owner, method.queue, Operation.READ)
+    session.broker.tell_lost_consumers()
     tag = method.consumer_tag or session.broker.new_name("amq.ctag-")
     if tag in owner.consumers:
         raise ConnectionFault(amqp.NOT_ALLOWED, f"NOT_ALLOWED - attempt to reuse consumer tag '{tag}'")
@@ -357,6 +358,7 @@ def basic_consume(session: Session, channel: Channel, method: methods.BasicConsu
 @command("basic.cancel")
 def basic_cancel(session: Session, channel: Channel, method: methods.BasicCancel) -> None:
     owner = broker_channel(channel)
+    session.broker.tell_lost_consumers()
     consumer = owner.consumers.get(method.consumer_tag)
     if consumer is not None:
         owner.virtual_host.cancel(consumer)

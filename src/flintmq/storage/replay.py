@@ -173,7 +173,10 @@ class Replay:
     def _commit(self, octets: bytes, at: int) -> None:
         first = layout.get_u64(octets, at + layout.RECORD_HEAD)
         count = layout.get_u32(octets, at + 20)
-        members, self._group = self._group, []
+        members = [each for each in self._group if layout.get_u64(octets, each + 8) >= first]
+        # What is older belongs to a group before this one whose own COMMIT is damaged.
+        self._group = self._group[: len(self._group) - len(members)]
+        self._drop_group(octets)
         whole = [layout.get_u64(octets, each + 8) for each in members] == list(
             range(first, first + len(members))
         )

@@ -67,6 +67,26 @@ def test_damage_in_the_middle_is_set_aside_and_the_rest_is_served(tmp_path: Path
     journal.close()
 
 
+def test_a_damaged_commit_costs_its_own_group_alone(tmp_path: Path) -> None:
+    journal, _, _ = opened(tmp_path)
+    groups = []
+    for _ in range(2):
+        journal.begin_group()
+        groups.append([journal.append_entry((1,), b"", b"x") for _ in range(3)])
+        journal.commit_group()
+    journal.commit_now()
+    journal.close()
+    commit = next(each for each in inspect.inspect(str(tmp_path)) if each.kind == "commit")
+    path = segments(tmp_path)[0]
+    octets = bytearray(path.read_bytes())
+    octets[commit.at + 20] ^= 1
+    path.write_bytes(octets)
+    journal, told, report = opened(tmp_path)
+    assert [sequence for sequence, _, _, _ in told.entries] == groups[1]
+    assert report.groups_dropped == 1
+    journal.close()
+
+
 def test_a_damaged_head_costs_nothing(tmp_path: Path) -> None:
     sequences = filled(tmp_path)
     for path in segments(tmp_path):

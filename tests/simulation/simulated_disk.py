@@ -39,12 +39,9 @@ class SimulatedDisk(Disk):
         # After so many further changes the power goes; None: it stays.
         self.power_left: int | None = None
         self.synced = 0
-<<<<<<< HEAD
         self.syncs_failed = 0
-=======
         # A sync has failed since the last crash, and what it should have written may be gone.
         self.pages_dropped = False
->>>>>>> storage2
         self._names: dict[str, _File] = {}
         self._durable_names: dict[str, _File] = {}
         self._handles: dict[int, _File] = {}
@@ -102,11 +99,8 @@ class SimulatedDisk(Disk):
         self._draw_power()
         if self.sync_failures_left:
             self.sync_failures_left -= 1
-<<<<<<< HEAD
             self.syncs_failed += 1
-=======
             self.pages_dropped = True
->>>>>>> storage2
             self._keep_some(file)
             file.visible = bytearray(file.durable)
             raise OSError(errno.EIO, "simulated sync failure")

@@ -287,8 +287,9 @@ class Actions:
         if channel.consumers:
             tag = self.chance.choice(list(channel.consumers))
             self.ask(client, channel, methods.BasicCancel(consumer_tag=tag), methods.BasicCancelOk)
-            consumer = channel.consumers.pop(tag)
-            consumer.queue.consumers.remove(consumer)
+            consumer = channel.consumers.pop(tag, None)
+            if consumer is not None:  # else its queue went first
+                consumer.queue.consumers.remove(consumer)
 
     def get_some(self, client: Client, channel: ModelChannel) -> None:
         if self.model.queues:

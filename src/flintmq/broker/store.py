@@ -260,6 +260,7 @@ class Store:
                 channel.lost = sorted([*channel.lost, number])
 
     def close(self) -> None:
+        self.end_pass()
         for spool in [*self.arrived.values(), *[hold.spool for hold in self.held.values()]]:
             spool.discard()
         self.arrived.clear()

@@ -217,6 +217,7 @@ def test_many_lives(start: Any, publish: Any, drain: Any) -> None:
                 assert got[1].body == expected.pop(0)
                 peer.send(1, methods.BasicAck(delivery_tag=got[0].delivery_tag))
                 peer.publish(1, b"mark", key=f"q{number}", delivery_mode=1)
+                peer.expect(1, methods.BasicAck)
                 peer.call(1, methods.QueueDeclare(queue=f"after{number}", durable=True))
         end(life, "SIGKILL" if number % 3 else "SIGTERM")
     with start().connect() as peer:

@@ -32,6 +32,10 @@ log = logging.getLogger("flintmq.link")
 # Deliveries go on when this much room is there again, so that each send is a large one.
 OUTPUT_BYTES_RESUME = 131_072
 
+# At most so many reads of so little in a row: 32 KiB, a small part of what one large read brings.
+READS_MAX = 8
+READ_BYTES_LITTLE = 4096
+
 # Reasons for not reading; a link is read from when it has none.
 HELD_LOGIN = 1
 HELD_PRESSED = 2
@@ -89,25 +93,31 @@ class Link:
             self.readable()
 
     def readable(self) -> None:
+        """Reads once, or a few times while little comes: a peer that sends each message by itself has
+        often sent the next one by then, and they share the rest of the pass."""
         server = self.server
         buffer = server.buffer
-        kept = len(self.leftover)
-        try:
-            if kept:
-                buffer[:kept] = self.leftover
-                size = kept + self.socket.recv_into(server.view[kept:])
-            else:
-                size = self.socket.recv_into(buffer)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            self.lost()
-            return
-        if size == kept:
-            self.lost()
-            return
-        self.received = True
-        self.receive(buffer, size)
+        for _ in range(READS_MAX):
+            kept = len(self.leftover)
+            try:
+                if kept:
+                    buffer[:kept] = self.leftover
+                    size = kept + self.socket.recv_into(server.view[kept:])
+                else:
+                    size = self.socket.recv_into(buffer)
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError:
+                self.lost()
+                return
+            if size == kept:
+                self.lost()
+                return
+            self.received = True
+            self.take(buffer, size)
+            if size - kept > READ_BYTES_LITTLE or self.held:
+                break
+        server.after_read(self)
 
     def resume(self) -> None:
         """Goes on with what was left when the connection was paused."""
@@ -119,7 +129,11 @@ class Link:
             self.receive(self.server.buffer, kept)
 
     def receive(self, buffer: bytearray, size: int) -> None:
-        """The first `size` octets of `buffer` are the peer's."""
+        """The first `size` octets of `buffer` are the peer's, and all of it for now."""
+        self.take(buffer, size)
+        self.server.after_read(self)
+
+    def take(self, buffer: bytearray, size: int) -> None:
         session = self.session
         try:
             used = session.connection.receive(buffer, size)
@@ -138,7 +152,6 @@ class Link:
             self.finish()
         elif session.connection.paused and not self.held & (HELD_LOGIN | HELD_REFUSED):
             self.hold(HELD_OUTPUT)
-        self.server.after_read(self)
 
     def hold(self, reason: int) -> None:
         if not self.held:

@@ -114,6 +114,8 @@ class Reclaimer:
         """Something became safe."""
         journal = self._journal
         journal.spools.synced(journal.synced_sequence)
+        # After every batch, not at the next tick: a fast publisher fills a disk in less.
+        self._watch_space()
         if self._checkpoint_last and journal.synced_sequence >= self._checkpoint_last:
             self.checkpoint_sequence = self._checkpoint_first
             self._checkpoint_last = 0

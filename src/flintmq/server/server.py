@@ -4,10 +4,6 @@ A pass begins when sockets are readable. Each is read once, in turn, at most one
 peer keeps the others waiting; then `finish_pass` hands out what came, and every connection that has
 something to send is sent to once. While only one socket at a time has something to read, its pass is
 finished at once, which halves the latency; as soon as there are several, they share one.
-
-Where small pieces come at such a rate that nearly each costs a turn of the event loop, the server waits
-a moment before it looks again, as network cards do with their interrupts: a hundred microseconds more
-of latency, and a fraction of the work.
 """
 
 from __future__ import annotations
@@ -18,7 +14,6 @@ import logging
 import os
 import socket
 import ssl
-import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -45,11 +40,6 @@ ACCEPTS_MAX = 64
 BACKLOG = 1024
 # A publisher that is ahead of its consumers' sockets waits until one of these drains, or this long.
 PRESSED_S = 0.005
-# A tick of half a second with more turns than this, one in 25 us, is a rush; it is over when even with
-# pauses, which allow 5,000 turns at the most, there are much fewer.
-RUSHED_TURNS_HIGH = 20_000
-RUSHED_TURNS_LOW = 1_000
-RUSHED_PAUSE_S = 0.00005
 # A tick with fewer turns of the event loop than this is a quiet moment.
 QUIET_TURNS_MAX = 50
 # How long clients have to answer connection.close when the broker ends.
@@ -79,7 +69,6 @@ class Server:
         self.turns = 0  # since the last tick
         self.has_garbage = False  # connections have gone
         self.reads = 0  # in this turn of the event loop
-        self.is_rushed = False  # the event loop turns very often, for little each time
         self.is_busy = False  # several sockets were readable in the last turn
         self.stopping: asyncio.Event | None = None
         self.all_gone = asyncio.Event()
@@ -228,8 +217,6 @@ class Server:
         self.pass_due = False
         self.turns += 1
         self.is_busy = self.reads > 1
-        if self.is_rushed and self.reads:
-            time.sleep(RUSHED_PAUSE_S)  # noqa: TID251 - stopping the loop is the point
         self.reads = 0
         if self.broker.has_work() or self.outbox:
             self.finish_pass()
@@ -296,7 +283,6 @@ class Server:
         self.check_alarm()
         if self.outbox:
             self.schedule_pass()
-        self.is_rushed = self.turns > (RUSHED_TURNS_LOW if self.is_rushed else RUSHED_TURNS_HIGH)
         if self.has_garbage and self.turns < QUIET_TURNS_MAX:
             self.has_garbage = False
             give_back()

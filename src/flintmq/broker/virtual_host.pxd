@@ -18,7 +18,6 @@ cdef class VirtualHost:
     cdef readonly dict exclusive
     cdef readonly dict routes
     cdef readonly unsigned long long generation
-    cdef public unsigned long long serial
 
     @cython.locals(route=Route)
     cpdef Route route_of(self, bytes octets)

@@ -51,7 +51,6 @@ class VirtualHost:
         "name",
         "queues",
         "routes",
-        "serial",
         "store",
         "wiring",
     )
@@ -66,7 +65,6 @@ class VirtualHost:
         self.exclusive: dict[int, dict[Queue, None]] = {}  # by the connection they belong to
         self.routes: dict[bytes, Route] = {}
         self.generation = 1
-        self.serial = 0
         for exchange_name, kind, internal in PREDECLARED:
             self.exchanges[exchange_name] = KINDS[kind](exchange_name, durable=True, internal=internal)
 

@@ -43,7 +43,7 @@ SERVER_PROPERTIES: dict[str, Any] = {
     "product": "FlintMQ",
     "version": __version__,
     "platform": "Python",
-    "information": "https://pypi.org/project/flintmq/",
+    "information": "Licensed under Apache-2.0",
     "copyright": "The FlintMQ developers",
     "capabilities": {
         "publisher_confirms": True,

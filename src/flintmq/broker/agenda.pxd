@@ -7,3 +7,4 @@ cdef class Agenda:
     cdef public list confirms
     cdef public list lost_consumers
     cdef public bint pressed
+    cdef public object timetable

@@ -1,4 +1,4 @@
-"""What is left to do at the end of a pass over the readable sockets.
+"""What is left to do at the end of a pass over the readable sockets, and what is due later.
 
 Queues and channels put themselves here, once, when they have work; the broker empties it.
 """
@@ -11,14 +11,16 @@ if TYPE_CHECKING:
     from flintmq.broker.channel import Channel
     from flintmq.broker.consumer import Consumer
     from flintmq.broker.queue import Queue
+    from flintmq.broker.timetable import Timetable
 
 
 class Agenda:
     """Queues with messages for ready consumers, channels with publishes to confirm, consumers to be told."""
 
-    __slots__ = ("confirms", "lost_consumers", "pressed", "queues")
+    __slots__ = ("confirms", "lost_consumers", "pressed", "queues", "timetable")
 
-    def __init__(self) -> None:
+    def __init__(self, timetable: Timetable) -> None:
+        self.timetable = timetable
         self.queues: list[Queue] = []
         self.confirms: list[Channel] = []
         self.lost_consumers: list[Consumer] = []

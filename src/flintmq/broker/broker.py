@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.auth import Users
 from flintmq.broker.agenda import Agenda
+from flintmq.broker.timetable import Timetable
 from flintmq.broker.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ class Broker:
         self.clock = clock
         self.store = store  # None: everything lives in memory and ends with the process
         self.users = Users.from_config(config)
-        self.agenda = Agenda()
+        self.timetable = Timetable(clock)
+        self.agenda = Agenda(self.timetable)
         self.virtual_hosts: dict[str, VirtualHost] = {
             name: VirtualHost(name, self.agenda, store) for name in config.virtual_hosts
         }

@@ -42,6 +42,8 @@ BACKLOG = 1024
 PRESSED_S = 0.005
 # A tick with fewer turns of the event loop than this is a quiet moment.
 QUIET_TURNS_MAX = 50
+# Alarms far away are looked at again this often: event loops count time in few bits.
+ALARM_WAIT_MAX_MS = 3_600_000
 # How long clients have to answer connection.close when the broker ends.
 STOP_TIMEOUT_S = 3.0
 
@@ -74,6 +76,8 @@ class Server:
         self.all_gone = asyncio.Event()
         self.verifiers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="verify")
         self.ticker: asyncio.TimerHandle | None = None
+        self.alarm_clock: asyncio.TimerHandle | None = None
+        self.alarm_due_ms = 0  # what it is set to
 
     # Listening
 
@@ -89,6 +93,7 @@ class Server:
             self.close_listeners()
             raise
         self.ticker = self.loop.call_later(SLOT_S, self.tick)
+        self.set_alarm_clock()  # recovery may have set some
         return urls
 
     def listen_on(self, scheme: str, port: int, context: ssl.SSLContext | None) -> list[str]:
@@ -232,6 +237,26 @@ class Server:
         outbox.clear()
         if self.broker.has_work():
             self.schedule_pass()
+        if self.broker.timetable.alarms:
+            self.set_alarm_clock()
+
+    def set_alarm_clock(self) -> None:
+        """Has the broker's timetable looked at when its next alarm is due."""
+        timetable = self.broker.timetable
+        due_ms = timetable.next_due_ms()
+        if due_ms is None or (self.alarm_clock is not None and self.alarm_due_ms <= due_ms):
+            return
+        if self.alarm_clock is not None:
+            self.alarm_clock.cancel()
+        self.alarm_due_ms = due_ms
+        # A millisecond more: the timers of the loop may come that much early.
+        wait_ms = min(due_ms - timetable.now_ms() + 1, ALARM_WAIT_MAX_MS)
+        self.alarm_clock = self.loop.call_later(wait_ms / 1000, self.alarms_due)
+
+    def alarms_due(self) -> None:
+        self.alarm_clock = None
+        self.broker.timetable.run()
+        self.finish_pass()
 
     def press(self, link: Link) -> None:
         """The queues this publisher feeds are longer than their consumers' sockets can take."""
@@ -320,8 +345,9 @@ class Server:
         for link in list(self.links):
             link.drop()
         self.hang_ups.close()
-        if self.ticker is not None:
-            self.ticker.cancel()
+        for timer in (self.ticker, self.alarm_clock):
+            if timer is not None:
+                timer.cancel()
         if self.broker.store is not None:
             self.broker.store.close()
         self.verifiers.shutdown(wait=False, cancel_futures=True)

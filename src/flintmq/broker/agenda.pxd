@@ -8,3 +8,5 @@ cdef class Agenda:
     cdef public list lost_consumers
     cdef public bint pressed
     cdef public object timetable
+
+    cpdef bint has_work(self)

@@ -26,3 +26,6 @@ class Agenda:
         self.lost_consumers: list[Consumer] = []
         # A publish went to a queue whose consumers' sockets are full: its publisher should pause.
         self.pressed = False
+
+    def has_work(self) -> bool:
+        return bool(self.queues or self.confirms or self.lost_consumers)

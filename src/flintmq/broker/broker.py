@@ -75,5 +75,4 @@ class Broker:
                 consumer.channel.notify_cancel(consumer)
 
     def has_work(self) -> bool:
-        agenda = self.agenda
-        return bool(agenda.queues or agenda.confirms or agenda.lost_consumers)
+        return self.agenda.has_work()

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 
 from flintmq.errors import ConnectionFault, PeerFault, StorageFault
 from flintmq.protocol import phases
+from flintmq.server import sockets
 from flintmq.server.session import Session
+from flintmq.server.turns import Turns
 from flintmq.wire import amqp
 from flintmq.wire.output import Output
 
@@ -53,6 +55,7 @@ class Link:
     """A connected socket and its session."""
 
     __slots__ = (
+        "descriptor",
         "finishing",
         "held",
         "leftover",
@@ -63,13 +66,16 @@ class Link:
         "server",
         "session",
         "socket",
+        "turns",
         "verifying",
     )
 
     def __init__(self, server: Server, connected: socket.socket, peer_address: str) -> None:
         self.server = server
+        self.turns: Turns = server.turns
         self.socket = connected
-        self.output = Output(server.outbox, self)
+        self.descriptor = connected.fileno()
+        self.output = Output(self.turns.outbox, self)
         self.session = Session(server.broker, self.output, self, peer_address)
         self.leftover = b""  # the beginning of a frame whose end has not come yet
         self.held = 0
@@ -82,8 +88,8 @@ class Link:
     # Reading
 
     def start(self) -> None:
-        self.server.loop.add_reader(self.socket.fileno(), self.readable)
-        self.server.hang_ups.watch(self.socket.fileno(), self)
+        self.server.loop.add_reader(self.descriptor, self.readable)
+        self.server.hang_ups.watch(self.descriptor, self)
 
     def hung_up(self) -> None:
         """The peer is gone for good. What it said last is still read, unless it is held."""
@@ -95,29 +101,33 @@ class Link:
     def readable(self) -> None:
         """Reads once, or a few times while little comes: a peer that sends each message by itself has
         often sent the next one by then, and they share the rest of the pass."""
-        server = self.server
-        buffer = server.buffer
+        buffer = self.turns.buffer
         for _ in range(READS_MAX):
             kept = len(self.leftover)
-            try:
-                if kept:
-                    buffer[:kept] = self.leftover
-                    size = kept + self.socket.recv_into(server.view[kept:])
-                else:
-                    size = self.socket.recv_into(buffer)
-            except (BlockingIOError, InterruptedError):
-                break
-            except OSError:
-                self.lost()
-                return
-            if size == kept:
+            if kept:
+                buffer[:kept] = self.leftover
+            size = sockets.receive(self.descriptor, buffer, kept)
+            if size <= 0:
+                if size == sockets.NOT_NOW:
+                    break
                 self.lost()
                 return
             self.received = True
-            self.take(buffer, size)
-            if size - kept > READ_BYTES_LITTLE or self.held:
+            self.turns.rush.octets += size
+            self.take(buffer, kept + size)
+            if size > READ_BYTES_LITTLE or self.held:
                 break
-        server.after_read(self)
+        self.after_read()
+
+    def after_read(self) -> None:
+        """What was read may have been too much for its queues, or come at a bad time."""
+        agenda = self.turns.agenda
+        if agenda.pressed:
+            agenda.pressed = False
+            self.server.press(self)
+        if self.turns.is_alarmed and self.session.is_publisher():
+            self.server.block(self)
+        self.turns.after_read()
 
     def resume(self) -> None:
         """Goes on with what was left when the connection was paused."""
@@ -125,13 +135,13 @@ class Link:
         if connection.paused and not self.held:
             connection.paused = False
             kept = len(self.leftover)
-            self.server.buffer[:kept] = self.leftover
-            self.receive(self.server.buffer, kept)
+            self.turns.buffer[:kept] = self.leftover
+            self.receive(self.turns.buffer, kept)
 
     def receive(self, buffer: bytearray, size: int) -> None:
         """The first `size` octets of `buffer` are the peer's, and all of it for now."""
         self.take(buffer, size)
-        self.server.after_read(self)
+        self.after_read()
 
     def take(self, buffer: bytearray, size: int) -> None:
         session = self.session
@@ -146,7 +156,7 @@ class Link:
                 ConnectionFault(amqp.INTERNAL_ERROR, "INTERNAL_ERROR - see the log of the broker")
             )
             used = size
-        self.leftover = bytes(self.server.view[used:size]) if used < size else b""
+        self.leftover = bytes(self.turns.view[used:size]) if used < size else b""
         if session.connection.state == phases.CONNECTION_CLOSED:
             self.leftover = b""  # what follows the end means nothing
             self.finish()
@@ -167,10 +177,10 @@ class Link:
                     self.server.loop.call_soon(self.resume)
 
     def pause_reading(self) -> None:
-        self.server.loop.remove_reader(self.socket.fileno())
+        self.server.loop.remove_reader(self.descriptor)
 
     def resume_reading(self) -> None:
-        self.server.loop.add_reader(self.socket.fileno(), self.readable)
+        self.server.loop.add_reader(self.descriptor, self.readable)
 
     # Writing
 
@@ -194,12 +204,10 @@ class Link:
             return
         if output.pending():
             self.sent = True
-            try:
-                view = memoryview(output.buffer)
-                output.sent(self.socket.send(view[output.start : output.fill]))
-            except (BlockingIOError, InterruptedError):
-                pass
-            except OSError:
+            size = sockets.send(self.descriptor, output.buffer, output.start, output.fill)
+            if size > 0:
+                output.sent(size)
+            elif size != sockets.NOT_NOW:
                 self.lost()
                 return
         pending = output.pending()
@@ -222,10 +230,10 @@ class Link:
         output = self.output
         if wanted and not output.blocked:
             output.blocked = True
-            self.server.loop.add_writer(self.socket.fileno(), self.writable)
+            self.server.loop.add_writer(self.descriptor, self.writable)
         elif output.blocked and not wanted:
             output.blocked = False
-            self.server.loop.remove_writer(self.socket.fileno())
+            self.server.loop.remove_writer(self.descriptor)
 
     def after_send(self, pending: int) -> None:
         """What follows from how much is still pending."""
@@ -292,12 +300,11 @@ class Link:
         self.server.gone(self)
 
     def disconnect(self) -> None:
-        descriptor = self.socket.fileno()
         if not self.held:
-            self.server.loop.remove_reader(descriptor)
+            self.server.loop.remove_reader(self.descriptor)
         if self.output.blocked:
-            self.server.loop.remove_writer(descriptor)
-        self.server.hang_ups.forget(descriptor)
+            self.server.loop.remove_writer(self.descriptor)
+        self.server.hang_ups.forget(self.descriptor)
         self.socket.close()
 
     # What the session asks for
@@ -331,7 +338,7 @@ class Link:
         self.unhold(HELD_LOGIN)
         if self.session.connection.state < phases.CONNECTION_CLOSING:
             self.session.login_step(verification.finish(matches))  # may hold it again, for the pause
-        self.server.schedule_pass()
+        self.turns.schedule_pass()
 
     def refuse_login(self) -> None:
         """A wrong password costs its sender a pause."""
@@ -343,7 +350,7 @@ class Link:
             return
         self.session.login_refused()
         self.unhold(HELD_REFUSED)
-        self.server.schedule_pass()
+        self.turns.schedule_pass()
 
     def opened(self) -> None:
         self.server.opened(self)

@@ -1,9 +1,8 @@
-"""The server: listeners, the passes over its links, timers, alarms, and an orderly end.
+"""The server: listeners, timers, alarms, who must wait, and an orderly end.
 
 A pass begins when sockets are readable. Each is read once, in turn, at most one buffer full, so that no
-peer keeps the others waiting; then `finish_pass` hands out what came, and every connection that has
-something to send is sent to once. While only one socket at a time has something to read, its pass is
-finished at once, which halves the latency; as soon as there are several, they share one.
+peer keeps the others waiting; then what came is handed out, and every connection that has something to
+send is sent to once: turns.py.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from flintmq.server.link import HELD_ALARM, HELD_CLOSED, HELD_PRESSED, Link
 from flintmq.server.memory import MemoryAlarm, give_back
 from flintmq.server.storage import open_broker
 from flintmq.server.tls import TlsLink, server_context
+from flintmq.server.turns import Turns
 from flintmq.wire import amqp
-from flintmq.wire.output import Output
 
 if TYPE_CHECKING:
     from flintmq.auth import Verification
@@ -42,8 +41,6 @@ BACKLOG = 1024
 PRESSED_S = 0.005
 # A tick with fewer turns of the event loop than this is a quiet moment.
 QUIET_TURNS_MAX = 50
-# Alarms far away are looked at again this often: event loops count time in few bits.
-ALARM_WAIT_MAX_MS = 3_600_000
 # How long clients have to answer connection.close when the broker ends.
 STOP_TIMEOUT_S = 3.0
 
@@ -55,10 +52,9 @@ class Server:
         self.config = config
         self.loop = loop
         self.broker = open_broker(config, clock, self.wake)
-        self.outbox: list[Output] = []
         # Room for what is left of a frame, and as much again for a whole one.
-        self.buffer = bytearray(max(READ_BYTES_MAX, 2 * config.limits.frame_bytes_max))
-        self.view = memoryview(self.buffer)
+        buffer_bytes = max(READ_BYTES_MAX, 2 * config.limits.frame_bytes_max)
+        self.turns = Turns(loop, self.broker, buffer_bytes)
         self.links: dict[Link, None] = {}
         self.pressed: list[Link] = []
         self.handshakes: dict[Link, asyncio.TimerHandle] = {}
@@ -67,17 +63,11 @@ class Server:
         self.alarm = MemoryAlarm(config)
         # Those for TLS come with what they need to speak it.
         self.listeners: dict[socket.socket, ssl.SSLContext | None] = {}
-        self.pass_due = False
-        self.turns = 0  # since the last tick
         self.has_garbage = False  # connections have gone
-        self.reads = 0  # in this turn of the event loop
-        self.is_busy = False  # several sockets were readable in the last turn
         self.stopping: asyncio.Event | None = None
         self.all_gone = asyncio.Event()
         self.verifiers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="verify")
         self.ticker: asyncio.TimerHandle | None = None
-        self.alarm_clock: asyncio.TimerHandle | None = None
-        self.alarm_due_ms = 0  # what it is set to
 
     # Listening
 
@@ -93,7 +83,7 @@ class Server:
             self.close_listeners()
             raise
         self.ticker = self.loop.call_later(SLOT_S, self.tick)
-        self.set_alarm_clock()  # recovery may have set some
+        self.turns.set_alarm_clock()  # recovery may have set some
         return urls
 
     def listen_on(self, scheme: str, port: int, context: ssl.SSLContext | None) -> list[str]:
@@ -177,28 +167,17 @@ class Server:
         self.opened(link)
         self.links.pop(link, None)
         self.has_garbage = True
-        self.schedule_pass()
+        self.turns.schedule_pass()
         if self.stopping is not None and not self.links:
             self.all_gone.set()
 
     # Passes
 
-    def after_read(self, link: Link) -> None:
-        if self.broker.agenda.pressed:
-            self.broker.agenda.pressed = False
-            self.press(link)
-        if self.alarm.active and link.session.is_publisher():
-            self.block(link)
-        self.reads += 1
-        self.schedule_pass()
-        if not self.is_busy:
-            self.finish_pass()
-
     def after_write(self) -> None:
         """A consumer's socket took something: there is room for publishers again."""
         self.release_pressed()
-        if self.broker.has_work() or self.outbox:
-            self.schedule_pass()
+        if self.broker.has_work() or self.turns.outbox:
+            self.turns.schedule_pass()
 
     def wake(self) -> None:
         """Called from other threads."""
@@ -210,53 +189,7 @@ class Server:
             self.broker.store.collect()
             if self.broker.store.alarm and not self.alarm.active:
                 self.check_alarm()  # at once: what little room is left is for the acks of consumers
-            self.schedule_pass()
-
-    def schedule_pass(self) -> None:
-        if not self.pass_due:
-            self.pass_due = True
-            self.loop.call_soon(self.end_turn)
-
-    def end_turn(self) -> None:
-        """After all sockets that were readable have been read."""
-        self.pass_due = False
-        self.turns += 1
-        self.is_busy = self.reads > 1
-        self.reads = 0
-        if self.broker.has_work() or self.outbox:
-            self.finish_pass()
-
-    def finish_pass(self) -> None:
-        self.broker.finish_pass()
-        outbox = self.outbox
-        # By index: sending may find a peer gone, whose queues then have something to tell others.
-        index = 0
-        while index < len(outbox):
-            outbox[index].sender.flush()
-            index += 1
-        outbox.clear()
-        if self.broker.has_work():
-            self.schedule_pass()
-        if self.broker.timetable.alarms:
-            self.set_alarm_clock()
-
-    def set_alarm_clock(self) -> None:
-        """Has the broker's timetable looked at when its next alarm is due."""
-        timetable = self.broker.timetable
-        due_ms = timetable.next_due_ms()
-        if due_ms is None or (self.alarm_clock is not None and self.alarm_due_ms <= due_ms):
-            return
-        if self.alarm_clock is not None:
-            self.alarm_clock.cancel()
-        self.alarm_due_ms = due_ms
-        # A millisecond more: the timers of the loop may come that much early.
-        wait_ms = min(due_ms - timetable.now_ms() + 1, ALARM_WAIT_MAX_MS)
-        self.alarm_clock = self.loop.call_later(wait_ms / 1000, self.alarms_due)
-
-    def alarms_due(self) -> None:
-        self.alarm_clock = None
-        self.broker.timetable.run()
-        self.finish_pass()
+            self.turns.schedule_pass()
 
     def press(self, link: Link) -> None:
         """The queues this publisher feeds are longer than their consumers' sockets can take."""
@@ -287,6 +220,7 @@ class Server:
             self.broker.shed()
         if not changed:
             return
+        self.turns.is_alarmed = self.alarm.active
         if self.alarm.active:
             log.warning("publishers are blocked: %s", self.alarm.reason)
             for link in self.links:
@@ -298,7 +232,7 @@ class Server:
                 if link.held & HELD_ALARM:
                     link.unhold(HELD_ALARM)
                     link.session.tell_unblocked()
-        self.schedule_pass()
+        self.turns.schedule_pass()
 
     def tick(self) -> None:
         self.ticker = self.loop.call_later(SLOT_S, self.tick)
@@ -306,12 +240,12 @@ class Server:
         if self.broker.store is not None:
             self.broker.store.tick()
         self.check_alarm()
-        if self.outbox:
-            self.schedule_pass()
-        if self.has_garbage and self.turns < QUIET_TURNS_MAX:
+        if self.turns.outbox:
+            self.turns.schedule_pass()
+        if self.has_garbage and self.turns.count < QUIET_TURNS_MAX:
             self.has_garbage = False
             give_back()
-        self.turns = 0
+        self.turns.count = 0
 
     # Logins
 
@@ -336,7 +270,7 @@ class Server:
         for link in list(self.links):
             link.unhold(HELD_ALARM | HELD_PRESSED)
             link.session.close_connection(fault)
-        self.schedule_pass()
+        self.turns.schedule_pass()
         if self.links:
             try:
                 await asyncio.wait_for(self.all_gone.wait(), STOP_TIMEOUT_S)
@@ -345,9 +279,9 @@ class Server:
         for link in list(self.links):
             link.drop()
         self.hang_ups.close()
-        for timer in (self.ticker, self.alarm_clock):
-            if timer is not None:
-                timer.cancel()
+        if self.ticker is not None:
+            self.ticker.cancel()
+        self.turns.stop_alarm_clock()
         if self.broker.store is not None:
             self.broker.store.close()
         self.verifiers.shutdown(wait=False, cancel_futures=True)

@@ -102,14 +102,14 @@ class TlsLink(Link, asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         kept = len(self.leftover)
-        view = self.server.view
+        view = self.turns.view
         view[:kept] = self.leftover
         return view[kept:]
 
     def buffer_updated(self, nbytes: int) -> None:
         if not self.held & HELD_CLOSED:
             self.received = True
-            self.receive(self.server.buffer, len(self.leftover) + nbytes)
+            self.receive(self.turns.buffer, len(self.leftover) + nbytes)
 
     def pause_writing(self) -> None:
         self.output.blocked = True

@@ -1,0 +1,40 @@
+cimport cython
+cimport flintmq.protocol.phases as phases
+cimport flintmq.server.sockets as sockets
+from flintmq.broker.agenda cimport Agenda
+from flintmq.protocol.connection cimport Connection
+from flintmq.server.rush cimport Rush
+from flintmq.server.session cimport Session
+from flintmq.server.turns cimport Turns
+from flintmq.wire.output cimport Output
+
+
+cdef class Link:
+    cdef readonly object server
+    cdef readonly Turns turns
+    cdef readonly object socket
+    cdef readonly int descriptor
+    cdef readonly Output output
+    cdef readonly Session session
+    cdef readonly bytes leftover
+    cdef public int held
+    cdef public bint finishing
+    cdef public bint received
+    cdef public bint sent
+    cdef public int missed
+    cdef public object verifying
+
+    @cython.locals(buffer=bytearray, kept=Py_ssize_t, size=Py_ssize_t, rush=Rush)
+    cpdef readable(self)
+    @cython.locals(agenda=Agenda)
+    cpdef after_read(self)
+    cpdef receive(self, bytearray buffer, Py_ssize_t size)
+    @cython.locals(session=Session, connection=Connection, used=Py_ssize_t)
+    cpdef take(self, bytearray buffer, Py_ssize_t size)
+    cpdef hold(self, int reason)
+    @cython.locals(output=Output)
+    cpdef flush(self)
+    @cython.locals(output=Output, size=Py_ssize_t, pending=Py_ssize_t)
+    cpdef send(self)
+    cpdef wait_to_write(self, bint wanted)
+    cpdef after_send(self, Py_ssize_t pending)

@@ -1,0 +1,31 @@
+cimport cython
+from flintmq.broker.agenda cimport Agenda
+from flintmq.server.rush cimport Rush
+from flintmq.wire.output cimport Output
+
+
+@cython.final
+cdef class Turns:
+    cdef object loop
+    cdef object broker
+    cdef readonly Agenda agenda
+    cdef readonly bytearray buffer
+    cdef readonly object view
+    cdef readonly list outbox
+    cdef readonly Rush rush
+    cdef bint pass_due
+    cdef int reads
+    cdef bint is_busy
+    cdef public int count
+    cdef public bint is_alarmed
+    cdef object alarm_clock
+    cdef long long alarm_due_ms
+
+    cpdef after_read(self)
+    cpdef schedule_pass(self)
+    @cython.locals(reads=int)
+    cpdef end_turn(self)
+    @cython.locals(outbox=list, output=Output, index=Py_ssize_t)
+    cpdef finish_pass(self)
+    cpdef set_alarm_clock(self)
+    cpdef stop_alarm_clock(self)

@@ -1,0 +1,122 @@
+"""The turns of the event loop: who was read, when the pass over them ends, who is sent to.
+
+    readable -> link reads, broker routes -> after_read -+-> finish_pass at once   (one socket at a time)
+                                                         +-> end_turn: one pass    (several in a turn)
+
+While only one socket at a time has something to read, its pass is finished at once, which halves the
+latency; as soon as there are several, they share one. What all links share is here: the buffer that
+they read into and the list of those with something to send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from flintmq.broker.agenda import Agenda
+from flintmq.server.rush import Rush
+from flintmq.wire.output import Output
+
+if TYPE_CHECKING:
+    from flintmq.broker.broker import Broker
+
+# Alarms far away are looked at again this often: event loops count time in few bits.
+ALARM_WAIT_MAX_MS = 3_600_000
+
+
+class Turns:
+    """One for each server."""
+
+    __slots__ = (
+        "agenda",
+        "alarm_clock",
+        "alarm_due_ms",
+        "broker",
+        "buffer",
+        "count",
+        "is_alarmed",
+        "is_busy",
+        "loop",
+        "outbox",
+        "pass_due",
+        "reads",
+        "rush",
+        "view",
+    )
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker, buffer_bytes: int) -> None:
+        self.loop = loop
+        self.broker = broker
+        self.agenda: Agenda = broker.agenda
+        self.buffer = bytearray(buffer_bytes)
+        self.view = memoryview(self.buffer)
+        self.outbox: list[Output] = []
+        self.rush = Rush()
+        self.pass_due = False
+        self.reads = 0  # in this turn
+        self.is_busy = False  # several sockets were readable in the last turn
+        self.count = 0  # since somebody set it to 0
+        self.is_alarmed = False  # publishers must not be read from
+        self.alarm_clock: asyncio.TimerHandle | None = None
+        self.alarm_due_ms = 0  # what it is set to
+
+    def after_read(self) -> None:
+        self.reads += 1
+        self.schedule_pass()
+        if not self.is_busy:
+            self.finish_pass()
+
+    def schedule_pass(self) -> None:
+        if not self.pass_due:
+            self.pass_due = True
+            self.loop.call_soon(self.end_turn)
+
+    def end_turn(self) -> None:
+        """After all sockets that were readable have been read."""
+        self.pass_due = False
+        self.count += 1
+        reads = self.reads
+        self.reads = 0
+        self.is_busy = reads > 1
+        if self.outbox or self.agenda.has_work():
+            self.finish_pass()
+        if reads:
+            self.rush.end_turn()
+
+    def finish_pass(self) -> None:
+        self.broker.finish_pass()
+        outbox = self.outbox
+        # By index: sending may find a peer gone, whose queues then have something to tell others.
+        index = 0
+        while index < len(outbox):
+            outbox[index].sender.flush()
+            index += 1
+        outbox.clear()
+        if self.agenda.has_work():
+            self.schedule_pass()
+        if self.broker.timetable.alarms:
+            self.set_alarm_clock()
+
+    # The broker's timetable
+
+    def set_alarm_clock(self) -> None:
+        """Has the timetable looked at when its next alarm is due."""
+        timetable = self.broker.timetable
+        due_ms = timetable.next_due_ms()
+        if due_ms is None or (self.alarm_clock is not None and self.alarm_due_ms <= due_ms):
+            return
+        self.stop_alarm_clock()
+        self.alarm_due_ms = due_ms
+        # A millisecond more: the timers of the loop may come that much early.
+        wait_ms = min(due_ms - timetable.now_ms() + 1, ALARM_WAIT_MAX_MS)
+        self.alarm_clock = self.loop.call_later(wait_ms / 1000, self.alarms_due)
+
+    def stop_alarm_clock(self) -> None:
+        if self.alarm_clock is not None:
+            self.alarm_clock.cancel()
+            self.alarm_clock = None
+
+    def alarms_due(self) -> None:
+        self.alarm_clock = None
+        self.broker.timetable.run()
+        self.finish_pass()

@@ -54,6 +54,7 @@ SERVER_PROPERTIES: dict[str, Any] = {
         "connection.blocked": True,
         "per_consumer_qos": True,
         "authentication_failure_close": True,
+        "direct_reply_to": True,
     },
 }
 

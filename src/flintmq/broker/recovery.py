@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from flintmq.broker import wiring
+from flintmq.broker import leases, wiring
 from flintmq.broker.kinds import KINDS
 from flintmq.broker.shelf import Shelf
 from flintmq.broker.virtual_host import PREDECLARED_NAMES
@@ -41,6 +41,7 @@ class Recovery:
         self.bindings: list[tuple[bytes, FieldTable]] = []  # with the key it has in the journal
         self.names: set[tuple[bytes, object, object]] = set()  # kind, virtual host, name
         self.handed_out: dict[int, int] = {}
+        self.leases: list[tuple[bytes, bytes]] = []
         self.shelves: dict[int, Shelf] = {}
         self.entries = 0
 
@@ -52,6 +53,8 @@ class Recovery:
             self.exchanges.append((self.named(kind, rest), wiring.table_of(octets)))
         elif kind == wiring.QUEUE:
             self.queues.append((self.named(kind, rest), wiring.table_of(octets)))
+        elif kind == leases.LEASE:
+            self.leases.append((key, octets))
         elif kind == wiring.BINDING:
             self.bindings.append((key, wiring.table_of(rest)))
         else:
@@ -108,7 +111,19 @@ class Recovery:
                 store.journal.settle_many(number, [entry >> 1 for entry in shelf])
         for number in self.handed_out.keys() - numbers:
             store.journal.delete_wiring(wiring.handed_out_key(number))
+        self.restore_leases(virtual_hosts, store, numbers)
         return max(numbers | self.shelves.keys() | self.handed_out.keys(), default=0)
+
+    def restore_leases(self, virtual_hosts: dict[str, VirtualHost], store: Store, numbers: set[int]) -> None:
+        """Readers find their numbers again; those of a queue that is gone go."""
+        served = {queue.number: queue for host in virtual_hosts.values() for queue in host.queues.values()}
+        for key, octets in self.leases:
+            number, name = leases.split_key(key[1:])
+            queue = served.get(number)
+            if queue is not None:
+                leases.restore_lease(queue, name, octets)
+            elif number not in numbers:
+                store.journal.delete_wiring(key)
 
     def holds_ends_of(self, binding: FieldTable) -> bool:
         """Whether the journal knows both ends, though this broker may not serve them."""

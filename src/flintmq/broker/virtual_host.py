@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flintmq.auth import Operation, require
-from flintmq.broker import copies
+from flintmq.broker import copies, leases
 from flintmq.broker.agenda import Agenda
 from flintmq.broker.binding import Binding, table_form
 from flintmq.broker.consumer import Consumer
@@ -436,6 +436,7 @@ class VirtualHost:
         for consumer in list(queue.consumers):
             queue.unsubscribe(consumer)
             consumer.channel.lose_consumer(consumer)
+        leases.end_leases(queue)
         queue.purge()
         for source in list(queue.sources):
             self.unbind_all(source, queue)

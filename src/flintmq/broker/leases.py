@@ -104,8 +104,8 @@ class Lease:
         if not self.acked <= start <= self.last:
             raise ServiceFault(
                 amqp.PRECONDITION_FAILED,
-                f"PRECONDITION_FAILED - queue.lease: argument 'start': {start} is not from {self.acked}, what "
-                f"is acked, to {self.last}, the last number given",
+                f"PRECONDITION_FAILED - queue.lease: argument 'start': {start} is not from {self.acked}, "
+                f"what is acked, to {self.last}, the last number given",
             )
         if start < self.last:
             return start + 1, self.ends[bisect_right(self.ends, start)]

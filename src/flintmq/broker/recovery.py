@@ -12,9 +12,11 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from flintmq.broker import leases, wiring
+from flintmq.broker import dtx_journal, leases, wiring
+from flintmq.broker.dtx_journal import FoundBranches
 from flintmq.broker.kinds import KINDS
 from flintmq.broker.shelf import Shelf
+from flintmq.broker.store import OWNERS
 from flintmq.broker.virtual_host import PREDECLARED_NAMES
 from flintmq.errors import PeerFault
 from flintmq.wire.tables import FieldTable
@@ -44,6 +46,7 @@ class Recovery:
         self.leases: list[tuple[bytes, bytes]] = []
         self.shelves: dict[int, Shelf] = {}
         self.entries = 0
+        self.found_branches = FoundBranches()
 
     def wiring(self, key: bytes, octets: bytes) -> None:
         kind, rest = key[:1], key[1:]
@@ -55,6 +58,8 @@ class Recovery:
             self.queues.append((self.named(kind, rest), wiring.table_of(octets)))
         elif kind == leases.LEASE:
             self.leases.append((key, octets))
+        elif kind == dtx_journal.MARKER:
+            self.found_branches.marker(key, octets)
         elif kind == wiring.BINDING:
             self.bindings.append((key, wiring.table_of(rest)))
         else:
@@ -67,6 +72,9 @@ class Recovery:
 
     def entry(self, sequence: int, owners: tuple[int, ...], header: bytes, payload_octets: int) -> None:
         self.entries += 1
+        if owners[0] >= OWNERS:
+            self.found_branches.entry(sequence, owners[0], header)
+            return
         for owner in owners:
             shelf = self.shelves.get(owner)
             if shelf is None:
@@ -83,6 +91,7 @@ class Recovery:
 
         `damaged`: the journal has holes, and a queue's own record may have been in one of them.
         """
+        self.found_branches.take_locked(self.shelves, store)
         for identity, rest in self.exchanges:
             host = self.host_of(virtual_hosts, identity)
             if host is not None:
@@ -112,6 +121,7 @@ class Recovery:
         for number in self.handed_out.keys() - numbers:
             store.journal.delete_wiring(wiring.handed_out_key(number))
         self.restore_leases(virtual_hosts, store, numbers)
+        self.found_branches.restore(virtual_hosts, store)
         return max(numbers | self.shelves.keys() | self.handed_out.keys(), default=0)
 
     def restore_leases(self, virtual_hosts: dict[str, VirtualHost], store: Store, numbers: set[int]) -> None:

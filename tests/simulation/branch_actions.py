@@ -40,6 +40,7 @@ class BranchActions(Actions):
             self.model.branches[branch.xid] = channel.branch = branch
             for _ in range(self.chance.randrange(4)):
                 self.publish(client, channel)
+                self.get_some(client, channel)
                 self.settle(client, channel)
 
     def coordinate(self, client: Client, channel: ModelChannel) -> None:

@@ -39,6 +39,7 @@ class Actions:
     ever: dict[int, dict[int, int]]
     groups: list[set[int]]
     sent: dict[int, tuple[str, str, bool]]
+    dtx_share: float
 
     # Listening
 
@@ -133,14 +134,14 @@ class Actions:
         channel = ModelChannel(1 if 1 not in client.channels else 2)
         client.channels[channel.number] = channel
         self.ask(client, channel, methods.ChannelOpen(), methods.ChannelOpenOk)
-        mode = self.chance.randrange(6)
+        mode = 3 if self.chance.random() < self.dtx_share else self.chance.randrange(4)
         if mode <= 1:
             channel.mode = "confirm"
             self.ask(client, channel, methods.ConfirmSelect(), methods.ConfirmSelectOk)
         elif mode == 2:
             channel.mode = "tx"
             self.ask(client, channel, methods.TxSelect(), methods.TxSelectOk)
-        elif mode <= 4:
+        elif mode == 3:
             channel.mode = "dtx"
             self.ask(client, channel, methods.DtxDemarcationSelect(), methods.DtxDemarcationSelectOk)
         channel.prefetch = self.chance.choice((0, 1, 2, 5))
@@ -398,7 +399,4 @@ REPEATS = {
     "close_channel": (0, 0, 1),
     "lose_connection": (0, 1),
 }
-ACTIONS = (
-    *(*REPEATS, "publish", "publish", "settle", "settle", "end_transaction"),
-    *("demarcate", "demarcate", "coordinate", "coordinate"),
-)
+ACTIONS = (*REPEATS, "publish", "publish", "settle", "settle", "end_transaction", "demarcate", "coordinate")

@@ -54,6 +54,10 @@ class BrokerHistory(BranchActions):
         # The largest commit in one group, and how much of a larger one is handed over at a time.
         self.commit_limits = chance.choice(((1 << 25, 0), (1 << 25, 0), (0, 0), (300, 100), (1000, 2000)))
         self.weights = [chance.choice((1, 1, 3)) for _ in ACTIONS]
+        self.dtx_share = chance.choice((0.0, 0.2, 0.8))
+        if self.dtx_share > 0.5:
+            for at, action in enumerate(ACTIONS):
+                self.weights[at] *= 5 if action in ("demarcate", "coordinate") else 1
         self.haste = chance.choice((0.1, 0.5, 0.9))  # how soon a pass ends
         self.sloth = chance.choice((0.1, 0.5, 0.9))  # how late the disk is
         self.numbers = 0

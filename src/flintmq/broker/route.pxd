@@ -10,3 +10,4 @@ cdef class Route:
     cdef readonly tuple owners
     cdef readonly bint by_headers
     cdef readonly unsigned long long generation
+    cdef public bint ruled

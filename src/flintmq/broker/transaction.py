@@ -75,7 +75,7 @@ class Transaction:
         for message, route, flags in routed:
             channel.forward(message, route, flags)
         channel.discard(self.acked)
-        channel.discard(self.rejected)
+        channel.refuse(self.rejected)
         channel.requeue(self.requeued)
         self.forget_bodies()
         self.clear()

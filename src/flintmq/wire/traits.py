@@ -12,3 +12,5 @@ HAS_REPLY_TO = 16
 HAS_PRIORITY = 32
 # Not found in the header: the body lies in a spool, see broker/spooling.py.
 SPOOLED = 64
+# Not found in the header either: it is known when the message came, which is on disk with it.
+TIMED = 65536

@@ -46,6 +46,8 @@ cdef class Regime:
     @cython.locals(queue=Queue)
     cdef enqueue_momentary(self, Message message)
     cdef bint is_full(self, Message message) except -1
+    @cython.locals(message=Message, size=cython.longlong)
+    cpdef bint lacks_room(self, list messages)
     cdef bint would_exceed(self, Message message) except -1
     cdef bint exceeds(self) except -1
     @cython.locals(queue=Queue, dead=list, delivery=Delivery, message=Message)
@@ -76,6 +78,8 @@ cdef class Regime:
     cdef int loaded(self, Message message) except -1
     @cython.locals(store=Store, message=Message, delivery=Delivery, place=cython.longlong)
     cpdef restore_returns(self, dict returns, list waiting)
+    @cython.locals(delivery=Delivery, message=Message)
+    cpdef restored(self, bint is_timed)
     @cython.locals(until_ms=cython.longlong)
     cdef long long due_ms(self, Message message) noexcept
     @cython.locals(due_ms=cython.longlong, now_ms=cython.longlong)

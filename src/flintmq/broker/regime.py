@@ -194,6 +194,19 @@ class Regime:
             self.queue.dispatch()
         return self.would_exceed(message)
 
+    def lacks_room(self, messages: list[Message]) -> bool:
+        """Whether the queue would refuse any of these."""
+        if not self.refuses:
+            return False
+        if self.queue.active:
+            self.queue.dispatch()
+        if self.length_max >= 0 and self.queue.message_count() + len(messages) > self.length_max:
+            return True
+        size = self.waiting_bytes
+        for message in messages:
+            size += message.body_size()
+        return self.bytes_max >= 0 and size > self.bytes_max
+
     def would_exceed(self, message: Message) -> bool:
         if self.length_max >= 0 and self.queue.message_count() >= self.length_max:
             return True
@@ -420,6 +433,23 @@ class Regime:
             place += 1
         self.watch()
 
+    def restored(self, is_timed: bool) -> None:
+        """The queue has what recovery found of it; `is_timed`: some of that may expire."""
+        if is_timed:
+            self.timed = True
+        if self.bytes_max >= 0:
+            self.waiting_bytes = self.queue.body_bytes()
+            for _, _, delivery in self.waiting:
+                message = delivery.message
+                if message is not None:
+                    self.waiting_bytes -= message.body_size()
+        if not self.refuses and self.exceeds():
+            self.set_alarm(0)  # clients see it within its limits
+        elif self.timed and self.queue.message_count():
+            self.set_alarm(0)  # the head is read then, not for every queue at the start
+        else:
+            self.watch()
+
     # By the clock
 
     def due_ms(self, message: Message) -> int:
@@ -501,6 +531,7 @@ class Regime:
         queue = self.queue
         if queue.deleted:
             return
+        self.trim()
         if self.timed:
             self.expire()
         now_ms: int = self.timetable.now_ms()

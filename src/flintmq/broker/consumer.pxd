@@ -18,6 +18,7 @@ cdef class Consumer:
     cdef readonly bint no_local
     cdef readonly bint exclusive
     cdef readonly dict arguments
+    cdef readonly long long priority
     cdef public long long prefetch_count
     cdef public long long prefetch_bytes
     cdef public long long outstanding
@@ -31,6 +32,6 @@ cdef class Consumer:
     cdef bint ready(self, Message message) except -1
     cpdef park(self)
     cpdef forget(self)
-    @cython.locals(channel=Channel, delivery=Delivery)
+    @cython.locals(channel=Channel, delivery=Delivery, written=Message)
     cdef int deliver(self, Message message, long long position, int redeliveries) except -1
     cpdef wake(self)

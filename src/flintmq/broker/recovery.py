@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING
 from flintmq.broker import dtx_journal, leases, wiring
 from flintmq.broker.dtx_journal import FoundBranches
 from flintmq.broker.kinds import KINDS
+from flintmq.broker.priority_queue import PriorityQueue
 from flintmq.broker.shelf import Shelf
-from flintmq.broker.store import OWNERS
+from flintmq.broker.store import OWNERS, body_octets, traits_of
 from flintmq.broker.virtual_host import PREDECLARED_NAMES
 from flintmq.errors import PeerFault
+from flintmq.wire import traits
 from flintmq.wire.tables import FieldTable
 
 if TYPE_CHECKING:
+    from flintmq.broker.queue import Queue
     from flintmq.broker.store import Store
     from flintmq.broker.virtual_host import VirtualHost
 
@@ -45,6 +48,11 @@ class Recovery:
         self.handed_out: dict[int, int] = {}
         self.leases: list[tuple[bytes, bytes]] = []
         self.shelves: dict[int, Shelf] = {}
+        # Of queues with priorities: by the queue's number, then by priority. The lowest is in `shelves`.
+        self.ranked: dict[int, dict[int, Shelf]] = {}
+        self.timed: set[int] = set()  # queues that hold messages which may expire
+        # By the queue's number, then by entry: how often it came back, and when it is due again.
+        self.returns: dict[int, dict[int, tuple[int, int]]] = {}
         self.entries = 0
         self.found_branches = FoundBranches()
 
@@ -56,10 +64,15 @@ class Recovery:
             self.exchanges.append((self.named(kind, rest), wiring.table_of(octets)))
         elif kind == wiring.QUEUE:
             self.queues.append((self.named(kind, rest), wiring.table_of(octets)))
+            if "x-max-priority" in table(self.queues[-1][1]):
+                self.ranked[whole(self.queues[-1][1], "number")] = {}
         elif kind == leases.LEASE:
             self.leases.append((key, octets))
         elif kind == dtx_journal.MARKER:
             self.found_branches.marker(key, octets)
+        elif kind == wiring.RETURNED:
+            number, entry, count, due_ms = wiring.return_of(rest, octets)
+            self.returns.setdefault(number, {})[entry << 1] = (count, due_ms)
         elif kind == wiring.BINDING:
             self.bindings.append((key, wiring.table_of(rest)))
         else:
@@ -75,11 +88,20 @@ class Recovery:
         if owners[0] >= OWNERS:
             self.found_branches.entry(sequence, owners[0], header)
             return
+        found = traits_of(header)
+        size = body_octets(header, payload_octets)
         for owner in owners:
-            shelf = self.shelves.get(owner)
+            priority = found >> 8 & 0xFF
+            shelves, key = self.shelves, owner
+            if priority and owner in self.ranked:
+                shelves, key = self.ranked[owner], priority
+            shelf = shelves.get(key)
             if shelf is None:
-                shelf = self.shelves[owner] = Shelf()
+                shelf = shelves[key] = Shelf()
             shelf.push(sequence << 1)
+            shelf.octets += size
+            if found & traits.TIMED:
+                self.timed.add(owner)
 
     def progress(self, done_octets: int, total_octets: int) -> None:
         self.told(done_octets, total_octets)
@@ -110,6 +132,7 @@ class Recovery:
             host = self.host_of(virtual_hosts, table)
             if host is not None and not restore_binding(host, table) and not self.holds_ends_of(table):
                 store.journal.delete_wiring(key)
+        self.forget_returns(store)
         for number, shelf in self.shelves.items():
             if damaged:
                 self.rescue(next(iter(virtual_hosts.values())), number, shelf)
@@ -167,8 +190,33 @@ class Recovery:
     ) -> None:
         number = whole(rest, "number")
         queue = host.restore_queue(text(identity, "name"), number, bool(rest["auto-delete"]), table(rest))
-        if shelf is not None:
-            queue.restore(shelf, self.handed_out.get(number, 0))
+        returns = self.returns.get(number, {})
+        waiting = self.waiting_among(returns, queue)
+        lanes = self.ranked.pop(number, {})
+        if not isinstance(queue, PriorityQueue) and lanes:
+            shelf = merged([*lanes.values(), *([] if shelf is None else [shelf])])
+            lanes = {}
+        if shelf is not None or lanes:
+            queue.restore(without(shelf or Shelf(), waiting), self.handed_out.get(number, 0))
+        for priority, lane in lanes.items():
+            if isinstance(queue, PriorityQueue):
+                queue.restore_lane(priority, without(lane, waiting))
+        if returns:
+            queue.oversee().restore_returns(returns, sorted(waiting))
+        if number in self.timed or queue.regime is not None:
+            queue.oversee().restored(number in self.timed)
+
+    def waiting_among(self, returns: dict[int, tuple[int, int]], queue: Queue) -> set[int]:
+        """Entries that came back and are to be tried later."""
+        now_ms = queue.agenda.timetable.now_ms()
+        return {entry for entry, (_, due_ms) in returns.items() if due_ms > now_ms}
+
+    def forget_returns(self, store: Store) -> None:
+        """Returns of what is gone go too."""
+        for number, returns in self.returns.items():
+            for entry in returns:
+                if number not in store.journal.owners_of(entry >> 1):
+                    wiring.forget_return(store.journal, number, entry >> 1)
 
 
 def restore_exchange(host: VirtualHost, identity: FieldTable, rest: FieldTable) -> None:
@@ -202,6 +250,27 @@ def restore_binding(host: VirtualHost, found: FieldTable) -> bool:
     except PeerFault as fault:
         log.error("a binding from %r to %r is left out: %s", found["source"], name, fault.text)
     return True
+
+
+def merged(shelves: list[Shelf]) -> Shelf:
+    """All entries in the order in which they came."""
+    whole = Shelf()
+    for entry in sorted([entry for shelf in shelves for entry in shelf]):
+        whole.push(entry)
+    whole.octets = sum(shelf.octets for shelf in shelves)
+    return whole
+
+
+def without(shelf: Shelf, entries: set[int]) -> Shelf:
+    """The shelf but for these entries."""
+    if not entries:
+        return shelf
+    kept = Shelf()
+    for entry in shelf:
+        if entry not in entries:
+            kept.push(entry)
+    kept.octets = shelf.octets
+    return kept
 
 
 def text(found: FieldTable, name: str) -> str:

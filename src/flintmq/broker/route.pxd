@@ -11,6 +11,7 @@ cdef class Route:
     cdef readonly tuple owners
     cdef readonly bint by_headers
     cdef readonly unsigned long long generation
+    cdef public bint ruled
 
 
 @cython.final

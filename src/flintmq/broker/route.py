@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Route:
     """A routing result. `by_headers`: it differs from message to message, so `queues` is not to be used."""
 
-    __slots__ = ("by_headers", "exchange", "generation", "key", "octets", "owners", "queues")
+    __slots__ = ("by_headers", "exchange", "generation", "key", "octets", "owners", "queues", "ruled")
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class Route:
         self.owners = owners  # what the journal calls those queues that are durable
         self.by_headers = by_headers
         self.generation = generation
+        self.ruled = False  # whether one of the queues has a say in what it takes
 
 
 class Passage:

@@ -3,6 +3,7 @@ from flintmq.broker.agenda cimport Agenda
 from flintmq.broker.consumer cimport Consumer
 from flintmq.broker.message cimport Message
 from flintmq.broker.queue cimport Queue
+from flintmq.broker.regime cimport Regime
 from flintmq.broker.route cimport Passage, Route
 from flintmq.broker.store cimport Store
 cimport flintmq.wire.traits as traits
@@ -20,12 +21,16 @@ cdef class VirtualHost:
     cdef readonly dict queues
     cdef readonly dict exclusive
     cdef readonly dict routes
+    cdef readonly object dead_letters
     cdef readonly unsigned long long generation
 
     @cython.locals(route=Route)
     cpdef Route route_of(self, bytes octets)
     @cython.locals(queue=Queue)
     cpdef tuple owners_of(self, list queues)
+    @cython.locals(queue=Queue)
+    cpdef bint is_ruled(self, list queues)
+    cpdef list admit(self, Message message, list queues)
     cpdef list match(self, Route route, Message message, channel)
     @cython.locals(passage=Passage)
     cpdef list match_keys(self, exchange, list keys, Message message, channel)

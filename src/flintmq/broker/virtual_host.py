@@ -7,18 +7,23 @@ what is checked before it is called.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from flintmq.auth import Operation, require
-from flintmq.broker import copies, leases
+from flintmq.broker import copies, forwarding, leases
 from flintmq.broker.agenda import Agenda
 from flintmq.broker.binding import Binding, table_form
 from flintmq.broker.consumer import Consumer
+from flintmq.broker.dead_letter import DeadLetters
 from flintmq.broker.dtx_branches import Branches
 from flintmq.broker.exchange import REFUSED, TAKEN, Exchange
 from flintmq.broker.kinds import KINDS
 from flintmq.broker.message import Message
+from flintmq.broker.priority_queue import PriorityQueue
 from flintmq.broker.queue import Queue
+from flintmq.broker.queue_rules import CLASSIC, Given, check_arguments, check_properties, combine
+from flintmq.broker.regime import Regime
 from flintmq.broker.route import Passage, Route
 from flintmq.broker.system_exchange import SystemExchange
 from flintmq.broker.wiring import Wiring
@@ -31,6 +36,8 @@ if TYPE_CHECKING:
     from flintmq.broker.channel import Channel
     from flintmq.broker.store import Store
     from flintmq.wire.tables import FieldTable
+
+log = logging.getLogger("flintmq.virtual_host")
 
 # A route is some 500 octets with its key: 65,536 of them are 32 MB at the worst.
 ROUTES_MAX = 65_536
@@ -54,6 +61,7 @@ class VirtualHost:
         "agenda",
         "branches",
         "broker",
+        "dead_letters",
         "exchanges",
         "exclusive",
         "generation",
@@ -76,6 +84,7 @@ class VirtualHost:
         self.exclusive: dict[int, dict[Queue, None]] = {}  # by the connection they belong to
         self.routes: dict[bytes, Route] = {}
         self.generation = 1
+        self.dead_letters = DeadLetters(self)
         for exchange_name, kind, internal in PREDECLARED:
             make = SystemExchange if kind == SystemExchange.type else KINDS[kind]
             self.exchanges[exchange_name] = make(exchange_name, durable=True, internal=internal)
@@ -97,12 +106,24 @@ class VirtualHost:
             self.routes.clear()
             self.rewired()
         route = Route(octets, exchange, key, queues, self.owners_of(queues), by_headers, self.generation)
+        route.ruled = by_headers or self.is_ruled(queues)
         self.routes[octets] = route
         return route
 
     def owners_of(self, queues: list[Queue]) -> tuple[int, ...]:
         """What the journal calls those of the queues that are durable."""
         return tuple([queue.number for queue in queues if queue.number])
+
+    def is_ruled(self, queues: list[Queue]) -> bool:
+        """Whether any of the queues has a say in what it takes, or how long it keeps it."""
+        for queue in queues:  # noqa: SIM110 - a generator expression is a closure: not in compiled methods
+            if queue.regime is not None:
+                return True
+        return False
+
+    def admit(self, message: Message, queues: list[Queue]) -> list[Queue]:
+        """Those of the queues that take the message, which is stamped if it may expire in any."""
+        return Regime.admit(message, queues, self.agenda)
 
     def has_exchange_of(self, octets: bytes) -> bool:
         name = octets[1 : 1 + octets[0]].decode("utf-8", "surrogateescape")
@@ -184,12 +205,7 @@ class VirtualHost:
 
     def hand_over(self, message: Message, queues: list[Queue]) -> None:
         """Gives a message that is in no queue yet to some; the journal keeps it where it must."""
-        if message.traits & traits.PERSISTENT and self.store is not None:
-            owners = self.owners_of(queues)
-            if owners:
-                self.store.keep(message, owners)
-        for queue in queues:
-            queue.enqueue(message)
+        forwarding.forward(self, message, queues)
 
     def check_publish(self, exchange: Exchange | None, user: User) -> None:
         """Raises unless the user may publish to the exchange."""
@@ -391,7 +407,12 @@ class VirtualHost:
             compare("durable", what, durable, queue.durable, 50)
             compare("exclusive", what, exclusive, queue.exclusive, 50)
             compare("auto_delete", what, auto_delete, queue.auto_delete, 50)
-            compare_arguments(what, arguments, queue.arguments, 50)
+            check_arguments(arguments, what)
+            compare_arguments(
+                what, without_default_type(arguments), without_default_type(queue.arguments), 50
+            )
+            if queue.regime is not None:
+                queue.regime.touch()
             return queue
         if name.startswith("amq."):
             raise ChannelFault(
@@ -405,13 +426,18 @@ class VirtualHost:
     def add_queue(
         self, name: str, durable: bool, exclusive: bool, auto_delete: bool, arguments: FieldTable, origin: int
     ) -> Queue:
+        what = f"queue '{name}' in vhost '{self.name}'"
+        given = check_arguments(arguments, what)
+        check_properties(arguments, durable, exclusive, auto_delete, what)
         number = 0
         if self.store is not None and durable and not exclusive:
             number = self.store.next_number()
-        queue = Queue(
+        make = queue_class(given)
+        queue = make(
             name, self.agenda, durable, exclusive, auto_delete, arguments, origin, self.store, number
         )
         self.queues[name] = queue
+        self.govern(queue, given)
         if number and self.wiring is not None:
             self.wiring.put_queue(queue)
         if exclusive:
@@ -421,10 +447,24 @@ class VirtualHost:
 
     def restore_queue(self, name: str, number: int, auto_delete: bool, arguments: FieldTable) -> Queue:
         """A durable queue as recovery found it."""
-        queue = Queue(name, self.agenda, True, False, auto_delete, arguments, 0, self.store, number)
+        try:
+            given = check_arguments(arguments, f"queue '{name}' in vhost '{self.name}'")
+        except ChannelFault as fault:
+            # It was declared by a version that did not know the argument: the queue is worth more.
+            log.error("arguments of a queue mean nothing here: %s", fault.text)
+            given = {}
+        make = queue_class(given)
+        queue = make(name, self.agenda, True, False, auto_delete, arguments, 0, self.store, number)
         self.queues[name] = queue
+        self.govern(queue, given)
         self.queue_came_or_went(name)
         return queue
+
+    def govern(self, queue: Queue, given: Given) -> None:
+        """Puts the rules that hold for the queue into force."""
+        rules = combine(given)
+        if rules is not None:
+            queue.oversee().apply(rules, self)
 
     def delete_queue(self, queue: Queue) -> int:
         """Deletes the queue with its messages; tells its consumers. The number of messages ready."""
@@ -441,6 +481,8 @@ class VirtualHost:
             consumer.channel.lose_consumer(consumer)
         leases.end_leases(queue)
         queue.purge()
+        if queue.regime is not None:
+            queue.regime.close()
         for source in list(queue.sources):
             self.unbind_all(source, queue)
             self.drop_unused(source)
@@ -469,6 +511,14 @@ class VirtualHost:
                 60,
                 20,
             )
+        if consumer.exclusive and queue.regime is not None and queue.regime.single_active:
+            raise ChannelFault(
+                amqp.ACCESS_REFUSED,
+                f"ACCESS_REFUSED - queue '{queue.name}' in vhost '{self.name}' "
+                "has a single active consumer: none can be exclusive",
+                60,
+                20,
+            )
         consumer.channel.consumers[consumer.tag] = consumer
         queue.subscribe(consumer)
 
@@ -479,6 +529,16 @@ class VirtualHost:
         consumer.channel.consumers.pop(consumer.tag, None)
         if queue.auto_delete and not queue.consumers and not queue.deleted:
             self.delete_queue(queue)
+
+
+def queue_class(given: Given) -> type[Queue]:
+    """Which kind of queue the arguments ask for."""
+    return PriorityQueue if given.get("priority_max") else Queue
+
+
+def without_default_type(arguments: FieldTable) -> FieldTable:
+    """A classic queue may say so or not: it is the same queue."""
+    return {name: value for name, value in arguments.items() if (name, value) != ("x-queue-type", CLASSIC)}
 
 
 def is_durable(binding: Binding) -> bool:

@@ -8,6 +8,7 @@
     b  binding    virtual host, source, destination,        nothing
                   its kind, routing key, arguments
     h  a queue's number                                     the newest entry it has handed out
+    r  a queue's number, an entry                           how often it came back, when it is due again
 
 Entries up to that last one which nobody settled were handed out before a crash: they come back with
 redelivered set.
@@ -30,8 +31,11 @@ EXCHANGE = b"x"
 QUEUE = b"q"
 BINDING = b"b"
 HANDED_OUT = b"h"
+RETURNED = b"r"
 
 _NUMBER = struct.Struct("<Q")
+_RETURN_KEY = struct.Struct("<QQ")
+_RETURN = struct.Struct("<Qq")
 
 
 class Wiring:
@@ -94,6 +98,26 @@ def handed_out_key(number: int) -> bytes:
 
 def put_handed_out(journal: Journal, number: int, entry: int) -> None:
     journal.put_wiring(handed_out_key(number), _NUMBER.pack(entry))
+
+
+def return_key(number: int, entry: int) -> bytes:
+    return RETURNED + _RETURN_KEY.pack(number, entry)
+
+
+def put_return(journal: Journal, number: int, entry: int, count: int, due_ms: int) -> None:
+    """Of a queue that counts: the entry came back so often, and is ready again at that time (0: now)."""
+    journal.put_wiring(return_key(number, entry), _RETURN.pack(count, due_ms))
+
+
+def forget_return(journal: Journal, number: int, entry: int) -> None:
+    journal.delete_wiring(return_key(number, entry))
+
+
+def return_of(rest: bytes, octets: bytes) -> tuple[int, int, int, int]:
+    """Queue, entry, count and when it is due."""
+    number, entry = _RETURN_KEY.unpack(rest)
+    count, due_ms = _RETURN.unpack(octets)
+    return number, entry, count, due_ms
 
 
 def number_of(octets: bytes) -> int:

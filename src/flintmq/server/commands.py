@@ -235,11 +235,13 @@ def queue_declare(session: Session, channel: Channel, method: methods.QueueDecla
     elif not method.queue:
         name = session.broker.new_name("amq.gen-")
         may(owner, Operation.CONFIGURE, "queue", name)
+        may_dead_letter(owner, name, method.arguments)
         queue = host.add_queue(
             name, method.durable, method.exclusive, method.auto_delete, method.arguments, owner.origin
         )
     else:
         may(owner, Operation.CONFIGURE, "queue", method.queue)
+        may_dead_letter(owner, method.queue, method.arguments)
         queue = host.declare_queue(
             method.queue, method.durable, method.exclusive, method.auto_delete, method.arguments, owner.origin
         )
@@ -261,6 +263,14 @@ def declare_reply_queue(session: Session, channel: Channel, method: methods.Queu
     if not method.no_wait:
         found = methods.QueueDeclareOk(queue=method.queue, message_count=0, consumer_count=1)
         session.send(channel.number, found)
+
+
+def may_dead_letter(owner: BrokerChannel, name: str, arguments: Mapping[str, Any]) -> None:
+    """Who has a queue send its dead letters somewhere needs to be allowed to read the one and write there."""
+    exchange = arguments.get("x-dead-letter-exchange")
+    if isinstance(exchange, str):
+        may(owner, Operation.READ, "queue", name)
+        may(owner, Operation.WRITE, "exchange", exchange)
 
 
 def last_queue(owner: BrokerChannel) -> str:

@@ -63,7 +63,6 @@ cdef class Channel:
     @cython.locals(queue=Queue, owners=tuple)
     cpdef int hand_on(self, Message message, Route route, list queues, int flags) except -1
     cpdef note_kept(self, unsigned long long entry)
-    @cython.locals(queue=Queue, owners=tuple, store=Store, held=Message, others=Py_ssize_t)
     cdef forward_spooled(self, Message message, list queues)
     cdef body_of(self, Message message)
     cdef stream(self, body)

@@ -243,28 +243,11 @@ class Channel:
         return 0
 
     def forward_spooled(self, message: Message, queues: list[Queue]) -> None:
-        """One file for all the queues; the journal knows of it if any of them needs that."""
-        store = self.store
-        if store is None:
-            raise ProtocolMisuse("a spooled message needs a store")
-        spool = store.arrived[message]
-        owners = self.virtual_host.owners_of(queues) if message.traits & traits.PERSISTENT else ()
-        if owners:
-            store.keep_spooled(message, owners)
+        self.virtual_host.hand_over_spooled(message, queues)
+        if self.store is not None and message.entry & 1 == 0:
             self.kept = message.entry >> 1
             if self.confirming:
-                store.promised[self.kept] = (self, self.published)
-        held = message
-        others = len(queues) - len(owners)
-        if owners and others:
-            # They let go of it at other times, so it is a message of its own.
-            held = Message.create(
-                message.route, message.content, message.header_size, message.traits, message.origin
-            )
-        if others:
-            store.hold(held, spool, others)
-        for queue in queues:
-            queue.enqueue(message if owners and queue.number else held)
+                self.store.promised[self.kept] = (self, self.published)
 
     def give_back(self, message: Message, code: int, text: str) -> None:
         """basic.return"""

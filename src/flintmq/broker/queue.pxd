@@ -40,6 +40,7 @@ cdef class Queue:
     cdef bint dirty
     cdef bint congested
     cdef public bint deleted
+    cdef readonly object duplicates
 
     cpdef Py_ssize_t message_count(self) noexcept
     cpdef int enqueue(self, Message message) except -1
@@ -69,6 +70,7 @@ cdef class Queue:
     @cython.locals(message=Message)
     cpdef Delivery take(self)
     cdef int settle(self, Message message) except -1
+    cdef int let_go(self, Message message) except -1
     @cython.locals(delivery=Delivery, consumer=Consumer)
     cpdef requeue(self, list deliveries)
     @cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t, other=Delivery)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from flintmq.broker import wiring
+from flintmq.broker.delayed_exchange import DelayedExchange, due_in
 from flintmq.broker.kinds import KINDS
 from flintmq.broker.shelf import Shelf
 from flintmq.broker.virtual_host import PREDECLARED_NAMES
@@ -20,6 +21,7 @@ from flintmq.errors import PeerFault
 from flintmq.wire.tables import FieldTable
 
 if TYPE_CHECKING:
+    from flintmq.broker.exchange import Exchange
     from flintmq.broker.store import Store
     from flintmq.broker.virtual_host import VirtualHost
 
@@ -42,6 +44,7 @@ class Recovery:
         self.names: set[tuple[bytes, object, object]] = set()  # kind, virtual host, name
         self.handed_out: dict[int, int] = {}
         self.shelves: dict[int, Shelf] = {}
+        self.delays: dict[int, list[tuple[int, int]]] = {}  # of exchanges that hold messages: due, entry
         self.entries = 0
 
     def wiring(self, key: bytes, octets: bytes) -> None:
@@ -50,6 +53,8 @@ class Recovery:
             self.handed_out[wiring.number_of(rest)] = wiring.number_of(octets)
         elif kind == wiring.EXCHANGE:
             self.exchanges.append((self.named(kind, rest), wiring.table_of(octets)))
+            if "number" in self.exchanges[-1][1]:
+                self.delays[whole(self.exchanges[-1][1], "number")] = []
         elif kind == wiring.QUEUE:
             self.queues.append((self.named(kind, rest), wiring.table_of(octets)))
         elif kind == wiring.BINDING:
@@ -65,6 +70,10 @@ class Recovery:
     def entry(self, sequence: int, owners: tuple[int, ...], header: bytes, payload_octets: int) -> None:
         self.entries += 1
         for owner in owners:
+            delays = self.delays.get(owner)
+            if delays is not None:
+                delays.append((due_in(header), sequence << 1))
+                continue
             shelf = self.shelves.get(owner)
             if shelf is None:
                 shelf = self.shelves[owner] = Shelf()
@@ -83,7 +92,7 @@ class Recovery:
         for identity, rest in self.exchanges:
             host = self.host_of(virtual_hosts, identity)
             if host is not None:
-                restore_exchange(host, identity, rest)
+                self.restore_exchange(host, identity, rest)
         # Those of a virtual host that is not configured keep their numbers, and their messages too.
         numbers = {whole(rest, "number") for _, rest in self.queues}
         for identity, rest in self.queues:
@@ -108,7 +117,7 @@ class Recovery:
                 store.journal.settle_many(number, [entry >> 1 for entry in shelf])
         for number in self.handed_out.keys() - numbers:
             store.journal.delete_wiring(wiring.handed_out_key(number))
-        return max(numbers | self.shelves.keys() | self.handed_out.keys(), default=0)
+        return max(numbers | self.shelves.keys() | self.handed_out.keys() | self.delays.keys(), default=0)
 
     def holds_ends_of(self, binding: FieldTable) -> bool:
         """Whether the journal knows both ends, though this broker may not serve them."""
@@ -144,24 +153,41 @@ class Recovery:
         queue = host.restore_queue(text(identity, "name"), number, bool(rest["auto-delete"]), table(rest))
         if shelf is not None:
             queue.restore(shelf, self.handed_out.get(number, 0))
+            if queue.duplicates is not None and host.store is not None:
+                queue.duplicates.recall(shelf, host.store)
+
+    def restore_exchange(self, host: VirtualHost, identity: FieldTable, rest: FieldTable) -> None:
+        exchange = restored_exchange(identity, rest)
+        if exchange is None:
+            return
+        exchange.number = whole(rest, "number") if "number" in rest else 0
+        host.exchanges[exchange.name] = exchange
+        exchange.enter(host)
+        if isinstance(exchange, DelayedExchange):
+            exchange.restore(self.delays[exchange.number])
 
 
-def restore_exchange(host: VirtualHost, identity: FieldTable, rest: FieldTable) -> None:
+def restored_exchange(identity: FieldTable, rest: FieldTable) -> Exchange | None:
+    """The exchange that the journal tells of, if it can be served."""
     name, kind = text(identity, "name"), text(rest, "type")
     if name in PREDECLARED_NAMES:
         log.error("exchange %r is the broker's own: the one of type %r is left out", name, kind)
-        return
+        return None
     make = KINDS.get(kind)
     if make is None:
         log.error("exchange %r is of type %r, which is not known here: left out", name, kind)
-        return
-    host.exchanges[name] = make(
-        name,
-        durable=True,
-        auto_delete=bool(rest["auto-delete"]),
-        internal=bool(rest["internal"]),
-        arguments=table(rest),
-    )
+        return None
+    try:
+        return make(
+            name,
+            durable=True,
+            auto_delete=bool(rest["auto-delete"]),
+            internal=bool(rest["internal"]),
+            arguments=table(rest),
+        )
+    except PeerFault as fault:
+        log.error("exchange %r is left out: %s", name, fault.text)
+        return None
 
 
 def restore_binding(host: VirtualHost, found: FieldTable) -> bool:

@@ -26,8 +26,8 @@ cdef class Store:
     cdef readonly dict promised
     cdef unsigned long long spools
 
-    cdef int keep(self, Message message, tuple owners) except -1
-    cdef int settle(self, unsigned int owner, unsigned long long entry) except -1
+    cpdef int keep(self, Message message, tuple owners) except -1
+    cpdef int settle(self, unsigned int owner, unsigned long long entry) except -1
     cpdef unsigned long long spill(self, Message message) except? 0
     cpdef list load(self, list entries)
     @cython.locals(head=bytes)
@@ -40,5 +40,5 @@ cdef class Store:
     cpdef wait(self, channel, unsigned long long published)
 
 
-@cython.locals(message=Message, route=bytes, found=cython.int)
+@cython.locals(message=Message, route=bytes, found=cython.int, end=Py_ssize_t)
 cpdef Message restored(unsigned long long entry, bytes head, bytes content)

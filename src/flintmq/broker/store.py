@@ -277,6 +277,9 @@ def restored(entry: int, head: bytes, content: bytes) -> Message:
     route = head[_HEAD.size :]
     if found & traits.SPOOLED:
         content, route = route[:header_size], route[header_size:]
+    end = 2 + route[0] + route[1 + route[0]]
+    if len(route) > end:  # whoever kept it has noted something behind the route
+        route = route[:end]
     message = Message.create(route, content, header_size, found, 0)
     message.entry = entry
     return message

@@ -70,7 +70,9 @@ class Transaction:
         ]
         for message, route, _ in routed:
             if route.by_headers:
-                headers_of(message)  # fails on headers that cannot be read
+                headers = headers_of(message)  # fails on those that cannot be read
+                if route.exchange is not None:
+                    route.exchange.check(headers)
         if channel.store is not None:
             channel.store.journal.begin_group()
         for message, route, flags in routed:

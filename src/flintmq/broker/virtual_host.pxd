@@ -34,6 +34,8 @@ cdef class VirtualHost:
     cpdef bint post(self, Message message) except -1
     @cython.locals(queue=Queue, owners=tuple)
     cpdef hand_over(self, Message message, list queues)
+    @cython.locals(queue=Queue, owners=tuple, store=Store, held=Message, others=Py_ssize_t)
+    cpdef hand_over_spooled(self, Message message, list queues)
     @cython.locals(route=Route)
     cpdef queue_came_or_went(self, str name)
     @cython.locals(queue=Queue)

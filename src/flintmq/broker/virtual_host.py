@@ -7,13 +7,15 @@ what is checked before it is called.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flintmq.auth import Operation, require
+from flintmq.broker import arguments as arguments_of
 from flintmq.broker import copies
 from flintmq.broker.agenda import Agenda
 from flintmq.broker.binding import Binding, table_form
 from flintmq.broker.consumer import Consumer
+from flintmq.broker.deduplication import DEDUPLICATED
 from flintmq.broker.exchange import REFUSED, TAKEN, Exchange
 from flintmq.broker.kinds import KINDS
 from flintmq.broker.message import Message
@@ -21,7 +23,7 @@ from flintmq.broker.queue import Queue
 from flintmq.broker.route import Passage, Route
 from flintmq.broker.system_exchange import SystemExchange
 from flintmq.broker.wiring import Wiring
-from flintmq.errors import ChannelFault
+from flintmq.errors import ChannelFault, ProtocolMisuse
 from flintmq.wire import amqp, traits
 
 if TYPE_CHECKING:
@@ -75,7 +77,9 @@ class VirtualHost:
         self.generation = 1
         for exchange_name, kind, internal in PREDECLARED:
             make = SystemExchange if kind == SystemExchange.type else KINDS[kind]
-            self.exchanges[exchange_name] = make(exchange_name, durable=True, internal=internal)
+            exchange = make(exchange_name, durable=True, internal=internal)
+            exchange.enter(self)
+            self.exchanges[exchange_name] = exchange
 
     # Routing
 
@@ -148,7 +152,10 @@ class VirtualHost:
                 continue
             if verdict != REFUSED:
                 for key in keys:
-                    source.route(key, headers, found)
+                    if passage is not None and source.receives:
+                        source.route_message(key, passage, found)
+                    else:
+                        source.route(key, headers, found)
             if not found:
                 found = self.alternate(source)
             for destination in found:
@@ -181,12 +188,33 @@ class VirtualHost:
 
     def hand_over(self, message: Message, queues: list[Queue]) -> None:
         """Gives a message that is in no queue yet to some; the journal keeps it where it must."""
+        if message.traits & traits.SPOOLED:
+            self.hand_over_spooled(message, queues)
+            return
         if message.traits & traits.PERSISTENT and self.store is not None:
             owners = self.owners_of(queues)
             if owners:
                 self.store.keep(message, owners)
         for queue in queues:
             queue.enqueue(message)
+
+    def hand_over_spooled(self, message: Message, queues: list[Queue]) -> None:
+        """One file for all the queues; the journal knows of it if any of them needs that."""
+        store = self.store
+        if store is None:
+            raise ProtocolMisuse("a spooled message needs a store")
+        spool = store.arrived[message]
+        owners = self.owners_of(queues) if message.traits & traits.PERSISTENT else ()
+        if owners:
+            store.keep_spooled(message, owners)
+        held = message
+        others = len(queues) - len(owners)
+        if owners and others:
+            held = message.copy()  # they let go of it at other times, so it is a message of its own
+        if others:
+            store.hold(held, spool, others)
+        for queue in queues:
+            queue.enqueue(message if owners and queue.number else held)
 
     def check_publish(self, exchange: Exchange | None, user: User) -> None:
         """Raises unless the user may publish to the exchange."""
@@ -199,6 +227,12 @@ class VirtualHost:
                 60,
                 40,
             )
+
+    def chance(self) -> Any:
+        """The clock's randomness."""
+        if self.broker is None:
+            raise ProtocolMisuse("a virtual host without a broker has no clock")
+        return self.broker.clock.random
 
     def rewired(self) -> None:
         """Every cached route may be wrong now."""
@@ -249,7 +283,10 @@ class VirtualHost:
         exchange = make(
             name, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments
         )
+        if durable and exchange.holds_messages and self.store is not None:
+            exchange.number = self.store.next_number()
         self.exchanges[name] = exchange
+        exchange.enter(self)
         if durable and self.wiring is not None:
             self.wiring.put_exchange(exchange)
         self.rewired()  # it may be the alternate that another one has named
@@ -309,6 +346,7 @@ class VirtualHost:
                 if source.auto_delete and source.is_unused() and source.name in self.exchanges:
                     del self.exchanges[source.name]
                     removed.append(source)
+            gone.leave()
             if gone.durable and self.wiring is not None:
                 self.wiring.delete_exchange(gone)
         self.rewired()
@@ -402,6 +440,7 @@ class VirtualHost:
     def add_queue(
         self, name: str, durable: bool, exclusive: bool, auto_delete: bool, arguments: FieldTable, origin: int
     ) -> Queue:
+        arguments_of.switch(arguments, DEDUPLICATED, False)
         number = 0
         if self.store is not None and durable and not exclusive:
             number = self.store.next_number()

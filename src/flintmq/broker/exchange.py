@@ -95,7 +95,8 @@ class Exchange:
         if identity in self.bindings:
             return False
         binding = Binding(self, identity, arguments)
-        self.attach(binding)
+        if not binding.is_chained():
+            self.attach(binding)
         self.bindings[identity] = binding
         older = self._newest.get(destination)
         if older is not None:
@@ -109,7 +110,8 @@ class Exchange:
         binding = self.bindings.pop((destination, routing_key, table_form(arguments)), None)
         if binding is None:
             return False
-        self.detach(binding)
+        if not binding.is_chained():
+            self.detach(binding)
         if binding.older is not None:
             binding.older.newer = binding.newer
         if binding.newer is not None:
@@ -127,7 +129,8 @@ class Exchange:
         binding = self._newest.pop(destination, None)
         while binding is not None:
             del self.bindings[binding.identity]
-            self.detach(binding)
+            if not binding.is_chained():
+                self.detach(binding)
             count += 1
             older = binding.older
             # Unchained, so that reference counting frees them without waiting for a collection.

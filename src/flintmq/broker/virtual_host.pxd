@@ -15,6 +15,8 @@ cdef class VirtualHost:
     cdef readonly object wiring
     cdef readonly Agenda agenda
     cdef public object broker
+    cdef readonly object chains
+    cdef readonly set configured
     cdef readonly dict exchanges
     cdef readonly dict queues
     cdef readonly dict exclusive

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from flintmq.auth import Operation, require
 from flintmq.broker import arguments as arguments_of
-from flintmq.broker import copies
+from flintmq.broker import chains, copies
 from flintmq.broker.agenda import Agenda
-from flintmq.broker.binding import Binding, table_form
+from flintmq.broker.binding import VIA, Binding, table_form
+from flintmq.broker.chains import Chains
 from flintmq.broker.consumer import Consumer
 from flintmq.broker.deduplication import DEDUPLICATED
 from flintmq.broker.exchange import REFUSED, TAKEN, Exchange
@@ -54,6 +55,8 @@ class VirtualHost:
     __slots__ = (
         "agenda",
         "broker",
+        "chains",
+        "configured",
         "exchanges",
         "exclusive",
         "generation",
@@ -72,6 +75,8 @@ class VirtualHost:
         self.wiring = None if store is None else Wiring(store.journal, name)
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
+        self.chains = Chains()
+        self.configured: set[tuple[str, ...]] = set()  # what the settings declare, see configured.py
         self.exclusive: dict[int, dict[Queue, None]] = {}  # by the connection they belong to
         self.routes: dict[bytes, Route] = {}
         self.generation = 1
@@ -141,7 +146,12 @@ class VirtualHost:
         reached: list[Exchange] = [exchange]
         seen = {exchange}
         for source in reached:
-            if source.needs_headers or source.receives:
+            is_chained = source.name in self.chains.conditions
+            if (
+                source.needs_headers
+                or source.receives
+                or (is_chained and self.chains.need_headers(source.name))
+            ):
                 by_headers = True
                 if passage is None:
                     return [], True
@@ -156,6 +166,8 @@ class VirtualHost:
                         source.route_message(key, passage, found)
                     else:
                         source.route(key, headers, found)
+            if is_chained and found:
+                self.chains.narrow(source.name, keys, headers, found)
             if not found:
                 found = self.alternate(source)
             for destination in found:
@@ -366,6 +378,8 @@ class VirtualHost:
 
     def bind(self, source: Exchange, destination: Queue | Exchange, key: str, arguments: FieldTable) -> None:
         source.validate_binding(key, arguments)
+        if VIA in arguments:
+            chains.check(source, self.exchanges, arguments)
         if self.rebind(source, destination, key, arguments):
             binding = source.find_binding(destination, key, arguments)
             if binding is not None and self.wiring is not None and is_durable(binding):
@@ -378,11 +392,17 @@ class VirtualHost:
         if not source.bind(destination, key, arguments):
             return False
         destination.sources[source] = None
+        if VIA in arguments:
+            binding = source.find_binding(destination, key, arguments)
+            if binding is not None:
+                self.chains.attach(binding)
         self.rewired()
         return True
 
     def forget_binding(self, binding: Binding) -> None:
-        """Takes it out of the journal."""
+        """Takes it out of the journal, and out of its chain."""
+        if binding.is_chained():
+            self.chains.detach(binding)
         if self.wiring is not None and is_durable(binding):
             self.wiring.delete_binding(binding, isinstance(binding.destination, Queue))
 

@@ -164,6 +164,24 @@ def _pattern(value: object, where: str) -> str:
     return value
 
 
+def _key(value: object, where: str) -> str:
+    if not isinstance(value, str) or len(value.encode()) > NAME_OCTETS_MAX:
+        raise _wrong(where, value, f"text of at most {NAME_OCTETS_MAX} octets")
+    return value
+
+
+def _arguments(value: object, where: str) -> Mapping[str, Any]:
+    """A field table: what TOML can hold it can hold as well, but for times without a date."""
+    for name, given in _table(value, where).items():
+        _text(NAME_OCTETS_MAX)(name, f"{where}: a name")
+        for item in given if isinstance(given, list) else [given]:
+            if not isinstance(item, str | bool | int | float | dict | list):
+                raise _wrong(f"{where}.{name}", item, "text, a number, true or false, a list or a table")
+            if type(item) is int and not -(1 << 63) <= item < 1 << 63:
+                raise _wrong(f"{where}.{name}", item, "a number of 64 bits")
+    return MappingProxyType(dict(_table(value, where)))
+
+
 # -- the settings ----------------------------------------------------------------------------------
 
 
@@ -263,6 +281,60 @@ class UserSettings:
     permissions: Mapping[str, PermissionSettings] = field(default_factory=lambda: MappingProxyType({}))
 
 
+def _arguments_setting() -> Any:
+    return field(default_factory=lambda: MappingProxyType({}), metadata={"parse": _arguments})
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTemplate:
+    """[queue_templates.NAME]: what a queue gets that is declared with the argument x-template."""
+
+    durable: bool | None = _setting(None, _switch)  # None: as the client says
+    auto_delete: bool | None = _setting(None, _switch)
+    arguments: Mapping[str, Any] = _arguments_setting()
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeSettings:
+    """[[exchanges]]: a durable exchange that is always there."""
+
+    name: str = _setting("", _text(NAME_OCTETS_MAX))
+    type: str = _setting("", _text(NAME_OCTETS_MAX))
+    virtual_host: str = _setting("", _text(NAME_OCTETS_MAX))  # the first one, if it is not given
+    internal: bool = _setting(False, _switch)
+    arguments: Mapping[str, Any] = _arguments_setting()
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """[[queues]]: a durable queue that is always there."""
+
+    name: str = _setting("", _text(NAME_OCTETS_MAX))
+    virtual_host: str = _setting("", _text(NAME_OCTETS_MAX))
+    template: str = _setting("", _text(NAME_OCTETS_MAX))
+    arguments: Mapping[str, Any] = _arguments_setting()
+
+
+@dataclass(frozen=True, slots=True)
+class BindingSettings:
+    """[[bindings]]: a binding that is always there."""
+
+    source: str = _setting("", _text(NAME_OCTETS_MAX))
+    queue: str = _setting("", _text(NAME_OCTETS_MAX))  # either a queue
+    exchange: str = _setting("", _text(NAME_OCTETS_MAX))  # or an exchange
+    routing_key: str = _setting("", _key)
+    virtual_host: str = _setting("", _text(NAME_OCTETS_MAX))
+    arguments: Mapping[str, Any] = _arguments_setting()
+
+
+@dataclass(frozen=True, slots=True)
+class Plugins:
+    """[plugins]: what other packages add."""
+
+    # Names of entry points in the group flintmq.exchanges; None: all that are installed.
+    exchanges: tuple[str, ...] | None = _setting(None, _texts(_text(NAME_OCTETS_MAX), 0))
+
+
 def _guest(virtual_hosts: Iterable[str]) -> Mapping[str, UserSettings]:
     permissions = MappingProxyType(dict.fromkeys(virtual_hosts, ALL_PERMISSIONS))
     guest = UserSettings(password="guest", tags=("administrator",), permissions=permissions)
@@ -281,6 +353,11 @@ class Config:
     tls: Tls | None = None
     virtual_hosts: tuple[str, ...] = ("/",)
     users: Mapping[str, UserSettings] = field(default_factory=lambda: _guest(("/",)))
+    queue_templates: Mapping[str, QueueTemplate] = field(default_factory=lambda: MappingProxyType({}))
+    exchanges: tuple[ExchangeSettings, ...] = ()
+    queues: tuple[QueueSettings, ...] = ()
+    bindings: tuple[BindingSettings, ...] = ()
+    plugins: Plugins = Plugins()
 
 
 # -- from a file and the command line --------------------------------------------------------------
@@ -383,7 +460,45 @@ def _config(document: dict[str, object]) -> Config:
         tls=_tls(document["tls"]) if "tls" in document else None,
         virtual_hosts=virtual_hosts,
         users=users,
+        queue_templates=_templates(document.get("queue_templates", {})),
+        exchanges=_listed(ExchangeSettings, document, "exchanges", ("name", "type"), virtual_hosts),
+        queues=_listed(QueueSettings, document, "queues", ("name",), virtual_hosts),
+        bindings=_listed(BindingSettings, document, "bindings", ("source",), virtual_hosts),
+        plugins=_section(Plugins, document.get("plugins", {}), "plugins"),
     )
+
+
+def _templates(value: object) -> Mapping[str, QueueTemplate]:
+    named = {
+        name: _section(QueueTemplate, given, f"queue_templates.{name}")
+        for name, given in _table(value, "queue_templates").items()
+    }
+    return MappingProxyType(named)
+
+
+def _listed(
+    settings: type[Settings],
+    document: dict[str, object],
+    name: str,
+    required: Sequence[str],
+    virtual_hosts: Sequence[str],
+) -> tuple[Settings, ...]:
+    """An array of tables, each with what is required, in a virtual host that there is."""
+    value = document.get(name, [])
+    if not isinstance(value, list):
+        raise _wrong(name, value, f"a list of tables, each written as [[{name}]]")
+    found: list[Settings] = []
+    for index, given in enumerate(value):
+        where = f"{name}[{index}]"
+        each: Any = _section(settings, given, where)
+        for setting in required:
+            if not getattr(each, setting):
+                raise ConfigFault(f"{where}.{setting} is missing")
+        if each.virtual_host and each.virtual_host not in virtual_hosts:
+            hint = _suggest(each.virtual_host, virtual_hosts) or "; add it to virtual_hosts"
+            raise ConfigFault(f"{where}.virtual_host: no such virtual host '{each.virtual_host}'{hint}")
+        found.append(replace(each, virtual_host=each.virtual_host or virtual_hosts[0]))
+    return tuple(found)
 
 
 def _tls(value: object) -> Tls:

@@ -24,6 +24,7 @@ from flintmq.wire.tables import FieldValue
 
 if TYPE_CHECKING:
     from flintmq.broker.route import Passage
+    from flintmq.broker.virtual_host import VirtualHost
 
 # What Exchange.receive says of a message.
 ROUTED = 0
@@ -36,14 +37,27 @@ Headers = Callable[[], dict[str, Any]]
 class Exchange:
     """What the kinds have in common: properties and bindings."""
 
-    __slots__ = ("_newest", "arguments", "auto_delete", "bindings", "durable", "internal", "name", "sources")
+    __slots__ = (
+        "_newest",
+        "arguments",
+        "auto_delete",
+        "bindings",
+        "durable",
+        "internal",
+        "name",
+        "number",
+        "sources",
+        "virtual_host",
+    )
 
     type = ""
     # True when route() reads the message headers, so that its answer does not follow from the
     # routing key alone.
     needs_headers = False
-    # True when receive() wants to see each message before it is routed.
+    # True when each message is shown to receive(), then routed by route_message() instead of route().
     receives = False
+    # True when it holds messages of its own: a durable one then has a number in the journal, as queues have.
+    holds_messages = False
 
     def __init__(
         self,
@@ -61,7 +75,16 @@ class Exchange:
         self.bindings: dict[Identity, Binding] = {}
         self._newest: dict[Destination, Binding] = {}
         self.sources: dict[Exchange, None] = {}  # exchanges with bindings to it; the virtual host's to keep
+        self.number = 0  # what the journal calls it
+        self.virtual_host: Any = None
         self.prepare()
+
+    def enter(self, virtual_host: VirtualHost) -> None:
+        """It has been declared, or recovered."""
+        self.virtual_host = virtual_host
+
+    def leave(self) -> None:
+        """It has been deleted."""
 
     def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
         """Raises a ChannelFault that names the argument which this kind of exchange refuses."""
@@ -72,7 +95,8 @@ class Exchange:
         if identity in self.bindings:
             return False
         binding = Binding(self, identity, arguments)
-        self.attach(binding)
+        if not binding.is_chained():
+            self.attach(binding)
         self.bindings[identity] = binding
         older = self._newest.get(destination)
         if older is not None:
@@ -86,7 +110,8 @@ class Exchange:
         binding = self.bindings.pop((destination, routing_key, table_form(arguments)), None)
         if binding is None:
             return False
-        self.detach(binding)
+        if not binding.is_chained():
+            self.detach(binding)
         if binding.older is not None:
             binding.older.newer = binding.newer
         if binding.newer is not None:
@@ -104,7 +129,8 @@ class Exchange:
         binding = self._newest.pop(destination, None)
         while binding is not None:
             del self.bindings[binding.identity]
-            self.detach(binding)
+            if not binding.is_chained():
+                self.detach(binding)
             count += 1
             older = binding.older
             # Unchained, so that reference counting frees them without waiting for a collection.
@@ -143,6 +169,13 @@ class Exchange:
     def receive(self, passage: Passage) -> int:
         """What becomes of a message: ROUTED to the bindings, TAKEN, or REFUSED, as if none fitted."""
         return ROUTED
+
+    def check(self, headers: dict[str, Any]) -> None:
+        """Raises what receive() would; asked before a transaction is committed."""
+
+    def route_message(self, routing_key: str, passage: Passage, found: dict[Any, Any]) -> None:
+        """route() for kinds that look at more than headers."""
+        self.route(routing_key, passage.headers, found)
 
     def prepare(self) -> None:
         """Makes what this kind looks its bindings up in, empty."""

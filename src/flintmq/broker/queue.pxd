@@ -44,6 +44,7 @@ cdef class Queue:
     cdef bint congested
     cdef public bint deleted
     cdef readonly Regime regime
+    cdef readonly object duplicates
 
     cpdef Py_ssize_t message_count(self) noexcept
     cpdef Regime oversee(self)
@@ -77,6 +78,7 @@ cdef class Queue:
     @cython.locals(message=Message)
     cpdef Delivery draw(self)
     cpdef int settle(self, Message message) except -1
+    cdef int let_go(self, Message message) except -1
     cpdef bury(self, Message message, str reason)
     @cython.locals(delivery=Delivery)
     cpdef requeue(self, list deliveries, bint failed=*)

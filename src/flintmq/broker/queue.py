@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.agenda import Agenda
 from flintmq.broker.consumer import Consumer
+from flintmq.broker.deduplication import DEDUPLICATED, Duplicates
 from flintmq.broker.delivery import Delivery
 from flintmq.broker.message import Message
 from flintmq.broker.regime import Regime
@@ -60,6 +61,7 @@ class Queue:
         "consumers",
         "deleted",
         "dirty",
+        "duplicates",
         "durable",
         "exclusive",
         "handed_out",
@@ -124,6 +126,8 @@ class Queue:
         self.deleted = False
         # What it does beyond first in, first out; None for a plain queue, which is all that it costs one.
         self.regime: Regime | None = None
+        # Which messages it refuses because it has the like of them, see deduplication.py.
+        self.duplicates = Duplicates() if arguments.get(DEDUPLICATED) is True else None
 
     def message_count(self) -> int:
         """How many are ready, not counting those handed out."""
@@ -136,6 +140,9 @@ class Queue:
         return self.regime
 
     def enqueue(self, message: Message) -> int:
+        if self.duplicates is not None and self.duplicates.refuses(message):
+            self.let_go(message)
+            return 0
         if self.regime is not None or message.traits & traits.HAS_EXPIRATION:
             return self.oversee().enqueue(message)
         self.append(message)
@@ -384,6 +391,12 @@ class Queue:
 
     def settle(self, message: Message) -> int:
         """A message has left the queue for good."""
+        if self.duplicates is not None:
+            self.duplicates.forget(message)
+        return self.let_go(message)
+
+    def let_go(self, message: Message) -> int:
+        """The store need not keep it for this queue."""
         if self.store is not None and message.entry and (self.number or message.entry & 1):
             self.store.settle(self.number, message.entry)
             if self.regime is not None:
@@ -486,6 +499,8 @@ class Queue:
     def purge(self) -> int:
         """Drops what is ready; the number of messages."""
         count = self.shelf.count
+        if count and self.duplicates is not None:
+            self.duplicates.clear()  # what is on the shelf goes unread
         if self.store is not None:
             while self.shelf.count:
                 for entry in self.shelf.take(self.store.loaded_messages):

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from flintmq.broker import dtx_journal, leases, wiring
+from flintmq.broker.delayed_exchange import DelayedExchange, due_in
 from flintmq.broker.dtx_journal import FoundBranches
 from flintmq.broker.kinds import KINDS
 from flintmq.broker.priority_queue import PriorityQueue
@@ -24,6 +25,7 @@ from flintmq.wire import traits
 from flintmq.wire.tables import FieldTable
 
 if TYPE_CHECKING:
+    from flintmq.broker.exchange import Exchange
     from flintmq.broker.queue import Queue
     from flintmq.broker.store import Store
     from flintmq.broker.virtual_host import VirtualHost
@@ -53,6 +55,7 @@ class Recovery:
         self.timed: set[int] = set()  # queues that hold messages which may expire
         # By the queue's number, then by entry: how often it came back, and when it is due again.
         self.returns: dict[int, dict[int, tuple[int, int]]] = {}
+        self.delays: dict[int, list[tuple[int, int]]] = {}  # of exchanges that hold messages: due, entry
         self.entries = 0
         self.found_branches = FoundBranches()
 
@@ -62,6 +65,8 @@ class Recovery:
             self.handed_out[wiring.number_of(rest)] = wiring.number_of(octets)
         elif kind == wiring.EXCHANGE:
             self.exchanges.append((self.named(kind, rest), wiring.table_of(octets)))
+            if "number" in self.exchanges[-1][1]:
+                self.delays[whole(self.exchanges[-1][1], "number")] = []
         elif kind == wiring.QUEUE:
             self.queues.append((self.named(kind, rest), wiring.table_of(octets)))
             if "x-max-priority" in table(self.queues[-1][1]):
@@ -91,6 +96,10 @@ class Recovery:
         found = traits_of(header)
         size = body_octets(header, payload_octets)
         for owner in owners:
+            delays = self.delays.get(owner)
+            if delays is not None:
+                delays.append((due_in(header), sequence << 1))
+                continue
             priority = found >> 8 & 0xFF
             shelves, key = self.shelves, owner
             if priority and owner in self.ranked:
@@ -117,7 +126,7 @@ class Recovery:
         for identity, rest in self.exchanges:
             host = self.host_of(virtual_hosts, identity)
             if host is not None:
-                restore_exchange(host, identity, rest)
+                self.restore_exchange(host, identity, rest)
         # Those of a virtual host that is not configured keep their numbers, and their messages too.
         numbers = {whole(rest, "number") for _, rest in self.queues}
         for identity, rest in self.queues:
@@ -145,7 +154,7 @@ class Recovery:
             store.journal.delete_wiring(wiring.handed_out_key(number))
         self.restore_leases(virtual_hosts, store, numbers)
         self.found_branches.restore(virtual_hosts, store)
-        return max(numbers | self.shelves.keys() | self.handed_out.keys(), default=0)
+        return max(numbers | self.shelves.keys() | self.handed_out.keys() | self.delays.keys(), default=0)
 
     def restore_leases(self, virtual_hosts: dict[str, VirtualHost], store: Store, numbers: set[int]) -> None:
         """Readers find their numbers again; those of a queue that is gone go."""
@@ -201,6 +210,8 @@ class Recovery:
         for priority, lane in lanes.items():
             if isinstance(queue, PriorityQueue):
                 queue.restore_lane(priority, without(lane, waiting))
+        if queue.duplicates is not None and host.store is not None:
+            queue.duplicates.recall(queue.shelf, host.store)
         if returns:
             queue.oversee().restore_returns(returns, sorted(waiting))
         if number in self.timed or queue.regime is not None:
@@ -218,23 +229,38 @@ class Recovery:
                 if number not in store.journal.owners_of(entry >> 1):
                     wiring.forget_return(store.journal, number, entry >> 1)
 
+    def restore_exchange(self, host: VirtualHost, identity: FieldTable, rest: FieldTable) -> None:
+        exchange = restored_exchange(identity, rest)
+        if exchange is None:
+            return
+        exchange.number = whole(rest, "number") if "number" in rest else 0
+        host.exchanges[exchange.name] = exchange
+        exchange.enter(host)
+        if isinstance(exchange, DelayedExchange):
+            exchange.restore(self.delays[exchange.number])
 
-def restore_exchange(host: VirtualHost, identity: FieldTable, rest: FieldTable) -> None:
+
+def restored_exchange(identity: FieldTable, rest: FieldTable) -> Exchange | None:
+    """The exchange that the journal tells of, if it can be served."""
     name, kind = text(identity, "name"), text(rest, "type")
     if name in PREDECLARED_NAMES:
         log.error("exchange %r is the broker's own: the one of type %r is left out", name, kind)
-        return
+        return None
     make = KINDS.get(kind)
     if make is None:
         log.error("exchange %r is of type %r, which is not known here: left out", name, kind)
-        return
-    host.exchanges[name] = make(
-        name,
-        durable=True,
-        auto_delete=bool(rest["auto-delete"]),
-        internal=bool(rest["internal"]),
-        arguments=table(rest),
-    )
+        return None
+    try:
+        return make(
+            name,
+            durable=True,
+            auto_delete=bool(rest["auto-delete"]),
+            internal=bool(rest["internal"]),
+            arguments=table(rest),
+        )
+    except PeerFault as fault:
+        log.error("exchange %r is left out: %s", name, fault.text)
+        return None
 
 
 def restore_binding(host: VirtualHost, found: FieldTable) -> bool:

@@ -20,6 +20,7 @@ cdef class Passage:
     cdef readonly object channel
     cdef readonly str key
     cdef public bint taken
+    cdef public object past
     cdef dict _headers
 
     cpdef dict headers(self)

@@ -47,12 +47,13 @@ class Route:
 class Passage:
     """One message on its way through exchanges that want to look at it."""
 
-    __slots__ = ("_headers", "channel", "key", "message", "taken")
+    __slots__ = ("_headers", "channel", "key", "message", "past", "taken")
 
     def __init__(self, message: Message, channel: Channel | None, key: str) -> None:
         self.message = message
         self.channel = channel  # None: the broker itself sends it
         self.key = key
+        self.past: Exchange | None = None  # one that has had the message, and lets it go now
         self.taken = False  # an exchange has dealt with it: it is not unroutable
         self._headers: FieldTable | None = None
 

@@ -32,7 +32,7 @@ cdef class Store:
     cpdef int keep(self, Message message, tuple owners) except -1
     @cython.locals(head=bytes)
     cdef bytes head_of(self, Message message)
-    cdef int settle(self, unsigned int owner, unsigned long long entry) except -1
+    cpdef int settle(self, unsigned int owner, unsigned long long entry) except -1
     @cython.locals(entry=cython.ulonglong)
     cpdef unsigned long long stage(self, Message message, tuple owners) except? 0
     @cython.locals(message=Message)
@@ -52,5 +52,5 @@ cdef class Store:
     cpdef wait(self, channel, unsigned long long published)
 
 
-@cython.locals(message=Message, route=bytes, found=cython.int, at=Py_ssize_t, arrived_ms=cython.longlong, lifetime_ms=cython.longlong)
+@cython.locals(message=Message, route=bytes, found=cython.int, at=Py_ssize_t, end=Py_ssize_t, arrived_ms=cython.longlong, lifetime_ms=cython.longlong)
 cpdef Message restored(unsigned long long entry, bytes head, bytes content)

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from flintmq.broker import published
 from flintmq.broker.message import Message
 from flintmq.broker.spooling import Hold
 from flintmq.broker.wiring import put_handed_out
@@ -348,6 +349,11 @@ def restored(entry: int, head: bytes, content: bytes) -> Message:
     route = head[at:]
     if found & traits.SPOOLED:
         content, route = route[:header_size], route[header_size:]
+    end = 2 + route[0] + route[1 + route[0]]
+    if len(route) > end:  # whoever kept it has noted something behind the route
+        route = route[:end]
+    if found & traits.HAS_EXPIRATION and not found & traits.TIMED:  # it has not reached a queue yet
+        lifetime_ms = published.lifetime_ms_of(content)
     message = Message.create(route, content, header_size, found, 0)
     message.entry = entry
     message.arrived_ms = arrived_ms

@@ -72,7 +72,9 @@ class Transaction:
         coming: dict[Queue, list[Message]] = {}
         for message, route, _ in routed:
             if route.by_headers:
-                headers_of(message)  # fails on headers that cannot be read
+                headers = headers_of(message)  # fails on those that cannot be read
+                if route.exchange is not None:
+                    route.exchange.check(headers)
             elif route.ruled:
                 for queue in route.queues:
                     coming.setdefault(queue, []).append(message)

@@ -17,6 +17,8 @@ cdef class VirtualHost:
     cdef readonly Agenda agenda
     cdef readonly object branches
     cdef public object broker
+    cdef readonly object chains
+    cdef readonly set configured
     cdef readonly dict exchanges
     cdef readonly dict queues
     cdef readonly dict exclusive
@@ -38,7 +40,6 @@ cdef class VirtualHost:
     cpdef tuple resolve(self, exchange, list keys, Passage passage)
     @cython.locals(route=Route, queues=list)
     cpdef bint post(self, Message message) except -1
-    @cython.locals(queue=Queue, owners=tuple)
     cpdef hand_over(self, Message message, list queues)
     @cython.locals(route=Route)
     cpdef queue_came_or_went(self, str name)

@@ -8,14 +8,17 @@ what is checked before it is called.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flintmq.auth import Operation, require
-from flintmq.broker import copies, forwarding, leases
+from flintmq.broker import arguments as arguments_of
+from flintmq.broker import chains, copies, forwarding, leases
 from flintmq.broker.agenda import Agenda
-from flintmq.broker.binding import Binding, table_form
+from flintmq.broker.binding import VIA, Binding, table_form
+from flintmq.broker.chains import Chains
 from flintmq.broker.consumer import Consumer
 from flintmq.broker.dead_letter import DeadLetters
+from flintmq.broker.deduplication import DEDUPLICATED
 from flintmq.broker.dtx_branches import Branches
 from flintmq.broker.exchange import REFUSED, TAKEN, Exchange
 from flintmq.broker.kinds import KINDS
@@ -27,7 +30,7 @@ from flintmq.broker.regime import Regime
 from flintmq.broker.route import Passage, Route
 from flintmq.broker.system_exchange import SystemExchange
 from flintmq.broker.wiring import Wiring
-from flintmq.errors import ChannelFault
+from flintmq.errors import ChannelFault, ProtocolMisuse
 from flintmq.wire import amqp, traits
 
 if TYPE_CHECKING:
@@ -61,6 +64,8 @@ class VirtualHost:
         "agenda",
         "branches",
         "broker",
+        "chains",
+        "configured",
         "dead_letters",
         "exchanges",
         "exclusive",
@@ -81,13 +86,17 @@ class VirtualHost:
         self.branches = Branches(self)  # of distributed transactions
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
+        self.chains = Chains()
+        self.configured: set[tuple[str, ...]] = set()  # what the settings declare, see configured.py
         self.exclusive: dict[int, dict[Queue, None]] = {}  # by the connection they belong to
         self.routes: dict[bytes, Route] = {}
         self.generation = 1
         self.dead_letters = DeadLetters(self)
         for exchange_name, kind, internal in PREDECLARED:
             make = SystemExchange if kind == SystemExchange.type else KINDS[kind]
-            self.exchanges[exchange_name] = make(exchange_name, durable=True, internal=internal)
+            exchange = make(exchange_name, durable=True, internal=internal)
+            exchange.enter(self)
+            self.exchanges[exchange_name] = exchange
 
     # Routing
 
@@ -161,7 +170,12 @@ class VirtualHost:
         reached: list[Exchange] = [exchange]
         seen = {exchange}
         for source in reached:
-            if source.needs_headers or source.receives:
+            is_chained = source.name in self.chains.conditions
+            if (
+                source.needs_headers
+                or source.receives
+                or (is_chained and self.chains.need_headers(source.name))
+            ):
                 by_headers = True
                 if passage is None:
                     return [], True
@@ -172,7 +186,12 @@ class VirtualHost:
                 continue
             if verdict != REFUSED:
                 for key in keys:
-                    source.route(key, headers, found)
+                    if passage is not None and source.receives:
+                        source.route_message(key, passage, found)
+                    else:
+                        source.route(key, headers, found)
+            if is_chained and found:
+                self.chains.narrow(source.name, keys, headers, found)
             if not found:
                 found = self.alternate(source)
             for destination in found:
@@ -218,6 +237,12 @@ class VirtualHost:
                 60,
                 40,
             )
+
+    def chance(self) -> Any:
+        """The clock's randomness."""
+        if self.broker is None:
+            raise ProtocolMisuse("a virtual host without a broker has no clock")
+        return self.broker.clock.random
 
     def rewired(self) -> None:
         """Every cached route may be wrong now."""
@@ -268,7 +293,10 @@ class VirtualHost:
         exchange = make(
             name, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments
         )
+        if durable and exchange.holds_messages and self.store is not None:
+            exchange.number = self.store.next_number()
         self.exchanges[name] = exchange
+        exchange.enter(self)
         if durable and self.wiring is not None:
             self.wiring.put_exchange(exchange)
         self.rewired()  # it may be the alternate that another one has named
@@ -328,6 +356,7 @@ class VirtualHost:
                 if source.auto_delete and source.is_unused() and source.name in self.exchanges:
                     del self.exchanges[source.name]
                     removed.append(source)
+            gone.leave()
             if gone.durable and self.wiring is not None:
                 self.wiring.delete_exchange(gone)
         self.rewired()
@@ -347,6 +376,8 @@ class VirtualHost:
 
     def bind(self, source: Exchange, destination: Queue | Exchange, key: str, arguments: FieldTable) -> None:
         source.validate_binding(key, arguments)
+        if VIA in arguments:
+            chains.check(source, self.exchanges, arguments)
         if self.rebind(source, destination, key, arguments):
             binding = source.find_binding(destination, key, arguments)
             if binding is not None and self.wiring is not None and is_durable(binding):
@@ -359,11 +390,17 @@ class VirtualHost:
         if not source.bind(destination, key, arguments):
             return False
         destination.sources[source] = None
+        if VIA in arguments:
+            binding = source.find_binding(destination, key, arguments)
+            if binding is not None:
+                self.chains.attach(binding)
         self.rewired()
         return True
 
     def forget_binding(self, binding: Binding) -> None:
-        """Takes it out of the journal."""
+        """Takes it out of the journal, and out of its chain."""
+        if binding.is_chained():
+            self.chains.detach(binding)
         if self.wiring is not None and is_durable(binding):
             self.wiring.delete_binding(binding, isinstance(binding.destination, Queue))
 
@@ -429,6 +466,7 @@ class VirtualHost:
         what = f"queue '{name}' in vhost '{self.name}'"
         given = check_arguments(arguments, what)
         check_properties(arguments, durable, exclusive, auto_delete, what)
+        arguments_of.switch(arguments, DEDUPLICATED, False)
         number = 0
         if self.store is not None and durable and not exclusive:
             number = self.store.next_number()

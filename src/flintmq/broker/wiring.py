@@ -3,7 +3,8 @@
     key      kind, one octet | field table: what identifies it
     value    field table: the rest
 
-    x  exchange   virtual host, name                        type, auto-delete, internal, arguments
+    x  exchange   virtual host, name                        type, auto-delete, internal, arguments;
+                                                            number, if it holds messages
     q  queue      virtual host, name                        number, auto-delete, arguments
     b  binding    virtual host, source, destination,        nothing
                   its kind, routing key, arguments
@@ -47,14 +48,15 @@ class Wiring:
         self.sequence = 0  # of its newest record: until that is synced, nobody is told of the change
 
     def put_exchange(self, exchange: Exchange) -> None:
-        value = encode_table(
-            {
-                "type": exchange.type,
-                "auto-delete": exchange.auto_delete,
-                "internal": exchange.internal,
-                "arguments": exchange.arguments,
-            }
-        )
+        fields: FieldTable = {
+            "type": exchange.type,
+            "auto-delete": exchange.auto_delete,
+            "internal": exchange.internal,
+            "arguments": exchange.arguments,
+        }
+        if exchange.number:
+            fields["number"] = exchange.number
+        value = encode_table(fields)
         self.sequence = self.journal.put_wiring(self.named(EXCHANGE, exchange.name), value)
 
     def delete_exchange(self, exchange: Exchange) -> None:

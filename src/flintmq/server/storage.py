@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from flintmq.broker import configured, exchange_plugins
 from flintmq.broker.broker import Broker
 from flintmq.broker.recovery import Recovery
 from flintmq.broker.store import Store
@@ -28,9 +29,12 @@ PROGRESS_BYTES_MIN = 67_108_864
 
 def open_broker(config: Config, clock: Clock, wake: Callable[[], None]) -> Broker:
     """A broker with what its data directory holds, or an empty one that lives in memory."""
+    exchange_plugins.load(config.plugins.exchanges)
     directory = config.storage.directory
     if directory is None:
-        return Broker(config, clock)
+        broker = Broker(config, clock)
+        configured.declare_all(broker)
+        return broker
     options = JournalOptions(
         sync=SyncPolicy(config.storage.sync),
         sync_interval_ms=config.storage.sync_interval_ms,
@@ -59,6 +63,7 @@ def recovered_broker(
     broker = Broker(config, clock, store)
     recovery.found_branches.is_incomplete = bool(report.damaged or report.entries_unreadable)
     store.numbers = recovery.build(broker.virtual_hosts, store, bool(report.damaged))
+    configured.declare_all(broker)
     store.end_pass()
     return broker, report
 

@@ -179,6 +179,7 @@ def fold(log: StreamLog, found: list[Found], report: StreamReport) -> list[Strea
             if not is_cut:
                 segment.note(head, position)
                 expected = head.end_offset
+                log.proven = max(log.proven, head.safe_before)
         if segment.octets and not (is_cut and each.chunks is None):
             segment.settle_plan()
             log.segments.append(segment)
@@ -189,7 +190,6 @@ def fold(log: StreamLog, found: list[Found], report: StreamReport) -> list[Strea
                 useless.append(segment)  # else it may be what is left of damage
     log.end = max(expected, promised)
     log.next_chunk_offset = log.end
-    log.proven = max([proven_by(each) for each in found], default=0)
     if log.segments:
         log.builder.last_time_ms = log.segments[-1].last_time_ms
     report.segments = len(log.segments)
@@ -217,12 +217,9 @@ def leave_out_abandoned(found: list[Found]) -> None:
 
 def promised_by(found: Found) -> int:
     """The offset before which all was promised, as far as this segment tells."""
-    return proven_by(found) if found.chunks is not None else found.segment.end_offset
-
-
-def proven_by(found: Found) -> int:
-    """The same by its chunks alone: an index may be lost."""
-    return max([head.safe_before for _, head in found.chunks or []], default=0)
+    if found.chunks is None:
+        return found.segment.end_offset
+    return max([head.safe_before for _, head in found.chunks], default=0)
 
 
 def hole(expected: int, first: int, promised: int, report: StreamReport) -> bool:

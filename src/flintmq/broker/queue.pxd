@@ -12,7 +12,6 @@ cdef Py_ssize_t CONGESTED_BYTES
 cdef Py_ssize_t HOLES_MIN
 
 
-@cython.final
 cdef class Queue:
     cdef readonly str name
     cdef Agenda agenda
@@ -40,6 +39,7 @@ cdef class Queue:
     cdef bint dirty
     cdef bint congested
     cdef public bint deleted
+    cdef readonly bint is_stream
 
     cpdef Py_ssize_t message_count(self) noexcept
     cpdef int enqueue(self, Message message) except -1

@@ -19,6 +19,7 @@ from flintmq.broker.regime import Regime
 from flintmq.broker.ring import Ring
 from flintmq.broker.settlement import Late, unknown_tag
 from flintmq.broker.spooling import Arrival
+from flintmq.broker.stream_arguments import refuse_too_large
 from flintmq.errors import PeerFault, ProtocolMisuse
 from flintmq.wire import amqp, content, octets, traits
 
@@ -58,6 +59,7 @@ class Channel:
         "last_queue",
         "last_route",
         "late",
+        "logged",
         "lost",
         "number",
         "origin",
@@ -108,6 +110,7 @@ class Channel:
         self.lost: list[int] = []  # publishes that the disk has lost before they were confirmed, or refused
         self.late: Late | None = None  # deliveries that were taken back as overdue
         self.kept = 0  # its newest entry in the journal
+        self.logged = 0  # the batch of streams that its newest message for one is in
         self.last_route: Route | None = None
         self.last_queue = ""
         self.reply_name = ""  # what amq.rabbitmq.reply-to stands for on this channel, see direct_reply.py
@@ -257,9 +260,18 @@ class Channel:
                 self.kept = message.entry >> 1
         for queue in queues:
             queue.enqueue(message)
+        if self.agenda.logged:
+            self.note_logged()
         return 0
 
+    def note_logged(self) -> None:
+        """One of the queues is a stream."""
+        self.agenda.logged = False
+        if self.virtual_host.streams is not None:
+            self.virtual_host.streams.note(self)
+
     def forward_spooled(self, message: Message, queues: list[Queue]) -> None:
+        refuse_too_large(queues, message.body_size())
         store = self.store
         if store is None:
             raise ProtocolMisuse("a spooled message needs a store")
@@ -267,6 +279,8 @@ class Channel:
             self.kept = message.entry >> 1
             if self.confirming:
                 store.promised[self.kept] = (self, self.published)
+        if self.agenda.logged:
+            self.note_logged()
 
     def give_back(self, message: Message, code: int, text: str) -> None:
         """basic.return"""
@@ -299,10 +313,19 @@ class Channel:
     def confirm(self) -> None:
         """At the end of a pass: everything published so far is safe, or will be when the journal is."""
         self.confirm_due = False
+        if self.logged:
+            streams = self.virtual_host.streams
+            if streams is not None and not streams.is_safe(self):
+                streams.wait(self, self.published)
+                return
+        self.confirm_logged(self.published)
+
+    def confirm_logged(self, published: int) -> None:
+        """Streams have nothing more to wait for up to this publish; the journal may."""
         if self.store is not None and self.kept > self.store.synced:
-            self.store.wait(self, self.published)
+            self.store.wait(self, published)
         else:
-            self.confirm_through(self.published)
+            self.confirm_through(published)
 
     def confirm_through(self, published: int) -> None:
         while self.lost and self.lost[0] <= published:

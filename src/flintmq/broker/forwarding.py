@@ -49,5 +49,5 @@ def forward_spooled(host: VirtualHost, store: Store, message: Message, queues: l
     if others:
         store.hold(held, spool, others)
     for queue in queues:
-        queue.enqueue(message if owners and queue.number else held)
+        queue.enqueue(message if owners and queue.number and not queue.is_stream else held)
     return bool(owners)

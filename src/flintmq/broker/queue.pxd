@@ -45,6 +45,7 @@ cdef class Queue:
     cdef public bint deleted
     cdef readonly Regime regime
     cdef readonly object duplicates
+    cdef readonly bint is_stream
 
     cpdef Py_ssize_t message_count(self) noexcept
     cpdef Regime oversee(self)

@@ -67,6 +67,7 @@ class Queue:
         "handed_out",
         "handed_out_due",
         "holes",
+        "is_stream",
         "leases",
         "name",
         "number",
@@ -128,6 +129,7 @@ class Queue:
         self.regime: Regime | None = None
         # Which messages it refuses because it has the like of them, see deduplication.py.
         self.duplicates = Duplicates() if arguments.get(DEDUPLICATED) is True else None
+        self.is_stream = False  # a log of its own holds its messages, not the journal
 
     def message_count(self) -> int:
         """How many are ready, not counting those handed out."""

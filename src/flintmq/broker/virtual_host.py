@@ -25,7 +25,7 @@ from flintmq.broker.kinds import KINDS
 from flintmq.broker.message import Message
 from flintmq.broker.priority_queue import PriorityQueue
 from flintmq.broker.queue import Queue
-from flintmq.broker.queue_rules import CLASSIC, Given, check_arguments, check_properties, combine
+from flintmq.broker.queue_rules import CLASSIC, STREAM, Given, check_arguments, check_properties, combine
 from flintmq.broker.regime import Regime
 from flintmq.broker.route import Passage, Route
 from flintmq.broker.system_exchange import SystemExchange
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
     from flintmq.broker.channel import Channel
     from flintmq.broker.store import Store
+    from flintmq.broker.streams import Streams
     from flintmq.wire.tables import FieldTable
 
 log = logging.getLogger("flintmq.virtual_host")
@@ -74,6 +75,7 @@ class VirtualHost:
         "queues",
         "routes",
         "store",
+        "streams",
         "wiring",
     )
 
@@ -84,6 +86,7 @@ class VirtualHost:
         self.store = store
         self.wiring = None if store is None else Wiring(store.journal, name)
         self.branches = Branches(self)  # of distributed transactions
+        self.streams: Streams | None = None
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.chains = Chains()
@@ -121,7 +124,7 @@ class VirtualHost:
 
     def owners_of(self, queues: list[Queue]) -> tuple[int, ...]:
         """What the journal calls those of the queues that are durable."""
-        return tuple([queue.number for queue in queues if queue.number])
+        return tuple([queue.number for queue in queues if queue.number and not queue.is_stream])
 
     def is_ruled(self, queues: list[Queue]) -> bool:
         """Whether any of the queues has a say in what it takes, or how long it keeps it."""
@@ -464,16 +467,22 @@ class VirtualHost:
         self, name: str, durable: bool, exclusive: bool, auto_delete: bool, arguments: FieldTable, origin: int
     ) -> Queue:
         what = f"queue '{name}' in vhost '{self.name}'"
-        given = check_arguments(arguments, what)
+        is_stream = arguments.get("x-queue-type") == STREAM
+        given: Given = {} if is_stream else check_arguments(arguments, what)
         check_properties(arguments, durable, exclusive, auto_delete, what)
         arguments_of.switch(arguments, DEDUPLICATED, False)
         number = 0
         if self.store is not None and durable and not exclusive:
             number = self.store.next_number()
-        make = queue_class(given)
-        queue = make(
-            name, self.agenda, durable, exclusive, auto_delete, arguments, origin, self.store, number
-        )
+        if is_stream:
+            queue: Queue = self.need_streams().declare(
+                self, name, durable, exclusive, auto_delete, arguments, number
+            )
+        else:
+            make = queue_class(given)
+            queue = make(
+                name, self.agenda, durable, exclusive, auto_delete, arguments, origin, self.store, number
+            )
         self.queues[name] = queue
         self.govern(queue, given)
         if number and self.wiring is not None:
@@ -485,22 +494,38 @@ class VirtualHost:
 
     def restore_queue(self, name: str, number: int, auto_delete: bool, arguments: FieldTable) -> Queue:
         """A durable queue as recovery found it."""
-        try:
-            given = check_arguments(arguments, f"queue '{name}' in vhost '{self.name}'")
-        except ChannelFault as fault:
-            # It was declared by a version that did not know the argument: the queue is worth more.
-            log.error("arguments of a queue mean nothing here: %s", fault.text)
-            given = {}
-        make = queue_class(given)
-        queue = make(name, self.agenda, True, False, auto_delete, arguments, 0, self.store, number)
+        if arguments.get("x-queue-type") == STREAM:
+            queue: Queue = self.need_streams().restore(self, name, number, arguments)
+            given: Given = {}
+        else:
+            given = self.given_to(name, arguments)
+            queue = queue_class(given)(
+                name, self.agenda, True, False, auto_delete, arguments, 0, self.store, number
+            )
         self.queues[name] = queue
         self.govern(queue, given)
         self.queue_came_or_went(name)
         return queue
 
+    def given_to(self, name: str, arguments: FieldTable) -> Given:
+        """What a queue that was declared long ago asks for."""
+        try:
+            return check_arguments(arguments, f"queue '{name}' in vhost '{self.name}'")
+        except ChannelFault as fault:
+            # It was declared by a version that did not know the argument: the queue is worth more.
+            log.error("arguments of a queue mean nothing here: %s", fault.text)
+            return {}
+
+    def need_streams(self) -> Streams:
+        if self.streams is None:
+            raise ChannelFault(
+                amqp.PRECONDITION_FAILED, "PRECONDITION_FAILED - this broker has no room for streams", 50, 10
+            )
+        return self.streams
+
     def govern(self, queue: Queue, given: Given) -> None:
-        """Puts the rules that hold for the queue into force."""
-        rules = combine(given)
+        """Puts the rules that hold for the queue into force; a stream has its own."""
+        rules = None if queue.is_stream else combine(given)
         if rules is not None:
             queue.oversee().apply(rules, self)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.delivery import Delivery
 from flintmq.broker.message import Message
+from flintmq.broker.selection import selection_of
 from flintmq.wire import traits
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Consumer:
         "prefetch_count",
         "queue",
         "seen",
+        "selection",
         "tag",
         "tag_octets",
     )
@@ -61,6 +63,7 @@ class Consumer:
         self.no_local = no_local
         self.exclusive = exclusive
         self.arguments = arguments
+        self.selection = selection_of(arguments, queue.consumers)
         # As they were set when it was made: later basic.qos with global off leaves it alone.
         self.prefetch_count: int = channel.prefetch_count
         self.prefetch_bytes: int = channel.prefetch_bytes
@@ -72,10 +75,12 @@ class Consumer:
 
     def is_selective(self) -> bool:
         """Whether it may refuse messages that others take."""
-        return self.no_local
+        return self.no_local or self.selection is not None
 
     def accepts(self, message: Message) -> bool:
-        return not (self.no_local and message.origin == self.channel.origin)
+        if self.no_local and message.origin == self.channel.origin:
+            return False
+        return self.selection is None or self.selection.accepts(message)
 
     def ready(self, message: Message) -> bool:
         """Whether it may take `message` now."""

@@ -14,13 +14,14 @@ from flintmq.broker.agenda import Agenda
 from flintmq.broker.binding import Binding, table_form
 from flintmq.broker.consumer import Consumer
 from flintmq.broker.exchange import KINDS, Exchange
+from flintmq.broker.lookup import lookup_for
 from flintmq.broker.message import Message
 from flintmq.broker.queue import Queue
 from flintmq.broker.route import Route
+from flintmq.broker.selector_exchange import SELECTOR_KINDS
 from flintmq.broker.wiring import Wiring
 from flintmq.errors import ChannelFault
 from flintmq.wire import amqp
-from flintmq.wire.properties import BasicProperties, decode_properties
 
 if TYPE_CHECKING:
     from flintmq.auth import User
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 # A route is some 500 octets with its key: 65,536 of them are 32 MB at the worst.
 ROUTES_MAX = 65_536
+
+KINDS.update(SELECTOR_KINDS)
 
 PREDECLARED = (
     ("amq.direct", "direct", False),
@@ -108,7 +111,7 @@ class VirtualHost:
             queue = self.queues.get(key)
             return ([] if queue is None else [queue]), False
         by_headers = False
-        headers = LazyHeaders(message)
+        headers = lookup_for(message, key)
         found: dict[Queue | Exchange, None] = {}
         reached: list[Exchange] = [exchange]
         queues: dict[Queue, None] = {}
@@ -116,7 +119,7 @@ class VirtualHost:
         for source in reached:
             by_headers = by_headers or source.needs_headers
             found.clear()
-            source.route(key, headers.get, found)
+            source.route(key, headers, found)
             if not found:
                 found = self.alternate(source)
             for destination in found:
@@ -424,27 +427,6 @@ def is_durable(binding: Binding) -> bool:
     if isinstance(destination, Queue):
         return binding.source.durable and destination.number != 0
     return binding.source.durable and isinstance(destination, Exchange) and destination.durable
-
-
-class LazyHeaders:
-    """The headers of a message, decoded when first asked for."""
-
-    __slots__ = ("headers", "message")
-
-    def __init__(self, message: Message | None) -> None:
-        self.message = message
-        self.headers: FieldTable | None = None
-
-    def get(self) -> FieldTable:
-        if self.headers is None:
-            self.headers = {} if self.message is None else headers_of(self.message)
-        return self.headers
-
-
-def headers_of(message: Message) -> FieldTable:
-    properties = decode_properties(amqp.CLASS_BASIC, message.content, 12, message.header_size)
-    headers = properties.headers if isinstance(properties, BasicProperties) else None
-    return {} if headers is None else headers
 
 
 def compare(argument: str, what: str, received: object, current: object, class_id: int) -> None:

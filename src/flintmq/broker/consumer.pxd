@@ -4,6 +4,7 @@ from flintmq.broker.channel cimport Channel
 from flintmq.broker.delivery cimport Delivery
 from flintmq.broker.message cimport Message
 from flintmq.broker.queue cimport Queue
+from flintmq.broker.selection cimport Selection
 from flintmq.wire.output cimport Output
 
 
@@ -19,6 +20,7 @@ cdef class Consumer:
     cdef readonly bint exclusive
     cdef readonly dict arguments
     cdef readonly long long priority
+    cdef readonly Selection selection
     cdef public long long prefetch_count
     cdef public long long prefetch_bytes
     cdef public long long outstanding

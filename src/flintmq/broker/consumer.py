@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.delivery import Delivery
 from flintmq.broker.message import Message
+from flintmq.broker.selection import selection_of
 from flintmq.errors import ChannelFault
 from flintmq.wire import amqp, traits
 
@@ -39,6 +40,7 @@ class Consumer:
         "priority",
         "queue",
         "seen",
+        "selection",
         "tag",
         "tag_octets",
     )
@@ -64,6 +66,7 @@ class Consumer:
         self.exclusive = exclusive
         self.arguments = arguments
         self.priority = priority_of(arguments)
+        self.selection = selection_of(arguments, queue.consumers)
         # As they were set when it was made: later basic.qos with global off leaves it alone.
         self.prefetch_count: int = channel.prefetch_count
         self.prefetch_bytes: int = channel.prefetch_bytes
@@ -75,10 +78,12 @@ class Consumer:
 
     def is_selective(self) -> bool:
         """Whether it may refuse messages that others take."""
-        return self.no_local
+        return self.no_local or self.selection is not None
 
     def accepts(self, message: Message) -> bool:
-        return not (self.no_local and message.origin == self.channel.origin)
+        if self.no_local and message.origin == self.channel.origin:
+            return False
+        return self.selection is None or self.selection.accepts(message)
 
     def ready(self, message: Message) -> bool:
         """Whether it may take `message` now."""

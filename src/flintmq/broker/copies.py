@@ -12,7 +12,7 @@ from flintmq.broker.message import Message
 from flintmq.broker.route import headers_of
 from flintmq.errors import ChannelFault
 from flintmq.wire import amqp, traits
-from flintmq.wire.headers import without_entry
+from flintmq.wire.header_edits import without_entry
 from flintmq.wire.properties import decode_basic_properties
 
 if TYPE_CHECKING:

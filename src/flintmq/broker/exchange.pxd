@@ -1,7 +1,8 @@
 cimport cython
 cimport flintmq.broker.tally as tally
 from flintmq.broker.binding cimport Binding
-from flintmq.broker.headers_index cimport HeadersIndex
+from flintmq.broker.lookup cimport Lookup
+from flintmq.broker.match_index cimport MatchIndex
 from flintmq.broker.topic_trie cimport TopicTrie
 
 
@@ -53,4 +54,4 @@ cdef class TopicExchange(Exchange):
 
 
 cdef class HeadersExchange(Exchange):
-    cdef readonly HeadersIndex index
+    cdef readonly MatchIndex index

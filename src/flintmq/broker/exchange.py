@@ -8,7 +8,9 @@ exchanges, permissions and the cache of answers belong to the virtual host.
     direct    the routing keys are equal
     fanout    always
     topic     the binding's pattern fits the routing key (topic_trie.py)
-    headers   the binding's arguments fit the message headers (headers_index.py)
+    headers   the binding's arguments fit the message headers (headers_condition.py)
+
+Kinds that are FlintMQ's own are in selector_exchange.py.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from flintmq.broker import tally
 from flintmq.broker.binding import Binding, Destination, Identity, table_form
-from flintmq.broker.headers_index import HeadersIndex, match_mode
+from flintmq.broker.headers_condition import HeadersCondition, headers_form, match_mode
+from flintmq.broker.lookup import lookup_of
+from flintmq.broker.match_index import MatchIndex
 from flintmq.broker.topic_trie import TopicTrie
 from flintmq.wire.tables import FieldValue
 
@@ -258,19 +262,21 @@ class HeadersExchange(Exchange):
     needs_headers = True
 
     def prepare(self) -> None:
-        self.index = HeadersIndex()
+        self.index = MatchIndex(typed=True)
 
     def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
         match_mode(arguments)
 
     def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
-        self.index.match({} if headers is None else headers(), found)
+        self.index.match(lookup_of(headers, routing_key), found)
 
     def attach(self, binding: Binding) -> None:
-        self.index.add(binding.arguments, binding.destination)
+        form = headers_form(binding.arguments)
+        condition = self.index.find(form)
+        self.index.add(HeadersCondition(form) if condition is None else condition, binding.destination)
 
     def detach(self, binding: Binding) -> None:
-        self.index.remove(binding.arguments, binding.destination)
+        self.index.remove(headers_form(binding.arguments), binding.destination)
 
 
 STANDARD_KINDS: dict[str, type[Exchange]] = {

@@ -7,6 +7,7 @@ from flintmq.broker.delayed_exchange import DelayedExchange
 from flintmq.broker.exchange import STANDARD_KINDS, Exchange
 from flintmq.broker.lossy_exchange import LossyExchange
 from flintmq.broker.recent_history_exchange import RecentHistoryExchange
+from flintmq.broker.selector_exchange import SELECTOR_KINDS
 from flintmq.broker.spreading_exchanges import ConsistentHashExchange, RandomExchange
 
 EXTENSION_KINDS: tuple[type[Exchange], ...] = (
@@ -18,4 +19,8 @@ EXTENSION_KINDS: tuple[type[Exchange], ...] = (
     RecentHistoryExchange,
 )
 
-KINDS: dict[str, type[Exchange]] = {**STANDARD_KINDS, **{kind.type: kind for kind in EXTENSION_KINDS}}
+KINDS: dict[str, type[Exchange]] = {
+    **STANDARD_KINDS,
+    **SELECTOR_KINDS,
+    **{kind.type: kind for kind in EXTENSION_KINDS},
+}

@@ -71,7 +71,7 @@ cdef class Queue:
     cpdef dispatch_selectively(self)
     @cython.locals(delivery=Delivery, message=Message, consumer=Consumer, index=Py_ssize_t, seen=cython.longlong)
     cdef offer_in_turn(self)
-    @cython.locals(consumer=Consumer, tried=Py_ssize_t)
+    @cython.locals(consumer=Consumer)
     cdef bint offer(self, Message message, long long position, int redeliveries) except -1
     cdef park(self, Consumer consumer)
     cpdef rejoin(self, Consumer consumer)

@@ -6,7 +6,7 @@
 
 Messages are numbered by their place. Those handed out and not acked live in their channel; one that
 comes back goes to `returned`, which is always ahead of the ring, so it regains its place for free.
-A consumer that may refuse messages (no-local) takes some from the middle and leaves a hole.
+A consumer that may refuse messages (no-local, a selector) takes some from the middle and leaves a hole.
 Past a certain length, and sooner when memory is short, what arrives goes to the shelf and is loaded
 again when ready runs out: a long queue costs little memory.
 Knows nothing of sockets: deliveries are written into the consumers' outputs.
@@ -338,23 +338,21 @@ class Queue:
             self.draw_out(self.position + self.ready.count)
 
     def offer(self, message: Message, position: int, redeliveries: int) -> bool:
-        """Hands the message to the next consumer that accepts it, if any may take it now."""
-        tried = 0
-        if self.regime is not None:
-            if self.regime.has_expired(message):
-                return False  # it goes when it has come to the head
-            if self.regime.ranked:
-                self.turn = 0
-        while tried < len(self.active):
-            if self.turn >= len(self.active):
-                self.turn = 0
+        """Hands the message to the one that accepts it and has waited longest, if any may take it now."""
+        if self.regime is not None and self.regime.has_expired(message):
+            return False  # it goes when it has come to the head
+        self.turn = 0
+        while self.turn < len(self.active):
             consumer = self.active[self.turn]
             if position < consumer.seen or not consumer.accepts(message):
                 self.turn += 1
-                tried += 1
             elif consumer.ready(message):
-                self.turn += 1
-                if self.regime is not None:
+                # To the end of the round, so that another one that would accept the like is next.
+                del self.active[self.turn]
+                if self.regime is None:
+                    self.active.append(consumer)
+                else:
+                    self.regime.join(consumer)
                     self.regime.waiting_bytes -= message.body_size()
                 consumer.deliver(message, position, redeliveries)
                 return True

@@ -1,4 +1,5 @@
 cimport cython
+from flintmq.broker.lookup cimport Lookup
 from flintmq.broker.message cimport Message
 
 
@@ -21,7 +22,7 @@ cdef class Passage:
     cdef readonly str key
     cdef public bint taken
     cdef public object past
-    cdef dict _headers
+    cdef readonly Lookup lookup
 
     cpdef dict headers(self)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flintmq.broker.lookup import Lookup, lookup_for
 from flintmq.wire import amqp
 from flintmq.wire.properties import BasicProperties, decode_properties
 
@@ -47,7 +48,7 @@ class Route:
 class Passage:
     """One message on its way through exchanges that want to look at it."""
 
-    __slots__ = ("_headers", "channel", "key", "message", "past", "taken")
+    __slots__ = ("channel", "key", "lookup", "message", "past", "taken")
 
     def __init__(self, message: Message, channel: Channel | None, key: str) -> None:
         self.message = message
@@ -55,13 +56,11 @@ class Passage:
         self.key = key
         self.past: Exchange | None = None  # one that has had the message, and lets it go now
         self.taken = False  # an exchange has dealt with it: it is not unroutable
-        self._headers: FieldTable | None = None
+        self.lookup: Lookup = lookup_for(message, key)
 
     def headers(self) -> FieldTable:
         """Decoded when first asked for."""
-        if self._headers is None:
-            self._headers = headers_of(self.message)
-        return self._headers
+        return self.lookup.headers()
 
 
 def headers_of(message: Message) -> FieldTable:

@@ -46,6 +46,7 @@ log = logging.getLogger("flintmq.virtual_host")
 # A route is some 500 octets with its key: 65,536 of them are 32 MB at the worst.
 ROUTES_MAX = 65_536
 
+
 PREDECLARED = (
     ("amq.direct", "direct", False),
     ("amq.fanout", "fanout", False),
@@ -168,7 +169,7 @@ class VirtualHost:
                     queues[queue] = None
             return list(queues), False
         by_headers = False
-        headers = None if passage is None else passage.headers
+        headers = None if passage is None else passage.lookup
         found: dict[Queue | Exchange, None] = {}
         reached: list[Exchange] = [exchange]
         seen = {exchange}

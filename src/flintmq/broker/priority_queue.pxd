@@ -24,7 +24,7 @@ cdef class PriorityQueue(Queue):
     @cython.locals(consumer=Consumer)
     cdef look_again(self, long long position)
     @cython.locals(lane=Queue, message=Message)
-    cdef Message head(self)
+    cpdef Message head(self)
     @cython.locals(lane=Queue)
     cdef close_lane(self, long long rank)
     @cython.locals(lane=Queue)

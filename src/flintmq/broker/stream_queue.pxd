@@ -13,7 +13,6 @@ cdef Py_ssize_t CHUNKS_PER_PASS
 cdef Py_ssize_t TIME_EVERY_MASK
 
 
-@cython.final
 cdef class StreamQueue(Queue):
     cdef readonly object streams
     cdef readonly object log

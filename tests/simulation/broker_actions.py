@@ -73,7 +73,9 @@ class Actions:
         for queue, handed_out in deliveries.items():
             last: dict[ModelConsumer, int] = {}
             for _, consumer, copy in handed_out:
-                assert last.get(consumer, 0) < copy.place, f"{copy.number} of {queue.name} is out of order"
+                assert consumer not in last or last[consumer] < copy.place, (
+                    f"{copy.number} of {queue.name} is out of order"
+                )
                 last[consumer] = copy.place
             ready = queue.ready()
             assert not ready or ready[0].place > max(last.values()), f"{ready[0].number} was passed over"

@@ -134,6 +134,7 @@ class Model:
         self.on_disk: dict[int, ModelQueue] = {}
         self.commits: list[Commit] = []
         self.branches: dict[Xid, ModelBranch] = {}
+        self.decided: list[ModelBranch] = []  # in the order in which they are handed over
         self.pending: list[Copy] = []  # settled or handed out in this pass
         self.places = 0
 

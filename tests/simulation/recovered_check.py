@@ -113,11 +113,17 @@ class RecoveredCheck:
         return number in self.found[queue] or number in self.locked[queue]
 
     def without_gone(self, value: object) -> object:
-        """What a branch must hold, without locks on messages of queues that were deleted meanwhile."""
+        """What a branch must hold, without locks on messages that are gone: with their queue, or torn off."""
         if not isinstance(value, tuple):
             return value
         numbers, locks = value
-        return numbers, frozenset(lock for lock in locks if lock[0] in self.found)
+        return numbers, frozenset(lock for lock in locks if not self.is_gone(lock[0], lock[1]))
+
+    def is_gone(self, queue: int, number: int) -> bool:
+        if queue not in self.found:
+            return True
+        copy = self.model.on_disk[queue].copies.get(number)
+        return copy is not None and copy.sequence > self.floor and not self.holds(queue, number)
 
     def is_decided(self, number: int) -> bool:
         return any(
@@ -247,4 +253,6 @@ class RecoveredCheck:
                     if by is branch:
                         fresh.locked.append((queues[queue].copies[number], way))
             model.branches[fresh.xid] = fresh
+            if fresh.state == "decided":
+                model.decided.append(fresh)
             model.note(fresh.key(), "decided" if fresh.state == "decided" else fresh.value(), 0)

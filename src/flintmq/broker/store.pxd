@@ -36,6 +36,7 @@ cdef class Store:
     cpdef release(self, unsigned long long entry)
     cpdef forget_arrived(self, Message message)
     @cython.locals(entry=cython.ulonglong)
+    cpdef spool_of(self, Message message)
     cpdef body_of(self, Message message)
     cpdef wait(self, channel, unsigned long long published)
 

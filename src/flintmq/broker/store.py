@@ -182,15 +182,19 @@ class Store:
         if spool is not None:
             spool.discard()
 
-    def body_of(self, message: Message) -> SpoolReader | None:
-        """The body of a spooled message; None if the disk has lost it."""
+    def spool_of(self, message: Message) -> Spool | None:
+        """The file of a spooled message; None if the disk has lost it."""
         entry = message.entry
         if entry >= HELD:
-            spool: Spool | None = self.held[entry].spool
-        elif entry:
-            spool = self.journal.spool_of(entry >> 1)
-        else:
-            spool = self.arrived.get(message)
+            hold: Hold = self.held[entry]
+            return hold.spool
+        if entry:
+            return self.journal.spool_of(entry >> 1)
+        return self.arrived.get(message)
+
+    def body_of(self, message: Message) -> SpoolReader | None:
+        """The body of a spooled message; None if the disk has lost it."""
+        spool = self.spool_of(message)
         if spool is None:
             log.error("a message of %d octets is lost: its file is gone", message.body_size())
             return None

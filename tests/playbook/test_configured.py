@@ -128,6 +128,8 @@ def test_an_unknown_template_is_refused(client: Client, template: Any) -> None:
 def test_a_namespace_keeps_names_apart(client: Client) -> None:
     arguments = {"x-namespace": "replies"}
     client >> QueueDeclare(queue="7", arguments=arguments)
+    client << QueueDeclareOk(queue="7")
+    client >> QueueDeclare(queue="replies:7", passive=True)
     client << QueueDeclareOk(queue="replies:7")
     client.declares("7")
     client >> methods.QueueBind(queue="7", exchange="amq.fanout", arguments=arguments)
@@ -138,7 +140,7 @@ def test_a_namespace_keeps_names_apart(client: Client) -> None:
     client << methods.BasicConsumeOk(consumer_tag="c")
     assert client.bodies() == [b"m"]
     client >> QueueDeclare(queue="7", passive=True, arguments=arguments)
-    client << QueueDeclareOk(queue="replies:7", consumer_count=1)
+    client << QueueDeclareOk(queue="7", consumer_count=1)
     client >> methods.QueueUnbind(queue="7", exchange="amq.fanout", arguments=arguments)
     client << methods.QueueUnbindOk()
     client.publishes("", b"m", exchange="amq.fanout")

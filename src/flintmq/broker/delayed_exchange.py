@@ -25,7 +25,6 @@ from flintmq.broker.exchange import ROUTED, TAKEN
 from flintmq.broker.message import Message, new_message
 from flintmq.broker.outer_exchange import OuterExchange
 from flintmq.broker.route import Passage
-from flintmq.broker.store import HELD
 from flintmq.errors import ChannelFault
 from flintmq.wire import amqp, traits
 
@@ -213,11 +212,7 @@ class DelayedExchange(OuterExchange):
         if store is None or not message.traits & traits.SPOOLED:
             self.hand_over(passage, keys)
             return
-        spool = (
-            store.held[waited.entry].spool
-            if waited.entry >= HELD
-            else store.journal.spool_of(waited.entry >> 1)
-        )
+        spool = store.spool_of(waited)
         if spool is None:
             log.error("exchange %r: a message of %d octets is lost", self.name, len(waited.content))
             return

@@ -3,7 +3,8 @@
     queue "7" with the argument x-namespace "replies"  ->  the queue "replies:7"
 
 The broker puts the namespace before the name and knows the queue by both together, in every other method
-and for permissions. queue.declare, queue.bind, queue.unbind and basic.consume take the argument.
+and for permissions. queue.declare, queue.bind, queue.unbind and basic.consume take the argument. declare-ok
+has the name as the client gave it, since some clients wait for just that.
 """
 
 from __future__ import annotations

@@ -247,7 +247,10 @@ def queue_declare(session: Session, channel: Channel, method: methods.QueueDecla
         session.send(
             channel.number,
             methods.QueueDeclareOk(
-                queue=queue.name, message_count=queue.message_count(), consumer_count=len(queue.consumers)
+                # The name as it was given, without its namespace: clients wait for that.
+                queue=method.queue or queue.name,
+                message_count=queue.message_count(),
+                consumer_count=len(queue.consumers),
             ),
         )
 

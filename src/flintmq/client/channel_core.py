@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from flintmq.client.batch import Rows, publish_frame
+from flintmq.client.batch import Rows, publish_frame, total_bytes
 from flintmq.client.confirms import RETURNED_MAX, Ledger
 from flintmq.client.errors import (
     ChannelClosed,
@@ -31,8 +31,10 @@ from flintmq.wire.tables import FieldTable
 if TYPE_CHECKING:
     from flintmq.client.connection_core import ConnectionCore
 
-# Rows of publish_many that are encoded, confirmed and kept together: some megabytes of small ones.
+# Rows of publish_many that are written, confirmed and kept together. The async client hands all of them to
+# its transport at once, as nothing else may be published in between.
 ROWS_MAX = 16_384
+ROWS_BYTES = 4_194_304
 # Encoded at a time, and handed to the socket.
 CHUNK_BYTES = 262_144
 PERSISTENT = 2
@@ -376,10 +378,18 @@ class ChannelCore:
             _tell(consumer.inbox)
 
     def get(self, queue: str, no_ack: bool) -> Steps[Message | None]:
-        reply: Any = yield self.call(
-            methods.BasicGet(queue=queue, no_ack=no_ack), f"getting from queue {queue!r}"
-        )
+        pending = self.call(methods.BasicGet(queue=queue, no_ack=no_ack), f"getting from queue {queue!r}")
+        try:
+            reply: Any = yield pending
+        except BaseException:
+            pending.told = lambda: self._give_back(pending.result)
+            raise
         return reply if isinstance(reply, Message) else None
+
+    def _give_back(self, result: Any) -> None:
+        """A message came for a caller that was cancelled meanwhile."""
+        if isinstance(result, Message):
+            result.nack()
 
     def settle(self, message: Message, code: int, flags: int) -> bool:
         """basic.ack, nack or reject of a delivery; False if it is of a life that is over."""
@@ -405,7 +415,16 @@ def _bound(record: BindingRecord) -> str:
 
 
 def slices(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """The bodies, ROWS_MAX at a time."""
+    """The bodies, at most ROWS_MAX at a time, and ROWS_BYTES unless a single one is larger."""
     iterator = iter(bodies)
     while piece := list(islice(iterator, ROWS_MAX)):
+        yield from _halves(piece)
+
+
+def _halves(piece: list[bytes]) -> Iterator[list[bytes]]:
+    if total_bytes(piece) <= ROWS_BYTES or len(piece) == 1:
         yield piece
+    else:
+        middle = len(piece) // 2
+        yield from _halves(piece[:middle])
+        yield from _halves(piece[middle:])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
+from flintmq.client.batch import total_bytes
 from flintmq.client.channel_core import ChannelCore, ConsumerRecord, slices
 from flintmq.client.errors import CallTimeout, ClientError, ConsumerCancelled, PublishFailed
 from flintmq.client.message import Message
@@ -105,7 +106,8 @@ class Channel:
         wait_for_confirms tells. A refused or returned one is a PublishFailed.
         """
         made = properties_of(properties, headers, persistent)
-        self._make_room()
+        total_bytes([body])
+        self._make_room(timeout_s)
         rows = self.core.rows([body], exchange, routing_key, made, mandatory)
         ledger = self.core.ledger
         if ledger is None:
@@ -156,7 +158,6 @@ class Channel:
                 None if each is None else each[start:count],
             )
             if ledger is None:
-                rows.body_bytes()  # a body that is no bytes is found before anything is sent
                 self._send_unconfirmed(rows)
                 continue
             pending = Pending(f"confirming {len(piece)} messages to exchange {exchange!r}") if wait else None

@@ -194,6 +194,7 @@ class Channel:
     def _make_room(self, timeout_s: float | None = None) -> None:
         """Waits until the channel may publish."""
         self.connection.check()
+        self.connection.glance()
         if self.core.connection.failure is not None:
             self.connection.recover()
         self.core.check_publishable()

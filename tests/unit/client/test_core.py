@@ -97,7 +97,9 @@ def test_a_refusal_is_the_error_of_the_call_and_ends_the_channel() -> None:
     pending = channel.call(methods.QueuePurge(queue="a"), "purging queue 'a'")
     behind = channel.call(methods.QueuePurge(queue="b"), "purging queue 'b'")
     script.tells(1, methods.ChannelClose(reply_code=404, reply_text="NOT_FOUND - no queue 'a'"))
-    with pytest.raises(errors.NotFound, match="purging queue 'a' was refused with 404: .*; declare it first"):
+    with pytest.raises(
+        errors.NotFound, match=r"purging queue 'a' was refused with 404: .*; declare it first"
+    ):
         pending.outcome()
     assert behind.error is pending.error
     assert [method.NAME for _, method in script.heard()] == [
@@ -354,9 +356,7 @@ def test_a_queue_named_by_the_server_gets_a_new_name_with_its_bindings_and_consu
         channel.declare_queue(methods.QueueDeclare(exclusive=True)), methods.QueueDeclareOk(queue="gen-1")
     )
     script.drive(channel.bind(BindingRecord("amq.topic", "a.#", {}, queue=record)), methods.QueueBindOk())
-    script.drive(
-        channel.consume(record, "t", True, False, None), methods.BasicConsumeOk(consumer_tag="t")
-    )
+    script.drive(channel.consume(record, "t", True, False, None), methods.BasicConsumeOk(consumer_tag="t"))
     script.core.lost("gone")
     script.core.begin()
     script.shake_hands()

@@ -107,7 +107,7 @@ def test_a_transaction_is_lost_aloud(broker: Restarting) -> None:
         queue = channel.queue("kept", durable=True)
         channel.publish(b"first half", routing_key="kept")
         broker.restart()
-        with pytest.raises(TransactionLost, match="call rollback and begin again"):
+        with pytest.raises(TransactionLost, match="roll it back and begin again"):
             channel.publish(b"second half", routing_key="kept")
         channel.rollback()
         channel.publish(b"all", routing_key="kept")

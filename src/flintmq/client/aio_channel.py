@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
+from flintmq.client.aio_dtx import Branches
 from flintmq.client.batch import total_bytes
 from flintmq.client.channel_core import ChannelCore, ConsumerRecord, slices
 from flintmq.client.errors import ClientError, ConsumerCancelled, PublishFailed
@@ -279,6 +280,11 @@ class Channel:
 
     async def rollback(self) -> None:
         await self._run(self.core.rollback)
+
+    @property
+    def branches(self) -> Branches:
+        """Distributed transactions."""
+        return Branches(self)
 
     # The end
 

@@ -65,6 +65,7 @@ class ChannelCore:
         self.connection = connection
         self.number = number
         self.transactional = transactional
+        self.distributed = False  # whether it has dtx mode
         self.ledger = Ledger() if confirm else None
         self.prefetch = prefetch  # None: that of the settings, when there is a consumer
         self.qos_sent: int | None = None
@@ -99,6 +100,8 @@ class ChannelCore:
             yield self.call(methods.ConfirmSelect(), "asking for confirms")
         if self.transactional:
             yield self.call(methods.TxSelect(), "asking for transactions")
+        if self.distributed:
+            yield self.call(methods.DtxDemarcationSelect(), "asking for distributed transactions")
         if self.prefetch is not None:
             yield from self.qos(self.prefetch, self.qos_global)
 
@@ -287,14 +290,15 @@ class ChannelCore:
         if self.connection.failure is not None:
             raise self.connection.failure
         self.check_transaction()
-        self.transaction_begun = self.transactional
+        if self.transactional:
+            self.transaction_begun = True
 
     def check_transaction(self) -> None:
         """Nothing may join a transaction whose beginning is lost, until that is known: a rollback says so."""
         if self.transaction_lost:
             raise TransactionLost(
                 "the connection was lost in the middle of a transaction, which the broker has rolled back; "
-                "call rollback and begin again"
+                "roll it back and begin again"
             )
 
     def commit(self) -> Steps[None]:
@@ -397,9 +401,9 @@ class ChannelCore:
             return False
         if message.delivery_tag == 0:
             raise ClientError("a returned message is not a delivery: there is nothing to settle")
-        if self.transactional:
+        if self.transactional or self.distributed:
             self.check_transaction()
-            self.transaction_begun = True
+            self.transaction_begun = self.transaction_begun or self.transactional
         self.connection.output.write_settlement(self.number, code, message.delivery_tag, flags)
         self.connection.flush()
         return True

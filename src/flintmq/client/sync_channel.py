@@ -12,6 +12,7 @@ from flintmq.client.errors import CallTimeout, ClientError, ConsumerCancelled, P
 from flintmq.client.message import Message
 from flintmq.client.pending import Pending, Steps
 from flintmq.client.publishing import merged, properties_of
+from flintmq.client.sync_dtx import Branches
 from flintmq.client.topology import BindingRecord, QueueRecord
 from flintmq.wire import methods
 from flintmq.wire.properties import BasicProperties
@@ -295,6 +296,11 @@ class Channel:
 
     def rollback(self) -> None:
         self._run(self.core.rollback)
+
+    @property
+    def branches(self) -> Branches:
+        """Distributed transactions."""
+        return Branches(self)
 
     # The end
 

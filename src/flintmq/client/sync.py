@@ -213,8 +213,8 @@ class Connection:
         if self.core.protocol.paused:
             self.core.end(
                 ConnectionClosed(
-                    f"{self.core.received_bytes} octets of deliveries wait to be read before anything else can be; "
-                    "use a smaller prefetch, or a connection of its own for consumers"
+                    f"{self.core.received_bytes} octets of deliveries wait to be read before anything "
+                    "else can be; use a smaller prefetch, or a connection of its own for consumers"
                 )
             )
             self._drop()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.auth import Users
 from flintmq.broker.agenda import Agenda
+from flintmq.broker.policies import Policies
 from flintmq.broker.timetable import Timetable
 from flintmq.broker.virtual_host import VirtualHost
 
@@ -33,6 +34,10 @@ class Broker:
         self.virtual_hosts: dict[str, VirtualHost] = {
             name: VirtualHost(name, self.agenda, store) for name in config.virtual_hosts
         }
+        self.policies = Policies(self.virtual_hosts, store)
+        self.policies.configure(config)
+        for host in self.virtual_hosts.values():
+            host.policies = self.policies
         self.connections_made = 0
 
     def next_connection(self) -> int:

@@ -41,6 +41,7 @@ class Recovery:
         self.told = progress
         self.exchanges: list[tuple[FieldTable, FieldTable]] = []
         self.queues: list[tuple[FieldTable, FieldTable]] = []
+        self.policies: list[tuple[FieldTable, FieldTable]] = []
         self.bindings: list[tuple[bytes, FieldTable]] = []  # with the key it has in the journal
         self.names: set[tuple[bytes, object, object]] = set()  # kind, virtual host, name
         self.handed_out: dict[int, int] = {}
@@ -62,6 +63,8 @@ class Recovery:
             self.queues.append((self.named(kind, rest), wiring.table_of(octets)))
             if "x-max-priority" in table(self.queues[-1][1]):
                 self.ranked[whole(self.queues[-1][1], "number")] = {}
+        elif kind == wiring.POLICY:
+            self.policies.append((wiring.table_of(rest), wiring.table_of(octets)))
         elif kind == wiring.RETURNED:
             number, entry, count, due_ms = wiring.return_of(rest, octets)
             self.returns.setdefault(number, {})[entry << 1] = (count, due_ms)
@@ -102,6 +105,10 @@ class Recovery:
 
         `damaged`: the journal has holes, and a queue's own record may have been in one of them.
         """
+        policies = next(iter(virtual_hosts.values())).policies
+        for identity, rest in self.policies:
+            if policies is not None:
+                policies.restore(identity, rest)
         for identity, rest in self.exchanges:
             host = self.host_of(virtual_hosts, identity)
             if host is not None:

@@ -19,7 +19,15 @@ from flintmq.broker.exchange import KINDS, Exchange
 from flintmq.broker.message import Message
 from flintmq.broker.priority_queue import PriorityQueue
 from flintmq.broker.queue import Queue
-from flintmq.broker.queue_rules import CLASSIC, Given, check_arguments, check_properties, combine
+from flintmq.broker.queue_rules import (
+    CLASSIC,
+    PLAIN,
+    Given,
+    check_arguments,
+    check_properties,
+    combine,
+    kind_of,
+)
 from flintmq.broker.regime import Regime
 from flintmq.broker.route import Route
 from flintmq.broker.wiring import Wiring
@@ -29,6 +37,7 @@ from flintmq.wire.properties import BasicProperties, decode_properties
 
 if TYPE_CHECKING:
     from flintmq.auth import User
+    from flintmq.broker.policies import Policies
     from flintmq.broker.store import Store
     from flintmq.wire.tables import FieldTable
 
@@ -57,6 +66,7 @@ class VirtualHost:
         "exclusive",
         "generation",
         "name",
+        "policies",
         "queues",
         "routes",
         "store",
@@ -74,6 +84,7 @@ class VirtualHost:
         self.routes: dict[bytes, Route] = {}
         self.generation = 1
         self.dead_letters = DeadLetters(self)
+        self.policies: Policies | None = None  # the broker's, who makes them after its virtual hosts
         for exchange_name, kind, internal in PREDECLARED:
             self.exchanges[exchange_name] = KINDS[kind](exchange_name, durable=True, internal=internal)
 
@@ -151,6 +162,8 @@ class VirtualHost:
     def alternate(self, exchange: Exchange) -> dict[Queue | Exchange, None]:
         """Where a message goes that the exchange has no binding for."""
         name = exchange.arguments.get("alternate-exchange")
+        if name is None and self.policies is not None:
+            name = self.policies.alternate_exchange(self.name, exchange.name)
         other = self.exchanges.get(name) if isinstance(name, str) else None
         return {} if other is None else {other: None}
 
@@ -390,12 +403,7 @@ class VirtualHost:
 
     def restore_queue(self, name: str, number: int, auto_delete: bool, arguments: FieldTable) -> Queue:
         """A durable queue as recovery found it."""
-        try:
-            given = check_arguments(arguments, f"queue '{name}' in vhost '{self.name}'")
-        except ChannelFault as fault:
-            # It was declared by a version that did not know the argument: the queue is worth more.
-            log.error("arguments of a queue mean nothing here: %s", fault.text)
-            given = {}
+        given = self.given_by(name, arguments)
         make = queue_class(given)
         queue = make(name, self.agenda, True, False, auto_delete, arguments, 0, self.store, number)
         self.queues[name] = queue
@@ -404,10 +412,32 @@ class VirtualHost:
         return queue
 
     def govern(self, queue: Queue, given: Given) -> None:
-        """Puts the rules that hold for the queue into force."""
-        rules = combine(given)
+        """Puts the rules that hold for the queue into force: those of its arguments and of policies."""
+        policies = (
+            []
+            if self.policies is None
+            else self.policies.given(self.name, queue.name, kind_of(queue.arguments))
+        )
+        rules = combine(given, *policies)
         if rules is not None:
             queue.oversee().apply(rules, self)
+        elif queue.regime is not None:
+            queue.regime.apply(PLAIN, self)
+
+    def given_by(self, name: str, arguments: FieldTable) -> Given:
+        """What the arguments of a queue ask for that is there already."""
+        try:
+            return check_arguments(arguments, f"queue '{name}' in vhost '{self.name}'")
+        except ChannelFault as fault:
+            # It was declared by a version that did not know the argument: the queue is worth more.
+            log.error("arguments of a queue mean nothing here: %s", fault.text)
+            return {}
+
+    def reapply_policies(self) -> None:
+        """Policies have changed."""
+        for queue in list(self.queues.values()):
+            self.govern(queue, self.given_by(queue.name, queue.arguments))
+        self.rewired()
 
     def delete_queue(self, queue: Queue) -> int:
         """Deletes the queue with its messages; tells its consumers. The number of messages ready."""

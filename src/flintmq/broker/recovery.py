@@ -157,6 +157,8 @@ class Recovery:
         log.error("%d messages have lost their queue to damage: they are in queue %r", shelf.count, name)
         queue = host.restore_queue(name, number, False, {})
         queue.restore(shelf, self.handed_out.get(number, 0))
+        if number in self.timed:
+            queue.oversee().restored(True)
         if host.wiring is not None:
             host.wiring.put_queue(queue)
 

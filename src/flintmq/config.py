@@ -26,6 +26,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 SYNC_POLICIES = ("always", "interval", "never")
 LOG_LEVELS = ("debug", "info", "warning", "error")
+POLICY_TARGETS = ("all", "queues", "classic_queues", "quorum_queues", "streams", "exchanges")
 USER_TAGS = ("administrator", "monitoring", "management", "policymaker")
 
 # A name of a user or virtual host travels as an AMQP short string: one octet of length.
@@ -335,6 +336,30 @@ class Plugins:
     exchanges: tuple[str, ...] | None = _setting(None, _texts(_text(NAME_OCTETS_MAX), 0))
 
 
+def _definition(value: object, where: str) -> Mapping[str, Any]:
+    """What a policy asks for; which keys there are is known to the broker."""
+    if not isinstance(value, dict) or not value:
+        raise _wrong(where, value, f"a table with at least one key, written as [{where}]")
+    for key, each in value.items():
+        if not isinstance(each, (str, int)):
+            raise _wrong(f"{where}.{key}", each, "text, a whole number, or true or false")
+    return MappingProxyType(value)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySettings:
+    """[[policies]], [[operator_policies]]: rules for queues and exchanges by the pattern of their names."""
+
+    name: str = _setting("", _text(NAME_OCTETS_MAX))
+    pattern: str = _setting("", _pattern)
+    definition: Mapping[str, Any] = field(
+        default_factory=lambda: MappingProxyType({}), metadata={"parse": _definition}
+    )
+    virtual_host: str = _setting("/", _text(NAME_OCTETS_MAX))
+    priority: int = _setting(0, _whole(-(2**31), 2**31 - 1))
+    apply_to: str = _setting("all", _one_of(POLICY_TARGETS))
+
+
 def _guest(virtual_hosts: Iterable[str]) -> Mapping[str, UserSettings]:
     permissions = MappingProxyType(dict.fromkeys(virtual_hosts, ALL_PERMISSIONS))
     guest = UserSettings(password="guest", tags=("administrator",), permissions=permissions)
@@ -358,6 +383,8 @@ class Config:
     queues: tuple[QueueSettings, ...] = ()
     bindings: tuple[BindingSettings, ...] = ()
     plugins: Plugins = Plugins()
+    policies: tuple[PolicySettings, ...] = ()
+    operator_policies: tuple[PolicySettings, ...] = ()
 
 
 # -- from a file and the command line --------------------------------------------------------------
@@ -465,6 +492,8 @@ def _config(document: dict[str, object]) -> Config:
         queues=_listed(QueueSettings, document, "queues", ("name",), virtual_hosts),
         bindings=_listed(BindingSettings, document, "bindings", ("source",), virtual_hosts),
         plugins=_section(Plugins, document.get("plugins", {}), "plugins"),
+        policies=_policies(document, "policies", virtual_hosts),
+        operator_policies=_policies(document, "operator_policies", virtual_hosts),
     )
 
 
@@ -498,6 +527,28 @@ def _listed(
             hint = _suggest(each.virtual_host, virtual_hosts) or "; add it to virtual_hosts"
             raise ConfigFault(f"{where}.virtual_host: no such virtual host '{each.virtual_host}'{hint}")
         found.append(replace(each, virtual_host=each.virtual_host or virtual_hosts[0]))
+    return tuple(found)
+
+
+def _policies(
+    document: dict[str, object], section: str, virtual_hosts: Sequence[str]
+) -> tuple[PolicySettings, ...]:
+    value = document.get(section, [])
+    if not isinstance(value, list):
+        raise _wrong(section, value, f"a list of tables, each written as [[{section}]]")
+    found: list[PolicySettings] = []
+    for index, given in enumerate(value):
+        where = f"{section}[{index}]"
+        policy = _section(PolicySettings, given, where)
+        for name in ("name", "pattern", "definition"):
+            if name not in _table(given, where):
+                raise ConfigFault(f"{where}.{name} is missing")
+        if policy.virtual_host not in virtual_hosts:
+            hint = _suggest(policy.virtual_host, virtual_hosts) or "; add it to virtual_hosts"
+            raise ConfigFault(f"{where}: no such virtual host '{policy.virtual_host}'{hint}")
+        if any((each.name, each.virtual_host) == (policy.name, policy.virtual_host) for each in found):
+            raise ConfigFault(f"{where}: there is a policy '{policy.name}' already; give each its own name")
+        found.append(policy)
     return tuple(found)
 
 

@@ -45,6 +45,7 @@ class Recovery:
         self.told = progress
         self.exchanges: list[tuple[FieldTable, FieldTable]] = []
         self.queues: list[tuple[FieldTable, FieldTable]] = []
+        self.policies: list[tuple[FieldTable, FieldTable]] = []
         self.bindings: list[tuple[bytes, FieldTable]] = []  # with the key it has in the journal
         self.names: set[tuple[bytes, object, object]] = set()  # kind, virtual host, name
         self.handed_out: dict[int, int] = {}
@@ -75,6 +76,8 @@ class Recovery:
             self.leases.append((key, octets))
         elif kind == dtx_journal.MARKER:
             self.found_branches.marker(key, octets)
+        elif kind == wiring.POLICY:
+            self.policies.append((wiring.table_of(rest), wiring.table_of(octets)))
         elif kind == wiring.RETURNED:
             number, entry, count, due_ms = wiring.return_of(rest, octets)
             self.returns.setdefault(number, {})[entry << 1] = (count, due_ms)
@@ -123,6 +126,10 @@ class Recovery:
         `damaged`: the journal has holes, and a queue's own record may have been in one of them.
         """
         self.found_branches.take_locked(self.shelves, store)
+        policies = next(iter(virtual_hosts.values())).policies
+        for identity, rest in self.policies:
+            if policies is not None:
+                policies.restore(identity, rest)
         for identity, rest in self.exchanges:
             host = self.host_of(virtual_hosts, identity)
             if host is not None:
@@ -188,6 +195,8 @@ class Recovery:
         log.error("%d messages have lost their queue to damage: they are in queue %r", shelf.count, name)
         queue = host.restore_queue(name, number, False, {})
         queue.restore(shelf, self.handed_out.get(number, 0))
+        if number in self.timed:
+            queue.oversee().restored(True)
         if host.wiring is not None:
             host.wiring.put_queue(queue)
 

@@ -75,6 +75,7 @@ cdef class Regime:
     cdef note(self, Message message, long long redeliveries, long long due_ms)
     @cython.locals(store=Store)
     cdef forget(self, Message message)
+    @cython.locals(store=Store)
     cdef int loaded(self, Message message) except -1
     @cython.locals(store=Store, message=Message, delivery=Delivery, place=cython.longlong)
     cpdef restore_returns(self, dict returns, list waiting)

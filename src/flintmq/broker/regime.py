@@ -413,8 +413,11 @@ class Regime:
         """A message is back from the disk; how often it was handed out, if it was."""
         if message.traits & traits.TIMED:
             self.timed = True
-            # The machine's clock may have been set back while the broker was down.
-            message.arrived_ms = min(message.arrived_ms, self.timetable.now_ms())
+            # The machine's clock may have been set back while the broker was down: what came in an
+            # earlier life came before this one began.
+            store = self.queue.store
+            if store is not None and message.entry & 1 == 0 and message.entry >> 1 <= store.recovered:
+                message.arrived_ms = min(message.arrived_ms, self.timetable.started_ms)
         return self.notes.get(message.entry, 1)
 
     def restore_returns(self, returns: dict[int, tuple[int, int]], waiting: list[int]) -> None:
@@ -431,7 +434,6 @@ class Regime:
                 delivery = Delivery.create(0, message, self.queue, None, place, count)
                 heapq.heappush(self.waiting, (due_ms, place, delivery))
             place += 1
-        self.watch()
 
     def restored(self, is_timed: bool) -> None:
         """The queue has what recovery found of it; `is_timed`: some of that may expire."""

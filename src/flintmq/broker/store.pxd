@@ -11,6 +11,7 @@ cdef class Store:
     cdef readonly Journal journal
     cdef readonly object overflow
     cdef readonly unsigned long long synced
+    cdef readonly unsigned long long recovered
     cdef readonly object waiting
     cdef readonly dict outputs
     cdef public list handed_out

@@ -78,6 +78,7 @@ class Store:
         "outputs",
         "overflow",
         "promised",
+        "recovered",
         "spools",
         "synced",
         "waiting",
@@ -87,6 +88,7 @@ class Store:
         self.journal = journal
         self.overflow = overflow
         self.synced = journal.synced_sequence
+        self.recovered = journal.synced_sequence  # the newest record of an earlier life
         self.waiting: deque[tuple[int, Channel, int]] = deque()
         self.outputs: dict[Output, None] = {}
         self.handed_out: list[Queue] = []  # whose mark has to be written

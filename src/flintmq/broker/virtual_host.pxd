@@ -25,6 +25,7 @@ cdef class VirtualHost:
     cdef readonly dict exclusive
     cdef readonly dict routes
     cdef readonly object dead_letters
+    cdef public object policies
     cdef readonly unsigned long long generation
 
     @cython.locals(route=Route)

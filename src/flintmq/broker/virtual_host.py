@@ -25,7 +25,16 @@ from flintmq.broker.kinds import KINDS
 from flintmq.broker.message import Message
 from flintmq.broker.priority_queue import PriorityQueue
 from flintmq.broker.queue import Queue
-from flintmq.broker.queue_rules import CLASSIC, STREAM, Given, check_arguments, check_properties, combine
+from flintmq.broker.queue_rules import (
+    CLASSIC,
+    PLAIN,
+    STREAM,
+    Given,
+    check_arguments,
+    check_properties,
+    combine,
+    kind_of,
+)
 from flintmq.broker.regime import Regime
 from flintmq.broker.route import Passage, Route
 from flintmq.broker.system_exchange import SystemExchange
@@ -37,6 +46,7 @@ if TYPE_CHECKING:
     from flintmq.auth import User
     from flintmq.broker.broker import Broker
     from flintmq.broker.channel import Channel
+    from flintmq.broker.policies import Policies
     from flintmq.broker.store import Store
     from flintmq.broker.streams import Streams
     from flintmq.wire.tables import FieldTable
@@ -73,6 +83,7 @@ class VirtualHost:
         "exclusive",
         "generation",
         "name",
+        "policies",
         "queues",
         "routes",
         "store",
@@ -96,6 +107,7 @@ class VirtualHost:
         self.routes: dict[bytes, Route] = {}
         self.generation = 1
         self.dead_letters = DeadLetters(self)
+        self.policies: Policies | None = None  # the broker's, who makes them after its virtual hosts
         for exchange_name, kind, internal in PREDECLARED:
             make = SystemExchange if kind == SystemExchange.type else KINDS[kind]
             exchange = make(exchange_name, durable=True, internal=internal)
@@ -209,6 +221,8 @@ class VirtualHost:
     def alternate(self, exchange: Exchange) -> dict[Queue | Exchange, None]:
         """Where a message goes that the exchange has no binding for."""
         name = exchange.arguments.get("alternate-exchange")
+        if name is None and self.policies is not None:
+            name = self.policies.alternate_exchange(self.name, exchange.name)
         other = self.exchanges.get(name) if isinstance(name, str) else None
         return {} if other is None else {other: None}
 
@@ -499,7 +513,7 @@ class VirtualHost:
             queue: Queue = self.need_streams().restore(self, name, number, arguments)
             given: Given = {}
         else:
-            given = self.given_to(name, arguments)
+            given = self.given_by(name, arguments)
             queue = queue_class(given)(
                 name, self.agenda, True, False, auto_delete, arguments, 0, self.store, number
             )
@@ -507,15 +521,6 @@ class VirtualHost:
         self.govern(queue, given)
         self.queue_came_or_went(name)
         return queue
-
-    def given_to(self, name: str, arguments: FieldTable) -> Given:
-        """What a queue that was declared long ago asks for."""
-        try:
-            return check_arguments(arguments, f"queue '{name}' in vhost '{self.name}'")
-        except ChannelFault as fault:
-            # It was declared by a version that did not know the argument: the queue is worth more.
-            log.error("arguments of a queue mean nothing here: %s", fault.text)
-            return {}
 
     def need_streams(self) -> Streams:
         if self.streams is None:
@@ -525,10 +530,35 @@ class VirtualHost:
         return self.streams
 
     def govern(self, queue: Queue, given: Given) -> None:
-        """Puts the rules that hold for the queue into force; a stream has its own."""
-        rules = None if queue.is_stream else combine(given)
+        """Puts the rules that hold for the queue into force: those of its arguments and of policies.
+
+        A stream has its own.
+        """
+        policies = (
+            []
+            if self.policies is None
+            else self.policies.given(self.name, queue.name, kind_of(queue.arguments))
+        )
+        rules = None if queue.is_stream else combine(given, *policies)
         if rules is not None:
             queue.oversee().apply(rules, self)
+        elif queue.regime is not None:
+            queue.regime.apply(PLAIN, self)
+
+    def given_by(self, name: str, arguments: FieldTable) -> Given:
+        """What the arguments of a queue ask for that is there already."""
+        try:
+            return check_arguments(arguments, f"queue '{name}' in vhost '{self.name}'")
+        except ChannelFault as fault:
+            # It was declared by a version that did not know the argument: the queue is worth more.
+            log.error("arguments of a queue mean nothing here: %s", fault.text)
+            return {}
+
+    def reapply_policies(self) -> None:
+        """Policies have changed."""
+        for queue in list(self.queues.values()):
+            self.govern(queue, self.given_by(queue.name, queue.arguments))
+        self.rewired()
 
     def delete_queue(self, queue: Queue) -> int:
         """Deletes the queue with its messages; tells its consumers. The number of messages ready."""

@@ -9,6 +9,7 @@
     b  binding    virtual host, source, destination,        nothing
                   its kind, routing key, arguments
     h  a queue's number                                     the newest entry it has handed out
+    p  policy     virtual host, name, is it an operator's   pattern, priority, apply-to, definition
     r  a queue's number, an entry                           how often it came back, when it is due again
 
 Entries up to that last one which nobody settled were handed out before a crash: they come back with
@@ -25,6 +26,7 @@ from flintmq.wire.tables import FieldTable, decode_table, encode_table
 if TYPE_CHECKING:
     from flintmq.broker.binding import Binding
     from flintmq.broker.exchange import Exchange
+    from flintmq.broker.policies import Policy
     from flintmq.broker.queue import Queue
     from flintmq.storage.journal import Journal
 
@@ -33,6 +35,7 @@ QUEUE = b"q"
 BINDING = b"b"
 HANDED_OUT = b"h"
 RETURNED = b"r"
+POLICY = b"p"
 
 _NUMBER = struct.Struct("<Q")
 _RETURN_KEY = struct.Struct("<QQ")
@@ -77,6 +80,23 @@ class Wiring:
 
     def delete_binding(self, binding: Binding, to_queue: bool) -> None:
         self.sequence = self.journal.delete_wiring(self.binding_key(binding, to_queue))
+
+    def put_policy(self, policy: Policy) -> None:
+        value: FieldTable = {
+            "pattern": policy.pattern,
+            "priority": policy.priority,
+            "apply-to": policy.apply_to,
+            "definition": dict(policy.definition),
+        }
+        self.sequence = self.journal.put_wiring(self.policy_key(policy), encode_table(value))
+
+    def delete_policy(self, policy: Policy) -> None:
+        self.sequence = self.journal.delete_wiring(self.policy_key(policy))
+
+    def policy_key(self, policy: Policy) -> bytes:
+        return POLICY + encode_table(
+            {"virtual-host": self.virtual_host, "name": policy.name, "operator": policy.is_operator}
+        )
 
     def named(self, kind: bytes, name: str) -> bytes:
         return kind + encode_table({"virtual-host": self.virtual_host, "name": name})

@@ -13,7 +13,7 @@ cdef Py_ssize_t CHUNKS_PER_PASS
 cdef Py_ssize_t TIME_EVERY_MASK
 
 
-@cython.final
+# Not final: Cython takes a final class's overriding methods for overridden ones.
 cdef class StreamQueue(Queue):
     cdef readonly object streams
     cdef readonly object log

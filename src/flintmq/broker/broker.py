@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import flintmq.broker.dtx_services
 import flintmq.broker.queue_services
+import flintmq.broker.stream_services
 import flintmq.broker.system_services  # noqa: F401 - registers them
 from flintmq.auth import Users
 from flintmq.broker.agenda import Agenda

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from flintmq.broker.broker import Broker
 from flintmq.broker.queue import Queue
 from flintmq.broker.recovery import LOST_AND_FOUND
+from flintmq.broker.virtual_host import PREDECLARED_NAMES
 from flintmq.storage.replay import RecoveryReport
 
 from .broker_model import Commit, Copy, Key, Model, ModelQueue
@@ -91,7 +92,7 @@ class RecoveredCheck:
         found: dict[Key, object] = dict.fromkeys(self.model.history)
         for name, exchange in self.host.exchanges.items():
             assert exchange.durable
-            if not name.startswith("amq."):
+            if name not in PREDECLARED_NAMES:
                 found["exchange", name] = exchange.type
             for binding in exchange.bindings.values():
                 found["binding", name, binding.destination.name, binding.routing_key] = True
@@ -158,7 +159,7 @@ class RecoveredCheck:
         model = Model()
         model.places = self.model.places
         for name, exchange in self.host.exchanges.items():
-            if not name.startswith("amq."):
+            if name not in PREDECLARED_NAMES:
                 model.add_exchange(name, exchange.type, True, 0)
         for name, queue in self.host.queues.items():
             fresh = ModelQueue(name, queue.number)

@@ -113,6 +113,9 @@ def test_large_and_transient_messages_wait_too(start: Any) -> None:
         declare(peer)
         peer.call(1, methods.QueueDeclare(queue="also", exclusive=True))
         peer.call(1, methods.QueueBind(queue="also", exchange="x", routing_key="k"))
+        peer.open(2)
+        for queue in ("q", "also"):
+            peer.call(2, methods.BasicConsume(queue=queue, no_ack=True, consumer_tag=queue))
         for mode in (1, 2):
             peer.publish(
                 1,
@@ -125,9 +128,7 @@ def test_large_and_transient_messages_wait_too(start: Any) -> None:
             peer.expect(1, methods.BasicAck)
         peer.publish(1, b"small", exchange="x", key="k", delivery_mode=1, headers={"x-delay": 150})
         peer.expect(1, methods.BasicAck)
-        for queue in ("q", "also"):
-            peer.call(1, methods.BasicConsume(queue=queue, no_ack=True, consumer_tag=queue))
-        got = sorted(peer.delivery(1)[1].body[-6:] for _ in range(6))
+        got = sorted(peer.delivery(2)[1].body[-6:] for _ in range(6))
         assert got == [b"LLLLL1", b"LLLLL1", b"LLLLL2", b"LLLLL2", b"small", b"small"]
     life.stop()
 

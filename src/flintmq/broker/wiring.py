@@ -137,9 +137,14 @@ def forget_return(journal: Journal, number: int, entry: int) -> None:
 
 def return_of(rest: bytes, octets: bytes) -> tuple[int, int, int, int]:
     """Queue, entry, count and when it is due."""
-    number, entry = _RETURN_KEY.unpack(rest)
     count, due_ms = _RETURN.unpack(octets)
-    return number, entry, count, due_ms
+    return *returned_entry(rest), count, due_ms
+
+
+def returned_entry(rest: bytes) -> tuple[int, int]:
+    """Queue and entry."""
+    number, entry = _RETURN_KEY.unpack(rest)
+    return number, entry
 
 
 def number_of(octets: bytes) -> int:

@@ -112,13 +112,28 @@ def wiring_text(key: bytes, value: bytes) -> str:
     if kind == wiring.HANDED_OUT:
         newest = f" up to entry {wiring.number_of(value)}" if value else ""
         return f"queue number {wiring.number_of(rest)} has handed out{newest}"
-    if kind not in (wiring.EXCHANGE, wiring.QUEUE, wiring.BINDING):
+    if kind == wiring.RETURNED:
+        return return_text(rest, value)
+    if kind not in (wiring.EXCHANGE, wiring.QUEUE, wiring.BINDING, wiring.POLICY):
         return f"of a kind not known here: {key!r}"
     identity = wiring.table_of(rest)
     if kind == wiring.BINDING:
         return binding_text(identity)
-    what = "exchange" if kind == wiring.EXCHANGE else "queue"
+    if kind == wiring.POLICY:
+        what = "operator policy" if identity["operator"] else "policy"
+    else:
+        what = "exchange" if kind == wiring.EXCHANGE else "queue"
     return f"{what} {identity['name']!r}{place(identity)}{particulars(value)}"
+
+
+def return_text(rest: bytes, value: bytes) -> str:
+    """How often an entry came back to a queue that counts it."""
+    if not value:
+        number, entry = wiring.returned_entry(rest)
+        return f"entry {entry} has left queue number {number}, which counted its returns"
+    number, entry, count, due_ms = wiring.return_of(rest, value)
+    later = f", to be tried again at {due_ms} ms" if due_ms else ""
+    return f"entry {entry} came back {count} times to queue number {number}{later}"
 
 
 def binding_text(identity: FieldTable) -> str:

@@ -1,6 +1,8 @@
 cimport cython
+cimport flintmq.broker.lookup as lookup
 from flintmq.broker.agenda cimport Agenda
 from flintmq.broker.consumer cimport Consumer
+from flintmq.broker.exchange cimport Exchange
 from flintmq.broker.message cimport Message
 from flintmq.broker.queue cimport Queue
 from flintmq.broker.route cimport Route
@@ -23,6 +25,7 @@ cdef class VirtualHost:
     cpdef Route route_of(self, bytes octets)
     @cython.locals(queue=Queue)
     cpdef tuple owners_of(self, list queues)
+    @cython.locals(exchange=Exchange, found=dict, queues=list)
     cpdef list match(self, Route route, Message message)
     @cython.locals(route=Route)
     cpdef queue_came_or_went(self, str name)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flintmq.auth import Operation, require
+from flintmq.broker import lookup
 from flintmq.broker.agenda import Agenda
 from flintmq.broker.binding import Binding, table_form
 from flintmq.broker.consumer import Consumer
 from flintmq.broker.exchange import KINDS, Exchange
-from flintmq.broker.lookup import lookup_for
 from flintmq.broker.message import Message
 from flintmq.broker.queue import Queue
 from flintmq.broker.route import Route
@@ -101,7 +101,20 @@ class VirtualHost:
 
     def match(self, route: Route, message: Message) -> list[Queue]:
         """The queues of one message where its headers decide."""
-        return self.resolve(route.exchange, route.key, message)[0]
+        exchange = route.exchange
+        if exchange is None:
+            return route.queues
+        # Most lead to queues at once: no need to look for ways on.
+        found: dict[Queue | Exchange, None] = {}
+        exchange.route(route.key, lookup.lookup_for(message, route.key), found)
+        queues: list[Queue] = []
+        for destination in found:
+            if not isinstance(destination, Queue):
+                return self.resolve(exchange, route.key, message)[0]
+            queues.append(destination)
+        if queues or not self.alternate(exchange):
+            return queues
+        return self.resolve(exchange, route.key, message)[0]
 
     def resolve(
         self, exchange: Exchange | None, key: str, message: Message | None
@@ -111,7 +124,7 @@ class VirtualHost:
             queue = self.queues.get(key)
             return ([] if queue is None else [queue]), False
         by_headers = False
-        headers = lookup_for(message, key)
+        headers = lookup.lookup_for(message, key)
         found: dict[Queue | Exchange, None] = {}
         reached: list[Exchange] = [exchange]
         queues: dict[Queue, None] = {}

@@ -5,7 +5,7 @@ can look up. It is a home, or a choice of covers:
 
     (EQUAL, reference, value)           the value is this one
     (PREFIX | SUFFIX, reference, text)  it is a text that starts or ends so
-    (GRAM, reference, text)             it is a text with these GRAM_CHARS letters somewhere
+    (GRAM, reference, text)             it is a text with this one somewhere in it
     (BETWEEN, reference, (low, high))   it is a number from low to high
     (PRESENT, reference, None)          there is one
     (ALL_OF, covers)                    each of them is a cover: take the one that is best now
@@ -32,7 +32,8 @@ BETWEEN = 5
 ALL_OF = 6
 ANY_OF = 7
 
-GRAM_CHARS = 3
+# The lengths that grams may have: a message is looked at from each of its letters for each length in use.
+GRAM_SIZES = (12, 8, 5, 3)
 # A longer prefix or suffix tells no more bindings apart, and every length in use costs a message a look.
 AFFIX_CHARS_MAX = 32
 # Grams of one pattern that are considered: more do not find a rarer one often enough.
@@ -62,6 +63,14 @@ def key_of(value: Any) -> Hashable:
     return ("bool", value) if type(value) is bool else value
 
 
+def gram_size(length: int) -> int:
+    """The longest grams that a run of letters has; 0 when it is too short for any."""
+    for size in GRAM_SIZES:
+        if size <= length:
+            return size
+    return 0
+
+
 def cover_of_text(reference: Reference, prefix: str, suffix: str, runs: Iterable[str]) -> Cover:
     """The cover of a text that starts and ends so, and has each of `runs` in it."""
     homes: list[Cover] = []
@@ -71,9 +80,10 @@ def cover_of_text(reference: Reference, prefix: str, suffix: str, runs: Iterable
         homes.append((SUFFIX, reference, suffix[-AFFIX_CHARS_MAX:]))
     grams: dict[str, None] = {}
     for run in (*runs, prefix, suffix):
-        for start in range(len(run) - GRAM_CHARS + 1):
+        size = gram_size(len(run))
+        for start in range(len(run) - size + 1 if size else 0):
             if len(grams) < GRAMS_MAX:
-                grams[run[start : start + GRAM_CHARS]] = None
+                grams[run[start : start + size]] = None
     homes.extend((GRAM, reference, gram) for gram in grams)
     return all_of(homes) or (PRESENT, reference, None)
 

@@ -1,7 +1,7 @@
 cimport cython
+cimport flintmq.broker.lookup as lookup
 cimport flintmq.broker.tally as tally
 from flintmq.broker.binding cimport Binding
-from flintmq.broker.lookup cimport Lookup
 from flintmq.broker.match_index cimport MatchIndex
 from flintmq.broker.topic_trie cimport TopicTrie
 

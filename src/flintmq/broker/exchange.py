@@ -18,10 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from flintmq.broker import tally
+from flintmq.broker import lookup, tally
 from flintmq.broker.binding import Binding, Destination, Identity, table_form
 from flintmq.broker.headers_condition import HeadersCondition, headers_form, match_mode
-from flintmq.broker.lookup import lookup_of
 from flintmq.broker.match_index import MatchIndex
 from flintmq.broker.topic_trie import TopicTrie
 from flintmq.wire.tables import FieldValue
@@ -268,7 +267,7 @@ class HeadersExchange(Exchange):
         match_mode(arguments)
 
     def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
-        self.index.match(lookup_of(headers, routing_key), found)
+        self.index.match(lookup.lookup_of(headers, routing_key), found)
 
     def attach(self, binding: Binding) -> None:
         form = headers_form(binding.arguments)

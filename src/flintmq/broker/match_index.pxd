@@ -4,11 +4,9 @@ from flintmq.broker.condition cimport Condition
 from flintmq.broker.intervals cimport Intervals
 from flintmq.broker.lookup cimport Lookup
 
-cdef Py_ssize_t GRAM_CHARS
-
 
 @cython.final
-cdef class Affixes:
+cdef class Pieces:
     cdef readonly dict texts
     cdef dict counts
     cdef readonly list sizes
@@ -23,9 +21,9 @@ cdef class NameSlot:
     cdef Py_ssize_t uses
     cdef readonly object present
     cdef readonly dict values
-    cdef readonly Affixes prefixes
-    cdef readonly Affixes suffixes
-    cdef readonly dict grams
+    cdef readonly Pieces prefixes
+    cdef readonly Pieces suffixes
+    cdef readonly Pieces grams
     cdef readonly Intervals intervals
 
     cpdef Py_ssize_t crowd(self, int kind, object value) except -1
@@ -53,7 +51,7 @@ cdef class MatchIndex:
     @cython.locals(slot=NameSlot, headers=dict)
     cpdef match(self, Lookup lookup, dict found)
     cdef visit(self, NameSlot slot, object value, Lookup lookup, dict found)
-    @cython.locals(size=Py_ssize_t, length=Py_ssize_t)
+    @cython.locals(size=Py_ssize_t, length=Py_ssize_t, start=Py_ssize_t)
     cdef visit_text(self, NameSlot slot, str text, Lookup lookup, dict found)
     cdef meet(self, object conditions, Lookup lookup, dict found)
     cdef meet_one(self, Condition condition, Lookup lookup, dict found)

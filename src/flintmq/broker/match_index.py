@@ -5,7 +5,7 @@ An inverted index. Each condition hangs at homes that together are met by every 
 
     names   "symbol" -> values    "IBM" -> conditions           EQUAL
                         prefixes  "stock.ny" -> conditions      PREFIX, by each length in use
-                        suffixes, grams                         SUFFIX, GRAM
+                        suffixes, grams                         SUFFIX, GRAM (anywhere in the text)
                         intervals a tree of low..high           BETWEEN
                         present   conditions                    PRESENT
     everywhere  conditions without a home: met by every message
@@ -29,7 +29,6 @@ from flintmq.broker.condition import (
     BETWEEN,
     EQUAL,
     GRAM,
-    GRAM_CHARS,
     PREFIX,
     PRESENT,
     SUFFIX,
@@ -39,13 +38,27 @@ from flintmq.broker.condition import (
 from flintmq.broker.intervals import Intervals
 from flintmq.broker.lookup import Lookup, Reference
 
-# What a home of each kind is worth against others: equality meets the fewest messages, mere presence
-# nearly all. In units of one more condition that is met.
-_WEIGHTS = {EQUAL: 0, PREFIX: 1, SUFFIX: 1, GRAM: 8, BETWEEN: 32, PRESENT: 256}
+# What a home costs that nobody shares yet, in units of one more condition that is met: a number from low to
+# high is rarer than mere presence, a value is rarest.
+_BETWEEN_COST = 32
+_PRESENT_COST = 256
+# A short text is in many others: one of 3 letters costs 7, of 8 or more 1 or none.
+_TEXT_COST = 64
 
 
-class Affixes:
-    """Prefixes or suffixes: conditions by text, and the lengths that there are."""
+def cost_of(kind: int, value: Any) -> int:
+    """What a home costs by itself."""
+    if kind == EQUAL:
+        return 0
+    if kind == BETWEEN:
+        return _BETWEEN_COST
+    if kind == PRESENT:
+        return _PRESENT_COST
+    return _TEXT_COST // (len(value) * len(value)) + (kind == GRAM)
+
+
+class Pieces:
+    """Prefixes, suffixes or grams: conditions by text, and the lengths that there are."""
 
     __slots__ = ("counts", "sizes", "texts")
 
@@ -82,9 +95,9 @@ class NameSlot:
         self.uses = 0  # homes here; at 0 the name is forgotten
         self.present: tally.Tally = None
         self.values: dict[Hashable, tally.Tally] | None = None
-        self.prefixes: Affixes | None = None
-        self.suffixes: Affixes | None = None
-        self.grams: dict[str, tally.Tally] | None = None
+        self.prefixes: Pieces | None = None
+        self.suffixes: Pieces | None = None
+        self.grams: Pieces | None = None
         self.intervals: Intervals | None = None
 
     def crowd(self, kind: int, value: Any) -> int:
@@ -98,7 +111,7 @@ class NameSlot:
         if kind == SUFFIX:
             return 0 if self.suffixes is None else tally.size(self.suffixes.find(value))
         if kind == GRAM:
-            return 0 if self.grams is None else tally.size(self.grams.get(value))
+            return 0 if self.grams is None else tally.size(self.grams.find(value))
         # An interval shares a value with a part of the others; with how many depends on the message.
         return 0 if self.intervals is None else self.intervals.count() // 4
 
@@ -112,16 +125,16 @@ class NameSlot:
             self.values[value] = tally.add(self.values.get(value), condition)
         elif kind == PREFIX:
             if self.prefixes is None:
-                self.prefixes = Affixes()
+                self.prefixes = Pieces()
             self.prefixes.add(value, condition)
         elif kind == SUFFIX:
             if self.suffixes is None:
-                self.suffixes = Affixes()
+                self.suffixes = Pieces()
             self.suffixes.add(value, condition)
         elif kind == GRAM:
             if self.grams is None:
-                self.grams = {}
-            self.grams[value] = tally.add(self.grams.get(value), condition)
+                self.grams = Pieces()
+            self.grams.add(value, condition)
         else:
             if self.intervals is None:
                 self.intervals = Intervals()
@@ -143,7 +156,8 @@ class NameSlot:
             if not self.suffixes.texts:
                 self.suffixes = None
         elif kind == GRAM and self.grams is not None:
-            if not _take(self.grams, value, condition):
+            self.grams.remove(value, condition)
+            if not self.grams.texts:
                 self.grams = None
         elif self.intervals is not None:
             self.intervals.remove(value[0], value[1], condition)
@@ -209,7 +223,7 @@ class MatchIndex:
             homes.append(cover)
             slot = self.names.get(cover[1])
             crowd = 0 if slot is None else slot.crowd(kind, cover[2])
-            return float(_WEIGHTS[kind] + crowd)
+            return float(cost_of(kind, cover[2]) + crowd)
         best = inf
         chosen: list[Any] = []
         for part in cover[1]:
@@ -283,8 +297,9 @@ class MatchIndex:
                     break
                 self.meet(slot.suffixes.texts.get(text[length - size :]), lookup, found)
         if slot.grams is not None:
-            for size in range(length - GRAM_CHARS + 1):
-                self.meet(slot.grams.get(text[size : size + GRAM_CHARS]), lookup, found)
+            for size in slot.grams.sizes:
+                for start in range(length - size + 1):
+                    self.meet(slot.grams.texts.get(text[start : start + size]), lookup, found)
 
     def meet(self, conditions: tally.Tally, lookup: Lookup, found: dict[Any, Any]) -> None:
         if conditions is None:

@@ -42,4 +42,4 @@ cdef class Regexp:
 cdef class RegexpCondition(Condition):
     cdef readonly object reference
     cdef readonly Regexp regexp
-    cdef object tree
+    cdef readonly str pattern

@@ -179,16 +179,17 @@ class Regexp:
 class RegexpCondition(Condition):
     """A pattern, and the header or property that it is searched for in."""
 
-    __slots__ = ("reference", "regexp", "tree")
+    __slots__ = ("pattern", "reference", "regexp")
 
     def __init__(self, form: Hashable, reference: Reference, pattern: str, budget: StateBudget) -> None:
         Condition.__init__(self, form)
         self.reference = reference
-        self.tree = parse_regexp(pattern)
-        self.regexp = Regexp(Machine(self.tree), budget)
+        self.pattern = pattern
+        self.regexp = Regexp(Machine(parse_regexp(pattern)), budget)
 
     def cover(self) -> Cover:
-        return cover_of(self.tree, self.reference)
+        # Parsed once more: a tree that is kept is larger than all the rest of a condition.
+        return cover_of(parse_regexp(self.pattern), self.reference)
 
     def holds(self, lookup: Lookup) -> bool:
         value = lookup.value(self.reference)

@@ -1,7 +1,7 @@
+cimport flintmq.broker.lookup as lookup
 from flintmq.broker.binding cimport Binding
 from flintmq.broker.condition cimport Condition
 from flintmq.broker.exchange cimport Exchange
-from flintmq.broker.lookup cimport Lookup
 from flintmq.broker.match_index cimport MatchIndex
 from flintmq.broker.regexp cimport RegexpCondition, StateBudget
 

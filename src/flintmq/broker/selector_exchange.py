@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from flintmq.broker import lookup
 from flintmq.broker.binding import Binding
 from flintmq.broker.exchange import Exchange, Headers
-from flintmq.broker.lookup import ROUTING_KEY, Reference, lookup_of, reference_of
+from flintmq.broker.lookup import ROUTING_KEY, Reference, reference_of
 from flintmq.broker.match_index import MatchIndex
 from flintmq.broker.prop_wild import PropWildCondition, prop_wild_form
 from flintmq.broker.regexp import RegexpCondition, StateBudget
@@ -38,7 +39,7 @@ class SelectorExchange(Exchange):
         parse_selector(text_argument(arguments, "x-selector", None))
 
     def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
-        self.index.match(lookup_of(headers, routing_key), found)
+        self.index.match(lookup.lookup_of(headers, routing_key), found)
 
     def attach(self, binding: Binding) -> None:
         text = text_argument(binding.arguments, "x-selector", None)
@@ -61,7 +62,7 @@ class PropWildExchange(Exchange):
         prop_wild_form(arguments)
 
     def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
-        self.index.match(lookup_of(headers, routing_key), found)
+        self.index.match(lookup.lookup_of(headers, routing_key), found)
 
     def attach(self, binding: Binding) -> None:
         form = prop_wild_form(binding.arguments)
@@ -93,7 +94,7 @@ class RegexpExchange(Exchange):
     def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
         if not self.by_header:
             headers = None
-        self.index.match(lookup_of(headers, routing_key), found)
+        self.index.match(lookup.lookup_of(headers, routing_key), found)
 
     def attach(self, binding: Binding) -> None:
         form = regexp_form(binding.routing_key, binding.arguments)

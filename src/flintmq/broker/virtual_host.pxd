@@ -1,6 +1,8 @@
 cimport cython
+cimport flintmq.broker.lookup as lookup
 from flintmq.broker.agenda cimport Agenda
 from flintmq.broker.consumer cimport Consumer
+from flintmq.broker.exchange cimport Exchange
 from flintmq.broker.message cimport Message
 from flintmq.broker.queue cimport Queue
 from flintmq.broker.regime cimport Regime
@@ -35,6 +37,7 @@ cdef class VirtualHost:
     @cython.locals(queue=Queue)
     cpdef bint is_ruled(self, list queues)
     cpdef list admit(self, Message message, list queues)
+    @cython.locals(exchange=Exchange, found=dict, queues=list)
     cpdef list match(self, Route route, Message message, channel)
     @cython.locals(passage=Passage)
     cpdef list match_keys(self, exchange, list keys, Message message, channel)

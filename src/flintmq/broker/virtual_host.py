@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flintmq.auth import Operation, require
 from flintmq.broker import arguments as arguments_of
-from flintmq.broker import chains, copies, forwarding, leases
+from flintmq.broker import chains, copies, forwarding, leases, lookup
 from flintmq.broker.agenda import Agenda
 from flintmq.broker.binding import VIA, Binding, table_form
 from flintmq.broker.chains import Chains
@@ -156,7 +156,22 @@ class VirtualHost:
 
     def match(self, route: Route, message: Message, channel: Channel | None) -> list[Queue] | None:
         """The queues of one message where it decides itself; None when exchanges have taken all of it."""
-        return self.match_keys(route.exchange, [route.key], message, channel)
+        exchange = route.exchange
+        if exchange is None:
+            return route.queues
+        if exchange.receives or exchange.name in self.chains.conditions:
+            return self.match_keys(exchange, [route.key], message, channel)
+        # Most lead to queues at once: no need to look for ways on.
+        found: dict[Queue | Exchange, None] = {}
+        exchange.route(route.key, lookup.lookup_for(message, route.key), found)
+        queues: list[Queue] = []
+        for destination in found:
+            if not isinstance(destination, Queue):
+                return self.match_keys(exchange, [route.key], message, channel)
+            queues.append(destination)
+        if queues or not self.alternate(exchange):
+            return queues
+        return self.match_keys(exchange, [route.key], message, channel)
 
     def match_keys(
         self, exchange: Exchange | None, keys: list[str], message: Message, channel: Channel | None

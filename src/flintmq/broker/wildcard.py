@@ -27,12 +27,13 @@ class Segment:
 
     def __init__(self, letters: list[str | None]) -> None:
         self.size = len(letters)
-        self.wild = {at for at, letter in enumerate(letters) if letter is ANY_LETTER}
+        wild = [at for at, letter in enumerate(letters) if letter is ANY_LETTER]
         self.text = "".join(["\0" if letter is ANY_LETTER else letter for letter in letters])
-        self.masks: dict[str | None, int] = {}
+        self.wild: set[int] | None = set(wild) if wild else None
+        self.masks: dict[str | None, int] | None = None
         self.last = 1 << self.size >> 1
-        if self.wild:
-            free = sum([1 << at for at in self.wild])
+        if wild:
+            free = sum([1 << at for at in wild])
             self.masks = {ANY_LETTER: free}
             for at, letter in enumerate(letters):
                 if letter is not ANY_LETTER:
@@ -40,12 +41,12 @@ class Segment:
 
     def runs(self) -> list[str]:
         """The stretches of plain letters."""
-        cuts = [-1, *sorted(self.wild), self.size]
+        cuts = [-1, *sorted(self.wild or ()), self.size]
         return [self.text[start + 1 : end] for start, end in pairwise(cuts)]
 
     def fits(self, text: str, start: int) -> bool:
         """Whether it fits at `start`, where there is room for it."""
-        if not self.wild:
+        if self.wild is None:
             return text.startswith(self.text, start)
         for at in range(self.size):  # noqa: SIM110 - a generator expression is a closure: not in compiled methods
             if text[start + at] != self.text[at] and at not in self.wild:
@@ -54,7 +55,7 @@ class Segment:
 
     def find(self, text: str, start: int, end: int) -> int:
         """Where it first fits within start..end; -1 when nowhere."""
-        if not self.wild:
+        if self.masks is None:
             return text.find(self.text, start, end)
         free = self.masks[ANY_LETTER]
         state = 0
@@ -115,7 +116,7 @@ class Wildcard:
     def cover(self, reference: Reference) -> Cover:
         """What a text that matches must have."""
         first, last = self.segments[0], self.segments[-1]
-        if len(self.segments) == 1 and not first.wild:
+        if len(self.segments) == 1 and first.wild is None:
             return (EQUAL, reference, first.text)
         runs = [run for segment in self.segments for run in segment.runs()]
         return cover_of_text(reference, first.runs()[0], last.runs()[-1], runs)

@@ -16,6 +16,6 @@ cpdef dict read_headers(bytes content, Py_ssize_t end)
 
 @cython.locals(
     source=octets.Readable, start=Py_ssize_t, stop=Py_ssize_t, size=Py_ssize_t, table=dict, name=str,
-    text=str, kind=cython.int
+    text=str, kind=cython.int, left=Py_ssize_t
 )
 cdef dict read_table(bytes content, Py_ssize_t at, Py_ssize_t end)

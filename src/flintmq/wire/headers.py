@@ -4,16 +4,16 @@
                                            ^ 12
 
 `read_property` steps over what it is not asked for. `read_headers` decodes a table of the field types
-that headers nearly always have; a table with any other, or with a mistake in it, is left to tables.py,
+that headers nearly always have; any other value, and a table with a mistake in it, is left to tables.py,
 so that there is one place which knows all types and words all faults.
 """
 
 from __future__ import annotations
 
 from flintmq.wire import amqp, octets
-from flintmq.wire.tables import FieldTable, decode_table
+from flintmq.wire.tables import FieldTable, decode_table, decode_value
 
-# An entry has three octets or more, so a table of this size cannot have more than tables.py allows.
+# An entry has two octets or more, so a table of this size cannot have more than tables.py allows.
 TABLE_BYTES_MAX = 65_535
 
 
@@ -78,29 +78,31 @@ def read_table(content: bytes, at: int, end: int) -> FieldTable:
     table: FieldTable = {}
     while start < stop:
         size = source[start]
-        # A name, a type and at least one octet of a value.
-        if stop - start < size + 3:
+        if stop - start < size + 2:
             return decode_table(content, at, end, "basic headers")[0]
         name = octets.text(source, start + 1, start + 1 + size)
-        kind = source[start + 1 + size]
-        start += size + 2
-        if kind == 0x53 and stop - start >= 4:  # S
-            size = octets.read_long(source, start)
-            start += 4
-            text = octets.text_or_none(source, start, start + size) if size <= stop - start else None
+        start += size + 1
+        kind = source[start]
+        left = stop - start - 1
+        if kind == 0x53 and left >= 4:  # S
+            size = octets.read_long(source, start + 1)
+            text = octets.text_or_none(source, start + 5, start + 5 + size) if size <= left - 4 else None
             if text is None:
                 return decode_table(content, at, end, "basic headers")[0]
             table[name] = text
-            start += size
-        elif kind == 0x49 and stop - start >= 4:  # I
-            table[name] = octets.read_signed_long(source, start)
-            start += 4
-        elif kind == 0x6C and stop - start >= 8:  # l
-            table[name] = octets.read_signed_longlong(source, start)
-            start += 8
-        elif kind == 0x74:  # t
-            table[name] = source[start] != 0
-            start += 1
+            start += 5 + size
+        elif kind == 0x49 and left >= 4:  # I
+            table[name] = octets.read_signed_long(source, start + 1)
+            start += 5
+        elif kind == 0x6C and left >= 8:  # l
+            table[name] = octets.read_signed_longlong(source, start + 1)
+            start += 9
+        elif kind == 0x64 and left >= 8:  # d
+            table[name] = octets.read_double(source, start + 1)
+            start += 9
+        elif kind == 0x74 and left >= 1:  # t
+            table[name] = source[start + 1] != 0
+            start += 2
         else:
-            return decode_table(content, at, end, "basic headers")[0]
+            table[name], start = decode_value(content, start, stop, "basic headers")
     return table

@@ -46,6 +46,13 @@ cdef inline long long read_signed_longlong(const unsigned char* source, Py_ssize
     return <long long>read_longlong(source, at)
 
 
+cdef inline double read_double(const unsigned char* source, Py_ssize_t at) noexcept:
+    cdef unsigned long long bits = read_longlong(source, at)
+    cdef double value
+    memcpy(&value, &bits, 8)
+    return value
+
+
 cdef inline str text(const unsigned char* source, Py_ssize_t start, Py_ssize_t end):
     return <str>PyUnicode_DecodeUTF8(<char*>source + start, end - start, "surrogateescape")
 

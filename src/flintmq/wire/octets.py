@@ -15,6 +15,7 @@ Writable = memoryview
 _SHORT = struct.Struct(">H")
 _LONG = struct.Struct(">I")
 _LONGLONG = struct.Struct(">Q")
+_DOUBLE = struct.Struct(">d")
 _FRAME_HEAD = struct.Struct(">BHI")
 _METHOD_HEAD = struct.Struct(">BHII")
 _TAG_FLAG = struct.Struct(">QB")
@@ -59,6 +60,11 @@ def read_signed_long(source: Readable, at: int) -> int:
 
 def read_signed_longlong(source: Readable, at: int) -> int:
     return int.from_bytes(source[at : at + 8], "big", signed=True)
+
+
+def read_double(source: Readable, at: int) -> float:
+    value: float = _DOUBLE.unpack_from(source, at)[0]
+    return value
 
 
 def text(source: Readable, start: int, end: int) -> str:

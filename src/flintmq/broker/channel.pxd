@@ -54,14 +54,9 @@ cdef class Channel:
 
     @cython.locals(found=cython.int, size=Py_ssize_t, route=Route, message=Message)
     cpdef int publish(self, bytes route_octets, int flags, bytes whole, Py_ssize_t header_size) except -1
-    cdef int count_publish(self) except -1
-    cpdef begin_body(self, bytes route_octets, bytes header)
-    @cython.locals(found=cython.int)
-    cdef int check_header(self, bytes header) except -2
-    @cython.locals(found=cython.int, route=Route, message=Message, store=Store)
-    cpdef publish_spooled(self, bytes route_octets, int flags, bytes header, arrival)
+    cpdef int count_publish(self) except -1
     @cython.locals(route=Route)
-    cdef Route find_route(self, bytes route_octets)
+    cpdef Route find_route(self, bytes route_octets)
     @cython.locals(queues=list, matched=list)
     cpdef int forward(self, Message message, Route route, int flags) except -1
     @cython.locals(queue=Queue, owners=tuple, admitted=list)

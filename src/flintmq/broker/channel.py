@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker import copies, inspection
 from flintmq.broker.delivery import Delivery
-from flintmq.broker.forwarding import forward_spooled
+from flintmq.broker.forwarding import forward_spooled, immediate_queues
 from flintmq.broker.message import Message
 from flintmq.broker.published import lifetime_ms_of, malformed
 from flintmq.broker.regime import Regime
 from flintmq.broker.ring import Ring
 from flintmq.broker.settlement import Late, unknown_tag
-from flintmq.broker.spooling import Arrival
 from flintmq.broker.stream_arguments import refuse_too_large
-from flintmq.errors import PeerFault, ProtocolMisuse
+from flintmq.errors import ProtocolMisuse
 from flintmq.wire import amqp, content, octets, traits
 
 if TYPE_CHECKING:
@@ -153,58 +152,6 @@ class Channel:
             self.confirm_due = True
             self.agenda.confirms.append(self)
         return 0
-
-    def begin_body(self, route_octets: bytes, header: bytes) -> Arrival | None:
-        """Where a large body is to go. What would refuse the message does so now, not after gigabytes."""
-        if self.store is None:
-            return None
-        self.check_header(header)
-        self.find_route(route_octets)
-        return Arrival(self.store.journal)
-
-    def check_header(self, header: bytes) -> int:
-        """What the header of a large message says."""
-        found: int = content.survey(octets.readable_bytes(header), 0, len(header))
-        if found == traits.MALFORMED:
-            raise malformed()
-        if found & (traits.HAS_USER_ID | traits.HAS_COPIES):
-            inspection.look_into(self, header, len(header), found & ~traits.HAS_REPLY_TO)
-        if found & traits.HAS_EXPIRATION:
-            lifetime_ms_of(header)
-        return found
-
-    def publish_spooled(self, route_octets: bytes, flags: int, header: bytes, arrival: Arrival) -> None:
-        """basic.publish whose body has arrived."""
-        store = self.store
-        if store is None:
-            raise ProtocolMisuse("a body arrived for a broker without a store")
-        spool = arrival.spool
-        spool.finish()
-        try:
-            found = self.check_header(header) | traits.SPOOLED
-            if found & traits.HAS_REPLY_TO:
-                header = inspection.look_into(self, header, len(header), traits.HAS_REPLY_TO)
-            route = self.find_route(route_octets)
-        except PeerFault:
-            spool.discard()
-            raise
-        message = Message.create(route.octets, header, len(header), found, self.origin)
-        if found & traits.HAS_EXPIRATION:
-            message.lifetime_ms = lifetime_ms_of(header)
-        store.arrived[message] = spool
-        if self.transaction is not None:
-            try:
-                self.transaction.publish(message, flags)
-            except PeerFault:
-                store.forget_arrived(message)
-                raise
-            return
-        if self.confirming:
-            self.count_publish()
-        try:
-            self.forward(message, route, flags)
-        finally:
-            store.forget_arrived(message)
 
     def find_route(self, route_octets: bytes) -> Route:
         """The route of this exchange and key, if there is one and the user may write to it."""
@@ -651,7 +598,3 @@ class Channel:
             self.virtual_host.cancel(consumer)
         self.late = None
         self.requeue(self.held(0, True, "channel.close"), True)
-
-
-def immediate_queues(queues: list[Queue], message: Message) -> list[Queue]:
-    return [queue for queue in queues if queue.can_take_now(message)]

@@ -51,3 +51,8 @@ def forward_spooled(host: VirtualHost, store: Store, message: Message, queues: l
     for queue in queues:
         queue.enqueue(message if owners and queue.number and not queue.is_stream else held)
     return bool(owners)
+
+
+def immediate_queues(queues: list[Queue], message: Message) -> list[Queue]:
+    """Those that hand the message to a consumer at once."""
+    return [queue for queue in queues if queue.can_take_now(message)]

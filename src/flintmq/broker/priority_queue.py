@@ -20,6 +20,7 @@ from flintmq.broker.queue import Queue
 from flintmq.wire.tables import FieldTable
 
 if TYPE_CHECKING:
+    from flintmq.broker.queue_rules import Given
     from flintmq.broker.shelf import Shelf
     from flintmq.broker.store import Store
 
@@ -185,3 +186,8 @@ class PriorityQueue(Queue):
         if self.regime is not None:
             count += self.regime.purge()
         return count
+
+
+def kind_of_queue(given: Given) -> type[Queue]:
+    """Which kind of queue the arguments ask for."""
+    return PriorityQueue if given.get("priority_max") else Queue

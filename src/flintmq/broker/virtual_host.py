@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from flintmq.auth import Operation, require
 from flintmq.broker import arguments as arguments_of
-from flintmq.broker import chains, copies, forwarding, leases, lookup
+from flintmq.broker import chains, copies, forwarding, leases, lookup, refusals
 from flintmq.broker.agenda import Agenda
-from flintmq.broker.binding import VIA, Binding, table_form
+from flintmq.broker.binding import VIA, Binding
 from flintmq.broker.chains import Chains
 from flintmq.broker.consumer import Consumer
 from flintmq.broker.dead_letter import DeadLetters
@@ -23,10 +23,9 @@ from flintmq.broker.dtx_branches import Branches
 from flintmq.broker.exchange import REFUSED, TAKEN, Exchange
 from flintmq.broker.kinds import KINDS
 from flintmq.broker.message import Message
-from flintmq.broker.priority_queue import PriorityQueue
+from flintmq.broker.priority_queue import kind_of_queue
 from flintmq.broker.queue import Queue
 from flintmq.broker.queue_rules import (
-    CLASSIC,
     PLAIN,
     STREAM,
     Given,
@@ -306,15 +305,11 @@ class VirtualHost:
     ) -> Exchange:
         existing = self.exchanges.get(name)
         if existing is not None:
-            self.compare_exchange(existing, kind, durable, auto_delete, internal, arguments)
+            what = f"exchange '{name}' in vhost '{self.name}'"
+            refusals.compare_exchange(existing, what, kind, durable, auto_delete, internal, arguments)
             return existing
         if name.startswith("amq."):
-            raise ChannelFault(
-                amqp.ACCESS_REFUSED,
-                f"ACCESS_REFUSED - exchange name '{name}' contains reserved prefix 'amq.*'",
-                40,
-                10,
-            )
+            raise refusals.reserved_name("exchange", name, 40, 10)
         make = KINDS.get(kind)
         if make is None:
             raise ChannelFault(
@@ -335,33 +330,12 @@ class VirtualHost:
         self.rewired()  # it may be the alternate that another one has named
         return exchange
 
-    def compare_exchange(
-        self,
-        existing: Exchange,
-        kind: str,
-        durable: bool,
-        auto_delete: bool,
-        internal: bool,
-        arguments: FieldTable,
-    ) -> None:
-        what = f"exchange '{existing.name}' in vhost '{self.name}'"
-        compare("type", what, kind, existing.type, 40)
-        compare("durable", what, durable, existing.durable, 40)
-        compare("auto_delete", what, auto_delete, existing.auto_delete, 40)
-        compare("internal", what, internal, existing.internal, 40)
-        compare_arguments(what, arguments, existing.arguments, 40)
-
     def delete_exchange(self, name: str, if_unused: bool) -> None:
         exchange = self.exchanges.get(name)
         if exchange is None:
             return
         if name.startswith("amq."):
-            raise ChannelFault(
-                amqp.ACCESS_REFUSED,
-                f"ACCESS_REFUSED - exchange name '{name}' contains reserved prefix 'amq.*'",
-                40,
-                20,
-            )
+            raise refusals.reserved_name("exchange", name, 40, 20)
         if name in PREDECLARED_NAMES:
             raise ChannelFault(
                 amqp.ACCESS_REFUSED, f"ACCESS_REFUSED - exchange '{name}' is the broker's own", 40, 20
@@ -474,23 +448,13 @@ class VirtualHost:
         if name in self.queues:
             queue = self.find_queue(name, origin, 50, 10)
             what = f"queue '{name}' in vhost '{self.name}'"
-            compare("durable", what, durable, queue.durable, 50)
-            compare("exclusive", what, exclusive, queue.exclusive, 50)
-            compare("auto_delete", what, auto_delete, queue.auto_delete, 50)
             check_arguments(arguments, what)
-            compare_arguments(
-                what, without_default_type(arguments), without_default_type(queue.arguments), 50
-            )
+            refusals.compare_queue(queue, what, durable, exclusive, auto_delete, arguments)
             if queue.regime is not None:
                 queue.regime.touch()
             return queue
         if name.startswith("amq."):
-            raise ChannelFault(
-                amqp.ACCESS_REFUSED,
-                f"ACCESS_REFUSED - queue name '{name}' contains reserved prefix 'amq.*'",
-                50,
-                10,
-            )
+            raise refusals.reserved_name("queue", name, 50, 10)
         return self.add_queue(name, durable, exclusive, auto_delete, arguments, origin)
 
     def add_queue(
@@ -509,7 +473,7 @@ class VirtualHost:
                 self, name, durable, exclusive, auto_delete, arguments, number
             )
         else:
-            make = queue_class(given)
+            make = kind_of_queue(given)
             queue = make(
                 name, self.agenda, durable, exclusive, auto_delete, arguments, origin, self.store, number
             )
@@ -529,7 +493,7 @@ class VirtualHost:
             given: Given = {}
         else:
             given = self.given_by(name, arguments)
-            queue = queue_class(given)(
+            queue = kind_of_queue(given)(
                 name, self.agenda, True, False, auto_delete, arguments, 0, self.store, number
             )
         self.queues[name] = queue
@@ -612,22 +576,7 @@ class VirtualHost:
 
     def consume(self, consumer: Consumer) -> None:
         queue = consumer.queue
-        # An exclusive consumer is the only one: it is enough to look at the first.
-        if queue.consumers and (consumer.exclusive or queue.consumers[0].exclusive):
-            raise ChannelFault(
-                amqp.ACCESS_REFUSED,
-                f"ACCESS_REFUSED - queue '{queue.name}' in vhost '{self.name}' in exclusive use",
-                60,
-                20,
-            )
-        if consumer.exclusive and queue.regime is not None and queue.regime.single_active:
-            raise ChannelFault(
-                amqp.ACCESS_REFUSED,
-                f"ACCESS_REFUSED - queue '{queue.name}' in vhost '{self.name}' "
-                "has a single active consumer: none can be exclusive",
-                60,
-                20,
-            )
+        refusals.check_exclusive_use(queue, consumer, self.name)
         consumer.channel.consumers[consumer.tag] = consumer
         queue.subscribe(consumer)
 
@@ -640,46 +589,9 @@ class VirtualHost:
             self.delete_queue(queue)
 
 
-def queue_class(given: Given) -> type[Queue]:
-    """Which kind of queue the arguments ask for."""
-    return PriorityQueue if given.get("priority_max") else Queue
-
-
-def without_default_type(arguments: FieldTable) -> FieldTable:
-    """A classic queue may say so or not: it is the same queue."""
-    return {name: value for name, value in arguments.items() if (name, value) != ("x-queue-type", CLASSIC)}
-
-
 def is_durable(binding: Binding) -> bool:
     """A binding lasts when both of its ends do."""
     destination = binding.destination
     if isinstance(destination, Queue):
         return binding.source.durable and destination.number != 0
     return binding.source.durable and isinstance(destination, Exchange) and destination.durable
-
-
-def compare(argument: str, what: str, received: object, current: object, class_id: int) -> None:
-    """Raises 406 unless a declared property is what it was."""
-    if received != current:
-        raise inequivalent(argument, what, received, current, class_id)
-
-
-def compare_arguments(what: str, received: FieldTable, current: FieldTable, class_id: int) -> None:
-    for name in sorted({*received, *current}):
-        one, other = received.get(name), current.get(name)
-        if table_form({name: one}) != table_form({name: other}):
-            raise inequivalent(name, what, one, other, class_id)
-
-
-def inequivalent(argument: str, what: str, received: object, current: object, class_id: int) -> ChannelFault:
-    texts = [
-        ("none" if v is None else str(v).lower() if isinstance(v, bool) else f"{v}")
-        for v in (received, current)
-    ]
-    return ChannelFault(
-        amqp.PRECONDITION_FAILED,
-        f"PRECONDITION_FAILED - inequivalent arg '{argument}' for {what}: "
-        f"received '{texts[0][:64]}' but current is '{texts[1][:64]}'",
-        class_id,
-        10,
-    )

@@ -21,6 +21,7 @@ from flintmq.auth import (
     mechanism,
     mechanisms_offered,
 )
+from flintmq.broker import spooled_publish
 from flintmq.broker.channel import Channel as BrokerChannel
 from flintmq.broker.client_connection import ClientConnection
 from flintmq.broker.virtual_host import VirtualHost
@@ -111,7 +112,7 @@ class Session(Events):
     def body_begins(self, channel: Channel, route: bytes, flags: int, header: bytes) -> Sink | None:
         self.has_published = True
         try:
-            return channel.owner.begin_body(route, header)  # type: ignore[attr-defined, no-any-return]
+            return spooled_publish.begin_body(channel.owner, route, header)  # type: ignore[arg-type]
         except PeerFault as fault:
             if not fault.class_id:
                 fault.class_id, fault.method_id = 60, 40
@@ -120,7 +121,7 @@ class Session(Events):
 
     def publish_spooled(self, channel: Channel, route: bytes, flags: int, header: bytes, sink: Sink) -> None:
         try:
-            channel.owner.publish_spooled(route, flags, header, sink)  # type: ignore[attr-defined]
+            spooled_publish.publish_spooled(channel.owner, route, flags, header, sink)  # type: ignore[arg-type]
         except PeerFault as fault:
             if not fault.class_id:
                 fault.class_id, fault.method_id = 60, 40

@@ -1,0 +1,75 @@
+"""basic.publish of a large message: looked at when its header has come, published when its body has.
+
+begin_body -> Arrival, which takes the body ... -> publish_spooled -> queues
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flintmq.broker import inspection
+from flintmq.broker.message import new_message
+from flintmq.broker.published import lifetime_ms_of, malformed
+from flintmq.broker.spooling import Arrival
+from flintmq.errors import PeerFault, ProtocolMisuse
+from flintmq.wire import content, traits
+
+if TYPE_CHECKING:
+    from flintmq.broker.channel import Channel
+
+
+def begin_body(channel: Channel, route_octets: bytes, header: bytes) -> Arrival | None:
+    """Where a large body is to go. What would refuse the message does so now, not after gigabytes."""
+    if channel.store is None:
+        return None
+    check_header(channel, header)
+    channel.find_route(route_octets)
+    return Arrival(channel.store.journal)
+
+
+def check_header(channel: Channel, header: bytes) -> int:
+    """What the header of a large message says."""
+    found = content.traits_of(header)
+    if found == traits.MALFORMED:
+        raise malformed()
+    if found & (traits.HAS_USER_ID | traits.HAS_COPIES):
+        inspection.look_into(channel, header, len(header), found & ~traits.HAS_REPLY_TO)
+    if found & traits.HAS_EXPIRATION:
+        lifetime_ms_of(header)
+    return found
+
+
+def publish_spooled(
+    channel: Channel, route_octets: bytes, flags: int, header: bytes, arrival: Arrival
+) -> None:
+    """basic.publish whose body has arrived."""
+    store = channel.store
+    if store is None:
+        raise ProtocolMisuse("a body arrived for a broker without a store")
+    spool = arrival.spool
+    spool.finish()
+    try:
+        found = check_header(channel, header) | traits.SPOOLED
+        if found & traits.HAS_REPLY_TO:
+            header = inspection.look_into(channel, header, len(header), traits.HAS_REPLY_TO)
+        route = channel.find_route(route_octets)
+    except PeerFault:
+        spool.discard()
+        raise
+    message = new_message(route.octets, header, len(header), found, channel.origin)
+    if found & traits.HAS_EXPIRATION:
+        message.lifetime_ms = lifetime_ms_of(header)
+    store.arrived[message] = spool
+    if channel.transaction is not None:
+        try:
+            channel.transaction.publish(message, flags)
+        except PeerFault:
+            store.forget_arrived(message)
+            raise
+        return
+    if channel.confirming:
+        channel.count_publish()
+    try:
+        channel.forward(message, route, flags)
+    finally:
+        store.forget_arrived(message)

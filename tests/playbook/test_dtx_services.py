@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from playbook.dialogue import Client, Playbook
-from playbook.test_dtx import (
+from playbook.branches import (
     OK,
     SETTINGS,
     USERS,
@@ -19,6 +18,7 @@ from playbook.test_dtx import (
     start,
     started,
 )
+from playbook.dialogue import Client, Playbook
 from playbook.test_services import ask, reply_queue
 
 from flintmq.broker.xid import Xid

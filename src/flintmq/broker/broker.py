@@ -9,12 +9,14 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING
 
+import flintmq.broker.system_services  # noqa: F401 - registers them
 from flintmq.auth import Users
 from flintmq.broker.agenda import Agenda
 from flintmq.broker.timetable import Timetable
 from flintmq.broker.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
+    from flintmq.broker.client_connection import ClientConnection
     from flintmq.broker.store import Store
     from flintmq.clock import Clock
     from flintmq.config import Config
@@ -33,7 +35,11 @@ class Broker:
         self.virtual_hosts: dict[str, VirtualHost] = {
             name: VirtualHost(name, self.agenda, store) for name in config.virtual_hosts
         }
+        for host in self.virtual_hosts.values():
+            host.broker = self
         self.connections_made = 0
+        self.connections: dict[int, ClientConnection] = {}  # those that are open, by number
+        self.started_ms = self.timetable.now_ms()
 
     def next_connection(self) -> int:
         """A number for a new connection, never used before."""

@@ -211,9 +211,11 @@ class Channel:
 
     def forward(self, message: Message, route: Route, flags: int) -> int:
         """Gives the message to its queues, or returns it."""
-        queues = route.queues
+        queues: list[Queue] | None = route.queues
         if route.by_headers:
-            queues = self.virtual_host.match(route, message)
+            queues = self.virtual_host.match(route, message, self)
+            if queues is None:
+                return 0
         if flags & 2:  # immediate: only queues that hand it on at once
             if not queues and flags & 1 == 0:
                 return 0

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from flintmq.broker import wiring
-from flintmq.broker.exchange import KINDS
+from flintmq.broker.kinds import KINDS
 from flintmq.broker.shelf import Shelf
+from flintmq.broker.virtual_host import PREDECLARED_NAMES
 from flintmq.errors import PeerFault
 from flintmq.wire.tables import FieldTable
 
@@ -114,7 +115,7 @@ class Recovery:
         host = binding["virtual-host"]
         kind = wiring.QUEUE if binding["to-queue"] else wiring.EXCHANGE
         is_source_there = (wiring.EXCHANGE, host, binding["source"]) in self.names
-        return (is_source_there or text(binding, "source").startswith("amq.")) and (
+        return (is_source_there or text(binding, "source") in PREDECLARED_NAMES) and (
             kind,
             host,
             binding["destination"],
@@ -147,6 +148,9 @@ class Recovery:
 
 def restore_exchange(host: VirtualHost, identity: FieldTable, rest: FieldTable) -> None:
     name, kind = text(identity, "name"), text(rest, "type")
+    if name in PREDECLARED_NAMES:
+        log.error("exchange %r is the broker's own: the one of type %r is left out", name, kind)
+        return
     make = KINDS.get(kind)
     if make is None:
         log.error("exchange %r is of type %r, which is not known here: left out", name, kind)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flintmq.broker.route import headers_of
 from flintmq.errors import ChannelFault
 from flintmq.wire import amqp, traits
 
@@ -69,7 +70,7 @@ class Transaction:
         ]
         for message, route, _ in routed:
             if route.by_headers:
-                channel.virtual_host.match(route, message)  # fails on headers that cannot be read
+                headers_of(message)  # fails on headers that cannot be read
         if channel.store is not None:
             channel.store.journal.begin_group()
         for message, route, flags in routed:

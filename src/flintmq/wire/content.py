@@ -11,6 +11,12 @@ from __future__ import annotations
 from flintmq.wire import amqp, octets, traits
 
 
+def traits_of(header: bytes) -> int:
+    """The same of a header by itself, for those that are not compiled."""
+    found: int = survey(octets.readable_bytes(header), 0, len(header))
+    return found
+
+
 def survey(source: octets.Readable, at: int, end: int) -> int:
     """The bits of traits.py for the basic content header at `at`..`end`, or MALFORMED."""
     flags = octets.read_short(source, at + 12)

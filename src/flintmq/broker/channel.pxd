@@ -85,6 +85,8 @@ cdef class Channel:
     cpdef discard(self, list deliveries)
     @cython.locals(delivery=Delivery, back=Delivery, message=Message)
     cpdef requeue(self, list deliveries)
+    @cython.locals(delivery=Delivery, kept=Delivery, message=Message)
+    cpdef list detach(self, list deliveries)
     @cython.locals(delivery=Delivery, message=Message, consumer=Consumer, d=Delivery)
     cpdef recover(self, bint requeue)
     @cython.locals(delivery=Delivery, index=Py_ssize_t)

@@ -14,7 +14,6 @@ from flintmq.broker.delivery import Delivery
 from flintmq.broker.message import Message
 from flintmq.broker.ring import Ring
 from flintmq.broker.spooling import Arrival
-from flintmq.broker.transaction import Transaction
 from flintmq.errors import ChannelFault, ConnectionFault, PeerFault, ProtocolMisuse
 from flintmq.wire import amqp, content, octets, traits
 from flintmq.wire.properties import decode_basic_properties
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from flintmq.broker.queue import Queue
     from flintmq.broker.route import Route
     from flintmq.broker.store import Store
+    from flintmq.broker.transaction_scope import TransactionScope
     from flintmq.broker.virtual_host import VirtualHost
     from flintmq.storage.spool import SpoolReader
     from flintmq.wire.output import Output
@@ -96,7 +96,7 @@ class Channel:
         self.confirm_due = False
         self.published = 0
         self.confirmed = 0
-        self.transaction: Transaction | None = None
+        self.transaction: TransactionScope | None = None
         self.store: Store | None = virtual_host.store
         self.streaming = 0  # bodies on their way out piece by piece: no delivery may come between
         self.lost: list[int] = []  # publishes that the disk has lost before they were confirmed
@@ -445,6 +445,21 @@ class Channel:
             queue.requeue(backs)
         self.tidy()
         self.wake_parked()
+
+    def detach(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """Lets go of deliveries that are still unsettled for their queues; those here become shells."""
+        detached: list[Delivery] = []
+        for delivery in deliveries:
+            message = delivery.message
+            if message is not None:
+                kept = Delivery.create(
+                    0, message, delivery.queue, None, delivery.position, delivery.redeliveries
+                )
+                detached.append(kept)
+                self.release(delivery)
+        self.tidy()
+        self.wake_parked()
+        return detached
 
     def recover(self, requeue: bool) -> None:
         """basic.recover: what is unacked goes back to its queues, or out again to the same consumers."""

@@ -10,6 +10,7 @@ from flintmq.broker.store cimport Store
 cdef Py_ssize_t CONGESTED_MESSAGES
 cdef Py_ssize_t CONGESTED_BYTES
 cdef Py_ssize_t HOLES_MIN
+cdef long long BEFORE_ALL
 
 
 @cython.final
@@ -68,9 +69,11 @@ cdef class Queue:
     cpdef rejoin(self, Consumer consumer)
     @cython.locals(message=Message)
     cpdef Delivery take(self)
-    cdef int settle(self, Message message) except -1
+    cpdef int settle(self, Message message) except -1
     @cython.locals(delivery=Delivery, consumer=Consumer)
     cpdef requeue(self, list deliveries)
+    @cython.locals(message=Message, position=cython.longlong, backs=list)
+    cpdef give_back(self, list messages)
     @cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t, other=Delivery)
     cdef Py_ssize_t returned_after(self, long long position) except -1
     @cython.locals(drawn=list, message=Message)

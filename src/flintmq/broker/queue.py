@@ -39,6 +39,9 @@ CONGESTED_BYTES = 4_194_304
 # leaves a hole of 8 octets: 32 KiB of them before they are done away with.
 HOLES_MIN = 4096
 
+# Positions of messages that were handed out before the broker started: the order of entries, below 0.
+BEFORE_ALL = 1 << 62
+
 _by_position = attrgetter("position")
 
 
@@ -363,6 +366,14 @@ class Queue:
             for consumer in self.consumers:
                 consumer.seen = min(consumer.seen, first)
         self.mark()
+
+    def give_back(self, messages: list[Message]) -> None:
+        """Messages that were handed out before the broker started come back, ahead of all others."""
+        backs: list[Delivery] = []
+        for message in messages:
+            position = (message.entry >> 1) - BEFORE_ALL
+            backs.append(Delivery.create(0, message, self, None, position, 0))
+        self.requeue(backs)
 
     def returned_after(self, position: int) -> int:
         """How many of `returned` come after `position`, and so before it in the list."""

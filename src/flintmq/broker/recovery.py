@@ -12,9 +12,11 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from flintmq.broker import wiring
+from flintmq.broker import dtx_journal, wiring
+from flintmq.broker.dtx_journal import FoundBranches
 from flintmq.broker.kinds import KINDS
 from flintmq.broker.shelf import Shelf
+from flintmq.broker.store import OWNERS
 from flintmq.broker.virtual_host import PREDECLARED_NAMES
 from flintmq.errors import PeerFault
 from flintmq.wire.tables import FieldTable
@@ -43,6 +45,7 @@ class Recovery:
         self.handed_out: dict[int, int] = {}
         self.shelves: dict[int, Shelf] = {}
         self.entries = 0
+        self.found_branches = FoundBranches()
 
     def wiring(self, key: bytes, octets: bytes) -> None:
         kind, rest = key[:1], key[1:]
@@ -52,6 +55,8 @@ class Recovery:
             self.exchanges.append((self.named(kind, rest), wiring.table_of(octets)))
         elif kind == wiring.QUEUE:
             self.queues.append((self.named(kind, rest), wiring.table_of(octets)))
+        elif kind == dtx_journal.MARKER:
+            self.found_branches.marker(key, octets)
         elif kind == wiring.BINDING:
             self.bindings.append((key, wiring.table_of(rest)))
         else:
@@ -64,6 +69,9 @@ class Recovery:
 
     def entry(self, sequence: int, owners: tuple[int, ...], header: bytes, payload_octets: int) -> None:
         self.entries += 1
+        if owners[0] >= OWNERS:
+            self.found_branches.entry(sequence, owners[0], header)
+            return
         for owner in owners:
             shelf = self.shelves.get(owner)
             if shelf is None:
@@ -80,6 +88,7 @@ class Recovery:
 
         `damaged`: the journal has holes, and a queue's own record may have been in one of them.
         """
+        self.found_branches.take_locked(self.shelves, store)
         for identity, rest in self.exchanges:
             host = self.host_of(virtual_hosts, identity)
             if host is not None:
@@ -108,6 +117,7 @@ class Recovery:
                 store.journal.settle_many(number, [entry >> 1 for entry in shelf])
         for number in self.handed_out.keys() - numbers:
             store.journal.delete_wiring(wiring.handed_out_key(number))
+        self.found_branches.restore(virtual_hosts, store)
         return max(numbers | self.shelves.keys() | self.handed_out.keys(), default=0)
 
     def holds_ends_of(self, binding: FieldTable) -> bool:

@@ -14,6 +14,7 @@ cdef class VirtualHost:
     cdef readonly Store store
     cdef readonly object wiring
     cdef readonly Agenda agenda
+    cdef readonly object branches
     cdef public object broker
     cdef readonly dict exchanges
     cdef readonly dict queues

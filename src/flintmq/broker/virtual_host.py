@@ -13,6 +13,7 @@ from flintmq.auth import Operation, require
 from flintmq.broker.agenda import Agenda
 from flintmq.broker.binding import Binding, table_form
 from flintmq.broker.consumer import Consumer
+from flintmq.broker.dtx_branches import Branches
 from flintmq.broker.exchange import REFUSED, TAKEN, Exchange
 from flintmq.broker.kinds import KINDS
 from flintmq.broker.message import Message
@@ -50,6 +51,7 @@ class VirtualHost:
 
     __slots__ = (
         "agenda",
+        "branches",
         "broker",
         "exchanges",
         "exclusive",
@@ -67,6 +69,7 @@ class VirtualHost:
         self.broker: Broker | None = None  # whoever made it; None in tests of this class alone
         self.store = store
         self.wiring = None if store is None else Wiring(store.journal, name)
+        self.branches = Branches(self)  # of distributed transactions
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.exclusive: dict[int, dict[Queue, None]] = {}  # by the connection they belong to

@@ -425,6 +425,8 @@ def tx_select(session: Session, channel: Channel, method: methods.TxSelect) -> N
         raise wrong_mode("cannot switch from confirm to tx mode")
     if owner.transaction is None:
         owner.transaction = Transaction(owner)
+    if not isinstance(owner.transaction, Transaction):
+        raise wrong_mode("cannot switch from dtx to tx mode")
     session.send(channel.number, methods.TxSelectOk())
 
 
@@ -442,7 +444,7 @@ def tx_rollback(session: Session, channel: Channel, method: methods.TxRollback) 
 
 def open_transaction(channel: Channel) -> Transaction:
     transaction = broker_channel(channel).transaction
-    if transaction is None:
+    if not isinstance(transaction, Transaction):
         raise wrong_mode("channel is not transactional")
     return transaction
 

@@ -30,7 +30,7 @@ from flintmq.protocol.channel import Channel, Sink
 from flintmq.protocol.connection import Connection
 from flintmq.protocol.events import Events
 from flintmq.protocol.states import ConnectionState
-from flintmq.server import commands
+from flintmq.server import commands, dtx_commands  # noqa: F401 - the latter adds to the former
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import Method, encode_method
 
@@ -54,6 +54,7 @@ SERVER_PROPERTIES: dict[str, Any] = {
         "connection.blocked": True,
         "per_consumer_qos": True,
         "authentication_failure_close": True,
+        "flintmq.dtx": True,
     },
 }
 

@@ -57,6 +57,7 @@ def recovered_broker(
     overflow = Overflow.open(os.path.join(directory, "overflow"), disk, options, clock, wake)
     store = Store(journal, overflow)
     broker = Broker(config, clock, store)
+    recovery.found_branches.is_incomplete = bool(report.damaged or report.entries_unreadable)
     store.numbers = recovery.build(broker.virtual_hosts, store, bool(report.damaged))
     store.end_pass()
     return broker, report

@@ -47,7 +47,8 @@ def request(client: Client, name: str, body: bytes = b"", reply_to: str = "mine"
 
 def answer(client: Client) -> FieldTable:
     heard = client.next(1)
-    assert isinstance(heard, Carried) and isinstance(heard.method, methods.BasicDeliver), heard
+    assert isinstance(heard, Carried), heard
+    assert isinstance(heard.method, methods.BasicDeliver), heard
     assert heard.properties.correlation_id == "c1"
     assert heard.properties.headers is not None
     return heard.properties.headers

@@ -10,6 +10,7 @@ import base64
 from typing import TYPE_CHECKING
 
 import flintmq.broker.dtx_services
+import flintmq.broker.queue_services
 import flintmq.broker.system_services  # noqa: F401 - registers them
 from flintmq.auth import Users
 from flintmq.broker.agenda import Agenda

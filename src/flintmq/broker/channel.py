@@ -10,13 +10,13 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from flintmq.broker import copies, inspection
 from flintmq.broker.delivery import Delivery
 from flintmq.broker.message import Message
 from flintmq.broker.ring import Ring
 from flintmq.broker.spooling import Arrival
 from flintmq.errors import ChannelFault, ConnectionFault, PeerFault, ProtocolMisuse
 from flintmq.wire import amqp, content, octets, traits
-from flintmq.wire.properties import decode_basic_properties
 
 if TYPE_CHECKING:
     from flintmq.auth import User
@@ -63,6 +63,7 @@ class Channel:
         "prefetch_bytes",
         "prefetch_count",
         "published",
+        "reply_name",
         "store",
         "streaming",
         "transaction",
@@ -103,6 +104,7 @@ class Channel:
         self.kept = 0  # its newest entry in the journal
         self.last_route: Route | None = None
         self.last_queue = ""
+        self.reply_name = ""  # what amq.rabbitmq.reply-to stands for on this channel, see direct_reply.py
         self.cancel_notices = False  # whether the client wants to hear of consumers that end
         # Exchanges that the user may write to, as found since its permissions last changed.
         self.writable: set[Exchange | None] = set()
@@ -116,8 +118,10 @@ class Channel:
             raise ConnectionFault(
                 amqp.SYNTAX_ERROR, "SYNTAX_ERROR - properties of a content header do not fit its size", 60, 40
             )
-        if found & traits.HAS_USER_ID:
-            self.check_user_id(whole, header_size)
+        if found & (traits.HAS_USER_ID | traits.HAS_REPLY_TO | traits.HAS_COPIES):
+            size = len(whole)
+            whole = inspection.look_into(self, whole, header_size, found)
+            header_size += len(whole) - size
         route = self.last_route
         if (
             route is None
@@ -152,8 +156,8 @@ class Channel:
             raise ConnectionFault(
                 amqp.SYNTAX_ERROR, "SYNTAX_ERROR - properties of a content header do not fit its size", 60, 40
             )
-        if found & traits.HAS_USER_ID:
-            self.check_user_id(header, len(header))
+        if found & (traits.HAS_USER_ID | traits.HAS_COPIES):
+            inspection.look_into(self, header, len(header), found & ~traits.HAS_REPLY_TO)
         return found
 
     def publish_spooled(self, route_octets: bytes, flags: int, header: bytes, arrival: Arrival) -> None:
@@ -165,6 +169,8 @@ class Channel:
         spool.finish()
         try:
             found = self.check_header(header) | traits.SPOOLED
+            if found & traits.HAS_REPLY_TO:
+                header = inspection.look_into(self, header, len(header), traits.HAS_REPLY_TO)
             route = self.find_route(route_octets)
         except PeerFault:
             spool.discard()
@@ -188,18 +194,6 @@ class Channel:
         finally:
             store.forget_arrived(message)
 
-    def check_user_id(self, whole: bytes, header_size: int) -> None:
-        """A message may name its sender, but nobody else."""
-        named = decode_basic_properties(whole, 12, header_size).user_id
-        if named != self.user.name:
-            raise ChannelFault(
-                amqp.PRECONDITION_FAILED,
-                f"PRECONDITION_FAILED - user_id property set to '{named}' "
-                f"but authenticated user was '{self.user.name}'",
-                60,
-                40,
-            )
-
     def find_route(self, route_octets: bytes) -> Route:
         """The route of this exchange and key, if there is one and the user may write to it."""
         route = self.virtual_host.route_of(route_octets)
@@ -211,11 +205,19 @@ class Channel:
 
     def forward(self, message: Message, route: Route, flags: int) -> int:
         """Gives the message to its queues, or returns it."""
-        queues: list[Queue] | None = route.queues
+        if message.traits & traits.HAS_COPIES:
+            copies.forward(self, message, route, flags)
+            return 0
+        queues = route.queues
         if route.by_headers:
-            queues = self.virtual_host.match(route, message, self)
-            if queues is None:
+            matched = self.virtual_host.match(route, message, self)
+            if matched is None:
                 return 0
+            queues = matched
+        return self.hand_on(message, route, queues, flags)
+
+    def hand_on(self, message: Message, route: Route, queues: list[Queue], flags: int) -> int:
+        """Gives the message to these queues, or returns it."""
         if flags & 2:  # immediate: only queues that hand it on at once
             if not queues and flags & 1 == 0:
                 return 0
@@ -287,6 +289,10 @@ class Channel:
         self.streaming -= 1
         if not self.streaming:
             self.wake_parked()
+
+    def note_kept(self, entry: int) -> None:
+        """What was published lies in the journal: it is confirmed when that is synced."""
+        self.kept = max(self.kept, entry)
 
     def confirm(self) -> None:
         """At the end of a pass: everything published so far is safe, or will be when the journal is."""

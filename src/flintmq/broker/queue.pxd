@@ -16,7 +16,7 @@ cdef long long BEFORE_ALL
 @cython.final
 cdef class Queue:
     cdef readonly str name
-    cdef Agenda agenda
+    cdef readonly Agenda agenda
     cdef readonly bint durable
     cdef readonly bint exclusive
     cdef readonly bint auto_delete
@@ -31,6 +31,7 @@ cdef class Queue:
     cdef readonly Ring ready
     cdef readonly long long ready_bytes
     cdef readonly long long position
+    cdef public dict leases
     cdef readonly long long holes
     cdef readonly list returned
     cdef readonly list consumers
@@ -54,10 +55,10 @@ cdef class Queue:
     cpdef int load(self) except -1
     cpdef restore(self, Shelf shelf, unsigned long long handed_out)
     @cython.locals(entry=cython.ulonglong)
-    cdef int hand_out(self, Message message) except -1
+    cpdef int hand_out(self, Message message) except -1
     cpdef mark(self)
     @cython.locals(delivery=Delivery, message=Message)
-    cdef Message head(self)
+    cpdef Message head(self)
     @cython.locals(message=Message, consumer=Consumer, delivery=Delivery, start=cython.longlong)
     cpdef int dispatch(self) except -1
     cpdef dispatch_selectively(self)

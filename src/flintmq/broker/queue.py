@@ -28,6 +28,7 @@ from flintmq.wire.tables import FieldTable
 
 if TYPE_CHECKING:
     from flintmq.broker.exchange import Exchange
+    from flintmq.broker.leases import Lease
     from flintmq.broker.store import Store
 
 # A queue this long that is being drained asks its publishers to pause for a moment, once for each time
@@ -62,6 +63,7 @@ class Queue:
         "handed_out",
         "handed_out_due",
         "holes",
+        "leases",
         "name",
         "number",
         "owner",
@@ -113,6 +115,7 @@ class Queue:
         self.turn = 0
         self.selective = 0  # how many of the consumers may refuse
         self.unacked = 0
+        self.leases: dict[str, Lease] | None = None  # by reader, see leases.py
         self.dirty = False
         self.congested = False
         self.deleted = False

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from flintmq.broker import dtx_journal, wiring
+from flintmq.broker import dtx_journal, leases, wiring
 from flintmq.broker.dtx_journal import FoundBranches
 from flintmq.broker.kinds import KINDS
 from flintmq.broker.shelf import Shelf
@@ -43,6 +43,7 @@ class Recovery:
         self.bindings: list[tuple[bytes, FieldTable]] = []  # with the key it has in the journal
         self.names: set[tuple[bytes, object, object]] = set()  # kind, virtual host, name
         self.handed_out: dict[int, int] = {}
+        self.leases: list[tuple[bytes, bytes]] = []
         self.shelves: dict[int, Shelf] = {}
         self.entries = 0
         self.found_branches = FoundBranches()
@@ -57,6 +58,8 @@ class Recovery:
             self.queues.append((self.named(kind, rest), wiring.table_of(octets)))
         elif kind == dtx_journal.MARKER:
             self.found_branches.marker(key, octets)
+        elif kind == leases.LEASE:
+            self.leases.append((key, octets))
         elif kind == wiring.BINDING:
             self.bindings.append((key, wiring.table_of(rest)))
         else:
@@ -118,7 +121,19 @@ class Recovery:
         for number in self.handed_out.keys() - numbers:
             store.journal.delete_wiring(wiring.handed_out_key(number))
         self.found_branches.restore(virtual_hosts, store)
+        self.restore_leases(virtual_hosts, store, numbers)
         return max(numbers | self.shelves.keys() | self.handed_out.keys(), default=0)
+
+    def restore_leases(self, virtual_hosts: dict[str, VirtualHost], store: Store, numbers: set[int]) -> None:
+        """Readers find their numbers again; those of a queue that is gone go."""
+        served = {queue.number: queue for host in virtual_hosts.values() for queue in host.queues.values()}
+        for key, octets in self.leases:
+            number, name = leases.split_key(key[1:])
+            queue = served.get(number)
+            if queue is not None:
+                leases.restore_lease(queue, name, octets)
+            elif number not in numbers:
+                store.journal.delete_wiring(key)
 
     def holds_ends_of(self, binding: FieldTable) -> bool:
         """Whether the journal knows both ends, though this broker may not serve them."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from flintmq import __version__
 from flintmq.auth import Operation, Tag, may
+from flintmq.broker import direct_reply
 from flintmq.broker.binding import Binding
 from flintmq.broker.client_connection import ClientConnection
 from flintmq.broker.consumer import Consumer
@@ -95,7 +96,7 @@ def queue_info(request: Request) -> None:
 
 def is_hidden(queue: Queue) -> bool:
     """Names of direct reply-to are known to those alone who were told."""
-    return queue.name.startswith("amq.rabbitmq.reply-to")
+    return queue.name.startswith(direct_reply.NAME)
 
 
 def queue_table(queue: Queue) -> FieldTable:
@@ -190,7 +191,7 @@ def consumer_table(consumer: Consumer) -> FieldTable:
         "connection": consumer.channel.origin,
         "channel": consumer.channel.number,
         "consumer-tag": consumer.tag,
-        "queue": "amq.rabbitmq.reply-to" if is_hidden(queue) else queue.name,
+        "queue": direct_reply.NAME if is_hidden(queue) else queue.name,
         "no-ack": consumer.no_ack,
         "exclusive": consumer.exclusive,
         "prefetch-count": consumer.prefetch_count,

@@ -27,6 +27,8 @@ cdef class VirtualHost:
     @cython.locals(queue=Queue)
     cpdef tuple owners_of(self, list queues)
     cpdef list match(self, Route route, Message message, channel)
+    @cython.locals(passage=Passage)
+    cpdef list match_keys(self, exchange, list keys, Message message, channel)
     @cython.locals(queue=Queue, passage=Passage)
     cpdef tuple resolve(self, exchange, list keys, Passage passage)
     @cython.locals(route=Route, queues=list)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flintmq.auth import Operation, require
+from flintmq.broker import copies, leases
 from flintmq.broker.agenda import Agenda
 from flintmq.broker.binding import Binding, table_form
 from flintmq.broker.consumer import Consumer
@@ -109,8 +110,14 @@ class VirtualHost:
 
     def match(self, route: Route, message: Message, channel: Channel | None) -> list[Queue] | None:
         """The queues of one message where it decides itself; None when exchanges have taken all of it."""
-        passage = Passage(message, channel, route.key)
-        queues, _ = self.resolve(route.exchange, [route.key], passage)
+        return self.match_keys(route.exchange, [route.key], message, channel)
+
+    def match_keys(
+        self, exchange: Exchange | None, keys: list[str], message: Message, channel: Channel | None
+    ) -> list[Queue] | None:
+        """The same with further routing keys; the first is the message's own."""
+        passage = Passage(message, channel, keys[0])
+        queues, _ = self.resolve(exchange, keys, passage)
         return None if passage.taken and not queues else queues
 
     def resolve(
@@ -140,6 +147,7 @@ class VirtualHost:
             found.clear()
             verdict = source.receive(passage) if passage is not None and source.receives else 0
             if verdict == TAKEN:
+                passage.taken = True  # type: ignore[union-attr]
                 continue
             if verdict != REFUSED:
                 for key in keys:
@@ -164,7 +172,11 @@ class VirtualHost:
         """Sends a message of the broker's own on its route; False when it leads nowhere."""
         route = self.route_of(message.route)
         queues: list[Queue] | None = route.queues
-        if route.by_headers:
+        if message.traits & traits.HAS_COPIES:
+            keys = [route.key, *copies.keys_of(message)]
+            queues = self.match_keys(route.exchange, keys, message, None)
+            message = copies.without_blind(message)
+        elif route.by_headers:
             queues = self.match(route, message, None)
         if queues:
             self.hand_over(message, queues)
@@ -427,6 +439,7 @@ class VirtualHost:
         for consumer in list(queue.consumers):
             queue.unsubscribe(consumer)
             consumer.channel.lose_consumer(consumer)
+        leases.end_leases(queue)
         queue.purge()
         for source in list(queue.sources):
             self.unbind_all(source, queue)

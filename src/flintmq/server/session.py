@@ -55,6 +55,7 @@ SERVER_PROPERTIES: dict[str, Any] = {
         "per_consumer_qos": True,
         "authentication_failure_close": True,
         "flintmq.dtx": True,
+        "direct_reply_to": True,
     },
 }
 

@@ -35,7 +35,8 @@ ENTRY_BYTES = 32
 INT64 = 1
 OCTETS = 2
 
-# What the columns are called, with their numbers. The last two come only when they are asked for.
+# What the columns are called, with their numbers. Headers and properties come only when they are asked for,
+# and redelivered (0 or 1) only from queues.
 OFFSET = 1
 TIMESTAMP = 2
 VALUE = 3
@@ -43,6 +44,7 @@ ROUTING_KEY = 4
 EXCHANGE = 5
 HEADERS = 6
 PROPERTIES = 7
+REDELIVERED = 8
 NAMES = {
     OFFSET: "offset",
     TIMESTAMP: "timestamp",
@@ -51,6 +53,7 @@ NAMES = {
     EXCHANGE: "exchange",
     HEADERS: "headers",
     PROPERTIES: "properties",
+    REDELIVERED: "redelivered",
 }
 NUMBERS = {name: number for number, name in NAMES.items()}
 STANDARD = (OFFSET, TIMESTAMP, VALUE, ROUTING_KEY, EXCHANGE)

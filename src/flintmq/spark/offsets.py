@@ -6,8 +6,8 @@
 
 Spark asks for the initial offset again when it replays the first batch in a new process. Were that resolved
 at once, `latest` would have moved on meanwhile, and what came between be lost. So it stays a word, and the
-end of a batch carries where it began for queues that its start does not name: all of them in the first
-batch, and later those that a pattern has newly found.
+end of a batch carries where it began wherever that is not where the one before it ended: all queues in the
+first batch, later those that a pattern has newly found, and those that retention has taken something of.
 
 For a stream the number is the offset that is read next. For a leased queue it is the last number of the
 lease, so that the next batch follows it; `consumer` is then the name that the leases were taken under.
@@ -60,12 +60,10 @@ class Progress:
             ) from None
 
     def begin_of(self, queue: str, end: Progress) -> int:
-        """Where the batch from here to `end` begins in this queue."""
-        if queue in self.queues:
-            return self.queues[queue]
+        """Where the batch from here to `end` begins in this queue: what the end says comes first."""
         if queue in end.start:
             return end.start[queue]
-        return end.queues[queue]
+        return self.queues.get(queue, end.queues[queue])
 
     def follow(self, ends: Mapping[str, int], starts: Mapping[str, int], consumer: str | None) -> Progress:
         """The end of a batch that begins here; `starts` are those resolved just now."""

@@ -30,6 +30,8 @@ NUMBER_EARLIEST = -2
 PASSWORD_FILE_BYTES_MAX = 4096
 
 READ, STREAM, WRITE = "read", "stream", "write"
+# Not known yet which of the two reads it will be.
+ANY_READ = "any read"
 
 Positions = str | dict[str, int | str]
 """`earliest`, `latest`, or where each queue begins: a number or one of the words."""
@@ -199,7 +201,7 @@ def parse(options: Mapping[str, str], use: str) -> dict[str, Any]:
         known = KNOWN.get(name)
         if known is None:
             raise BadOption(f"There is no option {key!r} of the amqp format{_nearest(name)}.")
-        if use not in known.uses:
+        if use not in known.uses and not (use == ANY_READ and known.uses & _READS):
             raise BadOption(f"Option {known.name!r} means nothing {_WHERE[use]}; leave it out.")
         try:
             found[known.name] = known.read(text.strip() if known.name != "password" else text)
@@ -207,12 +209,12 @@ def parse(options: Mapping[str, str], use: str) -> dict[str, Any]:
             shown = "" if known.name in ("uri", "password") else f" {text!r}"
             raise BadOption(f"Option {known.name!r}{shown} is wrong: {error}.") from None
     for known in KNOWN.values():
-        if use in known.uses:
+        if use in known.uses or use == ANY_READ:
             found.setdefault(known.name, known.default)
     return found
 
 
-_WHERE = {READ: "in a batch read", STREAM: "in a streaming read", WRITE: "in a write"}
+_WHERE = {READ: "in a batch read", STREAM: "in a streaming read", WRITE: "in a write", ANY_READ: "in a read"}
 
 
 def _nearest(name: str) -> str:

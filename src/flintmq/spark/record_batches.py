@@ -63,6 +63,11 @@ def redelivered(columns: Columns) -> Any:
 
 def headers(columns: Columns, kind: Any) -> Any:
     rows: list[list[tuple[str, dict[str, Any]]] | None] = []
+    if "headers" not in columns.names:  # of another broker: they are among the properties
+        for properties in properties_of(columns):
+            table = properties.headers
+            rows.append(None if table is None else [(name, described(each)) for name, each in table.items()])
+        return pyarrow.array(rows, kind)
     for octets in columns.values("headers"):
         if not octets:
             rows.append(None)

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 )
 
 from flintmq.spark.errors import BadOption
-from flintmq.spark.options import STREAM, parse
+from flintmq.spark.options import ANY_READ, parse
 
 STANDARD: dict[str, DataType] = {
     "value": BinaryType(),
@@ -89,9 +89,9 @@ SOURCES: dict[str, str] = {
 }
 
 
-def schema_of(options: Mapping[str, str], use: str = STREAM) -> StructType:
+def schema_of(options: Mapping[str, str]) -> StructType:
     """The schema that the options ask for."""
-    found = parse(options, use)
+    found = parse(options, ANY_READ)
     names = found["columns"]
     if names is None:
         names = list(STANDARD)

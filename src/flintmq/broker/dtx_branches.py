@@ -244,7 +244,6 @@ class Branches:
 
     def commit_all(self, branches: list[Branch], write_more: Callable[[], None] | None = None) -> int:
         """Commits them in one go, with what `write_more` adds to the journal; the record to wait for."""
-        self.outcomes.secure(branches)
         for branch in branches:
             if branch.state is BranchState.OPEN:
                 self.lock(branch)

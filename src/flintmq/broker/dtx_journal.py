@@ -117,7 +117,6 @@ class FoundBranches:
         elif version != _VERSION:
             log.error("branch %d was prepared by another version of FlintMQ: it stays on disk", owner)
         else:
-            # Of two the later one counts: a crash may have come before the older one was let go.
             self.manifests[owner] = (sequence, _table(header[_HEAD.size :]))
 
     def take_locked(self, shelves: dict[int, Shelf], store: Store) -> None:
@@ -181,6 +180,11 @@ class FoundBranches:
                 continue
             branch = self.branch_of(owner, sequence, identity)
             branch.locks = list(self.locks_of(owner, queues, store))
+            if branch.state is BranchState.PREPARED and branch.published() != identity["published"]:
+                # What damage has cost is told once; the next start must find the branch as it is now.
+                store.journal.begin_group()
+                put_manifest(store, host.name, branch)
+                store.journal.commit_group()
             host.branches.restore(branch)
         for identity, rest in sorted(self.markers, key=_by_use):
             host = virtual_hosts.get(_text(identity["virtual-host"]))

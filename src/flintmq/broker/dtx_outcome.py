@@ -23,8 +23,8 @@ from flintmq.broker.channel import Channel
 from flintmq.broker.dtx_branch import Branch, BranchState, Lock, Settlement
 from flintmq.broker.dtx_journal import put_manifest
 from flintmq.broker.message import new_message
-from flintmq.errors import ChannelFault, PeerFault, StorageFault
-from flintmq.wire import amqp, traits
+from flintmq.errors import PeerFault, StorageFault
+from flintmq.wire import traits
 from flintmq.wire.output import Output
 
 if TYPE_CHECKING:
@@ -61,29 +61,29 @@ class Outcomes:
 
     # Commit
 
-    def is_large(self, branches: list[Branch]) -> bool:
-        return self.store is not None and sum(each.octets for each in branches) > self.group_bytes_max
+    def is_to_be_decided(self, branches: list[Branch]) -> bool:
+        """Whether they are too large for one group, and are on disk.
 
-    def secure(self, branches: list[Branch]) -> None:
-        """A decision may name only what is on disk: the two could part in a torn write."""
-        if self.store is None or not self.is_large(branches):
-            return
-        newest = max(max(each.manifest, *each.entries[-1:]) for each in branches)
+        A decision may name only what is there: the two could part in a torn write. What is not there yet
+        is written now; a disk that does not take it gets all of it in one group, when it does.
+        """
+        if self.store is None or sum(each.octets for each in branches) <= self.group_bytes_max:
+            return False
+        newest = max(max([each.manifest, *each.entries[-1:]]) for each in branches)
         if newest > self.store.synced:
             try:
                 self.store.journal.commit_now()
             except StorageFault as fault:
-                raise ChannelFault(
-                    amqp.RESOURCE_ERROR, f"RESOURCE_ERROR - cannot commit now, try again: {fault}"
-                ) from fault
+                log.warning("a large commit goes into one group: %s", fault)
+        return newest <= self.store.synced
 
     def commit(self, branches: list[Branch], write_more: Callable[[], None] | None, code: int = 0) -> int:
         """The record that has to be safe before anybody is told. `code`: how it is remembered, if at all."""
         store = self.store
+        is_large = self.is_to_be_decided(branches)
         if store is not None:
             store.journal.begin_group()
         sequence = 0
-        is_large = self.is_large(branches)
         try:
             if write_more is not None:
                 write_more()

@@ -9,6 +9,7 @@
 Speaks 0-9-1 (and 0-9) to FlintMQ, RabbitMQ and others. Knows nothing of the broker's inside.
 """
 
+from flintmq.client.dtx import Xid
 from flintmq.client.errors import (
     AccessRefused,
     BadSettings,
@@ -27,6 +28,7 @@ from flintmq.client.errors import (
     PublishFailed,
     ResourceLocked,
     ServiceError,
+    TransactionFailed,
     TransactionLost,
 )
 from flintmq.client.message import Message
@@ -71,6 +73,8 @@ __all__ = [
     "Settings",
     "Stream",
     "Tls",
+    "TransactionFailed",
     "TransactionLost",
+    "Xid",
     "connect",
 ]

@@ -3,6 +3,10 @@ cimport flintmq.wire.amqp as amqp
 cimport flintmq.wire.octets as octets
 
 
+@cython.locals(size=Py_ssize_t, index=Py_ssize_t, body=object)
+cpdef Py_ssize_t total_bytes(list bodies) except -1
+
+
 @cython.final
 cdef class Rows:
     cdef readonly unsigned int number
@@ -19,5 +23,3 @@ cdef class Rows:
         buffer=bytearray,
     )
     cpdef bytearray encode(self, Py_ssize_t frame_bytes_max, Py_ssize_t octets_max)
-    @cython.locals(body=bytes, size=Py_ssize_t)
-    cpdef Py_ssize_t body_bytes(self) except -1

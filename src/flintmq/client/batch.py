@@ -12,6 +12,17 @@ from collections.abc import Sequence
 from flintmq.wire import amqp, octets
 
 
+def total_bytes(bodies: list[bytes]) -> int:
+    """The octets of all bodies; a body that is not bytes is a TypeError."""
+    size = 0
+    for index in range(len(bodies)):
+        body = bodies[index]
+        if not isinstance(body, bytes):
+            raise TypeError(f"body {index} must be bytes, not {type(body).__name__}")
+        size += len(body)
+    return size
+
+
 class Rows:
     """Messages of one channel that are published together.
 
@@ -37,15 +48,6 @@ class Rows:
         self.properties_each = properties_each
         self.bodies = bodies
         self.reached = 0  # rows encoded so far
-
-    def body_bytes(self) -> int:
-        """The octets of all bodies; a body that is not bytes is a TypeError."""
-        size = 0
-        for body in self.bodies:
-            if not isinstance(body, bytes):
-                raise TypeError(f"a body must be bytes, not {type(body).__name__}")
-            size += len(body)
-        return size
 
     def encode(self, frame_bytes_max: int, octets_max: int) -> bytearray:
         """The frames of the next rows, about `octets_max` octets; empty when there are no more."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from flintmq.client.batch import Rows, publish_frame
+from flintmq.client.batch import Rows, publish_frame, total_bytes
 from flintmq.client.confirms import RETURNED_MAX, Ledger
 from flintmq.client.errors import (
     ChannelClosed,
@@ -31,8 +31,10 @@ from flintmq.wire.tables import FieldTable
 if TYPE_CHECKING:
     from flintmq.client.connection_core import ConnectionCore
 
-# Rows of publish_many that are encoded, confirmed and kept together: some megabytes of small ones.
+# Rows of publish_many that are written, confirmed and kept together. The async client hands all of them to
+# its transport at once, as nothing else may be published in between.
 ROWS_MAX = 16_384
+ROWS_BYTES = 4_194_304
 # Encoded at a time, and handed to the socket.
 CHUNK_BYTES = 262_144
 PERSISTENT = 2
@@ -63,6 +65,7 @@ class ChannelCore:
         self.connection = connection
         self.number = number
         self.transactional = transactional
+        self.distributed = False  # whether it has dtx mode
         self.ledger = Ledger() if confirm else None
         self.prefetch = prefetch  # None: that of the settings, when there is a consumer
         self.qos_sent: int | None = None
@@ -97,6 +100,8 @@ class ChannelCore:
             yield self.call(methods.ConfirmSelect(), "asking for confirms")
         if self.transactional:
             yield self.call(methods.TxSelect(), "asking for transactions")
+        if self.distributed:
+            yield self.call(methods.DtxDemarcationSelect(), "asking for distributed transactions")
         if self.prefetch is not None:
             yield from self.qos(self.prefetch, self.qos_global)
 
@@ -285,14 +290,15 @@ class ChannelCore:
         if self.connection.failure is not None:
             raise self.connection.failure
         self.check_transaction()
-        self.transaction_begun = self.transactional
+        if self.transactional:
+            self.transaction_begun = True
 
     def check_transaction(self) -> None:
         """Nothing may join a transaction whose beginning is lost, until that is known: a rollback says so."""
         if self.transaction_lost:
             raise TransactionLost(
                 "the connection was lost in the middle of a transaction, which the broker has rolled back; "
-                "call rollback and begin again"
+                "roll it back and begin again"
             )
 
     def commit(self) -> Steps[None]:
@@ -376,10 +382,18 @@ class ChannelCore:
             _tell(consumer.inbox)
 
     def get(self, queue: str, no_ack: bool) -> Steps[Message | None]:
-        reply: Any = yield self.call(
-            methods.BasicGet(queue=queue, no_ack=no_ack), f"getting from queue {queue!r}"
-        )
+        pending = self.call(methods.BasicGet(queue=queue, no_ack=no_ack), f"getting from queue {queue!r}")
+        try:
+            reply: Any = yield pending
+        except BaseException:
+            pending.told = lambda: self._give_back(pending.result)
+            raise
         return reply if isinstance(reply, Message) else None
+
+    def _give_back(self, result: Any) -> None:
+        """A message came for a caller that was cancelled meanwhile."""
+        if isinstance(result, Message):
+            result.nack()
 
     def settle(self, message: Message, code: int, flags: int) -> bool:
         """basic.ack, nack or reject of a delivery; False if it is of a life that is over."""
@@ -387,9 +401,9 @@ class ChannelCore:
             return False
         if message.delivery_tag == 0:
             raise ClientError("a returned message is not a delivery: there is nothing to settle")
-        if self.transactional:
+        if self.transactional or self.distributed:
             self.check_transaction()
-            self.transaction_begun = True
+            self.transaction_begun = self.transaction_begun or self.transactional
         self.connection.output.write_settlement(self.number, code, message.delivery_tag, flags)
         self.connection.flush()
         return True
@@ -405,7 +419,16 @@ def _bound(record: BindingRecord) -> str:
 
 
 def slices(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """The bodies, ROWS_MAX at a time."""
+    """The bodies, at most ROWS_MAX at a time, and ROWS_BYTES unless a single one is larger."""
     iterator = iter(bodies)
     while piece := list(islice(iterator, ROWS_MAX)):
+        yield from _halves(piece)
+
+
+def _halves(piece: list[bytes]) -> Iterator[list[bytes]]:
+    if total_bytes(piece) <= ROWS_BYTES or len(piece) == 1:
         yield piece
+    else:
+        middle = len(piece) // 2
+        yield from _halves(piece[:middle])
+        yield from _halves(piece[middle:])

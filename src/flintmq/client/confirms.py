@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from flintmq.client.batch import Rows
+from flintmq.client.batch import Rows, total_bytes
 from flintmq.client.errors import ClientError, PublishFailed
 from flintmq.client.message import Message
 from flintmq.client.pending import Pending
@@ -41,7 +41,7 @@ class Segment:
         self.rows = rows
         self.pending = pending
         self.nacked: list[int] = []
-        self.body_bytes = rows.body_bytes()
+        self.body_bytes = total_bytes(rows.bodies)
 
 
 class Ledger:

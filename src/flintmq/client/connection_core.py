@@ -64,6 +64,7 @@ class ConnectionCore(Intake):
         self.on_resumed: Callable[[], None] | None = None
         self.channels: dict[int, ChannelCore] = {}
         self.topology = Topology()
+        self.opened_once = False
         self.epoch = 0
         self.received_bytes = 0
         self.received_bytes_max = settings.received_bytes_max
@@ -161,6 +162,7 @@ class ConnectionCore(Intake):
             self._tune(method)
         elif isinstance(method, methods.ConnectionOpenOk):
             self.protocol.state = ClientState.OPEN
+            self.opened_once = True
             self.opened.resolve(None)
         elif isinstance(method, methods.ConnectionClose):
             self._closed_by_server(method)

@@ -13,6 +13,7 @@
       ConsumerCancelled       the server ended a consumer: its queue is gone
       CallTimeout             no answer in time
       MessageTooLarge         a message or its headers do not fit what was agreed
+      TransactionFailed       a branch of a distributed transaction went otherwise than asked
       ServiceError            the broker refused a request to one of its services
       ForkedConnection        used in a process that did not open it
 
@@ -99,6 +100,14 @@ class CallTimeout(ClientError, TimeoutError):
 
 class MessageTooLarge(ClientError, ValueError):
     """A message or its headers do not fit what was agreed."""
+
+
+class TransactionFailed(ClientError):
+    """A branch of a distributed transaction went otherwise than asked; `code` is the flag of the answer."""
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class ForkedConnection(ClientError):

@@ -31,6 +31,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from flintmq.client.batch import total_bytes
 from flintmq.client.channel_core import ChannelCore
 from flintmq.client.errors import ClientError, NotFound, ServiceError
 from flintmq.client.message import Message
@@ -119,7 +120,7 @@ class ServiceCalls:
             headers=ask.arguments, reply_to=self.reply_to.name, correlation_id=correlation_id
         )
         rows = self.channel.rows([ask.body], EXCHANGE, ask.service, properties, mandatory=False)
-        rows.body_bytes()
+        total_bytes(rows.bodies)
         pending = Pending(f"asking service {ask.service}")
         self.waiting[correlation_id] = pending
         try:

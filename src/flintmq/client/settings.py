@@ -205,6 +205,8 @@ def _recovery(attempts_max: int) -> Recovery | None:
 
 def parse_uri(uri: str) -> Settings:
     """The settings of an amqp or amqps URI. Its errors quote nothing that could be a password."""
+    if "#" in uri:
+        raise BadSettings("the URI has a '#'; write it as %23, in a password too")
     try:
         parts = urlsplit(uri)
         port = parts.port
@@ -215,8 +217,6 @@ def parse_uri(uri: str) -> Settings:
         ) from None
     if parts.scheme not in ("amqp", "amqps"):
         raise BadSettings("the URI must begin with amqp:// or amqps://")
-    if parts.fragment:
-        raise BadSettings("the URI has a '#'; write it as %23, in a password too")
     secure = parts.scheme == "amqps"
     options: dict[str, Any] = {"port": port if port is not None else PORT_TLS if secure else PORT}
     if parts.hostname:

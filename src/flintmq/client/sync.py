@@ -12,6 +12,7 @@ peer that is gone.
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import socket
@@ -187,7 +188,7 @@ class Connection:
         if not paused and self._settings_tls() and self._receive():
             return
         waits = [wait for wait in (timeout_s, beat_s) if wait is not None]
-        timeout_ms = max(0, int(min(waits) * 1000) + 1) if waits else None
+        timeout_ms = math.ceil(min(waits) * 1000) if waits else None
         events = (0 if paused else select.POLLIN) | (select.POLLOUT if write else 0)
         self._poll.modify(self._socket, events)
         if not self._poll.poll(timeout_ms) or paused:
@@ -212,6 +213,11 @@ class Connection:
             if self._fill != before:
                 return
         self._step(timeout_s)
+
+    def glance(self) -> None:
+        """Takes what has come meanwhile, without waiting: above all the news that the server is gone."""
+        if self._socket is not None and not self.core.protocol.paused:
+            self.pump(0.0)
 
     # Waiting
 

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
+from flintmq.client.batch import total_bytes
 from flintmq.client.channel_core import ChannelCore, ConsumerRecord, slices
 from flintmq.client.errors import CallTimeout, ClientError, ConsumerCancelled, PublishFailed
 from flintmq.client.message import Message
 from flintmq.client.pending import Pending, Steps
 from flintmq.client.publishing import merged, properties_of
+from flintmq.client.sync_dtx import Branches
 from flintmq.client.topology import BindingRecord, QueueRecord
 from flintmq.wire import methods
 from flintmq.wire.properties import BasicProperties
@@ -105,7 +107,8 @@ class Channel:
         wait_for_confirms tells. A refused or returned one is a PublishFailed.
         """
         made = properties_of(properties, headers, persistent)
-        self._make_room()
+        total_bytes([body])
+        self._make_room(timeout_s)
         rows = self.core.rows([body], exchange, routing_key, made, mandatory)
         ledger = self.core.ledger
         if ledger is None:
@@ -156,7 +159,6 @@ class Channel:
                 None if each is None else each[start:count],
             )
             if ledger is None:
-                rows.body_bytes()  # a body that is no bytes is found before anything is sent
                 self._send_unconfirmed(rows)
                 continue
             pending = Pending(f"confirming {len(piece)} messages to exchange {exchange!r}") if wait else None
@@ -193,6 +195,7 @@ class Channel:
     def _make_room(self, timeout_s: float | None = None) -> None:
         """Waits until the channel may publish."""
         self.connection.check()
+        self.connection.glance()
         if self.core.connection.failure is not None:
             self.connection.recover()
         self.core.check_publishable()
@@ -293,6 +296,11 @@ class Channel:
 
     def rollback(self) -> None:
         self._run(self.core.rollback)
+
+    @property
+    def branches(self) -> Branches:
+        """Distributed transactions."""
+        return Branches(self)
 
     # The end
 

@@ -12,7 +12,7 @@ cdef class ClientChannel:
     cdef public int state
     cdef public object owner
     cdef readonly list awaited
-    cdef int expects
+    cdef readonly int expects
     cdef object method
     cdef object waiter
     cdef bytes consumer_tag

@@ -30,6 +30,8 @@ HOT_MODULES = (
     "broker.route",
     "broker.shelf",
     "broker.store",
+    "broker.stream_queue",
+    "broker.stream_reader",
     "broker.tally",
     "broker.topic_trie",
     "broker.virtual_host",
@@ -48,6 +50,8 @@ HOT_MODULES = (
     "storage.record",
     "storage.replay",
     "storage.segment",
+    "storage.stream_chunk",
+    "storage.stream_columns",
 )
 
 

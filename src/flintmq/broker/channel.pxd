@@ -44,6 +44,7 @@ cdef class Channel:
     cdef readonly Py_ssize_t streaming
     cdef public list lost
     cdef readonly unsigned long long kept
+    cdef public unsigned long long logged
     cdef public str last_queue
     cdef public str reply_name
     cdef set writable
@@ -65,11 +66,13 @@ cdef class Channel:
     cpdef note_kept(self, unsigned long long entry)
     @cython.locals(queue=Queue, owners=tuple, store=Store, held=Message, others=Py_ssize_t)
     cdef forward_spooled(self, Message message, list queues)
+    cdef note_logged(self)
     cdef body_of(self, Message message)
     cdef stream(self, body)
     cpdef stream_ended(self)
     cpdef give_back(self, Message message, unsigned int code, str text)
     cpdef confirm(self)
+    cpdef confirm_logged(self, unsigned long long published)
     cpdef confirm_through(self, unsigned long long published)
     @cython.locals(delivery=Delivery)
     cpdef int ack(self, unsigned long long tag, bint multiple) except -1

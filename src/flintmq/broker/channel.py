@@ -15,6 +15,7 @@ from flintmq.broker.delivery import Delivery
 from flintmq.broker.message import Message
 from flintmq.broker.ring import Ring
 from flintmq.broker.spooling import Arrival
+from flintmq.broker.stream_arguments import refuse_too_large
 from flintmq.errors import ChannelFault, ConnectionFault, PeerFault, ProtocolMisuse
 from flintmq.wire import amqp, content, octets, traits
 
@@ -53,6 +54,7 @@ class Channel:
         "kept",
         "last_queue",
         "last_route",
+        "logged",
         "lost",
         "number",
         "origin",
@@ -102,6 +104,7 @@ class Channel:
         self.streaming = 0  # bodies on their way out piece by piece: no delivery may come between
         self.lost: list[int] = []  # publishes that the disk has lost before they were confirmed
         self.kept = 0  # its newest entry in the journal
+        self.logged = 0  # the batch of streams that its newest message for one is in
         self.last_route: Route | None = None
         self.last_queue = ""
         self.reply_name = ""  # what amq.rabbitmq.reply-to stands for on this channel, see direct_reply.py
@@ -240,10 +243,19 @@ class Channel:
                 self.kept = message.entry >> 1
         for queue in queues:
             queue.enqueue(message)
+        if self.agenda.logged:
+            self.note_logged()
         return 0
+
+    def note_logged(self) -> None:
+        """One of the queues is a stream."""
+        self.agenda.logged = False
+        if self.virtual_host.streams is not None:
+            self.virtual_host.streams.note(self)
 
     def forward_spooled(self, message: Message, queues: list[Queue]) -> None:
         """One file for all the queues; the journal knows of it if any of them needs that."""
+        refuse_too_large(queues, message.body_size())
         store = self.store
         if store is None:
             raise ProtocolMisuse("a spooled message needs a store")
@@ -264,7 +276,9 @@ class Channel:
         if others:
             store.hold(held, spool, others)
         for queue in queues:
-            queue.enqueue(message if owners and queue.number else held)
+            queue.enqueue(message if owners and queue.number and not queue.is_stream else held)
+        if self.agenda.logged:
+            self.note_logged()
 
     def give_back(self, message: Message, code: int, text: str) -> None:
         """basic.return"""
@@ -297,10 +311,19 @@ class Channel:
     def confirm(self) -> None:
         """At the end of a pass: everything published so far is safe, or will be when the journal is."""
         self.confirm_due = False
+        if self.logged:
+            streams = self.virtual_host.streams
+            if streams is not None and not streams.is_safe(self):
+                streams.wait(self, self.published)
+                return
+        self.confirm_logged(self.published)
+
+    def confirm_logged(self, published: int) -> None:
+        """Streams have nothing more to wait for up to this publish; the journal may."""
         if self.store is not None and self.kept > self.store.synced:
-            self.store.wait(self, self.published)
+            self.store.wait(self, published)
         else:
-            self.confirm_through(self.published)
+            self.confirm_through(published)
 
     def confirm_through(self, published: int) -> None:
         while self.lost and self.lost[0] <= published:

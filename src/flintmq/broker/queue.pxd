@@ -13,7 +13,6 @@ cdef Py_ssize_t HOLES_MIN
 cdef long long BEFORE_ALL
 
 
-@cython.final
 cdef class Queue:
     cdef readonly str name
     cdef readonly Agenda agenda
@@ -42,6 +41,7 @@ cdef class Queue:
     cdef bint dirty
     cdef bint congested
     cdef public bint deleted
+    cdef readonly bint is_stream
 
     cpdef Py_ssize_t message_count(self) noexcept
     cpdef int enqueue(self, Message message) except -1

@@ -64,6 +64,7 @@ class Queue:
         "handed_out_due",
         "holes",
         "leases",
+        "is_stream",
         "name",
         "number",
         "owner",
@@ -119,6 +120,7 @@ class Queue:
         self.dirty = False
         self.congested = False
         self.deleted = False
+        self.is_stream = False  # a log of its own holds its messages, not the journal
 
     def message_count(self) -> int:
         """How many are ready, not counting those handed out."""

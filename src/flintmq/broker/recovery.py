@@ -97,7 +97,7 @@ class Recovery:
             if host is not None:
                 restore_exchange(host, identity, rest)
         # Those of a virtual host that is not configured keep their numbers, and their messages too.
-        numbers = {whole(rest, "number") for _, rest in self.queues}
+        numbers = self.queue_numbers()
         for identity, rest in self.queues:
             shelf = self.shelves.pop(whole(rest, "number"), None)
             host = self.host_of(virtual_hosts, identity)
@@ -134,6 +134,10 @@ class Recovery:
                 leases.restore_lease(queue, name, octets)
             elif number not in numbers:
                 store.journal.delete_wiring(key)
+
+    def queue_numbers(self) -> set[int]:
+        """Those that the journal knows, served here or not."""
+        return {whole(rest, "number") for _, rest in self.queues}
 
     def holds_ends_of(self, binding: FieldTable) -> bool:
         """Whether the journal knows both ends, though this broker may not serve them."""

@@ -82,6 +82,9 @@ class Transaction:
         self.clear()
         if channel.store is not None:
             channel.store.hold_back(channel.output, channel.store.journal.commit_group())
+        streams = channel.virtual_host.streams
+        if streams is not None and channel.logged:
+            streams.hold_back(channel)
 
     def rollback(self) -> None:
         self.forget_bodies()

@@ -13,6 +13,7 @@ cdef class VirtualHost:
     cdef readonly str name
     cdef readonly Store store
     cdef readonly object wiring
+    cdef public object streams
     cdef readonly Agenda agenda
     cdef readonly object branches
     cdef public object broker

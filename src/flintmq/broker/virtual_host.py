@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
     from flintmq.broker.channel import Channel
     from flintmq.broker.store import Store
+    from flintmq.broker.streams import Streams
     from flintmq.wire.tables import FieldTable
 
 # A route is some 500 octets with its key: 65,536 of them are 32 MB at the worst.
@@ -61,6 +62,7 @@ class VirtualHost:
         "queues",
         "routes",
         "store",
+        "streams",
         "wiring",
     )
 
@@ -71,6 +73,7 @@ class VirtualHost:
         self.store = store
         self.wiring = None if store is None else Wiring(store.journal, name)
         self.branches = Branches(self)  # of distributed transactions
+        self.streams: Streams | None = None
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.exclusive: dict[int, dict[Queue, None]] = {}  # by the connection they belong to
@@ -102,7 +105,7 @@ class VirtualHost:
 
     def owners_of(self, queues: list[Queue]) -> tuple[int, ...]:
         """What the journal calls those of the queues that are durable."""
-        return tuple([queue.number for queue in queues if queue.number])
+        return tuple([queue.number for queue in queues if queue.number and not queue.is_stream])
 
     def has_exchange_of(self, octets: bytes) -> bool:
         name = octets[1 : 1 + octets[0]].decode("utf-8", "surrogateescape")
@@ -408,9 +411,14 @@ class VirtualHost:
         number = 0
         if self.store is not None and durable and not exclusive:
             number = self.store.next_number()
-        queue = Queue(
-            name, self.agenda, durable, exclusive, auto_delete, arguments, origin, self.store, number
-        )
+        if arguments.get("x-queue-type") == "stream":
+            queue: Queue = self.need_streams().declare(
+                self, name, durable, exclusive, auto_delete, arguments, number
+            )
+        else:
+            queue = Queue(
+                name, self.agenda, durable, exclusive, auto_delete, arguments, origin, self.store, number
+            )
         self.queues[name] = queue
         if number and self.wiring is not None:
             self.wiring.put_queue(queue)
@@ -421,10 +429,20 @@ class VirtualHost:
 
     def restore_queue(self, name: str, number: int, auto_delete: bool, arguments: FieldTable) -> Queue:
         """A durable queue as recovery found it."""
-        queue = Queue(name, self.agenda, True, False, auto_delete, arguments, 0, self.store, number)
+        if arguments.get("x-queue-type") == "stream":
+            queue: Queue = self.need_streams().restore(self, name, number, arguments)
+        else:
+            queue = Queue(name, self.agenda, True, False, auto_delete, arguments, 0, self.store, number)
         self.queues[name] = queue
         self.queue_came_or_went(name)
         return queue
+
+    def need_streams(self) -> Streams:
+        if self.streams is None:
+            raise ChannelFault(
+                amqp.PRECONDITION_FAILED, "PRECONDITION_FAILED - this broker has no room for streams", 50, 10
+            )
+        return self.streams
 
     def delete_queue(self, queue: Queue) -> int:
         """Deletes the queue with its messages; tells its consumers. The number of messages ready."""

@@ -68,8 +68,8 @@ class Branch:
         announced = self.connection.server_properties.get("capabilities")
         if not isinstance(announced, dict) or not announced.get("flintmq.dtx"):
             raise AmqpError(
-                "The mode 'transactional' needs a FlintMQ broker, which has distributed transactions; with this "
-                "one use the mode 'confirm', at least once."
+                "The mode 'transactional' needs a FlintMQ broker, which has distributed transactions; with "
+                "this one use the mode 'confirm', at least once."
             )
         self.branches.start(self.xid)
 
@@ -175,7 +175,12 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[mi
             return Staged(query, 0, None)
         global_id = uuid.UUID(query).bytes + _BATCH.pack(int(batch))
         return stage(
-            self.options, iterator, query, global_id, context.partitionId(), context.taskAttemptId() & 0xFFFFFFFF
+            self.options,
+            iterator,
+            query,
+            global_id,
+            context.partitionId(),
+            context.taskAttemptId() & 0xFFFFFFFF,
         )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

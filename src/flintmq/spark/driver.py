@@ -24,6 +24,7 @@ from flintmq.spark.connections import open_connection
 from flintmq.spark.errors import AmqpError
 from flintmq.spark.feed import Feed, Task
 from flintmq.spark.kinds import feed_of, has_services
+from flintmq.spark.lease_feed import LeaseFeed
 from flintmq.spark.offsets import Progress
 from flintmq.spark.options import EARLIEST, ReadOptions
 from flintmq.wire.tables import FieldTable
@@ -78,7 +79,8 @@ class StreamDriver:
         moved = {queue: begin for queue, begin in begins.items() if begin != start.queues.get(queue)}
         if start.initial is None and not moved and all(ends[queue] == begins[queue] for queue in ends):
             return start
-        return start.follow(ends, moved, self.consumer)
+        leases = any(isinstance(feed, LeaseFeed) for feed in self.feeds.values())
+        return start.follow(ends, moved, self.consumer if leases else None)
 
     def _adopt(self, progress: Progress) -> None:
         """Leases are found again by the name they were taken under."""

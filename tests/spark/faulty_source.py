@@ -1,7 +1,8 @@
 """The format `amqp` with a hole in it: at one step, once, a process is killed as kill -9 does it.
 
 The option `faults` names a directory. A file there called after a step is the order to die at it: whoever
-gets there first takes the file away, and kills the processes that are listed in it, itself if there are none.
+gets there first takes the file away, kills the processes that are listed in it, and itself. `java` in that
+list is the Java process above it: an executor of a cluster, the driver where all is in one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ from flintmq.spark.stream_reader import AmqpStreamReader
 from flintmq.spark.transactional import TransactionalStreamWriter
 from flintmq.spark.writers import ConfirmStreamWriter, stream_writer
 
-READER_STEPS = ("before-latest", "after-latest", "before-partitions", "after-partitions", "before-source-commit", "after-source-commit")
+READER_STEPS = (
+    "before-latest",
+    "after-latest",
+    "before-partitions",
+    "after-partitions",
+    "before-source-commit",
+    "after-source-commit",
+)
 TASK_STEPS = ("before-read", "amid-read", "before-write", "amid-write", "after-write")
 SINK_STEPS = ("before-commit", "after-commit")
 STEPS = (*READER_STEPS, *TASK_STEPS, *SINK_STEPS)
@@ -38,12 +46,22 @@ class Faults:
             os.rename(order, taken)
         except FileNotFoundError:
             return  # another process was quicker
-        for pid in map(int, taken.read_text().split()):
+        for word in taken.read_text().split():
             try:
-                os.kill(pid, signal.SIGKILL)
+                os.kill(java_above() if word == "java" else int(word), signal.SIGKILL)
             except ProcessLookupError:
                 continue  # it is gone already
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def java_above() -> int:
+    pid = os.getpid()
+    while pid > 1:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        if stat[stat.index("(") + 1 : stat.rindex(")")] == "java":
+            return pid
+        pid = int(stat[stat.rindex(")") + 2 :].split()[1])
+    raise ProcessLookupError("no Java above")
 
 
 class FaultyReader(AmqpStreamReader):

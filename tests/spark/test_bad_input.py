@@ -91,7 +91,11 @@ def test_a_null_value(spark: Any, uri: str) -> None:
 
 
 def test_expired_retention(spark: Any, uri: str, channel: Channel, name: str, query: Any) -> None:
-    arguments = {"x-queue-type": "stream", "x-max-length-bytes": 100_000, "x-stream-max-segment-size-bytes": 50_000}
+    arguments = {
+        "x-queue-type": "stream",
+        "x-max-length-bytes": 100_000,
+        "x-stream-max-segment-size-bytes": 50_000,
+    }
     channel.queue(name, durable=True, arguments=dict(arguments))
     reading = query(queue=name, startingOffsets="earliest")
     channel.publish_many([b"0"] * 10, routing_key=name)

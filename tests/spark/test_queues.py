@@ -72,7 +72,9 @@ def test_an_idle_query_acks_its_last_batch_and_a_second_one_takes_over(
     try:
         wait_until(lambda: counts(connection, queue) == (0, 0) and len(reading.rows) == 5)
         # Another reader of that name claims the lease: the first is told so, in one line.
-        connection.request("queue.lease", {"queue": queue, "consumer": "export", "claim": True, "max-rows": 0})
+        connection.request(
+            "queue.lease", {"queue": queue, "consumer": "export", "claim": True, "max-rows": 0}
+        )
         fill(queue, 5, 6)
         with pytest.raises(Exception, match="not leased to this query any more"):
             running.awaitTermination(60)

@@ -17,7 +17,8 @@ def test_columns_become_messages(spark: Any, uri: str, channel: Channel, out: st
     channel.exchange("bars", "topic", durable=True)
     channel.queue(out, passive=True).bind("bars", "#")
     frame = spark.sql(
-        "SELECT 'hello' AS value, 'bars' AS exchange, 'eur.abc' AS routing_key, 'text/plain' AS content_type, "
+        "SELECT 'hello' AS value, 'bars' AS exchange, 'eur.abc' AS routing_key, "
+        "'text/plain' AS content_type, "
         "'m1' AS message_id, 4 AS priority, map('symbol', 'ABC') AS headers, "
         "timestamp'2026-01-02 03:04:05' AS timestamp"
     )
@@ -26,7 +27,12 @@ def test_columns_become_messages(spark: Any, uri: str, channel: Channel, out: st
     assert message is not None
     assert (message.body, message.exchange, message.routing_key) == (b"hello", "bars", "eur.abc")
     found = message.properties
-    assert (found.content_type, found.message_id, found.priority, found.delivery_mode) == ("text/plain", "m1", 4, 2)
+    assert (found.content_type, found.message_id, found.priority, found.delivery_mode) == (
+        "text/plain",
+        "m1",
+        4,
+        2,
+    )
     assert found.headers == {"symbol": "ABC"}
     assert found.timestamp == 1767323045
 
@@ -58,7 +64,9 @@ def relay(
     """Reads all that is there and writes it out, in batches of 40."""
     frame = (
         spark.readStream.format("amqp")
-        .options(uri=uri, queue=source, startingOffsets="earliest", maxOffsetsPerTrigger="40", minPartitions="2")
+        .options(
+            uri=uri, queue=source, startingOffsets="earliest", maxOffsetsPerTrigger="40", minPartitions="2"
+        )
         .load()
         .select("value")
     )
@@ -79,7 +87,14 @@ def test_a_stream_write(
 
 
 def test_a_batch_that_was_committed_is_not_written_again(
-    spark: Any, uri: str, connection: Connection, stream: str, out: str, fill: Any, drain: Drain, tmp_path: Path
+    spark: Any,
+    uri: str,
+    connection: Connection,
+    stream: str,
+    out: str,
+    fill: Any,
+    drain: Drain,
+    tmp_path: Path,
 ) -> None:
     """As if the driver had died after the sink's commit, before Spark noted it."""
     fill(stream, 0, 60)

@@ -87,7 +87,12 @@ def test_every_column(spark: Any, uri: str, channel: Channel, stream: str) -> No
     channel.publish(b"1", "prices", "eur.abc", properties=sent)
     options = {"uri": uri, "queue": stream, "includeProperties": "true", "includeHeaders": "true"}
     (row,) = spark.read.format("amqp").options(**options).load().collect()
-    assert (bytes(row.value), row.key, row.routing_key, row.exchange) == (b"1", "eur.abc", "eur.abc", "prices")
+    assert (bytes(row.value), row.key, row.routing_key, row.exchange) == (
+        b"1",
+        "eur.abc",
+        "eur.abc",
+        "prices",
+    )
     assert (row.queue, row.partition, row.offset, row.redelivered) == (stream, 0, 0, False)
     assert row.timestamp.year >= 2024
     assert (row.content_type, row.message_id, row.priority) == ("text/plain", "m1", 3)

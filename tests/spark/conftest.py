@@ -19,6 +19,8 @@ if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyar
 # What these tests share lies beside them.
 sys.path.insert(0, str(Path(__file__).parent))
 
+from spark_queries import Query
+
 from flintmq.client import Channel, Connection, connect
 from flintmq.spark import session
 
@@ -95,41 +97,6 @@ def fill(channel: Channel) -> Callable[..., None]:
         channel.publish_many(bodies, routing_key=queue, persistent=True, **properties)
 
     return publish
-
-
-class Query:
-    """A streaming query with a checkpoint, run to the end of what is there, again and again."""
-
-    def __init__(self, spark: Any, checkpoint: Path, options: dict[str, str]) -> None:
-        self.spark = spark
-        self.checkpoint = checkpoint
-        self.options = options
-        self.batches: dict[int, list[int]] = {}
-        self.rows: list[int] = []
-        self.fail_at: int | None = None
-        self.last: Any = None
-
-    def frame(self) -> Any:
-        return self.spark.readStream.format("amqp").options(**self.options).load()
-
-    def run(self, **changes: str) -> list[int]:
-        """Runs until all is read; the numbers that came, in order."""
-        self.options.update(changes)
-        before = len(self.rows)
-        self.start(trigger={"availableNow": True}).awaitTermination()
-        return self.rows[before:]
-
-    def start(self, trigger: dict[str, Any]) -> Any:
-        def take(frame: Any, batch: int) -> None:
-            found = [int(bytes(row.value)) for row in frame.select("value").collect()]
-            if self.fail_at == batch:
-                raise RuntimeError("told to fail")
-            self.batches[batch] = found
-            self.rows += found
-
-        writer = self.frame().writeStream.foreachBatch(take)
-        self.last = writer.option("checkpointLocation", str(self.checkpoint)).trigger(**trigger).start()
-        return self.last
 
 
 @pytest.fixture

@@ -6,15 +6,15 @@ import re
 from typing import Any
 
 import pytest
+from spark_queries import run_to_end
 
 from flintmq.client import Channel
 
 
 def last_line(failure: BaseException) -> str:
     """What a user sees: the last line of the Python error, before what Spark adds."""
-    text = str(failure)
-    found = re.findall(r"^(?:flintmq\.spark\.errors\.)?\w+: (.+)$", text, re.MULTILINE)
-    assert found, text
+    found = re.findall(r"^flintmq\.spark\.errors\.\w+: (.+)$", str(failure), re.MULTILINE)
+    assert found, str(failure)
     return str(found[-1])
 
 
@@ -25,7 +25,7 @@ def read(spark: Any, **options: str) -> Any:
 def stream(spark: Any, path: Any, **options: str) -> None:
     frame = spark.readStream.format("amqp").options(**options).load()
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(path))
-    writer.trigger(availableNow=True).start().awaitTermination()
+    run_to_end(writer.trigger(availableNow=True))
 
 
 def test_a_missing_queue(spark: Any, uri: str, tmp_path: Any) -> None:

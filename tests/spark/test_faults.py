@@ -14,6 +14,7 @@ from typing import Any
 import faulty_source
 import pytest
 from pyspark import cloudpickle
+from spark_queries import run_to_end
 
 from flintmq.client import Channel, Connection
 
@@ -55,7 +56,7 @@ def relay(spark: Any, uri: str, source: str, out: str, mode: str, directory: Pat
 def failure_of(writer: Any) -> Exception | None:
     """What the query ended by; a killed process shows in many ways."""
     try:
-        writer.start().awaitTermination()
+        run_to_end(writer)
     except Exception as error:
         return error
     return None

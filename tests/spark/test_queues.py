@@ -68,7 +68,7 @@ def test_an_idle_query_acks_its_last_batch_and_a_second_one_takes_over(
 ) -> None:
     fill(queue, 0, 5)
     reading = query(queue=queue, consumerName="export")
-    running = reading.start({"processingTime": "0 seconds"})
+    running = reading.writer({"processingTime": "0 seconds"}).start()
     try:
         wait_until(lambda: counts(connection, queue) == (0, 0) and len(reading.rows) == 5)
         # Another reader of that name claims the lease: the first is told so, in one line.

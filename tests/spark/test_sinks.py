@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from spark_queries import run_to_end
 
 from flintmq.client import Channel, Connection
 
@@ -58,9 +59,7 @@ def test_a_batch_write(spark: Any, uri: str, out: str, drain: Drain, mode: str) 
     assert sorted(drain(out)) == list(range(1000))
 
 
-def relay(
-    spark: Any, uri: str, source: str, out: str, mode: str, checkpoint: Path, fail_at: int | None = None
-) -> None:
+def relay(spark: Any, uri: str, source: str, out: str, mode: str, checkpoint: Path) -> None:
     """Reads all that is there and writes it out, in batches of 40."""
     frame = (
         spark.readStream.format("amqp")
@@ -71,7 +70,7 @@ def relay(
         .select("value")
     )
     writer = frame.writeStream.format("amqp").options(uri=uri, queue=out, mode=mode)
-    writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
+    run_to_end(writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True))
 
 
 @pytest.mark.parametrize("mode", ["confirm", "transactional"])

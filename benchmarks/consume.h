@@ -11,7 +11,7 @@
 
 #include "publish.h"
 
-enum { RECEIVE_BYTES = 1 << 18, ROUTE_BYTES_MAX = 63, HEADER_BYTES = 15 };
+enum { RECEIVE_BYTES = 1 << 18, ROUTE_BYTES_MAX = 63 };
 static const char consumer_tag[] = "\5bench"; /* as a short string on the wire */
 enum { TAG_BYTES = sizeof consumer_tag - 1, DELIVER_BYTES_BEFORE_ROUTE = 4 + TAG_BYTES + 8 + 1 };
 
@@ -41,7 +41,7 @@ static struct {
     int channels; /* on each connection */
     subscription *subscriptions;
     route *routes; /* by stream */
-    uint8_t header[HEADER_BYTES];
+    octets *headers; /* content headers: one for all, or of each queue where they differ */
     latencies latencies;
     uint64_t on_time, gaps, skipped, acked; /* gaps: places where messages are missing; skipped: messages missing */
     _Atomic uint64_t delivered, last_ns;
@@ -68,13 +68,11 @@ static void build_routes(void) {
         memcpy(consumer.routes[stream].octets, o.data, o.used);
         free(o.data);
     }
-    octets header = {0};
-    put_u32(&header, METHOD(60, 0)); /* class and weight */
-    put_u64(&header, settings.body_bytes);
-    put_u16(&header, 0x1000);
-    put_u8(&header, settings.persistent ? 2 : 1);
-    memcpy(consumer.header, header.data, HEADER_BYTES);
-    free(header.data);
+    int headers = t->kind == HEADERS ? t->queues : 1;
+    consumer.headers = calloc((size_t)headers, sizeof *consumer.headers);
+    if (!consumer.headers) fail("out of memory");
+    for (int i = 0; i < headers; i++)
+        put_content_header(&consumer.headers[i], t, i, settings.body_bytes, settings.persistent);
 }
 
 static void open_consumers(void) {
@@ -157,7 +155,8 @@ static void take_deliver(subscription *s, const frame *f) {
 
 static void take_header(subscription *s, const frame *f) {
     if (s->phase != AWAIT_HEADER) fail("queue %d: a content header came out of place", s->queue);
-    if (f->payload_bytes != HEADER_BYTES || memcmp(f->payload, consumer.header, HEADER_BYTES))
+    const octets *expected = &consumer.headers[settings.topology.kind == HEADERS ? s->queue : 0];
+    if (f->payload_bytes != expected->used || memcmp(f->payload, expected->data, expected->used))
         fail("queue %d: the content header differs from the published one", s->queue);
     s->partial.used = 0;
     s->phase = AWAIT_BODY;

@@ -61,7 +61,8 @@ static void bind_queue(int queue, const char *key) {
     put_shortstr(&control->out, exchange_name(&settings.topology));
     put_shortstr(&control->out, key);
     put_u8(&control->out, 0);
-    put_u32(&control->out, 0);
+    if (settings.topology.kind == HEADERS) put_terms(&control->out, queue, true);
+    else put_u32(&control->out, 0);
     request(control, start, QUEUE_BIND_OK);
 }
 
@@ -78,7 +79,7 @@ static void declare_exchange(void) {
     size_t start = method_start(&control->out, 1, EXCHANGE_DECLARE);
     put_u16(&control->out, 0);
     put_shortstr(&control->out, exchange_name(&settings.topology));
-    put_shortstr(&control->out, settings.topology.kind == TOPIC ? "topic" : "fanout");
+    put_shortstr(&control->out, exchange_name(&settings.topology) + strlen("bench.")); /* called after its type */
     put_u8(&control->out, 0);
     put_u32(&control->out, 0);
     request(control, start, EXCHANGE_DECLARE_OK);
@@ -102,7 +103,7 @@ static void declare_topology(void) {
     for (int queue = 0; queue < t->queues; queue++) {
         delete_queue(queue, UINT32_MAX);
         declare_queue(queue, false);
-        if (t->kind == FANOUT) bind_queue(queue, "");
+        if (t->kind == FANOUT || t->kind == HEADERS) bind_queue(queue, "");
         if (t->kind == TOPIC) bind_topics(queue);
     }
 }

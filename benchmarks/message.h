@@ -4,6 +4,7 @@
  *
  *     direct    stream n goes to queue n, by the default exchange
  *     fanout    the only stream goes to all queues
+ *     headers   stream n goes to queue n, by a headers exchange where each queue has a binding of three terms
  *     topic     10,000 topics in 100 markets; queue q has the topics t with t % queues == q,
  *               and with wildcards all the topics of market q % 100 as well
  *
@@ -26,7 +27,7 @@
 enum { TOPICS = 10000, MARKETS = 100, TOPICS_OF_MARKET = TOPICS / MARKETS, HOT_TOPICS = 1000 };
 enum { BODY_BYTES_MIN = 16, BODY_BYTES_MAX = 65536, NAME_BYTES_MAX = 64, PRODUCERS_MAX = 32 };
 
-typedef enum { DIRECT, FANOUT, TOPIC } topology_kind;
+typedef enum { DIRECT, FANOUT, TOPIC, HEADERS } topology_kind;
 
 typedef struct {
     topology_kind kind;
@@ -35,7 +36,8 @@ typedef struct {
 } topology;
 
 static const char *exchange_name(const topology *t) {
-    return t->kind == FANOUT ? "bench.fanout" : t->kind == TOPIC ? "bench.topic" : "";
+    return t->kind == FANOUT ? "bench.fanout" : t->kind == TOPIC ? "bench.topic"
+        : t->kind == HEADERS ? "bench.headers" : "";
 }
 
 static void queue_name(char *name, int queue) {
@@ -49,7 +51,7 @@ static int stream_count(const topology *t) {
 static void routing_key(const topology *t, char *key, int stream) {
     if (t->kind == TOPIC)
         snprintf(key, NAME_BYTES_MAX, "quote.mkt%02d.ins%03d", stream / TOPICS_OF_MARKET, stream % TOPICS_OF_MARKET);
-    else if (t->kind == FANOUT)
+    else if (t->kind == FANOUT || t->kind == HEADERS)
         *key = 0;
     else
         queue_name(key, stream);
@@ -67,7 +69,7 @@ static int slots_per_queue(const topology *t) {
 /* The place of a stream among those that a queue gets, or -1 when the queue must not get it. */
 static inline int slot_of(const topology *t, int queue, int stream) {
     if (t->kind == FANOUT) return stream == 0 ? 0 : -1;
-    if (t->kind == DIRECT) return stream == queue ? 0 : -1;
+    if (t->kind == DIRECT || t->kind == HEADERS) return stream == queue ? 0 : -1;
     if (stream >= TOPICS) return -1;
     if (stream % t->queues == queue) return stream / t->queues;
     if (t->wildcards && stream / TOPICS_OF_MARKET == queue % MARKETS)
@@ -142,6 +144,47 @@ static int pick_stream(const topology *t, int index, uint32_t *seed) {
     return rand_r(seed) % (hot ? HOT_TOPICS : TOPICS);
 }
 
+static void put_text_field(octets *o, const char *name, const char *value) {
+    put_shortstr(o, name);
+    put_u8(o, 'S');
+    put_u32(o, (uint32_t)strlen(value));
+    put_octets(o, value, strlen(value));
+}
+
+static void put_number_field(octets *o, const char *name, int value) {
+    put_shortstr(o, name);
+    put_u8(o, 'I');
+    put_u32(o, (uint32_t)value);
+}
+
+/* The terms of a stream as a field table: with x-match in a binding, with other headers in a message. */
+static void put_terms(octets *o, int stream, bool in_binding) {
+    octets table = {0};
+    char order[NAME_BYTES_MAX];
+    snprintf(order, sizeof order, "o%d", stream);
+    if (in_binding) put_text_field(&table, "x-match", "all");
+    put_text_field(&table, "region", "eu");
+    put_number_field(&table, "user", stream);
+    put_text_field(&table, "order", order);
+    if (!in_binding) {
+        put_text_field(&table, "trace", "t");
+        put_number_field(&table, "hop", 1);
+    }
+    put_u32(o, (uint32_t)table.used);
+    put_octets(o, table.data, table.used);
+    free(table.data);
+}
+
+/* The payload of a content header frame. */
+static void put_content_header(octets *o, const topology *t, int stream, size_t body_bytes, bool persistent) {
+    put_u16(o, 60);
+    put_u16(o, 0);
+    put_u64(o, body_bytes);
+    put_u16(o, t->kind == HEADERS ? 0x3000 : 0x1000); /* delivery-mode, with or without headers */
+    if (t->kind == HEADERS) put_terms(o, stream, false);
+    put_u8(o, persistent ? 2 : 1);
+}
+
 static void put_publication(octets *o, const topology *t, int stream, size_t body_bytes, bool persistent) {
     char key[NAME_BYTES_MAX];
     routing_key(t, key, stream);
@@ -152,11 +195,7 @@ static void put_publication(octets *o, const topology *t, int stream, size_t bod
     put_u8(o, 0);
     frame_finish(o, start);
     start = frame_start(o, FRAME_HEADER, 1);
-    put_u16(o, 60);
-    put_u16(o, 0);
-    put_u64(o, body_bytes);
-    put_u16(o, 0x1000); /* delivery-mode alone */
-    put_u8(o, persistent ? 2 : 1);
+    put_content_header(o, t, stream, body_bytes, persistent);
     frame_finish(o, start);
     start = frame_start(o, FRAME_BODY, 1);
     put_u64(o, 0), put_u64(o, 0); /* the stamp's place */

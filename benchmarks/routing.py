@@ -1,24 +1,38 @@
-"""Routing without the route cache: bindings added, matches and removals per CPU-second.
+"""Routing: bindings added, matches and removals per CPU-second; the exchanges alone, without the route cache.
 
     python benchmarks/routing.py
+    python benchmarks/routing.py selector headers     # only what starts so
 
+The last lines go through a virtual host as a publish does: `route_of` with its cache for topics; reading
+the header from its octets and `match` for exchanges that look into messages.
 Topics: market data, keys such as "stock.nyse.s00042.trade" over 10,000 symbols, half of the
 traffic on a tenth of them. Of the bindings 90% name one symbol and the rest use wildcards.
 Headers: bindings of three terms, one of which most of them share; each message meets one.
+Selectors: a symbol and a price, a region with one of several users, a range, a LIKE: a quarter each.
 The build that is loaded is the one that is measured; the first line says which.
 """
 
 from __future__ import annotations
 
+import gc
 import random
 import resource
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from flintmq.broker import topic_trie
+from flintmq.broker.broker import Broker
+from flintmq.broker.channel import Channel
 from flintmq.broker.exchange import DirectExchange, Exchange, FanoutExchange, HeadersExchange, TopicExchange
+from flintmq.broker.selector_exchange import PropWildExchange, RegexpExchange, SelectorExchange
+from flintmq.broker.virtual_host import VirtualHost
+from flintmq.clock import Clock
+from flintmq.config import Config
+from flintmq.wire.output import Output
+from flintmq.wire.properties import BasicProperties, encode_properties
 
 SYMBOLS = 10_000
 VENUES = ("nyse", "xetra", "tse", "lse")
@@ -28,6 +42,8 @@ ROUNDS = 3
 
 Bound = tuple[Any, str, dict[str, Any]]
 Message = tuple[str, dict[str, Any]]
+Bindings = Callable[[], list[Bound]]
+Messages = Callable[[], list[Message]]
 
 
 class Queue:
@@ -86,6 +102,41 @@ def header_messages(chance: random.Random, count: int) -> list[Message]:
     return [("", {"region": "eu", "user": n, "order": f"o{n}", "trace": "t", "hop": 1}) for n in numbers]
 
 
+def selector_bindings(count: int, queues: list[Queue]) -> list[Bound]:
+    kinds = (
+        "symbol = 's{0}' AND price > {1}",
+        "region = 'eu' AND user IN ({0}, -{0})",
+        "price BETWEEN {0}.25 AND {0}.75",
+        "path LIKE '/orders/o{0}/%'",
+    )
+    return [
+        (queues[n % len(queues)], "", {"x-selector": kinds[n % 4].format(n, n % 50)}) for n in range(count)
+    ]
+
+
+def selector_messages(chance: random.Random, count: int) -> list[Message]:
+    """Each is what one binding of each kind asks for, or nearly so."""
+    numbers = [chance.randrange(count) for _ in range(MESSAGES // 4)]
+    return [
+        (
+            "",
+            {"region": "eu", "user": n, "symbol": f"s{n}", "price": n + 0.5, "path": f"/orders/o{n}/items"},
+        )
+        for n in numbers
+    ]
+
+
+def wild_bindings(count: int, queues: list[Queue]) -> list[Bound]:
+    return [
+        (queues[n % len(queues)], "", {"symbol": f"s{n}*", "path": "/orders/*/items"}) for n in range(count)
+    ]
+
+
+def pattern_bindings(count: int, queues: list[Queue]) -> list[Bound]:
+    kinds = (r"^stock\.[a-z]+\.s{0:05d}\.(trade|quote)$", r"\.s{0:05d}\.", r"^stock\.lse\.s{0:05d}")
+    return [(queues[n % len(queues)], kinds[n % 3].format(n % SYMBOLS), {}) for n in range(count)]
+
+
 def per_second(work: Callable[[], object], count: int) -> float:
     # CPU time: one thread does it all, and a shared machine must not count.
     start = time.process_time()
@@ -128,6 +179,127 @@ def measure(title: str, exchange: Exchange, bindings: list[Bound], messages: lis
     )
 
 
+def through_topics(chance: random.Random, queues: list[Queue]) -> None:
+    """VirtualHost.route_of for keys as they come, its cache filled by the first round."""
+    host, exchange = virtual_host("topic", topic_bindings(chance, 100_000, queues))
+    octets = [routes_octets(exchange.name, key) for key, _ in topic_keys(chance)]
+    route_of = host.route_of
+
+    def look_up() -> None:
+        for route in octets:
+            route_of(route)
+
+    first = per_second(look_up, len(octets))
+    cached = max(per_second(look_up, len(octets)) for _ in range(ROUNDS))
+    rest = f"   first round {first:,.0f}, {len(host.routes):,} keys"
+    sys.stdout.write(f"{'topic 100,000, cached':<26}{cached:>42,.0f}{rest}\n")
+
+
+def through_headers(title: str, kind: str, bindings: list[Bound], messages: list[Message]) -> None:
+    """Channel.publish: header octets read, matched, enqueued."""
+    host, exchange = virtual_host(kind, bindings)
+    broker_channel = Channel(1, 1, host, next(iter(Broker(Config(), Clock()).users)), Output([], None))
+    route = routes_octets(exchange.name, "")
+    contents = []
+    for _, headers in messages[:20_000]:
+        properties = encode_properties(BasicProperties(headers=headers, delivery_mode=1))
+        header = b"\x00\x3c\x00\x00" + (16).to_bytes(8, "big") + properties
+        contents.append((header + bytes(16), len(header)))
+
+    def publish_all() -> None:
+        for content, size in contents:
+            broker_channel.publish(route, 0, content, size)
+
+    best = 0.0
+    for _ in range(ROUNDS):
+        best = max(best, per_second(publish_all, len(contents)))
+        for queue in host.queues.values():
+            queue.purge()
+    sys.stdout.write(f"{title:<26}{best:>42,.0f}\n")
+
+
+def virtual_host(kind: str, bindings: list[Bound]) -> tuple[VirtualHost, Exchange]:
+    """A virtual host with real queues in the place of the bindings' own."""
+    host = Broker(Config(), Clock()).virtual_hosts["/"]
+    exchange = host.declare_exchange("bench", kind, False, False, False, {})
+    for destination, key, arguments in bindings:
+        queue = host.queues.get(destination.name)
+        if queue is None:
+            queue = host.declare_queue(destination.name, False, False, False, {}, 0)
+        host.bind(exchange, queue, key, arguments)
+    return host, exchange
+
+
+def routes_octets(exchange: str, key: str) -> bytes:
+    return bytes((len(exchange),)) + exchange.encode() + bytes((len(key),)) + key.encode()
+
+
+def loads(chance: random.Random, queues: list[Queue]) -> dict[str, Callable[[], None]]:
+    keys = topic_keys(chance)
+
+    def exchange(title: str, kind: type[Exchange], bindings: Bindings, messages: Messages) -> None:
+        todo[title] = lambda: measure(title, kind("x"), bindings(), messages())
+
+    def headers(count: int) -> list[Bound]:
+        return header_bindings(count, queues)
+
+    todo: dict[str, Callable[[], None]] = {}
+    for count in (10_000, 100_000):
+        exchange(
+            f"topic {count:,}", TopicExchange, partial(topic_bindings, chance, count, queues), lambda: keys
+        )
+    identical: list[Bound] = [(Queue(f"i{number}"), "stock.#.trade", {}) for number in range(100_000)]
+    exchange("topic, one pattern", TopicExchange, lambda: identical, lambda: keys[:50])
+    hostile: list[Bound] = [(q, ".".join(["#", "a"] * 60 + [q.name]), {}) for q in queues]
+    exchange(
+        "topic, hostile", TopicExchange, lambda: hostile, lambda: [(".".join(["a"] * 128), {"": 0})] * 20
+    )
+    for count in (1_000, 100_000):
+        exchange(
+            f"headers {count:,}",
+            HeadersExchange,
+            partial(headers, count),
+            partial(header_messages, chance, count),
+        )
+    for count in (1_000, 10_000):
+        exchange(
+            f"selector {count:,}",
+            SelectorExchange,
+            partial(selector_bindings, count, queues),
+            partial(selector_messages, chance, count),
+        )
+    exchange(
+        "prop-wild 10,000",
+        PropWildExchange,
+        partial(wild_bindings, 10_000, queues),
+        partial(selector_messages, chance, 10_000),
+    )
+    exchange(
+        "regexp 10,000", RegexpExchange, partial(pattern_bindings, 10_000, queues), lambda: keys[:50_000]
+    )
+    direct: list[Bound] = [
+        (queues[n % 1000], symbol_key(n % SYMBOLS, EVENTS[n % 3]), {}) for n in range(100_000)
+    ]
+    exchange("direct 100,000", DirectExchange, lambda: direct, lambda: keys)
+    exchange("fanout 10", FanoutExchange, lambda: [(queue, "", {}) for queue in queues[:10]], lambda: keys)
+    todo["topic, through the host"] = lambda: through_topics(chance, queues)
+    for count in (1_000, 100_000):
+        todo[f"headers {count:,}, published"] = partial(
+            through_headers,
+            f"headers {count:,}, published",
+            "headers",
+            headers(count),
+            header_messages(chance, count),
+        )
+    todo["selector 10,000, published"] = lambda: through_headers(
+        "selector 10,000, published",
+        "x-selector",
+        selector_bindings(10_000, queues),
+        selector_messages(chance, 10_000),
+    )
+    return todo
+
+
 def main() -> None:
     chance = random.Random(1)
     queues = [Queue(f"q{number}") for number in range(1000)]
@@ -136,22 +308,11 @@ def main() -> None:
     sys.stdout.write(
         f"{'':<26}{'bindings':>9}{'MB':>8}{'binds/s':>12}{'matches/s':>13}{'hits':>9}{'unbinds/s':>12}\n"
     )
-    keys = topic_keys(chance)
-    for count in (10_000, 100_000):
-        bindings = topic_bindings(chance, count, queues)
-        measure(f"topic {count:,}", TopicExchange("x"), bindings, keys)
-    identical: list[Bound] = [(Queue(f"i{number}"), "stock.#.trade", {}) for number in range(100_000)]
-    measure("topic, one pattern", TopicExchange("x"), identical, keys[:50])
-    hostile: list[Bound] = [(q, ".".join(["#", "a"] * 60 + [q.name]), {}) for q in queues]
-    measure("topic, hostile", TopicExchange("x"), hostile, [(".".join(["a"] * 128), {"": 0})] * 20)
-    for count in (1_000, 100_000):
-        messages = header_messages(chance, count)
-        measure(f"headers {count:,}", HeadersExchange("x"), header_bindings(count, queues), messages)
-    direct: list[Bound] = [
-        (queues[n % 1000], symbol_key(n % SYMBOLS, EVENTS[n % 3]), {}) for n in range(100_000)
-    ]
-    measure("direct 100,000", DirectExchange("x"), direct, keys)
-    measure("fanout 10", FanoutExchange("x"), [(queue, "", {}) for queue in queues[:10]], keys)
+    for title, run in loads(chance, queues).items():
+        if len(sys.argv) < 2 or title.startswith(tuple(sys.argv[1:])):
+            run()
+            gc.collect()
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 MARKET = "--topology topic --queues 1000 --consumers 10 --body-bytes 100"
+HEADERS = "--topology headers --queues 1000 --consumers 10 --body-bytes 100"
 SAFE = "--persistent --confirms 1000 --prefetch 1000"
 
 
@@ -73,6 +74,7 @@ def figures(many_connections: int = 10_000) -> dict[str, Figure]:
         rate("d10", "fanout to 10 queues", "--topology fanout --queues 10 --consumers 2"),
         rate("e", "market data: 10k topics, 1,000 subscribers", MARKET),
         rate("ew", "the same with wildcard bindings", f"{MARKET} --wildcards"),
+        rate("x", "headers exchange with 1,000 bindings, 100 B", HEADERS),
         cost("f50", latency, "latency p50 at 5k msg/s", "latency.p50_us", "us"),
         cost("f99", latency, "latency p99 at 5k msg/s", "latency.p99_us", "us"),
         Figure("g", connections, "connections opened", "held.connections_per_s", "per s"),

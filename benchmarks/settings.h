@@ -30,7 +30,7 @@ static const char usage_text[] =
     "  --rate R             messages per second (as many as the broker takes)\n"
     "  --producers N --consumers N   connections that publish (1) and consume (1)\n"
     "  --queues N           queues, one consumer each, shared out over the connections (1)\n"
-    "  --topology direct|fanout|topic   how messages reach the queues (direct)\n"
+    "  --topology direct|fanout|topic|headers   how messages reach the queues (direct)\n"
     "  --wildcards          topic: also bind each queue to a market's wildcard\n"
     "  --body-bytes N       16 to 65536 (16)\n"
     "  --batch N            messages per send call (500)\n"
@@ -62,7 +62,8 @@ static topology_kind kind_of(const char *name) {
     if (!strcmp(name, "direct")) return DIRECT;
     if (!strcmp(name, "fanout")) return FANOUT;
     if (!strcmp(name, "topic")) return TOPIC;
-    fail("--topology must be direct, fanout or topic, not %s", name);
+    if (!strcmp(name, "headers")) return HEADERS;
+    fail("--topology must be direct, fanout, topic or headers, not %s", name);
 }
 
 enum option_code {

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from conversation import GREETINGS, House, Peer, frame, header_payload, method_frame, publish, start_ok
 
+from flintmq.broker.virtual_host import PREDECLARED_NAMES
 from flintmq.build import build
 from flintmq.protocol import phases
 from flintmq.wire import methods
@@ -370,7 +371,7 @@ class Fuzzer:
         for host in self.house.broker.virtual_hosts.values():
             for queue in list(host.queues.values()):
                 host.delete_queue(queue)
-            for name in [name for name in host.exchanges if name and not name.startswith("amq.")]:
+            for name in [name for name in host.exchanges if name not in PREDECLARED_NAMES]:
                 host.delete_exchange(name, False)
             for exchange in host.exchanges.values():
                 if exchange.bindings and not any(

@@ -180,7 +180,6 @@ def test_broadcast_reaches_every_worker(worker: Worker) -> None:
     assert {worker.hostname: {"ok": "pong"}} in answers
 
 
-@pytest.mark.planned
 def test_queue_with_priorities(worker: Worker, tmp_path: Path) -> None:
     """Tasks wait in a queue of priorities; the worker is told to consume from it afterwards."""
     queue = f"{worker.prefix}.priority-{uuid.uuid4().hex[:6]}"

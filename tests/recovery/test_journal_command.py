@@ -93,3 +93,11 @@ def test_wiring_of_every_kind_in_words() -> None:
     assert wiring_text(wiring.QUEUE + named, b"") == "queue 'x' of virtual host 'other'"
     assert wiring_text(wiring.handed_out_key(3), b"") == "queue number 3 has handed out"
     assert wiring_text(b"?what", b"") == "of a kind not known here: b'?what'"
+    returned = wiring.return_key(3, 7)
+    assert wiring_text(returned, b"") == "entry 7 has left queue number 3, which counted its returns"
+    value = (2).to_bytes(8, "little") + (5000).to_bytes(8, "little")
+    assert wiring_text(returned, value) == (
+        "entry 7 came back 2 times to queue number 3, to be tried again at 5000 ms"
+    )
+    policy = wiring.POLICY + encode_table({"virtual-host": "/", "name": "p", "operator": True})
+    assert wiring_text(policy, encode_table({"pattern": "^q"})) == "operator policy 'p': pattern '^q'"

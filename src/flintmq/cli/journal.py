@@ -1,6 +1,6 @@
 """`flintmq journal inspect|check|repair DIR`: a data directory, for people.
 
-    inspect   every record in order, wiring in words                                        changes nothing
+    inspect   every record in order, wiring in words; the streams                           changes nothing
     check     every checksum; status 1 and a report when something is damaged               changes nothing
     repair    sets damaged parts aside in files of their own, and says which and why
 
@@ -22,6 +22,7 @@ from flintmq.storage.disk import Disk
 from flintmq.storage.inspect import KIND_NAMES, RecordView, check, inspect, repair
 from flintmq.storage.layout import DELETE, PUT
 from flintmq.storage.segment import segment_name, segment_number
+from flintmq.storage.stream_inspect import check_streams
 from flintmq.wire.tables import FieldTable
 
 DAMAGED = 1
@@ -44,6 +45,8 @@ def show(directory: str) -> Iterator[str]:
         yield worded(record)
     yield ""
     yield from check(directory, disk).lines()
+    for report in check_streams(directory, disk):
+        yield from report.lines()
     yield from set_aside(directory)
 
 
@@ -51,10 +54,12 @@ def verify(directory: str) -> tuple[int, list[str]]:
     """`check`: the exit status and the report."""
     holder = holder_of(directory)
     result = check(directory)
-    lines = [*result.lines(), *set_aside(directory)]
+    streams = check_streams(directory)
+    lines = [*result.lines(), *[line for report in streams for line in report.lines()], *set_aside(directory)]
     if holder:
         lines.insert(0, f"in use by process {holder}: its last octets may look torn")
-    return 0 if result.sound else DAMAGED, lines
+    is_sound = result.sound and not any(report.damaged for report in streams)
+    return 0 if is_sound else DAMAGED, lines
 
 
 def mend(directory: str) -> list[str]:
@@ -112,13 +117,28 @@ def wiring_text(key: bytes, value: bytes) -> str:
     if kind == wiring.HANDED_OUT:
         newest = f" up to entry {wiring.number_of(value)}" if value else ""
         return f"queue number {wiring.number_of(rest)} has handed out{newest}"
-    if kind not in (wiring.EXCHANGE, wiring.QUEUE, wiring.BINDING):
+    if kind == wiring.RETURNED:
+        return return_text(rest, value)
+    if kind not in (wiring.EXCHANGE, wiring.QUEUE, wiring.BINDING, wiring.POLICY):
         return f"of a kind not known here: {key!r}"
     identity = wiring.table_of(rest)
     if kind == wiring.BINDING:
         return binding_text(identity)
-    what = "exchange" if kind == wiring.EXCHANGE else "queue"
+    if kind == wiring.POLICY:
+        what = "operator policy" if identity["operator"] else "policy"
+    else:
+        what = "exchange" if kind == wiring.EXCHANGE else "queue"
     return f"{what} {identity['name']!r}{place(identity)}{particulars(value)}"
+
+
+def return_text(rest: bytes, value: bytes) -> str:
+    """How often an entry came back to a queue that counts it."""
+    if not value:
+        number, entry = wiring.returned_entry(rest)
+        return f"entry {entry} has left queue number {number}, which counted its returns"
+    number, entry, count, due_ms = wiring.return_of(rest, value)
+    later = f", to be tried again at {due_ms} ms" if due_ms else ""
+    return f"entry {entry} came back {count} times to queue number {number}{later}"
 
 
 def binding_text(identity: FieldTable) -> str:

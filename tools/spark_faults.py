@@ -31,6 +31,8 @@ ROOT = Path(__file__).resolve().parent.parent
 for place in (ROOT / "tests", ROOT / "tests" / "spark"):
     sys.path.insert(0, str(place))
 
+from broker_process import BrokerProcess  # noqa: E402 - found by the path above
+
 STREAM, OUT = "faults-in", "faults-out"
 ROWS = 300
 ROWS_A_BATCH = 60
@@ -62,14 +64,15 @@ class Broker:
     """A broker that can be killed and started again, on the same port and the same directory."""
 
     def __init__(self, directory: Path) -> None:
-        from broker_process import BrokerProcess
-
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self.start = lambda: BrokerProcess("--data", str(directory), "--port", str(port))
+            self.port = probe.getsockname()[1]
+        self.directory = directory
         self.process = self.start()
-        self.uri = f"amqp://guest:guest@127.0.0.1:{port}"
+        self.uri = f"amqp://guest:guest@127.0.0.1:{self.port}"
+
+    def start(self) -> BrokerProcess:
+        return BrokerProcess("--data", str(self.directory), "--port", str(self.port))
 
     def kill(self) -> None:
         self.process.process.kill()

@@ -108,7 +108,10 @@ def test_a_batch_that_was_committed_is_not_written_again(
     assert connection.request("dtx.list").results["rows"] == []
 
 
-def test_rows_that_go_nowhere_are_told(spark: Any, uri: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "said"), [("confirm", "went to no queue"), ("transactional", "no queue 'not-there'")]
+)
+def test_rows_that_go_nowhere_are_told(spark: Any, uri: str, mode: str, said: str) -> None:
     frame = spark.range(3).selectExpr("CAST(id AS STRING) AS value")
-    with pytest.raises(Exception, match="went to no queue"):
-        frame.write.format("amqp").options(uri=uri, queue="not-there").mode("append").save()
+    with pytest.raises(Exception, match=said):
+        frame.write.format("amqp").options(uri=uri, queue="not-there", mode=mode).mode("append").save()

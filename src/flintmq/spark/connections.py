@@ -35,10 +35,13 @@ DELAY_S_MAX = 2.0
 _pool: dict[tuple[int, Settings], Connection] = {}
 
 
-def open_connection(settings: Settings, retry_timeout_s: float, clock: Clock | None = None) -> Connection:
-    """A connection of one's own, tried again and again for so long."""
-    clock = clock or Clock()
-    attempts = max(3, int(retry_timeout_s / DELAY_S_MAX) + 3)
+def open_connection(
+    settings: Settings, retry_timeout_s: float, recovery_timeout_s: float | None = None
+) -> Connection:
+    """A connection of one's own, tried again and again for so long; when it is lost later, the same."""
+    clock = Clock()
+    recovery_timeout_s = retry_timeout_s if recovery_timeout_s is None else recovery_timeout_s
+    attempts = max(3, int(recovery_timeout_s / DELAY_S_MAX) + 3)
     recovery = Recovery(attempts_max=attempts, delay_s_min=DELAY_S, delay_s_max=DELAY_S_MAX)
     chosen = replace(settings, recovery=recovery) if settings.recovery is not None else settings
     deadline_s = clock.monotonic_s() + retry_timeout_s

@@ -33,6 +33,8 @@ log = logging.getLogger("flintmq.spark")
 
 # Spark asks again some 13 ms after an answer without news: the broker may as well wait for some.
 POLL_S = 0.15
+# A broker that was never there: more likely a wrong address than a restart.
+FIRST_CONTACT_S = 5.0
 # How long a pattern may not see a queue that is new.
 LIST_S = 10.0
 
@@ -56,7 +58,10 @@ class StreamDriver:
     @property
     def connection(self) -> Connection:
         if self._connection is None:
-            self._connection = open_connection(self.options.settings, self.options.retry_timeout_s)
+            patience_s = min(FIRST_CONTACT_S, self.options.retry_timeout_s)
+            self._connection = open_connection(
+                self.options.settings, patience_s, self.options.retry_timeout_s
+            )
         return self._connection
 
     def feed(self, queue: str) -> Feed:
@@ -71,7 +76,6 @@ class StreamDriver:
 
     def latest(self, start: Progress, rows_max: int | None, bytes_max: int | None) -> Progress:
         """The end of the next batch; the start itself if there is nothing to read."""
-        self._adopt(start)
         self.acknowledge(start)
         begins = self._begins(start)
         spans = self._available(begins, wait=start.initial is None and not self.available_now)
@@ -117,9 +121,9 @@ class StreamDriver:
         if self._listed_s is None or now_s - self._listed_s >= LIST_S:
             self._names = matching(self.connection, self.options.pattern)
             self._listed_s = now_s
-        gone = [queue for queue in start.queues if queue not in self._names]
-        for queue in gone:
-            log.warning("queue %r does not exist any more, and is not read", queue)
+            for queue in start.queues:
+                if queue not in self._names:
+                    log.warning("queue %r does not exist any more, and is not read", queue)
         return self._names
 
     def _available(self, begins: dict[str, int], wait: bool) -> list[Span]:
@@ -173,8 +177,9 @@ class StreamDriver:
     def acknowledge(self, progress: Progress) -> None:
         """All of it is safe in the sink."""
         self._adopt(progress)
+        there = set(self._queues(progress)) if progress.queues else set()
         for queue, number in progress.queues.items():
-            if queue in self.feeds or not self.options.pattern:
+            if queue in there:
                 self.feed(queue).done(number)
 
     def report(self) -> Progress | None:

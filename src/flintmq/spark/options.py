@@ -335,6 +335,7 @@ class WriteOptions:
 
     settings: Settings
     transactional: bool
+    queue: str | None
     exchange: str | None
     routing_key: str | None
     persistent: bool
@@ -351,9 +352,15 @@ class WriteOptions:
         if queue is not None:
             exchange, key = "", queue
         mandatory = found["mandatory"]
+        if mandatory and queue is None and found["mode"] == "transactional":
+            raise BadOption(
+                "Option 'mandatory' cannot be true in the mode 'transactional': messages are routed when all of "
+                "them are committed; give the option 'queue', or use the mode 'confirm'."
+            )
         return cls(
             settings=settings_of(found),
             transactional=found["mode"] == "transactional",
+            queue=queue,
             exchange=exchange,
             routing_key=key,
             persistent=found["persistent"],

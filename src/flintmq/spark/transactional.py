@@ -58,6 +58,7 @@ class Branch:
     what is published after it would be outside of the branch."""
 
     def __init__(self, options: WriteOptions, xid: Xid) -> None:
+        self.options = options
         self.xid = xid
         settings = replace(options.settings, recovery=None)
         self.connection: Connection = open_connection(settings, options.retry_timeout_s)
@@ -71,6 +72,10 @@ class Branch:
                 "The mode 'transactional' needs a FlintMQ broker, which has distributed transactions; with "
                 "this one use the mode 'confirm', at least once."
             )
+        if self.options.queue is not None:
+            # Messages of a branch are routed when it is committed, and nobody hears then of one that is lost.
+            with self.connection.channel() as other:
+                other.queue(self.options.queue, passive=True)
         self.branches.start(self.xid)
 
     def prepare(self) -> None:

@@ -81,6 +81,8 @@ def test_a_sink_to_a_queue_wants_to_hear_of_lost_rows() -> None:
     options = WriteOptions.of({"queue": "out"})
     assert (options.exchange, options.routing_key, options.mandatory) == ("", "out", True)
     assert not WriteOptions.of({"exchange": "bars"}).mandatory
+    with pytest.raises(BadOption, match="routed when all of them are committed"):
+        WriteOptions.of({"exchange": "bars", "mandatory": "true", "mode": "transactional"})
     with pytest.raises(BadOption, match="either"):
         WriteOptions.of({"queue": "out", "exchange": "bars"})
 

@@ -2,6 +2,7 @@
 #
 #   make run      start the broker, on its defaults or with ARGS="--port 0 --data /tmp/flint"
 #   make test     all tests, on the compiled build and then on the pure one; TESTS=tests/unit for a part
+#   make test-spark   those of the Spark connector alone; installs Spark, and a Java if there is none
 #   make check    format, lint, types, layers, tidy
 #   make bench    the benchmarks, with ARGS
 #   make build    a wheel in dist/
@@ -14,7 +15,7 @@
 .SUFFIXES:
 .SECONDARY:
 .NOTPARALLEL:
-.PHONY: run test test-compiled test-pure check format bench build clean interop-deps FORCE
+.PHONY: run test test-compiled test-pure test-spark check format bench build clean interop-deps FORCE
 
 PYTHON ?= python3
 ARGS ?=
@@ -37,15 +38,23 @@ run:
 	    $(MAKE) --no-print-directory --silent .venv-pure/.stamp-build && exec .venv-pure/bin/flintmq serve $(ARGS); \
 	fi
 
-test: test-compiled test-pure
+# One Spark serves all tests of the connector: they run by themselves, on the compiled build.
+SPARK_TESTS := $(if $(filter tests,$(TESTS)),tests/spark,$(filter tests/spark%,$(TESTS)))
+OTHER_TESTS := $(filter-out tests/spark%,$(TESTS))
+
+test: $(if $(OTHER_TESTS),test-compiled test-pure) $(if $(SPARK_TESTS),test-spark)
 
 test-compiled: .venv/.stamp-build .venv/.stamp-dev .venv/.stamp-clients $(NODE_CLIENTS)
 	@echo "== tests, compiled build"
-	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/pytest -q -n $(WORKERS) $(TESTS)
+	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/pytest -q -n $(WORKERS) --ignore=tests/spark $(OTHER_TESTS)
 
 test-pure: .venv-pure/.stamp-build .venv-pure/.stamp-dev .venv-pure/.stamp-clients $(NODE_CLIENTS)
 	@echo "== tests, pure build"
-	@FLINTMQ_EXPECT_BUILD=pure .venv-pure/bin/pytest -q -n $(WORKERS) $(TESTS)
+	@FLINTMQ_EXPECT_BUILD=pure .venv-pure/bin/pytest -q -n $(WORKERS) --ignore=tests/spark $(OTHER_TESTS)
+
+test-spark: .venv/.stamp-build .venv/.stamp-dev .venv/.stamp-spark
+	@echo "== tests of the Spark connector, compiled build"
+	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/pytest -q $(or $(SPARK_TESTS),tests/spark)
 
 # Each by itself, so that `make -k check` tells everything at once.
 check: check-format check-lint check-types check-layers check-tidy
@@ -97,6 +106,13 @@ interop-deps:
 %/.stamp-clients: %/.stamp-venv $(CLIENTS)
 	@echo "== $*: AMQP clients for the interop tests"
 	@$*/bin/python $(PIP_QUIET) install $(if $(CLIENTS),--requirement $(CLIENTS),pip)
+	@touch $@
+
+%/.stamp-spark: %/.stamp-venv pyproject.toml
+	@echo "== $*: Spark"
+	@mkdir -p build
+	@$*/bin/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['spark'], sep='\n')" > build/spark.txt
+	@$*/bin/python $(PIP_QUIET) install --requirement build/spark.txt
 	@touch $@
 
 .venv/.stamp-build: .venv/.stamp-venv build/inputs $(SOURCES) $(PACKAGING)

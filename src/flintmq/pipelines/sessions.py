@@ -1,0 +1,47 @@
+"""The Spark session that pipelines run in: settings that suit streams on one machine, or a cluster's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+DEFAULTS = {
+    "spark.log.level": "ERROR",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    # Python and the JVM exchange columns, not rows.
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # State on disk with changelogs: memory stays flat however many keys there are.
+    "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.numRecentProgressUpdates": "10",
+    # Statistics of times in Parquet, by which a replay finds its rows; the default type has none.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+LOCAL_DEFAULTS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+
+
+def settings_for(master: str, given: Mapping[str, str]) -> dict[str, str]:
+    """The session's settings; what a pipeline's file says wins."""
+    made = dict(DEFAULTS)
+    if master.startswith("local"):
+        made |= LOCAL_DEFAULTS
+        # Each partition of a shuffle is a task of some 10 ms: as many as there are cores, not 200.
+        made["spark.sql.shuffle.partitions"] = str(max(2, min(8, os.cpu_count() or 2)))
+    return made | dict(given)
+
+
+def open_session(master: str, given: Mapping[str, str]) -> SparkSession:
+    from flintmq.spark.session import session
+
+    return session(master, "flintmq pipeline", settings=settings_for(master, given))

@@ -15,6 +15,8 @@ HOT_MODULES = (
     "protocol.channel",
     "protocol.events",
     "protocol.connection",
+    "protocol.client_events",
+    "protocol.client",
     "broker.agenda",
     "broker.binding",
     "broker.channel",
@@ -28,9 +30,14 @@ HOT_MODULES = (
     "broker.route",
     "broker.shelf",
     "broker.store",
+    "broker.stream_queue",
+    "broker.stream_reader",
     "broker.tally",
     "broker.topic_trie",
     "broker.virtual_host",
+    "client.batch",
+    "client.inbox",
+    "client.message",
     "server.link",
     "server.rush",
     "server.session",
@@ -43,6 +50,8 @@ HOT_MODULES = (
     "storage.record",
     "storage.replay",
     "storage.segment",
+    "storage.stream_chunk",
+    "storage.stream_columns",
 )
 
 

@@ -211,6 +211,18 @@ class Storage:
 
 
 @dataclass(frozen=True, slots=True)
+class Dtx:
+    """[dtx]: how much distributed transactions may hold, in each virtual host, and for how long."""
+
+    branches_max: int = _setting(10_000, _whole(1, 1_000_000))
+    operations_per_branch_max: int = _setting(1_000_000, _whole(1, 100_000_000))
+    branch_bytes_max: int = _setting(2**30, _size(1, 2**40))
+    timeout_s: int = _setting(0, _whole(0, 2**31))  # of a branch that is not prepared; 0: none
+    heuristic_timeout_s: int = _setting(0, _whole(0, 2**31))  # of one that is; 0: none
+    markers_max: int = _setting(10_000, _whole(1, 1_000_000))
+
+
+@dataclass(frozen=True, slots=True)
 class Log:
     """[log]: what is written to standard error."""
 
@@ -264,6 +276,7 @@ class Config:
     listen: Listen = Listen()
     limits: Limits = Limits()
     storage: Storage = Storage()
+    dtx: Dtx = Dtx()
     log: Log = Log()
     tls: Tls | None = None
     virtual_hosts: tuple[str, ...] = ("/",)
@@ -365,6 +378,7 @@ def _config(document: dict[str, object]) -> Config:
         listen=_section(Listen, document.get("listen", {}), "listen"),
         limits=_section(Limits, document.get("limits", {}), "limits"),
         storage=_section(Storage, document.get("storage", {}), "storage"),
+        dtx=_section(Dtx, document.get("dtx", {}), "dtx"),
         log=_section(Log, document.get("log", {}), "log"),
         tls=_tls(document["tls"]) if "tls" in document else None,
         virtual_hosts=virtual_hosts,

@@ -15,7 +15,6 @@ ASKED: dict[str, Method] = {
     "file": methods.FileQos(prefetch_count=1),
     "stream": methods.StreamQos(prefetch_count=1),
     "message": methods.MessageQos(prefetch_count=1),
-    "dtx": methods.DtxSelect(),
 }
 
 

@@ -151,7 +151,6 @@ def test_consumer_priority(channel: Any, name: Name) -> None:
     assert sorted(got) == ["high", "high", "low"]
 
 
-@pytest.mark.planned
 def test_direct_reply_to(channel: Any, name: Name) -> None:
     """A request and its answer without a queue for the answers."""
     pseudo = "amq.rabbitmq.reply-to"
@@ -174,7 +173,6 @@ def test_bad_queue_argument_is_precondition_failed(channel: Any, name: Name, arg
         channel.queue_declare(name("queue"), arguments={argument: -1})
 
 
-@pytest.mark.planned
 def test_sender_selected_distribution(channel: Any, name: Name) -> None:
     """CC and BCC name more routing keys; BCC is taken out before delivery."""
     for noun in ("to", "cc", "bcc"):

@@ -38,6 +38,8 @@ class Actions:
     sizes: dict[int, int]
     ever: dict[int, dict[int, int]]
     groups: list[set[int]]
+    sent: dict[int, tuple[str, str, bool]]
+    dtx_share: float
 
     # Listening
 
@@ -132,13 +134,16 @@ class Actions:
         channel = ModelChannel(1 if 1 not in client.channels else 2)
         client.channels[channel.number] = channel
         self.ask(client, channel, methods.ChannelOpen(), methods.ChannelOpenOk)
-        mode = self.chance.randrange(4)
+        mode = 3 if self.chance.random() < self.dtx_share else self.chance.randrange(4)
         if mode <= 1:
             channel.mode = "confirm"
             self.ask(client, channel, methods.ConfirmSelect(), methods.ConfirmSelectOk)
         elif mode == 2:
             channel.mode = "tx"
             self.ask(client, channel, methods.TxSelect(), methods.TxSelectOk)
+        elif mode == 3:
+            channel.mode = "dtx"
+            self.ask(client, channel, methods.DtxDemarcationSelect(), methods.DtxDemarcationSelectOk)
         channel.prefetch = self.chance.choice((0, 1, 2, 5))
         if channel.prefetch:
             qos = methods.BasicQos(prefetch_count=channel.prefetch)
@@ -257,6 +262,10 @@ class Actions:
         if channel.mode == "tx":
             channel.gathered.append((exchange, key, number, persistent))
             return
+        if channel.branch is not None:
+            channel.branch.gathered.append((exchange, key, number, persistent))
+            self.sent[number] = (exchange, key, persistent)
+            return
         queues = self.model.route(exchange, key)
         copies = self.enqueue(number, queues, persistent)
         if channel.mode == "confirm":
@@ -327,6 +336,10 @@ class Actions:
         if channel.mode == "tx":
             channel.settling.update(dict.fromkeys(tags, way))
             return
+        if channel.branch is not None:
+            channel.settling.update(dict.fromkeys(tags, way))
+            channel.branch.settling.update(dict.fromkeys(tags, way))
+            return
         for each in tags:
             if way == "requeue":
                 self.model.put_back(channel, each)
@@ -381,7 +394,9 @@ REPEATS = {
     "settle": (1, 4),
     "recover": (0, 1),
     "end_transaction": (1, 1),
+    "demarcate": (1, 1),
+    "coordinate": (1, 1, 2),
     "close_channel": (0, 0, 1),
     "lose_connection": (0, 1),
 }
-ACTIONS = (*REPEATS, "publish", "publish", "settle", "settle", "end_transaction")
+ACTIONS = (*REPEATS, "publish", "publish", "settle", "settle", "end_transaction", "demarcate", "coordinate")

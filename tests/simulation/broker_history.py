@@ -15,7 +15,8 @@ from flintmq.server.storage import recovered_broker
 from flintmq.storage.options import JournalOptions, SyncPolicy
 from flintmq.wire.output import Output
 
-from .broker_actions import ACTIONS, REPEATS, Actions
+from .branch_actions import BranchActions
+from .broker_actions import ACTIONS, REPEATS
 from .broker_client import Client
 from .broker_model import UNKNOWN, Model
 from .journal_history import DIRECTORY, SimulatedClock
@@ -27,7 +28,7 @@ CAPACITY = 1 << 40
 CALM_ROUNDS_MAX = 60
 
 
-class BrokerHistory(Actions):
+class BrokerHistory(BranchActions):
     """Runs one seed; any broken promise is an AssertionError."""
 
     def __init__(self, seed: int) -> None:
@@ -50,7 +51,13 @@ class BrokerHistory(Actions):
             chance.choice((100, 1000, 1_048_576)),
             chance.choice((1, 2, 5, 1024)),
         )
+        # The largest commit in one group, and how much of a larger one is handed over at a time.
+        self.commit_limits = chance.choice(((1 << 25, 0), (1 << 25, 0), (0, 0), (300, 100), (1000, 2000)))
         self.weights = [chance.choice((1, 1, 3)) for _ in ACTIONS]
+        self.dtx_share = chance.choice((0.0, 0.2, 0.8))
+        if self.dtx_share > 0.5:
+            for at, action in enumerate(ACTIONS):
+                self.weights[at] *= 5 if action in ("demarcate", "coordinate") else 1
         self.haste = chance.choice((0.1, 0.5, 0.9))  # how soon a pass ends
         self.sloth = chance.choice((0.1, 0.5, 0.9))  # how late the disk is
         self.numbers = 0
@@ -62,6 +69,7 @@ class BrokerHistory(Actions):
         # Whatever went to disk: queue's number -> message's number -> place.
         self.ever: dict[int, dict[int, int]] = {}
         self.groups: list[set[int]] = []  # messages committed together
+        self.sent: dict[int, tuple[str, str, bool]] = {}  # in branches: exchange, key, whether persistent
         self.start()
 
     # Lives
@@ -93,6 +101,8 @@ class BrokerHistory(Actions):
         self.store = store
         store.kept_messages, store.kept_bytes, store.kept_messages_lean = self.limits[:3]
         store.kept_bytes_lean, store.loaded_messages = self.limits[3:]
+        outcomes = self.host.branches.outcomes
+        outcomes.group_bytes_max, outcomes.portion_bytes = self.commit_limits
         return failed
 
     def run(self, steps: int) -> None:
@@ -111,6 +121,8 @@ class BrokerHistory(Actions):
         for client in list(self.clients):
             self.lose(client)
         self.connect()
+        for branch in list(self.model.branches.values()):
+            self.roll_back(self.clients[0], self.clients[0].channels[1], branch)
         for name, queue in self.model.queues.items():
             while queue.ready():
                 self.get(self.clients[0], self.clients[0].channels[1], name, no_ack=True)
@@ -137,7 +149,9 @@ class BrokerHistory(Actions):
         rotten = may_rot and self.chance.random() < 0.05 and self.rot()
         keeps_written = not self.start(rotten) and keeps_written
         is_strict = not rotten and (keeps_written or self.options.sync is SyncPolicy.ALWAYS)
-        check = RecoveredCheck(self.model, self.broker, self.report, floor, self.ever, self.body, self.groups)
+        check = RecoveredCheck(
+            self.model, self.broker, self.report, floor, self.ever, self.body, self.groups, self.sent
+        )
         self.model = check.run(is_strict, rotten and self.options.sync is SyncPolicy.ALWAYS)
 
     def clean_stop(self, may_rot: bool = True) -> None:
@@ -246,6 +260,8 @@ class BrokerHistory(Actions):
     def tick(self) -> None:
         self.clock.now_s += self.chance.choice((0.005, 0.05, 0.3))
         self.store.tick()
+        self.broker.timetable.run()
+        self.follow_decided()
         self.listen()
         self.flush()
 
@@ -263,6 +279,7 @@ class BrokerHistory(Actions):
             self.tick()
             self.collect()
             is_safe = self.store.synced == self.store.last() and not self.store.alarm
+            is_safe = is_safe and not self.host.branches.outcomes.decided
             if is_safe and not self.broker.has_work() and not self.outbox:
                 break
         else:

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from flintmq.broker.xid import Xid
+
 UNKNOWN = 1 << 62
 
 READY, OUT, SETTLED = "ready", "out", "settled"
@@ -87,12 +89,36 @@ class ModelChannel:
     # Of the open transaction: (exchange, key, number, persistent); tag -> "ack", "reject", "requeue".
     gathered: list[tuple[str, str, int, bool]] = field(default_factory=list)
     settling: dict[int, str] = field(default_factory=dict)
+    # In dtx mode `settling` has what all its open branches settle; this is the one at hand.
+    branch: ModelBranch | None = None
 
     def free_tags(self) -> list[int]:
         return [tag for tag in self.unacked if tag not in self.settling]
 
 
 Key = tuple[str, ...]
+
+
+@dataclass(eq=False, slots=True)
+class ModelBranch:
+    """A branch of a distributed transaction: open, prepared or decided."""
+
+    xid: Xid
+    channel: ModelChannel | None  # that has worked in it, while it is open
+    state: str = "open"
+    gathered: list[tuple[str, str, int, bool]] = field(default_factory=list)
+    settling: dict[int, str] = field(default_factory=dict)
+    locked: list[tuple[Copy, str]] = field(default_factory=list)
+    commit: Commit | None = None
+    applied: int = 0
+
+    def key(self) -> Key:
+        return ("branch", str(self.xid))
+
+    def value(self) -> object:
+        """What must be on disk of one that is prepared."""
+        locks = {(copy.queue.number, copy.number, way) for copy, way in self.locked if copy.sequence}
+        return tuple(number for _, _, number, _ in self.gathered), frozenset(locks)
 
 
 class Model:
@@ -107,6 +133,7 @@ class Model:
         # Queues that may be on disk, by number.
         self.on_disk: dict[int, ModelQueue] = {}
         self.commits: list[Commit] = []
+        self.branches: dict[Xid, ModelBranch] = {}
         self.pending: list[Copy] = []  # settled or handed out in this pass
         self.places = 0
 
@@ -231,6 +258,9 @@ class Model:
             consumer.queue.consumers.remove(consumer)
         channel.consumers.clear()
         channel.settling.clear()
+        channel.branch = None
+        for branch in [each for each in self.branches.values() if each.channel is channel]:
+            del self.branches[branch.xid]
         channel.gathered.clear()
         for tag in list(channel.unacked):
             self.put_back(channel, tag)

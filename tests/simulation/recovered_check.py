@@ -16,11 +16,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flintmq.broker.broker import Broker
+from flintmq.broker.dtx_branch import Branch, BranchState
+from flintmq.broker.message import Message
 from flintmq.broker.queue import Queue
 from flintmq.broker.recovery import LOST_AND_FOUND
+from flintmq.broker.virtual_host import PREDECLARED_NAMES
 from flintmq.storage.replay import RecoveryReport
 
-from .broker_model import Commit, Copy, Key, Model, ModelQueue
+from .broker_model import OUT, Commit, Copy, Key, Model, ModelBranch, ModelQueue
+
+LOCKED_PLACE = 1 << 40
 
 
 class RecoveredCheck:
@@ -33,6 +38,7 @@ class RecoveredCheck:
         ever: dict[int, dict[int, int]],
         body: Callable[[int], bytes],
         groups: list[set[int]],
+        sent: dict[int, tuple[str, str, bool]],
     ) -> None:
         self.model = model
         self.broker = broker
@@ -41,6 +47,10 @@ class RecoveredCheck:
         self.ever = ever
         self.body = body
         self.groups = groups
+        self.sent = sent
+        # Of branches: the messages each one holds in order, and by the queue's number what it has locked.
+        self.staged: dict[Branch, list[int]] = {}
+        self.locked: dict[int, dict[int, tuple[Branch, str]]] = {}
         self.host = broker.virtual_hosts["/"]
         # By the queue's number: what is on disk, in order, and whether it is marked as handed out.
         self.found: dict[int, dict[int, bool]] = {}
@@ -49,11 +59,14 @@ class RecoveredCheck:
         """Returns the model of the next life."""
         for queue in self.host.queues.values():
             self.found[queue.number] = self.read(queue)
+            self.locked[queue.number] = {}
+        for branch in self.host.branches.branches.values():
+            self.read_branch(branch)
         self.check_truth()
         if is_strict:
             assert not self.report.damaged, f"damage out of nothing: {self.report.lines()}"
             for key, value in self.wiring().items():
-                allowed = self.model.allowed(key, self.floor)
+                allowed = [self.without_gone(each) for each in self.model.allowed(key, self.floor)]
                 assert value in allowed, f"{key} is {value}, allowed are {allowed}"
             self.check_messages()
             for commit in self.model.commits:
@@ -72,12 +85,44 @@ class RecoveredCheck:
         found: dict[int, bool] = {}
         for entry, message in zip(entries, store.load(entries), strict=True):
             assert message is not None, f"entry {entry >> 1} cannot be read"
-            octets = message.content[message.header_size :]
-            number = int(octets[: octets.index(b".")])
-            assert octets == self.body(number), f"{number} was changed"
+            number = self.number_of(message)
             assert number not in found, f"{number} is in {queue.name} twice"
             found[number] = entry >> 1 <= queue.handed_out
         return found
+
+    def number_of(self, message: Message) -> int:
+        octets = message.content[message.header_size :]
+        number = int(octets[: octets.index(b".")])
+        assert octets == self.body(number), f"{number} was changed"
+        return number
+
+    def read_branch(self, branch: Branch) -> None:
+        store = self.broker.store
+        assert store is not None
+        messages = store.staged(list(branch.entries))
+        self.staged[branch] = [self.number_of(message) for message in messages if message is not None]
+        for lock, message in zip(
+            branch.locks, store.load([lock.entry << 1 for lock in branch.locks]), strict=True
+        ):
+            assert message is not None
+            number = self.number_of(message)
+            assert number not in self.found[lock.queue.number], f"{number} is locked and ready"
+            self.locked[lock.queue.number][number] = (branch, lock.settlement.name.lower())
+
+    def holds(self, queue: int, number: int) -> bool:
+        return number in self.found[queue] or number in self.locked[queue]
+
+    def without_gone(self, value: object) -> object:
+        """What a branch must hold, without locks on messages of queues that were deleted meanwhile."""
+        if not isinstance(value, tuple):
+            return value
+        numbers, locks = value
+        return numbers, frozenset(lock for lock in locks if lock[0] in self.found)
+
+    def is_decided(self, number: int) -> bool:
+        return any(
+            number in staged and branch.state is BranchState.DECIDED for branch, staged in self.staged.items()
+        )
 
     def check_truth(self) -> None:
         for number, found in self.found.items():
@@ -91,12 +136,21 @@ class RecoveredCheck:
         found: dict[Key, object] = dict.fromkeys(self.model.history)
         for name, exchange in self.host.exchanges.items():
             assert exchange.durable
-            if not name.startswith("amq."):
+            if name not in PREDECLARED_NAMES:
                 found["exchange", name] = exchange.type
             for binding in exchange.bindings.values():
                 found["binding", name, binding.destination.name, binding.routing_key] = True
         for name, queue in self.host.queues.items():
             found["queue", name] = queue.number
+        for branch, staged in self.staged.items():
+            locks = frozenset(
+                (queue, number, way)
+                for queue, those in self.locked.items()
+                for number, (by, way) in those.items()
+                if by is branch
+            )
+            is_decided = branch.state is BranchState.DECIDED
+            found["branch", str(branch.xid)] = "decided" if is_decided else (tuple(staged), locks)
         return found
 
     def recovered(self) -> list[tuple[ModelQueue, dict[int, bool]]]:
@@ -114,16 +168,18 @@ class RecoveredCheck:
                     assert found[number], f"{number} of {queue.name} was handed out and does not say so"
             for copy in queue.copies.values():
                 if 0 < copy.sequence <= self.floor:
-                    assert copy.number in found, f"{copy.number} of {queue.name} is lost"
+                    there = self.holds(queue.number, copy.number)
+                    assert there, f"{copy.number} of {queue.name} is lost"
 
     def check_commit(self, commit: Commit) -> None:
         happened: dict[bool, Copy] = {}
         for copy in commit.published:
             if not copy.settled and copy.queue.number in self.found:
-                happened[copy.number in self.found[copy.queue.number]] = copy
+                is_there = self.holds(copy.queue.number, copy.number) or self.is_decided(copy.number)
+                happened[is_there] = copy
         for copy in commit.settled:
             if copy.queue.number in self.found:
-                is_there = copy.number in self.found[copy.queue.number]
+                is_there = self.holds(copy.queue.number, copy.number)
                 if is_there or copy.sequence <= self.floor:
                     happened[not is_there] = copy
         assert len(happened) < 2, f"half a commit: {happened[True].number} but not {happened[False].number}"
@@ -132,16 +188,18 @@ class RecoveredCheck:
         """One flipped bit costs one record, or one group, and is told."""
         numbers = {
             copy.number
-            for queue, found in self.recovered()
+            for queue, _ in self.recovered()
             for copy in queue.copies.values()
-            if 0 < copy.sequence <= self.floor and copy.number not in found
+            if 0 < copy.sequence <= self.floor
+            and not self.holds(queue.number, copy.number)
+            and not self.is_decided(copy.number)
         }
         grouped = any(numbers <= group for group in self.groups)
         assert len(numbers) <= 1 or grouped, f"one bit cost {sorted(numbers)}"
         wrong = [
             key
             for key, value in self.wiring().items()
-            if key[0] != "binding"
+            if key[0] not in ("binding", "branch")  # a lost record of a branch is the end of the branch
             and not key[1].startswith(LOST_AND_FOUND)  # where the messages of a lost queue are rescued to
             and value not in self.model.allowed(key, self.floor)
         ]
@@ -158,7 +216,7 @@ class RecoveredCheck:
         model = Model()
         model.places = self.model.places
         for name, exchange in self.host.exchanges.items():
-            if not name.startswith("amq."):
+            if name not in PREDECLARED_NAMES:
                 model.add_exchange(name, exchange.type, True, 0)
         for name, queue in self.host.queues.items():
             fresh = ModelQueue(name, queue.number)
@@ -166,7 +224,27 @@ class RecoveredCheck:
             ever = self.ever[queue.number]
             for number, handed_out in self.found[queue.number].items():
                 fresh.copies[number] = Copy(number, fresh, ever[number], 1, redelivered=handed_out)
+            for number in self.locked[queue.number]:
+                # Ahead of all others when it comes back, in the order of entries.
+                place = ever[number] - LOCKED_PLACE
+                fresh.copies[number] = Copy(number, fresh, place, 1, state=OUT, redelivered=True)
+        self.next_branches(model)
         for name, exchange in self.host.exchanges.items():
             for binding in exchange.bindings.values():
                 model.bind(("binding", name, binding.destination.name, binding.routing_key), 0)
         return model
+
+    def next_branches(self, model: Model) -> None:
+        queues = {queue.number: queue for queue in model.queues.values()}
+        for branch, staged in self.staged.items():
+            fresh = ModelBranch(branch.xid, None)
+            fresh.state = "decided" if branch.state is BranchState.DECIDED else "prepared"
+            for number in staged:
+                exchange, key, persistent = self.sent[number]
+                fresh.gathered.append((exchange, key, number, persistent))
+            for queue, those in self.locked.items():
+                for number, (by, way) in those.items():
+                    if by is branch:
+                        fresh.locked.append((queues[queue].copies[number], way))
+            model.branches[fresh.xid] = fresh
+            model.note(fresh.key(), "decided" if fresh.state == "decided" else fresh.value(), 0)

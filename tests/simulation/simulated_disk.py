@@ -53,8 +53,18 @@ class SimulatedDisk(Disk):
     def make_directory(self, path: str) -> None:
         pass
 
+    def list_directories(self, path: str) -> list[str]:
+        inside = [name.removeprefix(path + "/") for name in self._names if name.startswith(path + "/")]
+        return sorted({name.partition("/")[0] for name in inside if "/" in name})
+
     def list(self, path: str) -> list[str]:
         return sorted(os.path.basename(name) for name in self._names if os.path.dirname(name) == path)
+
+    def remove_directory(self, path: str) -> None:
+        pass
+
+    def make_temporary_directory(self, prefix: str) -> str:
+        return "/" + prefix + "0"
 
     def open(self, path: str, create: bool = False) -> int:
         file = self._names.get(path)

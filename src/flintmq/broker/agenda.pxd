@@ -7,6 +7,7 @@ cdef class Agenda:
     cdef public list confirms
     cdef public list lost_consumers
     cdef public bint pressed
+    cdef public bint logged
     cdef public object timetable
 
     cpdef bint has_work(self)

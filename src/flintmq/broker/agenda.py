@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Agenda:
     """Queues with messages for ready consumers, channels with publishes to confirm, consumers to be told."""
 
-    __slots__ = ("confirms", "lost_consumers", "pressed", "queues", "timetable")
+    __slots__ = ("confirms", "logged", "lost_consumers", "pressed", "queues", "timetable")
 
     def __init__(self, timetable: Timetable) -> None:
         self.timetable = timetable
@@ -26,6 +26,8 @@ class Agenda:
         self.lost_consumers: list[Consumer] = []
         # A publish went to a queue whose consumers' sockets are full: its publisher should pause.
         self.pressed = False
+        # A publish went to a stream: its publisher has to wait for the disk.
+        self.logged = False
 
     def has_work(self) -> bool:
         return bool(self.queues or self.confirms or self.lost_consumers)

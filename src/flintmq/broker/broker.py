@@ -9,15 +9,21 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING
 
+import flintmq.broker.dtx_services
+import flintmq.broker.queue_services
+import flintmq.broker.system_services  # noqa: F401 - registers them
 from flintmq.auth import Users
 from flintmq.broker.agenda import Agenda
+from flintmq.broker.streams import Streams
 from flintmq.broker.timetable import Timetable
 from flintmq.broker.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
+    from flintmq.broker.client_connection import ClientConnection
     from flintmq.broker.store import Store
     from flintmq.clock import Clock
     from flintmq.config import Config
+    from flintmq.storage.stream_store import StreamStore
 
 
 class Broker:
@@ -33,7 +39,24 @@ class Broker:
         self.virtual_hosts: dict[str, VirtualHost] = {
             name: VirtualHost(name, self.agenda, store) for name in config.virtual_hosts
         }
+        for host in self.virtual_hosts.values():
+            host.broker = self
+        self.streams: Streams | None = None
         self.connections_made = 0
+        self.connections: dict[int, ClientConnection] = {}  # those that are open, by number
+        self.started_ms = self.timetable.now_ms()
+
+    def attach_streams(self, storage: StreamStore) -> Streams:
+        """From now on queues may be streams, kept there."""
+        self.streams = Streams(storage, self.agenda, self.store)
+        for host in self.virtual_hosts.values():
+            host.streams = self.streams
+        return self.streams
+
+    def storage_alarm(self) -> str:
+        """Why nothing more should be published, as far as the disk goes."""
+        alarm = "" if self.store is None else self.store.alarm
+        return alarm or ("" if self.streams is None else self.streams.alarm)
 
     def next_connection(self) -> int:
         """A number for a new connection, never used before."""
@@ -59,9 +82,13 @@ class Broker:
                 channel.confirm()
         if self.store is not None:
             self.store.end_pass()
+        if self.streams is not None:
+            self.streams.end_pass()
 
     def shed(self) -> None:
         """Memory is short: long queues go to disk, but for their first messages."""
+        if self.streams is not None:
+            self.streams.shed()
         if self.store is not None:
             for host in self.virtual_hosts.values():
                 for queue in host.queues.values():

@@ -44,29 +44,35 @@ cdef class Channel:
     cdef readonly Py_ssize_t streaming
     cdef public list lost
     cdef readonly unsigned long long kept
+    cdef public unsigned long long logged
     cdef public str last_queue
+    cdef public str reply_name
     cdef set writable
     cdef public bint cancel_notices
 
-    @cython.locals(found=cython.int, route=Route, message=Message)
+    @cython.locals(found=cython.int, size=Py_ssize_t, route=Route, message=Message)
     cpdef int publish(self, bytes route_octets, int flags, bytes whole, Py_ssize_t header_size) except -1
     cpdef begin_body(self, bytes route_octets, bytes header)
     @cython.locals(found=cython.int)
     cdef int check_header(self, bytes header) except -2
     @cython.locals(found=cython.int, route=Route, message=Message, store=Store)
     cpdef publish_spooled(self, bytes route_octets, int flags, bytes header, arrival)
-    cdef check_user_id(self, bytes whole, Py_ssize_t header_size)
     @cython.locals(route=Route)
     cdef Route find_route(self, bytes route_octets)
-    @cython.locals(queues=list, queue=Queue, owners=tuple)
+    @cython.locals(queues=list, matched=list)
     cpdef int forward(self, Message message, Route route, int flags) except -1
+    @cython.locals(queue=Queue, owners=tuple)
+    cpdef int hand_on(self, Message message, Route route, list queues, int flags) except -1
+    cpdef note_kept(self, unsigned long long entry)
     @cython.locals(queue=Queue, owners=tuple, store=Store, held=Message, others=Py_ssize_t)
     cdef forward_spooled(self, Message message, list queues)
+    cdef note_logged(self)
     cdef body_of(self, Message message)
     cdef stream(self, body)
     cpdef stream_ended(self)
     cpdef give_back(self, Message message, unsigned int code, str text)
     cpdef confirm(self)
+    cpdef confirm_logged(self, unsigned long long published)
     cpdef confirm_through(self, unsigned long long published)
     @cython.locals(delivery=Delivery)
     cpdef int ack(self, unsigned long long tag, bint multiple) except -1
@@ -85,6 +91,8 @@ cdef class Channel:
     cpdef discard(self, list deliveries)
     @cython.locals(delivery=Delivery, back=Delivery, message=Message)
     cpdef requeue(self, list deliveries)
+    @cython.locals(delivery=Delivery, kept=Delivery, message=Message)
+    cpdef list detach(self, list deliveries)
     @cython.locals(delivery=Delivery, message=Message, consumer=Consumer, d=Delivery)
     cpdef recover(self, bint requeue)
     @cython.locals(delivery=Delivery, index=Py_ssize_t)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from flintmq.broker import copies, inspection
 from flintmq.broker.delivery import Delivery
 from flintmq.broker.message import Message
 from flintmq.broker.ring import Ring
 from flintmq.broker.spooling import Arrival
-from flintmq.broker.transaction import Transaction
+from flintmq.broker.stream_arguments import refuse_too_large
 from flintmq.errors import ChannelFault, ConnectionFault, PeerFault, ProtocolMisuse
 from flintmq.wire import amqp, content, octets, traits
-from flintmq.wire.properties import decode_basic_properties
 
 if TYPE_CHECKING:
     from flintmq.auth import User
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from flintmq.broker.queue import Queue
     from flintmq.broker.route import Route
     from flintmq.broker.store import Store
+    from flintmq.broker.transaction_scope import TransactionScope
     from flintmq.broker.virtual_host import VirtualHost
     from flintmq.storage.spool import SpoolReader
     from flintmq.wire.output import Output
@@ -53,6 +54,7 @@ class Channel:
         "kept",
         "last_queue",
         "last_route",
+        "logged",
         "lost",
         "number",
         "origin",
@@ -63,6 +65,7 @@ class Channel:
         "prefetch_bytes",
         "prefetch_count",
         "published",
+        "reply_name",
         "store",
         "streaming",
         "transaction",
@@ -96,13 +99,15 @@ class Channel:
         self.confirm_due = False
         self.published = 0
         self.confirmed = 0
-        self.transaction: Transaction | None = None
+        self.transaction: TransactionScope | None = None
         self.store: Store | None = virtual_host.store
         self.streaming = 0  # bodies on their way out piece by piece: no delivery may come between
         self.lost: list[int] = []  # publishes that the disk has lost before they were confirmed
         self.kept = 0  # its newest entry in the journal
+        self.logged = 0  # the batch of streams that its newest message for one is in
         self.last_route: Route | None = None
         self.last_queue = ""
+        self.reply_name = ""  # what amq.rabbitmq.reply-to stands for on this channel, see direct_reply.py
         self.cancel_notices = False  # whether the client wants to hear of consumers that end
         # Exchanges that the user may write to, as found since its permissions last changed.
         self.writable: set[Exchange | None] = set()
@@ -116,8 +121,10 @@ class Channel:
             raise ConnectionFault(
                 amqp.SYNTAX_ERROR, "SYNTAX_ERROR - properties of a content header do not fit its size", 60, 40
             )
-        if found & traits.HAS_USER_ID:
-            self.check_user_id(whole, header_size)
+        if found & (traits.HAS_USER_ID | traits.HAS_REPLY_TO | traits.HAS_COPIES):
+            size = len(whole)
+            whole = inspection.look_into(self, whole, header_size, found)
+            header_size += len(whole) - size
         route = self.last_route
         if (
             route is None
@@ -152,8 +159,8 @@ class Channel:
             raise ConnectionFault(
                 amqp.SYNTAX_ERROR, "SYNTAX_ERROR - properties of a content header do not fit its size", 60, 40
             )
-        if found & traits.HAS_USER_ID:
-            self.check_user_id(header, len(header))
+        if found & (traits.HAS_USER_ID | traits.HAS_COPIES):
+            inspection.look_into(self, header, len(header), found & ~traits.HAS_REPLY_TO)
         return found
 
     def publish_spooled(self, route_octets: bytes, flags: int, header: bytes, arrival: Arrival) -> None:
@@ -165,6 +172,8 @@ class Channel:
         spool.finish()
         try:
             found = self.check_header(header) | traits.SPOOLED
+            if found & traits.HAS_REPLY_TO:
+                header = inspection.look_into(self, header, len(header), traits.HAS_REPLY_TO)
             route = self.find_route(route_octets)
         except PeerFault:
             spool.discard()
@@ -188,18 +197,6 @@ class Channel:
         finally:
             store.forget_arrived(message)
 
-    def check_user_id(self, whole: bytes, header_size: int) -> None:
-        """A message may name its sender, but nobody else."""
-        named = decode_basic_properties(whole, 12, header_size).user_id
-        if named != self.user.name:
-            raise ChannelFault(
-                amqp.PRECONDITION_FAILED,
-                f"PRECONDITION_FAILED - user_id property set to '{named}' "
-                f"but authenticated user was '{self.user.name}'",
-                60,
-                40,
-            )
-
     def find_route(self, route_octets: bytes) -> Route:
         """The route of this exchange and key, if there is one and the user may write to it."""
         route = self.virtual_host.route_of(route_octets)
@@ -211,9 +208,19 @@ class Channel:
 
     def forward(self, message: Message, route: Route, flags: int) -> int:
         """Gives the message to its queues, or returns it."""
+        if message.traits & traits.HAS_COPIES:
+            copies.forward(self, message, route, flags)
+            return 0
         queues = route.queues
         if route.by_headers:
-            queues = self.virtual_host.match(route, message)
+            matched = self.virtual_host.match(route, message, self)
+            if matched is None:
+                return 0
+            queues = matched
+        return self.hand_on(message, route, queues, flags)
+
+    def hand_on(self, message: Message, route: Route, queues: list[Queue], flags: int) -> int:
+        """Gives the message to these queues, or returns it."""
         if flags & 2:  # immediate: only queues that hand it on at once
             if not queues and flags & 1 == 0:
                 return 0
@@ -236,10 +243,19 @@ class Channel:
                 self.kept = message.entry >> 1
         for queue in queues:
             queue.enqueue(message)
+        if self.agenda.logged:
+            self.note_logged()
         return 0
+
+    def note_logged(self) -> None:
+        """One of the queues is a stream."""
+        self.agenda.logged = False
+        if self.virtual_host.streams is not None:
+            self.virtual_host.streams.note(self)
 
     def forward_spooled(self, message: Message, queues: list[Queue]) -> None:
         """One file for all the queues; the journal knows of it if any of them needs that."""
+        refuse_too_large(queues, message.body_size())
         store = self.store
         if store is None:
             raise ProtocolMisuse("a spooled message needs a store")
@@ -260,7 +276,9 @@ class Channel:
         if others:
             store.hold(held, spool, others)
         for queue in queues:
-            queue.enqueue(message if owners and queue.number else held)
+            queue.enqueue(message if owners and queue.number and not queue.is_stream else held)
+        if self.agenda.logged:
+            self.note_logged()
 
     def give_back(self, message: Message, code: int, text: str) -> None:
         """basic.return"""
@@ -286,13 +304,26 @@ class Channel:
         if not self.streaming:
             self.wake_parked()
 
+    def note_kept(self, entry: int) -> None:
+        """What was published lies in the journal: it is confirmed when that is synced."""
+        self.kept = max(self.kept, entry)
+
     def confirm(self) -> None:
         """At the end of a pass: everything published so far is safe, or will be when the journal is."""
         self.confirm_due = False
+        if self.logged:
+            streams = self.virtual_host.streams
+            if streams is not None and not streams.is_safe(self):
+                streams.wait(self, self.published)
+                return
+        self.confirm_logged(self.published)
+
+    def confirm_logged(self, published: int) -> None:
+        """Streams have nothing more to wait for up to this publish; the journal may."""
         if self.store is not None and self.kept > self.store.synced:
-            self.store.wait(self, self.published)
+            self.store.wait(self, published)
         else:
-            self.confirm_through(self.published)
+            self.confirm_through(published)
 
     def confirm_through(self, published: int) -> None:
         while self.lost and self.lost[0] <= published:
@@ -443,6 +474,21 @@ class Channel:
             queue.requeue(backs)
         self.tidy()
         self.wake_parked()
+
+    def detach(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """Lets go of deliveries that are still unsettled for their queues; those here become shells."""
+        detached: list[Delivery] = []
+        for delivery in deliveries:
+            message = delivery.message
+            if message is not None:
+                kept = Delivery.create(
+                    0, message, delivery.queue, None, delivery.position, delivery.redeliveries
+                )
+                detached.append(kept)
+                self.release(delivery)
+        self.tidy()
+        self.wake_parked()
+        return detached
 
     def recover(self, requeue: bool) -> None:
         """basic.recover: what is unacked goes back to its queues, or out again to the same consumers."""

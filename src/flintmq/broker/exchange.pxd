@@ -28,6 +28,7 @@ cdef class Exchange:
     cpdef bint leads_to(self, object destination) except -1
     cpdef bint is_unused(self) except -1
     cpdef route(self, str routing_key, object headers, dict found)
+    cpdef int receive(self, object passage) except -1
     cpdef prepare(self)
     cpdef attach(self, Binding binding)
     cpdef detach(self, Binding binding)

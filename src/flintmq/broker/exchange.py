@@ -14,13 +14,21 @@ exchanges, permissions and the cache of answers belong to the virtual host.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flintmq.broker import tally
 from flintmq.broker.binding import Binding, Destination, Identity, table_form
 from flintmq.broker.headers_index import HeadersIndex, match_mode
 from flintmq.broker.topic_trie import TopicTrie
 from flintmq.wire.tables import FieldValue
+
+if TYPE_CHECKING:
+    from flintmq.broker.route import Passage
+
+# What Exchange.receive says of a message.
+ROUTED = 0
+TAKEN = 1
+REFUSED = 2
 
 Headers = Callable[[], dict[str, Any]]
 
@@ -34,6 +42,8 @@ class Exchange:
     # True when route() reads the message headers, so that its answer does not follow from the
     # routing key alone.
     needs_headers = False
+    # True when receive() wants to see each message before it is routed.
+    receives = False
 
     def __init__(
         self,
@@ -129,6 +139,10 @@ class Exchange:
     def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
         """Puts each destination that the message goes to into `found` as a key; values mean nothing."""
         raise NotImplementedError
+
+    def receive(self, passage: Passage) -> int:
+        """What becomes of a message: ROUTED to the bindings, TAKEN, or REFUSED, as if none fitted."""
+        return ROUTED
 
     def prepare(self) -> None:
         """Makes what this kind looks its bindings up in, empty."""
@@ -226,6 +240,6 @@ class HeadersExchange(Exchange):
         self.index.remove(binding.arguments, binding.destination)
 
 
-KINDS: dict[str, type[Exchange]] = {
+STANDARD_KINDS: dict[str, type[Exchange]] = {
     kind.type: kind for kind in (DirectExchange, FanoutExchange, TopicExchange, HeadersExchange)
 }

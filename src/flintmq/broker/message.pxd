@@ -15,4 +15,8 @@ cdef class Message:
     @staticmethod
     @cython.locals(message=Message)
     cdef Message create(bytes route, bytes content, unsigned int header_size, int traits, unsigned int origin)
-    cdef Py_ssize_t body_size(self) noexcept
+    cpdef Py_ssize_t body_size(self) noexcept
+    cpdef Message copy(self)
+
+
+cpdef Message new_message(bytes route, bytes content, unsigned int header_size, int traits, unsigned int origin)

@@ -41,8 +41,17 @@ class Message:
             return octets.read_longlong(octets.readable_bytes(self.content), 4)
         return len(self.content) - self.header_size
 
+    def copy(self) -> Message:
+        """The same message for others, who let go of it at other times."""
+        return Message.create(self.route, self.content, self.header_size, self.traits, self.origin)
+
     def exchange_name(self) -> str:
         return self.route[1 : 1 + self.route[0]].decode("utf-8", "surrogateescape")
 
     def routing_key(self) -> str:
         return self.route[2 + self.route[0] :].decode("utf-8", "surrogateescape")
+
+
+def new_message(route: bytes, content: bytes, header_size: int, traits: int, origin: int) -> Message:
+    """Message.create, for those that are not compiled."""
+    return Message.create(route, content, header_size, traits, origin)

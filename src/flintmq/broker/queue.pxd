@@ -10,12 +10,12 @@ from flintmq.broker.store cimport Store
 cdef Py_ssize_t CONGESTED_MESSAGES
 cdef Py_ssize_t CONGESTED_BYTES
 cdef Py_ssize_t HOLES_MIN
+cdef long long BEFORE_ALL
 
 
-@cython.final
 cdef class Queue:
     cdef readonly str name
-    cdef Agenda agenda
+    cdef readonly Agenda agenda
     cdef readonly bint durable
     cdef readonly bint exclusive
     cdef readonly bint auto_delete
@@ -30,6 +30,7 @@ cdef class Queue:
     cdef readonly Ring ready
     cdef readonly long long ready_bytes
     cdef readonly long long position
+    cdef public dict leases
     cdef readonly long long holes
     cdef readonly list returned
     cdef readonly list consumers
@@ -40,6 +41,7 @@ cdef class Queue:
     cdef bint dirty
     cdef bint congested
     cdef public bint deleted
+    cdef readonly bint is_stream
 
     cpdef Py_ssize_t message_count(self) noexcept
     cpdef int enqueue(self, Message message) except -1
@@ -53,10 +55,10 @@ cdef class Queue:
     cpdef int load(self) except -1
     cpdef restore(self, Shelf shelf, unsigned long long handed_out)
     @cython.locals(entry=cython.ulonglong)
-    cdef int hand_out(self, Message message) except -1
+    cpdef int hand_out(self, Message message) except -1
     cpdef mark(self)
     @cython.locals(delivery=Delivery, message=Message)
-    cdef Message head(self)
+    cpdef Message head(self)
     @cython.locals(message=Message, consumer=Consumer, delivery=Delivery, start=cython.longlong)
     cpdef int dispatch(self) except -1
     cpdef dispatch_selectively(self)
@@ -68,9 +70,11 @@ cdef class Queue:
     cpdef rejoin(self, Consumer consumer)
     @cython.locals(message=Message)
     cpdef Delivery take(self)
-    cdef int settle(self, Message message) except -1
+    cpdef int settle(self, Message message) except -1
     @cython.locals(delivery=Delivery, consumer=Consumer)
     cpdef requeue(self, list deliveries)
+    @cython.locals(message=Message, position=cython.longlong, backs=list)
+    cpdef give_back(self, list messages)
     @cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t, other=Delivery)
     cdef Py_ssize_t returned_after(self, long long position) except -1
     @cython.locals(drawn=list, message=Message)

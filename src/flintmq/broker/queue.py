@@ -28,6 +28,7 @@ from flintmq.wire.tables import FieldTable
 
 if TYPE_CHECKING:
     from flintmq.broker.exchange import Exchange
+    from flintmq.broker.leases import Lease
     from flintmq.broker.store import Store
 
 # A queue this long that is being drained asks its publishers to pause for a moment, once for each time
@@ -38,6 +39,9 @@ CONGESTED_BYTES = 4_194_304
 # A message that nobody takes keeps its place at the head of the ring, and everything that goes past it
 # leaves a hole of 8 octets: 32 KiB of them before they are done away with.
 HOLES_MIN = 4096
+
+# Positions of messages that were handed out before the broker started: the order of entries, below 0.
+BEFORE_ALL = 1 << 62
 
 _by_position = attrgetter("position")
 
@@ -59,6 +63,8 @@ class Queue:
         "handed_out",
         "handed_out_due",
         "holes",
+        "leases",
+        "is_stream",
         "name",
         "number",
         "owner",
@@ -110,9 +116,11 @@ class Queue:
         self.turn = 0
         self.selective = 0  # how many of the consumers may refuse
         self.unacked = 0
+        self.leases: dict[str, Lease] | None = None  # by reader, see leases.py
         self.dirty = False
         self.congested = False
         self.deleted = False
+        self.is_stream = False  # a log of its own holds its messages, not the journal
 
     def message_count(self) -> int:
         """How many are ready, not counting those handed out."""
@@ -363,6 +371,14 @@ class Queue:
             for consumer in self.consumers:
                 consumer.seen = min(consumer.seen, first)
         self.mark()
+
+    def give_back(self, messages: list[Message]) -> None:
+        """Messages that were handed out before the broker started come back, ahead of all others."""
+        backs: list[Delivery] = []
+        for message in messages:
+            position = (message.entry >> 1) - BEFORE_ALL
+            backs.append(Delivery.create(0, message, self, None, position, 0))
+        self.requeue(backs)
 
     def returned_after(self, position: int) -> int:
         """How many of `returned` come after `position`, and so before it in the list."""

@@ -12,9 +12,12 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from flintmq.broker import wiring
-from flintmq.broker.exchange import KINDS
+from flintmq.broker import dtx_journal, leases, wiring
+from flintmq.broker.dtx_journal import FoundBranches
+from flintmq.broker.kinds import KINDS
 from flintmq.broker.shelf import Shelf
+from flintmq.broker.store import OWNERS
+from flintmq.broker.virtual_host import PREDECLARED_NAMES
 from flintmq.errors import PeerFault
 from flintmq.wire.tables import FieldTable
 
@@ -40,8 +43,10 @@ class Recovery:
         self.bindings: list[tuple[bytes, FieldTable]] = []  # with the key it has in the journal
         self.names: set[tuple[bytes, object, object]] = set()  # kind, virtual host, name
         self.handed_out: dict[int, int] = {}
+        self.leases: list[tuple[bytes, bytes]] = []
         self.shelves: dict[int, Shelf] = {}
         self.entries = 0
+        self.found_branches = FoundBranches()
 
     def wiring(self, key: bytes, octets: bytes) -> None:
         kind, rest = key[:1], key[1:]
@@ -51,6 +56,10 @@ class Recovery:
             self.exchanges.append((self.named(kind, rest), wiring.table_of(octets)))
         elif kind == wiring.QUEUE:
             self.queues.append((self.named(kind, rest), wiring.table_of(octets)))
+        elif kind == dtx_journal.MARKER:
+            self.found_branches.marker(key, octets)
+        elif kind == leases.LEASE:
+            self.leases.append((key, octets))
         elif kind == wiring.BINDING:
             self.bindings.append((key, wiring.table_of(rest)))
         else:
@@ -63,6 +72,9 @@ class Recovery:
 
     def entry(self, sequence: int, owners: tuple[int, ...], header: bytes, payload_octets: int) -> None:
         self.entries += 1
+        if owners[0] >= OWNERS:
+            self.found_branches.entry(sequence, owners[0], header)
+            return
         for owner in owners:
             shelf = self.shelves.get(owner)
             if shelf is None:
@@ -79,12 +91,13 @@ class Recovery:
 
         `damaged`: the journal has holes, and a queue's own record may have been in one of them.
         """
+        self.found_branches.take_locked(self.shelves, store)
         for identity, rest in self.exchanges:
             host = self.host_of(virtual_hosts, identity)
             if host is not None:
                 restore_exchange(host, identity, rest)
         # Those of a virtual host that is not configured keep their numbers, and their messages too.
-        numbers = {whole(rest, "number") for _, rest in self.queues}
+        numbers = self.queue_numbers()
         for identity, rest in self.queues:
             shelf = self.shelves.pop(whole(rest, "number"), None)
             host = self.host_of(virtual_hosts, identity)
@@ -107,14 +120,31 @@ class Recovery:
                 store.journal.settle_many(number, [entry >> 1 for entry in shelf])
         for number in self.handed_out.keys() - numbers:
             store.journal.delete_wiring(wiring.handed_out_key(number))
+        self.found_branches.restore(virtual_hosts, store)
+        self.restore_leases(virtual_hosts, store, numbers)
         return max(numbers | self.shelves.keys() | self.handed_out.keys(), default=0)
+
+    def restore_leases(self, virtual_hosts: dict[str, VirtualHost], store: Store, numbers: set[int]) -> None:
+        """Readers find their numbers again; those of a queue that is gone go."""
+        served = {queue.number: queue for host in virtual_hosts.values() for queue in host.queues.values()}
+        for key, octets in self.leases:
+            number, name = leases.split_key(key[1:])
+            queue = served.get(number)
+            if queue is not None:
+                leases.restore_lease(queue, name, octets)
+            elif number not in numbers:
+                store.journal.delete_wiring(key)
+
+    def queue_numbers(self) -> set[int]:
+        """Those that the journal knows, served here or not."""
+        return {whole(rest, "number") for _, rest in self.queues}
 
     def holds_ends_of(self, binding: FieldTable) -> bool:
         """Whether the journal knows both ends, though this broker may not serve them."""
         host = binding["virtual-host"]
         kind = wiring.QUEUE if binding["to-queue"] else wiring.EXCHANGE
         is_source_there = (wiring.EXCHANGE, host, binding["source"]) in self.names
-        return (is_source_there or text(binding, "source").startswith("amq.")) and (
+        return (is_source_there or text(binding, "source") in PREDECLARED_NAMES) and (
             kind,
             host,
             binding["destination"],
@@ -147,6 +177,9 @@ class Recovery:
 
 def restore_exchange(host: VirtualHost, identity: FieldTable, rest: FieldTable) -> None:
     name, kind = text(identity, "name"), text(rest, "type")
+    if name in PREDECLARED_NAMES:
+        log.error("exchange %r is the broker's own: the one of type %r is left out", name, kind)
+        return
     make = KINDS.get(kind)
     if make is None:
         log.error("exchange %r is of type %r, which is not known here: left out", name, kind)

@@ -1,4 +1,5 @@
 cimport cython
+from flintmq.broker.message cimport Message
 
 
 @cython.final
@@ -10,3 +11,18 @@ cdef class Route:
     cdef readonly tuple owners
     cdef readonly bint by_headers
     cdef readonly unsigned long long generation
+
+
+@cython.final
+cdef class Passage:
+    cdef readonly Message message
+    cdef readonly object channel
+    cdef readonly str key
+    cdef public bint taken
+    cdef dict _headers
+
+    cpdef dict headers(self)
+
+
+@cython.locals(message=Message)
+cpdef dict headers_of(Message message)

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flintmq.wire import amqp
+from flintmq.wire.properties import BasicProperties, decode_properties
+
 if TYPE_CHECKING:
+    from flintmq.broker.channel import Channel
     from flintmq.broker.exchange import Exchange
+    from flintmq.broker.message import Message
     from flintmq.broker.queue import Queue
+    from flintmq.wire.tables import FieldTable
 
 
 class Route:
-    """A routing result. `by_headers`: it depends on each message, so `queues` is not to be used."""
+    """A routing result. `by_headers`: it differs from message to message, so `queues` is not to be used."""
 
     __slots__ = ("by_headers", "exchange", "generation", "key", "octets", "owners", "queues")
 
@@ -35,3 +41,28 @@ class Route:
         self.owners = owners  # what the journal calls those queues that are durable
         self.by_headers = by_headers
         self.generation = generation
+
+
+class Passage:
+    """One message on its way through exchanges that want to look at it."""
+
+    __slots__ = ("_headers", "channel", "key", "message", "taken")
+
+    def __init__(self, message: Message, channel: Channel | None, key: str) -> None:
+        self.message = message
+        self.channel = channel  # None: the broker itself sends it
+        self.key = key
+        self.taken = False  # an exchange has dealt with it: it is not unroutable
+        self._headers: FieldTable | None = None
+
+    def headers(self) -> FieldTable:
+        """Decoded when first asked for."""
+        if self._headers is None:
+            self._headers = headers_of(self.message)
+        return self._headers
+
+
+def headers_of(message: Message) -> FieldTable:
+    properties = decode_properties(amqp.CLASS_BASIC, message.content, 12, message.header_size)
+    headers = properties.headers if isinstance(properties, BasicProperties) else None
+    return {} if headers is None else headers

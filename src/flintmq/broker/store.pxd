@@ -25,9 +25,18 @@ cdef class Store:
     cdef readonly dict held
     cdef readonly dict promised
     cdef unsigned long long spools
+    cdef readonly set branch_owners
+    cdef unsigned int branches_made
+    cdef list due
 
     cdef int keep(self, Message message, tuple owners) except -1
     cdef int settle(self, unsigned int owner, unsigned long long entry) except -1
+    @cython.locals(entry=cython.ulonglong)
+    cpdef unsigned long long stage(self, Message message, tuple owners) except? 0
+    @cython.locals(message=Message)
+    cpdef list staged(self, list entries)
+    @cython.locals(message=Message)
+    cpdef unsigned long long journal_entry(self, delivery) except? 0
     cpdef unsigned long long spill(self, Message message) except? 0
     cpdef list load(self, list entries)
     @cython.locals(head=bytes)

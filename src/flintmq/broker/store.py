@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from flintmq.broker.message import Message
@@ -26,6 +27,7 @@ from flintmq.wire import traits
 
 if TYPE_CHECKING:
     from flintmq.broker.channel import Channel
+    from flintmq.broker.delivery import Delivery
     from flintmq.broker.queue import Queue
     from flintmq.storage.journal import Journal
     from flintmq.storage.overflow import Overflow
@@ -39,6 +41,8 @@ _HEAD = struct.Struct("<II")
 # The overflow counts owners too; each of its entries has one.
 OVERFLOW_OWNER = 1
 HELD = 1 << 63
+# Owners of the journal are u32: the lower half are queues, the upper half branches.
+OWNERS = 1 << 31
 
 # So much of a queue stays in memory, with a store to take the rest: 131,072 small messages are 25 MB.
 KEPT_MESSAGES = 131_072
@@ -56,6 +60,9 @@ class Store:
     __slots__ = (
         "alarm",
         "arrived",
+        "branch_owners",
+        "branches_made",
+        "due",
         "handed_out",
         "held",
         "journal",
@@ -93,6 +100,9 @@ class Store:
         self.spools = 0  # held so far
         # Entries whose body may be lost by a failed sync, and which publish is to be refused then.
         self.promised: dict[int, tuple[Channel, int]] = {}
+        self.branch_owners: set[int] = set()  # what the journal calls branches of distributed transactions
+        self.branches_made = 0
+        self.due: list[tuple[int, Callable[[], None]]] = []  # what is to be done when a record is safe
         journal.on_synced = self.on_synced
         for each in (journal, overflow.journal):
             each.on_alarm = self.on_alarm
@@ -104,6 +114,15 @@ class Store:
         self.numbers += 1
         return self.numbers
 
+    def next_branch(self) -> int:
+        """What the journal will call a new branch: a number that no other has now."""
+        while True:
+            self.branches_made = (self.branches_made + 1) % OWNERS
+            owner = OWNERS + self.branches_made
+            if owner not in self.branch_owners:
+                self.branch_owners.add(owner)
+                return owner
+
     # Messages
 
     def keep(self, message: Message, owners: tuple[int, ...]) -> int:
@@ -111,6 +130,31 @@ class Store:
         head = _HEAD.pack(message.header_size, message.traits) + message.route
         message.entry = self.journal.append_entry(owners, head, message.content) << 1
         return 0
+
+    def stage(self, message: Message, owners: tuple[int, ...]) -> int:
+        """Puts a message into the journal that goes to no queue yet; its number there."""
+        if message.traits & traits.SPOOLED:
+            self.keep_spooled(message, owners)
+        else:
+            self.keep(message, owners)
+        entry = message.entry >> 1
+        message.entry = 0
+        return entry
+
+    def staged(self, entries: list[int]) -> list[Message | None]:
+        """Messages that were staged, as if they had just come."""
+        messages = self.load([entry << 1 for entry in entries])
+        for message in messages:
+            if message is not None:
+                message.entry = 0
+        return messages
+
+    def journal_entry(self, delivery: Delivery) -> int:
+        """The entry that keeps the message of a delivery for its queue; 0 if it is not in the journal."""
+        message = delivery.message
+        if message is None or not delivery.queue.number or message.entry & 1:
+            return 0
+        return message.entry >> 1
 
     def settle(self, owner: int, entry: int) -> int:
         """A queue lets go of an entry."""
@@ -212,8 +256,19 @@ class Store:
             output.barrier = max(output.barrier, sequence)
             self.outputs[output] = None
 
+    def when_synced(self, sequence: int, callback: Callable[[], None]) -> None:
+        """Calls back once this record is safe; at once if it is."""
+        if sequence <= self.synced:
+            callback()
+        else:
+            self.due.append((sequence, callback))
+
     def on_synced(self, sequence: int) -> None:
         self.synced = sequence
+        if self.due:
+            due, self.due = self.due, []
+            for wanted, callback in due:
+                self.when_synced(wanted, callback)
         if self.promised:
             self.promised = {entry: whose for entry, whose in self.promised.items() if entry > sequence}
         while self.waiting and self.waiting[0][0] <= sequence:

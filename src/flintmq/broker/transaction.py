@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flintmq.broker.route import headers_of
 from flintmq.errors import ChannelFault
 from flintmq.wire import amqp, traits
 
@@ -69,7 +70,7 @@ class Transaction:
         ]
         for message, route, _ in routed:
             if route.by_headers:
-                channel.virtual_host.match(route, message)  # fails on headers that cannot be read
+                headers_of(message)  # fails on headers that cannot be read
         if channel.store is not None:
             channel.store.journal.begin_group()
         for message, route, flags in routed:
@@ -81,6 +82,9 @@ class Transaction:
         self.clear()
         if channel.store is not None:
             channel.store.hold_back(channel.output, channel.store.journal.commit_group())
+        streams = channel.virtual_host.streams
+        if streams is not None and channel.logged:
+            streams.hold_back(channel)
 
     def rollback(self) -> None:
         self.forget_bodies()

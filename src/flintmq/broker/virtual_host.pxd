@@ -3,8 +3,9 @@ from flintmq.broker.agenda cimport Agenda
 from flintmq.broker.consumer cimport Consumer
 from flintmq.broker.message cimport Message
 from flintmq.broker.queue cimport Queue
-from flintmq.broker.route cimport Route
+from flintmq.broker.route cimport Passage, Route
 from flintmq.broker.store cimport Store
+cimport flintmq.wire.traits as traits
 
 
 @cython.final
@@ -12,7 +13,10 @@ cdef class VirtualHost:
     cdef readonly str name
     cdef readonly Store store
     cdef readonly object wiring
+    cdef public object streams
     cdef readonly Agenda agenda
+    cdef readonly object branches
+    cdef public object broker
     cdef readonly dict exchanges
     cdef readonly dict queues
     cdef readonly dict exclusive
@@ -23,7 +27,15 @@ cdef class VirtualHost:
     cpdef Route route_of(self, bytes octets)
     @cython.locals(queue=Queue)
     cpdef tuple owners_of(self, list queues)
-    cpdef list match(self, Route route, Message message)
+    cpdef list match(self, Route route, Message message, channel)
+    @cython.locals(passage=Passage)
+    cpdef list match_keys(self, exchange, list keys, Message message, channel)
+    @cython.locals(queue=Queue, passage=Passage)
+    cpdef tuple resolve(self, exchange, list keys, Passage passage)
+    @cython.locals(route=Route, queues=list)
+    cpdef bint post(self, Message message) except -1
+    @cython.locals(queue=Queue, owners=tuple)
+    cpdef hand_over(self, Message message, list queues)
     @cython.locals(route=Route)
     cpdef queue_came_or_went(self, str name)
     @cython.locals(queue=Queue)

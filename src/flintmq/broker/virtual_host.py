@@ -10,21 +10,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flintmq.auth import Operation, require
+from flintmq.broker import copies, leases
 from flintmq.broker.agenda import Agenda
 from flintmq.broker.binding import Binding, table_form
 from flintmq.broker.consumer import Consumer
-from flintmq.broker.exchange import KINDS, Exchange
+from flintmq.broker.dtx_branches import Branches
+from flintmq.broker.exchange import REFUSED, TAKEN, Exchange
+from flintmq.broker.kinds import KINDS
 from flintmq.broker.message import Message
 from flintmq.broker.queue import Queue
-from flintmq.broker.route import Route
+from flintmq.broker.route import Passage, Route
+from flintmq.broker.system_exchange import SystemExchange
 from flintmq.broker.wiring import Wiring
 from flintmq.errors import ChannelFault
-from flintmq.wire import amqp
-from flintmq.wire.properties import BasicProperties, decode_properties
+from flintmq.wire import amqp, traits
 
 if TYPE_CHECKING:
     from flintmq.auth import User
+    from flintmq.broker.broker import Broker
+    from flintmq.broker.channel import Channel
     from flintmq.broker.store import Store
+    from flintmq.broker.streams import Streams
     from flintmq.wire.tables import FieldTable
 
 # A route is some 500 octets with its key: 65,536 of them are 32 MB at the worst.
@@ -37,7 +43,9 @@ PREDECLARED = (
     ("amq.headers", "headers", False),
     ("amq.match", "headers", False),
     ("amq.rabbitmq.trace", "topic", True),
+    ("system", "system", False),
 )
+PREDECLARED_NAMES = frozenset(["", *[name for name, _, _ in PREDECLARED]])
 
 
 class VirtualHost:
@@ -45,6 +53,8 @@ class VirtualHost:
 
     __slots__ = (
         "agenda",
+        "branches",
+        "broker",
         "exchanges",
         "exclusive",
         "generation",
@@ -52,21 +62,26 @@ class VirtualHost:
         "queues",
         "routes",
         "store",
+        "streams",
         "wiring",
     )
 
     def __init__(self, name: str, agenda: Agenda, store: Store | None = None) -> None:
         self.name = name
         self.agenda = agenda
+        self.broker: Broker | None = None  # whoever made it; None in tests of this class alone
         self.store = store
         self.wiring = None if store is None else Wiring(store.journal, name)
+        self.branches = Branches(self)  # of distributed transactions
+        self.streams: Streams | None = None
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.exclusive: dict[int, dict[Queue, None]] = {}  # by the connection they belong to
         self.routes: dict[bytes, Route] = {}
         self.generation = 1
         for exchange_name, kind, internal in PREDECLARED:
-            self.exchanges[exchange_name] = KINDS[kind](exchange_name, durable=True, internal=internal)
+            make = SystemExchange if kind == SystemExchange.type else KINDS[kind]
+            self.exchanges[exchange_name] = make(exchange_name, durable=True, internal=internal)
 
     # Routing
 
@@ -79,7 +94,7 @@ class VirtualHost:
         exchange_name = octets[1 : 1 + size].decode("utf-8", "surrogateescape")
         key = octets[2 + size :].decode("utf-8", "surrogateescape")
         exchange = self.find_exchange(exchange_name, 60, 40) if exchange_name else None
-        queues, by_headers = self.resolve(exchange, key, None)
+        queues, by_headers = self.resolve(exchange, [key], None)
         if len(self.routes) >= ROUTES_MAX:
             # Channels keep the route they used last: one that is forgotten here must not seem right there.
             self.routes.clear()
@@ -90,33 +105,56 @@ class VirtualHost:
 
     def owners_of(self, queues: list[Queue]) -> tuple[int, ...]:
         """What the journal calls those of the queues that are durable."""
-        return tuple([queue.number for queue in queues if queue.number])
+        return tuple([queue.number for queue in queues if queue.number and not queue.is_stream])
 
     def has_exchange_of(self, octets: bytes) -> bool:
         name = octets[1 : 1 + octets[0]].decode("utf-8", "surrogateescape")
         return not name or name in self.exchanges
 
-    def match(self, route: Route, message: Message) -> list[Queue]:
-        """The queues of one message where its headers decide."""
-        return self.resolve(route.exchange, route.key, message)[0]
+    def match(self, route: Route, message: Message, channel: Channel | None) -> list[Queue] | None:
+        """The queues of one message where it decides itself; None when exchanges have taken all of it."""
+        return self.match_keys(route.exchange, [route.key], message, channel)
+
+    def match_keys(
+        self, exchange: Exchange | None, keys: list[str], message: Message, channel: Channel | None
+    ) -> list[Queue] | None:
+        """The same with further routing keys; the first is the message's own."""
+        passage = Passage(message, channel, keys[0])
+        queues, _ = self.resolve(exchange, keys, passage)
+        return None if passage.taken and not queues else queues
 
     def resolve(
-        self, exchange: Exchange | None, key: str, message: Message | None
+        self, exchange: Exchange | None, keys: list[str], passage: Passage | None
     ) -> tuple[list[Queue], bool]:
-        """The queues that the key leads to over all exchanges; whether headers have a say in it."""
+        """The queues that the keys lead to over all exchanges; whether each message may lead elsewhere.
+
+        If so, they are found only with a passage: without one this asks no more than that.
+        """
+        queues: dict[Queue, None] = {}
         if exchange is None:
-            queue = self.queues.get(key)
-            return ([] if queue is None else [queue]), False
+            for key in keys:
+                queue = self.queues.get(key)
+                if queue is not None:
+                    queues[queue] = None
+            return list(queues), False
         by_headers = False
-        headers = LazyHeaders(message)
+        headers = None if passage is None else passage.headers
         found: dict[Queue | Exchange, None] = {}
         reached: list[Exchange] = [exchange]
-        queues: dict[Queue, None] = {}
         seen = {exchange}
         for source in reached:
-            by_headers = by_headers or source.needs_headers
+            if source.needs_headers or source.receives:
+                by_headers = True
+                if passage is None:
+                    return [], True
             found.clear()
-            source.route(key, headers.get, found)
+            verdict = source.receive(passage) if passage is not None and source.receives else 0
+            if verdict == TAKEN:
+                passage.taken = True  # type: ignore[union-attr]
+                continue
+            if verdict != REFUSED:
+                for key in keys:
+                    source.route(key, headers, found)
             if not found:
                 found = self.alternate(source)
             for destination in found:
@@ -132,6 +170,29 @@ class VirtualHost:
         name = exchange.arguments.get("alternate-exchange")
         other = self.exchanges.get(name) if isinstance(name, str) else None
         return {} if other is None else {other: None}
+
+    def post(self, message: Message) -> bool:
+        """Sends a message of the broker's own on its route; False when it leads nowhere."""
+        route = self.route_of(message.route)
+        queues: list[Queue] | None = route.queues
+        if message.traits & traits.HAS_COPIES:
+            keys = [route.key, *copies.keys_of(message)]
+            queues = self.match_keys(route.exchange, keys, message, None)
+            message = copies.without_blind(message)
+        elif route.by_headers:
+            queues = self.match(route, message, None)
+        if queues:
+            self.hand_over(message, queues)
+        return queues is None or bool(queues)
+
+    def hand_over(self, message: Message, queues: list[Queue]) -> None:
+        """Gives a message that is in no queue yet to some; the journal keeps it where it must."""
+        if message.traits & traits.PERSISTENT and self.store is not None:
+            owners = self.owners_of(queues)
+            if owners:
+                self.store.keep(message, owners)
+        for queue in queues:
+            queue.enqueue(message)
 
     def check_publish(self, exchange: Exchange | None, user: User) -> None:
         """Raises unless the user may publish to the exchange."""
@@ -226,6 +287,10 @@ class VirtualHost:
                 f"ACCESS_REFUSED - exchange name '{name}' contains reserved prefix 'amq.*'",
                 40,
                 20,
+            )
+        if name in PREDECLARED_NAMES:
+            raise ChannelFault(
+                amqp.ACCESS_REFUSED, f"ACCESS_REFUSED - exchange '{name}' is the broker's own", 40, 20
             )
         if if_unused and not exchange.is_unused():
             raise ChannelFault(
@@ -346,9 +411,14 @@ class VirtualHost:
         number = 0
         if self.store is not None and durable and not exclusive:
             number = self.store.next_number()
-        queue = Queue(
-            name, self.agenda, durable, exclusive, auto_delete, arguments, origin, self.store, number
-        )
+        if arguments.get("x-queue-type") == "stream":
+            queue: Queue = self.need_streams().declare(
+                self, name, durable, exclusive, auto_delete, arguments, number
+            )
+        else:
+            queue = Queue(
+                name, self.agenda, durable, exclusive, auto_delete, arguments, origin, self.store, number
+            )
         self.queues[name] = queue
         if number and self.wiring is not None:
             self.wiring.put_queue(queue)
@@ -359,10 +429,20 @@ class VirtualHost:
 
     def restore_queue(self, name: str, number: int, auto_delete: bool, arguments: FieldTable) -> Queue:
         """A durable queue as recovery found it."""
-        queue = Queue(name, self.agenda, True, False, auto_delete, arguments, 0, self.store, number)
+        if arguments.get("x-queue-type") == "stream":
+            queue: Queue = self.need_streams().restore(self, name, number, arguments)
+        else:
+            queue = Queue(name, self.agenda, True, False, auto_delete, arguments, 0, self.store, number)
         self.queues[name] = queue
         self.queue_came_or_went(name)
         return queue
+
+    def need_streams(self) -> Streams:
+        if self.streams is None:
+            raise ChannelFault(
+                amqp.PRECONDITION_FAILED, "PRECONDITION_FAILED - this broker has no room for streams", 50, 10
+            )
+        return self.streams
 
     def delete_queue(self, queue: Queue) -> int:
         """Deletes the queue with its messages; tells its consumers. The number of messages ready."""
@@ -377,6 +457,7 @@ class VirtualHost:
         for consumer in list(queue.consumers):
             queue.unsubscribe(consumer)
             consumer.channel.lose_consumer(consumer)
+        leases.end_leases(queue)
         queue.purge()
         for source in list(queue.sources):
             self.unbind_all(source, queue)
@@ -424,27 +505,6 @@ def is_durable(binding: Binding) -> bool:
     if isinstance(destination, Queue):
         return binding.source.durable and destination.number != 0
     return binding.source.durable and isinstance(destination, Exchange) and destination.durable
-
-
-class LazyHeaders:
-    """The headers of a message, decoded when first asked for."""
-
-    __slots__ = ("headers", "message")
-
-    def __init__(self, message: Message | None) -> None:
-        self.message = message
-        self.headers: FieldTable | None = None
-
-    def get(self) -> FieldTable:
-        if self.headers is None:
-            self.headers = {} if self.message is None else headers_of(self.message)
-        return self.headers
-
-
-def headers_of(message: Message) -> FieldTable:
-    properties = decode_properties(amqp.CLASS_BASIC, message.content, 12, message.header_size)
-    headers = properties.headers if isinstance(properties, BasicProperties) else None
-    return {} if headers is None else headers
 
 
 def compare(argument: str, what: str, received: object, current: object, class_id: int) -> None:

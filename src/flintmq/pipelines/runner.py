@@ -118,7 +118,7 @@ def _rate(told: dict[str, Any]) -> float:
 
 
 def _lag_rows(told: dict[str, Any]) -> int | None:
-    from flintmq.spark.offsets import lag
+    from flintmq.spark import lag
 
     found = [lag(source) for source in told["sources"] if "queues" in str(source.get("endOffset"))]
     return sum(sum(each.values()) for each in found) if found else None

@@ -42,6 +42,6 @@ def settings_for(master: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def open_session(master: str, given: Mapping[str, str]) -> SparkSession:
-    from flintmq.spark.session import session
+    from flintmq.spark import session
 
     return session(master, "flintmq pipeline", settings=settings_for(master, given))

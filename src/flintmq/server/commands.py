@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flintmq.auth import Operation, require
+from flintmq.broker import direct_reply
 from flintmq.broker.channel import Channel as BrokerChannel
 from flintmq.broker.consumer import Consumer
 from flintmq.broker.queue import Queue
@@ -224,6 +225,9 @@ def may_see(owner: BrokerChannel, kind: str, name: str) -> None:
 def queue_declare(session: Session, channel: Channel, method: methods.QueueDeclare) -> None:
     owner = broker_channel(channel)
     host = owner.virtual_host
+    if method.queue.startswith(direct_reply.NAME):
+        declare_reply_queue(session, channel, method)
+        return
     if method.passive:
         name = method.queue or last_queue(owner)
         may_see(owner, "queue", name)
@@ -247,6 +251,16 @@ def queue_declare(session: Session, channel: Channel, method: methods.QueueDecla
                 queue=queue.name, message_count=queue.message_count(), consumer_count=len(queue.consumers)
             ),
         )
+
+
+def declare_reply_queue(session: Session, channel: Channel, method: methods.QueueDeclare) -> None:
+    """Makes nothing: tells whether somebody waits there for an answer."""
+    host = broker_channel(channel).virtual_host
+    if not direct_reply.exists(host, method.queue):
+        raise ChannelFault(amqp.NOT_FOUND, f"NOT_FOUND - no queue '{method.queue}' in vhost '{host.name}'")
+    if not method.no_wait:
+        found = methods.QueueDeclareOk(queue=method.queue, message_count=0, consumer_count=1)
+        session.send(channel.number, found)
 
 
 def last_queue(owner: BrokerChannel) -> str:
@@ -344,11 +358,15 @@ def basic_qos(session: Session, channel: Channel, method: methods.BasicQos) -> N
 @command("basic.consume")
 def basic_consume(session: Session, channel: Channel, method: methods.BasicConsume) -> None:
     owner = broker_channel(channel)
-    queue = named_queue(owner, method.queue, Operation.READ)
+    is_reply = method.queue == direct_reply.NAME
+    queue = None if is_reply else named_queue(owner, method.queue, Operation.READ)
     session.broker.tell_lost_consumers()
     tag = method.consumer_tag or session.broker.new_name("amq.ctag-")
     if tag in owner.consumers:
         raise ConnectionFault(amqp.NOT_ALLOWED, f"NOT_ALLOWED - attempt to reuse consumer tag '{tag}'")
+    if queue is None:
+        name = session.broker.new_name(f"{direct_reply.NAME}.")
+        queue = direct_reply.open_queue(owner, name, method.no_ack)
     consumer = Consumer(owner, queue, tag, method.no_ack, method.no_local, method.exclusive, method.arguments)
     owner.virtual_host.consume(consumer)
     if not method.no_wait:
@@ -425,6 +443,8 @@ def tx_select(session: Session, channel: Channel, method: methods.TxSelect) -> N
         raise wrong_mode("cannot switch from confirm to tx mode")
     if owner.transaction is None:
         owner.transaction = Transaction(owner)
+    if not isinstance(owner.transaction, Transaction):
+        raise wrong_mode("cannot switch from dtx to tx mode")
     session.send(channel.number, methods.TxSelectOk())
 
 
@@ -442,7 +462,7 @@ def tx_rollback(session: Session, channel: Channel, method: methods.TxRollback) 
 
 def open_transaction(channel: Channel) -> Transaction:
     transaction = broker_channel(channel).transaction
-    if transaction is None:
+    if not isinstance(transaction, Transaction):
         raise wrong_mode("channel is not transactional")
     return transaction
 

@@ -187,9 +187,11 @@ class Server:
         """The journal's threads have finished something."""
         if self.broker.store is not None:
             self.broker.store.collect()
-            if self.broker.store.alarm and not self.alarm.active:
-                self.check_alarm()  # at once: what little room is left is for the acks of consumers
-            self.turns.schedule_pass()
+        if self.broker.streams is not None:
+            self.broker.streams.collect()
+        if self.broker.storage_alarm() and not self.alarm.active:
+            self.check_alarm()  # at once: what little room is left is for the acks of consumers
+        self.turns.schedule_pass()
 
     def press(self, link: Link) -> None:
         """The queues this publisher feeds are longer than their consumers' sockets can take."""
@@ -214,8 +216,7 @@ class Server:
         link.session.tell_blocked(self.alarm.reason)
 
     def check_alarm(self) -> None:
-        store = self.broker.store
-        changed = self.alarm.check("" if store is None else store.alarm)
+        changed = self.alarm.check(self.broker.storage_alarm())
         if self.alarm.is_memory_short:
             self.broker.shed()
         if not changed:
@@ -239,6 +240,8 @@ class Server:
         self.heartbeats.tick()
         if self.broker.store is not None:
             self.broker.store.tick()
+        if self.broker.streams is not None:
+            self.broker.streams.tick()
         self.check_alarm()
         if self.turns.outbox:
             self.turns.schedule_pass()
@@ -282,6 +285,8 @@ class Server:
         if self.ticker is not None:
             self.ticker.cancel()
         self.turns.stop_alarm_clock()
+        if self.broker.streams is not None:
+            self.broker.streams.close()
         if self.broker.store is not None:
             self.broker.store.close()
         self.verifiers.shutdown(wait=False, cancel_futures=True)

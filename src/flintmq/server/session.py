@@ -22,6 +22,7 @@ from flintmq.auth import (
     mechanisms_offered,
 )
 from flintmq.broker.channel import Channel as BrokerChannel
+from flintmq.broker.client_connection import ClientConnection
 from flintmq.broker.virtual_host import VirtualHost
 from flintmq.errors import ChannelFault, ConnectionFault, PeerFault
 from flintmq.protocol import phases
@@ -29,7 +30,7 @@ from flintmq.protocol.channel import Channel, Sink
 from flintmq.protocol.connection import Connection
 from flintmq.protocol.events import Events
 from flintmq.protocol.states import ConnectionState
-from flintmq.server import commands
+from flintmq.server import commands, dtx_commands  # noqa: F401 - the latter adds to the former
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import Method, encode_method
 
@@ -53,6 +54,8 @@ SERVER_PROPERTIES: dict[str, Any] = {
         "connection.blocked": True,
         "per_consumer_qos": True,
         "authentication_failure_close": True,
+        "flintmq.dtx": True,
+        "direct_reply_to": True,
     },
 }
 
@@ -248,6 +251,15 @@ class Session(Events):
         if user is None or not user.may_enter(name):
             raise ConnectionFault(amqp.NOT_ALLOWED, f"NOT_ALLOWED - access to vhost '{name}' refused")
         self.virtual_host = virtual_host
+        self.broker.connections[self.number] = ClientConnection(
+            self.number,
+            user,
+            virtual_host,
+            self.peer_address,
+            self.connection.version,
+            self.client_properties,
+            self.broker.timetable.now_ms(),
+        )
         self.connection.state = ConnectionState.OPEN
         self.link.opened()
         self.send(0, methods.ConnectionOpenOk())
@@ -283,11 +295,17 @@ class Session(Events):
             raise ConnectionFault(amqp.CHANNEL_ERROR, "CHANNEL_ERROR - the connection is not open")
         opened = BrokerChannel(channel.number, self.number, self.virtual_host, self.user, self.output)
         opened.cancel_notices = "consumer_cancel_notify" in self.capabilities
+        client = self.broker.connections.get(self.number)
+        if client is not None:
+            client.channels[channel.number] = opened
         channel.owner = opened
 
     def release_channel(self, channel: Channel) -> None:
         """The broker's half of a channel goes; messages it held come back."""
         owner, channel.owner = channel.owner, None
+        client = self.broker.connections.get(self.number)
+        if client is not None:
+            client.channels.pop(channel.number, None)
         if isinstance(owner, BrokerChannel):
             owner.close()
 
@@ -353,6 +371,7 @@ class Session(Events):
                 channel.state = phases.CHANNEL_CLOSING  # what still comes on it is discarded
                 channel.abandon_content()
                 self.release_channel(channel)
+        self.broker.connections.pop(self.number, None)
         if self.virtual_host is not None:
             self.virtual_host.delete_exclusive(self.number)
 

@@ -15,6 +15,7 @@ from flintmq.storage.journal import Journal
 from flintmq.storage.options import JournalOptions, SyncPolicy
 from flintmq.storage.overflow import Overflow
 from flintmq.storage.report import RecoveryReport
+from flintmq.storage.stream_store import StreamStore
 
 if TYPE_CHECKING:
     from flintmq.clock import Clock
@@ -30,7 +31,9 @@ def open_broker(config: Config, clock: Clock, wake: Callable[[], None]) -> Broke
     """A broker with what its data directory holds, or an empty one that lives in memory."""
     directory = config.storage.directory
     if directory is None:
-        return Broker(config, clock)
+        broker = Broker(config, clock)
+        broker.attach_streams(StreamStore(None, Disk(), JournalOptions(), clock, wake))
+        return broker
     options = JournalOptions(
         sync=SyncPolicy(config.storage.sync),
         sync_interval_ms=config.storage.sync_interval_ms,
@@ -57,7 +60,13 @@ def recovered_broker(
     overflow = Overflow.open(os.path.join(directory, "overflow"), disk, options, clock, wake)
     store = Store(journal, overflow)
     broker = Broker(config, clock, store)
+    recovery.found_branches.is_incomplete = bool(report.damaged or report.entries_unreadable)
+    streams = broker.attach_streams(
+        StreamStore(os.path.join(directory, "streams"), disk, options, clock, wake)
+    )
     store.numbers = recovery.build(broker.virtual_hosts, store, bool(report.damaged))
+    left = streams.drop_leftovers(recovery.queue_numbers(), bool(report.damaged))
+    store.numbers = max(store.numbers, left)
     store.end_pass()
     return broker, report
 

@@ -175,6 +175,10 @@ class Appender:
         self._group_first = self.next_sequence
         self._group_start = self._batch.fill
 
+    def in_group(self) -> bool:
+        """Whether a group is open."""
+        return self._flags != 0
+
     def commit_group(self) -> int:
         """End the group; it is promised when the returned sequence is."""
         self.flush_settles()

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import sys
+import tempfile
 
 from flintmq.errors import StorageFault
 
@@ -24,8 +25,18 @@ class Disk:
     def make_directory(self, path: str) -> None:
         os.makedirs(path, mode=0o700, exist_ok=True)
 
+    def list_directories(self, path: str) -> list[str]:
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+
     def list(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
+
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(path)
+
+    def make_temporary_directory(self, prefix: str) -> str:
+        return tempfile.mkdtemp(prefix=prefix)
 
     def open(self, path: str, create: bool = False) -> int:
         flags = os.O_RDWR | os.O_CLOEXEC

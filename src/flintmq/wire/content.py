@@ -11,6 +11,12 @@ from __future__ import annotations
 from flintmq.wire import amqp, octets, traits
 
 
+def traits_of(header: bytes) -> int:
+    """The same of a header by itself, for those that are not compiled."""
+    found: int = survey(octets.readable_bytes(header), 0, len(header))
+    return found
+
+
 def survey(source: octets.Readable, at: int, end: int) -> int:
     """The bits of traits.py for the basic content header at `at`..`end`, or MALFORMED."""
     flags = octets.read_short(source, at + 12)
@@ -35,8 +41,12 @@ def survey(source: octets.Readable, at: int, end: int) -> int:
             # In two steps: a sum of C's 32 bits would wrap, and a length of 2**32 - 1 seem to fit.
             table_size = octets.read_long(source, at)
             at += 4
-            at += table_size
+            if table_size > end - at:
+                return traits.MALFORMED
             found |= traits.HAS_HEADERS
+            if octets.names_copies(source, at, at + table_size):
+                found |= traits.HAS_COPIES
+            at += table_size
         elif bit == amqp.FLAG_DELIVERY_MODE:
             if source[at] == 2:
                 found |= traits.PERSISTENT

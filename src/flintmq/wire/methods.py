@@ -2245,7 +2245,7 @@ class DtxDemarcationSelect(Method):
     REPLIES = ("dtx-demarcation.select-ok",)
     FROM_CLIENT = True
     FROM_SERVER = False
-    VERSIONS = (9,)
+    VERSIONS = (9, 91)
 
 
 class DtxDemarcationSelectOk(Method):
@@ -2261,7 +2261,7 @@ class DtxDemarcationSelectOk(Method):
     REPLIES = ()
     FROM_CLIENT = False
     FROM_SERVER = True
-    VERSIONS = (9,)
+    VERSIONS = (9, 91)
 
 
 class DtxDemarcationStart(Method):
@@ -2277,7 +2277,7 @@ class DtxDemarcationStart(Method):
     REPLIES = ("dtx-demarcation.start-ok",)
     FROM_CLIENT = True
     FROM_SERVER = False
-    VERSIONS = (9,)
+    VERSIONS = (9, 91)
 
     def __init__(
         self,
@@ -2306,7 +2306,7 @@ class DtxDemarcationStartOk(Method):
     REPLIES = ()
     FROM_CLIENT = False
     FROM_SERVER = True
-    VERSIONS = (9,)
+    VERSIONS = (9, 91)
 
     def __init__(self, *, flags: int = 0) -> None:
         self.flags = flags
@@ -2325,7 +2325,7 @@ class DtxDemarcationEnd(Method):
     REPLIES = ("dtx-demarcation.end-ok",)
     FROM_CLIENT = True
     FROM_SERVER = False
-    VERSIONS = (9,)
+    VERSIONS = (9, 91)
 
     def __init__(
         self,
@@ -2354,7 +2354,7 @@ class DtxDemarcationEndOk(Method):
     REPLIES = ()
     FROM_CLIENT = False
     FROM_SERVER = True
-    VERSIONS = (9,)
+    VERSIONS = (9, 91)
 
     def __init__(self, *, flags: int = 0) -> None:
         self.flags = flags
@@ -2373,7 +2373,7 @@ class DtxCoordinationCommit(Method):
     REPLIES = ("dtx-coordination.commit-ok",)
     FROM_CLIENT = True
     FROM_SERVER = False
-    VERSIONS = (9,)
+    VERSIONS = (9, 91)
 
     def __init__(self, *, ticket: int = 0, xid: bytes = b"", one_phase: bool = False) -> None:
         self.ticket = ticket
@@ -2394,7 +2394,7 @@ class DtxCoordinationCommitOk(Method):
     REPLIES = ()
     FROM_CLIENT = False
     FROM_SERVER = True
-    VERSIONS = (9,)
+    VERSIONS = (9, 91)
 
     def __init__(self, *, flags: int = 0) -> None:
         self.flags = flags
@@ -2413,7 +2413,7 @@ class DtxCoordinationForget(Method):
     REPLIES = ("dtx-coordination.forget-ok",)
     FROM_CLIENT = True
     FROM_SERVER = False
-    VERSIONS = (9,)
+    VERSIONS = (9, 91)
 
     def __init__(self, *, ticket: int = 0, xid: bytes = b"") -> None:
         self.ticket = ticket
@@ -2433,7 +2433,7 @@ class DtxCoordinationForgetOk(Method):
     REPLIES = ()
     FROM_CLIENT = False
     FROM_SERVER = True
-    VERSIONS = (9,)
+    VERSIONS = (9, 91)
 
 
 class DtxCoordinationGetTimeout(Method):
@@ -2449,7 +2449,7 @@ class DtxCoordinationGetTimeout(Method):
     REPLIES = ("dtx-coordination.get-timeout-ok",)
     FROM_CLIENT = True
     FROM_SERVER = False
-    VERSIONS = (9,)
+    VERSIONS = (9, 91)
 
     def __init__(self, *, xid: bytes = b"") -> None:
         self.xid = xid
@@ -2468,7 +2468,7 @@ class DtxCoordinationGetTimeoutOk(Method):
     REPLIES = ()
     FROM_CLIENT = False
     FROM_SERVER = True
-    VERSIONS = (9,)
+    VERSIONS = (9, 91)
 
     def __init__(self, *, timeout: int = 0) -> None:
         self.timeout = timeout
@@ -2487,7 +2487,7 @@ class DtxCoordinationPrepare(Method):
     REPLIES = ("dtx-coordination.prepare-ok",)
     FROM_CLIENT = True
     FROM_SERVER = False
-    VERSIONS = (9,)
+    VERSIONS = (9, 91)
 
     def __init__(self, *, ticket: int = 0, xid: bytes = b"") -> None:
         self.ticket = ticket
@@ -2507,7 +2507,7 @@ class DtxCoordinationPrepareOk(Method):
     REPLIES = ()
     FROM_CLIENT = False
     FROM_SERVER = True
-    VERSIONS = (9,)
+    VERSIONS = (9, 91)
 
     def __init__(self, *, flags: int = 0) -> None:
         self.flags = flags
@@ -2526,7 +2526,7 @@ class DtxCoordinationRecover(Method):
     REPLIES = ("dtx-coordination.recover-ok",)
     FROM_CLIENT = True
     FROM_SERVER = False
-    VERSIONS = (9,)
+    VERSIONS = (9, 91)
 
     def __init__(self, *, ticket: int = 0, startscan: bool = False, endscan: int = 0) -> None:
         self.ticket = ticket
@@ -2547,7 +2547,7 @@ class DtxCoordinationRecoverOk(Method):
     REPLIES = ()
     FROM_CLIENT = False
     FROM_SERVER = True
-    VERSIONS = (9,)
+    VERSIONS = (9, 91)
 
     def __init__(self, *, xids: FieldTable | None = None) -> None:
         self.xids: FieldTable = {} if xids is None else xids
@@ -2566,7 +2566,7 @@ class DtxCoordinationRollback(Method):
     REPLIES = ("dtx-coordination.rollback-ok",)
     FROM_CLIENT = True
     FROM_SERVER = False
-    VERSIONS = (9,)
+    VERSIONS = (9, 91)
 
     def __init__(self, *, ticket: int = 0, xid: bytes = b"") -> None:
         self.ticket = ticket
@@ -2586,7 +2586,7 @@ class DtxCoordinationRollbackOk(Method):
     REPLIES = ()
     FROM_CLIENT = False
     FROM_SERVER = True
-    VERSIONS = (9,)
+    VERSIONS = (9, 91)
 
     def __init__(self, *, flags: int = 0) -> None:
         self.flags = flags
@@ -2605,7 +2605,7 @@ class DtxCoordinationSetTimeout(Method):
     REPLIES = ("dtx-coordination.set-timeout-ok",)
     FROM_CLIENT = True
     FROM_SERVER = False
-    VERSIONS = (9,)
+    VERSIONS = (9, 91)
 
     def __init__(self, *, ticket: int = 0, xid: bytes = b"", timeout: int = 0) -> None:
         self.ticket = ticket
@@ -2626,7 +2626,7 @@ class DtxCoordinationSetTimeoutOk(Method):
     REPLIES = ()
     FROM_CLIENT = False
     FROM_SERVER = True
-    VERSIONS = (9,)
+    VERSIONS = (9, 91)
 
 
 class TunnelRequest(Method):
@@ -6645,122 +6645,122 @@ _LAYOUTS: tuple[tuple[int, type[Method], _Decode | None, _Encode | None, tuple[i
     (amqp.DTX_SELECT_OK, DtxSelectOk, None, None, (8, 9)),
     (amqp.DTX_START, DtxStart, _decode_dtx_start, _encode_dtx_start, (8, 9)),
     (amqp.DTX_START_OK, DtxStartOk, None, None, (8, 9)),
-    (amqp.DTX_DEMARCATION_SELECT, DtxDemarcationSelect, None, None, (9,)),
-    (amqp.DTX_DEMARCATION_SELECT_OK, DtxDemarcationSelectOk, None, None, (9,)),
+    (amqp.DTX_DEMARCATION_SELECT, DtxDemarcationSelect, None, None, (9, 91)),
+    (amqp.DTX_DEMARCATION_SELECT_OK, DtxDemarcationSelectOk, None, None, (9, 91)),
     (
         amqp.DTX_DEMARCATION_START,
         DtxDemarcationStart,
         _decode_dtx_demarcation_start,
         _encode_dtx_demarcation_start,
-        (9,),
+        (9, 91),
     ),
     (
         amqp.DTX_DEMARCATION_START_OK,
         DtxDemarcationStartOk,
         _decode_dtx_demarcation_start_ok,
         _encode_dtx_demarcation_start_ok,
-        (9,),
+        (9, 91),
     ),
     (
         amqp.DTX_DEMARCATION_END,
         DtxDemarcationEnd,
         _decode_dtx_demarcation_end,
         _encode_dtx_demarcation_end,
-        (9,),
+        (9, 91),
     ),
     (
         amqp.DTX_DEMARCATION_END_OK,
         DtxDemarcationEndOk,
         _decode_dtx_demarcation_end_ok,
         _encode_dtx_demarcation_end_ok,
-        (9,),
+        (9, 91),
     ),
     (
         amqp.DTX_COORDINATION_COMMIT,
         DtxCoordinationCommit,
         _decode_dtx_coordination_commit,
         _encode_dtx_coordination_commit,
-        (9,),
+        (9, 91),
     ),
     (
         amqp.DTX_COORDINATION_COMMIT_OK,
         DtxCoordinationCommitOk,
         _decode_dtx_coordination_commit_ok,
         _encode_dtx_coordination_commit_ok,
-        (9,),
+        (9, 91),
     ),
     (
         amqp.DTX_COORDINATION_FORGET,
         DtxCoordinationForget,
         _decode_dtx_coordination_forget,
         _encode_dtx_coordination_forget,
-        (9,),
+        (9, 91),
     ),
-    (amqp.DTX_COORDINATION_FORGET_OK, DtxCoordinationForgetOk, None, None, (9,)),
+    (amqp.DTX_COORDINATION_FORGET_OK, DtxCoordinationForgetOk, None, None, (9, 91)),
     (
         amqp.DTX_COORDINATION_GET_TIMEOUT,
         DtxCoordinationGetTimeout,
         _decode_dtx_coordination_get_timeout,
         _encode_dtx_coordination_get_timeout,
-        (9,),
+        (9, 91),
     ),
     (
         amqp.DTX_COORDINATION_GET_TIMEOUT_OK,
         DtxCoordinationGetTimeoutOk,
         _decode_dtx_coordination_get_timeout_ok,
         _encode_dtx_coordination_get_timeout_ok,
-        (9,),
+        (9, 91),
     ),
     (
         amqp.DTX_COORDINATION_PREPARE,
         DtxCoordinationPrepare,
         _decode_dtx_coordination_prepare,
         _encode_dtx_coordination_prepare,
-        (9,),
+        (9, 91),
     ),
     (
         amqp.DTX_COORDINATION_PREPARE_OK,
         DtxCoordinationPrepareOk,
         _decode_dtx_coordination_prepare_ok,
         _encode_dtx_coordination_prepare_ok,
-        (9,),
+        (9, 91),
     ),
     (
         amqp.DTX_COORDINATION_RECOVER,
         DtxCoordinationRecover,
         _decode_dtx_coordination_recover,
         _encode_dtx_coordination_recover,
-        (9,),
+        (9, 91),
     ),
     (
         amqp.DTX_COORDINATION_RECOVER_OK,
         DtxCoordinationRecoverOk,
         _decode_dtx_coordination_recover_ok,
         _encode_dtx_coordination_recover_ok,
-        (9,),
+        (9, 91),
     ),
     (
         amqp.DTX_COORDINATION_ROLLBACK,
         DtxCoordinationRollback,
         _decode_dtx_coordination_rollback,
         _encode_dtx_coordination_rollback,
-        (9,),
+        (9, 91),
     ),
     (
         amqp.DTX_COORDINATION_ROLLBACK_OK,
         DtxCoordinationRollbackOk,
         _decode_dtx_coordination_rollback_ok,
         _encode_dtx_coordination_rollback_ok,
-        (9,),
+        (9, 91),
     ),
     (
         amqp.DTX_COORDINATION_SET_TIMEOUT,
         DtxCoordinationSetTimeout,
         _decode_dtx_coordination_set_timeout,
         _encode_dtx_coordination_set_timeout,
-        (9,),
+        (9, 91),
     ),
-    (amqp.DTX_COORDINATION_SET_TIMEOUT_OK, DtxCoordinationSetTimeoutOk, None, None, (9,)),
+    (amqp.DTX_COORDINATION_SET_TIMEOUT_OK, DtxCoordinationSetTimeoutOk, None, None, (9, 91)),
     (amqp.TUNNEL_REQUEST, TunnelRequest, _decode_tunnel_request, _encode_tunnel_request, (8, 9)),
     (amqp.TEST_INTEGER, TestInteger, _decode_test_integer, _encode_test_integer, (8,)),
     (amqp.TEST_INTEGER_OK, TestIntegerOk, _decode_test_integer_ok, _encode_test_integer_ok, (8,)),

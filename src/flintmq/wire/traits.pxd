@@ -7,3 +7,4 @@ cdef enum:
     HAS_REPLY_TO = 16
     HAS_PRIORITY = 32
     SPOOLED = 64
+    HAS_COPIES = 0x10000

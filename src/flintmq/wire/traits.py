@@ -12,3 +12,5 @@ HAS_REPLY_TO = 16
 HAS_PRIORITY = 32
 # Not found in the header: the body lies in a spool, see broker/spooling.py.
 SPOOLED = 64
+# Its headers may name further routing keys, see broker/copies.py. Above the priority.
+HAS_COPIES = 0x10000

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flintmq.broker.exchange import (
-    KINDS,
+    STANDARD_KINDS,
     DirectExchange,
     Exchange,
     FanoutExchange,
@@ -34,9 +34,9 @@ def unreadable() -> dict[str, Any]:
     raise AssertionError("headers were read")
 
 
-@pytest.fixture(params=sorted(KINDS))
+@pytest.fixture(params=sorted(STANDARD_KINDS))
 def exchange(request: pytest.FixtureRequest) -> Exchange:
-    return KINDS[request.param]("x")
+    return STANDARD_KINDS[request.param]("x")
 
 
 def test_kinds() -> None:
@@ -45,9 +45,9 @@ def test_kinds() -> None:
         "fanout": FanoutExchange,
         "topic": TopicExchange,
         "headers": HeadersExchange,
-    } == KINDS
-    assert [name for name, kind in KINDS.items() if kind.needs_headers] == ["headers"]
-    for name, kind in KINDS.items():
+    } == STANDARD_KINDS
+    assert [name for name, kind in STANDARD_KINDS.items() if kind.needs_headers] == ["headers"]
+    for name, kind in STANDARD_KINDS.items():
         assert kind("x").type == name
 
 
@@ -191,7 +191,7 @@ def test_headers() -> None:
 
 @pytest.mark.parametrize("kind", ["direct", "fanout", "topic"])
 def test_only_headers_exchanges_read_headers(kind: str) -> None:
-    exchange = KINDS[kind]("x")
+    exchange = STANDARD_KINDS[kind]("x")
     queue = Queue("q")
     exchange.bind(queue, "k", {"a": 1})
     found: dict[Any, Any] = {}
@@ -213,6 +213,6 @@ def test_a_bad_x_match_is_refused_and_changes_nothing() -> None:
 
 @pytest.mark.parametrize("kind", ["direct", "fanout", "topic"])
 def test_other_kinds_take_any_arguments(kind: str) -> None:
-    exchange = KINDS[kind]("x")
+    exchange = STANDARD_KINDS[kind]("x")
     exchange.validate_binding("k", {"x-match": "some"})
     assert exchange.bind(Queue("q"), "k", {"x-match": "some"})

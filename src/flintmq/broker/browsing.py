@@ -1,0 +1,120 @@
+"""Looking into a queue without disturbing it, and moving what is in it.
+
+    place      ... 17  18  19 | 20  21  22  23 ... | 40 41 ...
+                   returned   |  ready (a ring)    |  shelf, read from disk
+
+A message keeps its place while it waits, so `after` a place is where the next look goes on. Messages that
+are handed out are not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from flintmq.broker.message import Message, new_message
+from flintmq.wire import traits
+
+if TYPE_CHECKING:
+    from flintmq.broker.channel import Channel
+    from flintmq.broker.queue import Queue
+    from flintmq.broker.store import Store
+    from flintmq.broker.virtual_host import VirtualHost
+
+# Entries read from disk at a time.
+READ_ENTRIES = 256
+
+
+def browse(queue: Queue, after: int) -> Iterator[tuple[int, Message, bool]]:
+    """Place, message and whether it was delivered before, from the first place behind `after` on."""
+    for delivery in reversed(queue.returned):
+        if delivery.position > after and delivery.message is not None:
+            yield delivery.position, delivery.message, delivery.redeliveries > 0
+    place = max(queue.position, after + 1)
+    while place - queue.position < queue.ready.count:
+        message = queue.ready.at(place - queue.position)
+        if message is not None:
+            yield place, message, False
+        place += 1
+    yield from browse_shelf(queue, queue.position + queue.ready.count, place)
+
+
+def browse_shelf(queue: Queue, first: int, place: int) -> Iterator[tuple[int, Message, bool]]:
+    """What lies on disk, of which `first` is the place of the first."""
+    if queue.store is None or not queue.shelf.count:
+        return
+    entries = islice(iter(queue.shelf), place - first, None)
+    while portion := list(islice(entries, READ_ENTRIES)):
+        for message in queue.store.load(portion):
+            if message is not None:
+                handed_out = message.entry & 1 == 0 and message.entry >> 1 <= queue.handed_out
+                yield place, message, handed_out
+            place += 1
+
+
+def whole_body(channel: Channel, message: Message, bytes_max: int) -> bytes | None:
+    """The body, from its file if it is a large one; None if that is larger than `bytes_max`, or lost."""
+    if not message.traits & traits.SPOOLED:
+        return message.content[message.header_size :]
+    reader = channel.body_of(message)
+    if reader is None:
+        return None
+    try:
+        return reader.read(0, reader.octets) if reader.octets <= bytes_max else None
+    finally:
+        reader.close()
+
+
+def copy(host: VirtualHost, source: Queue, target: Queue, after: int, limit: int) -> tuple[int, int]:
+    """Puts copies of up to `limit` messages at the end of another queue; how many, and the last one's place.
+
+    All of them or, after a crash, none. A large message, whose body is a file, ends it.
+    """
+    found = [(place, message) for place, message, _ in islice(browse(source, after), limit)]
+    copied = 0
+    with grouped(host.store):
+        for place, message in found:
+            if message.traits & traits.SPOOLED:
+                break
+            host.hand_over(twin(message), [target])
+            copied += 1
+            after = place
+    return copied, after
+
+
+def move(host: VirtualHost, source: Queue, target: Queue, limit: int) -> int:
+    """Moves up to `limit` messages from the head of one queue to the end of another; how many.
+
+    All of them or, after a crash, none. A large message, whose body is a file, ends it.
+    """
+    moved = 0
+    with grouped(host.store):
+        while moved < limit:
+            message = source.head()
+            if message is None or message.traits & traits.SPOOLED:
+                break
+            source.take()
+            host.hand_over(twin(message), [target])
+            source.settle(message)
+            moved += 1
+    return moved
+
+
+def twin(message: Message) -> Message:
+    """The same message as one that is in no queue yet."""
+    return new_message(message.route, message.content, message.header_size, message.traits, message.origin)
+
+
+@contextmanager
+def grouped(store: Store | None) -> Iterator[None]:
+    """What is written meanwhile is recovered whole or not at all."""
+    if store is None:
+        yield
+        return
+    store.journal.begin_group()
+    try:
+        yield
+    finally:
+        store.journal.commit_group()

@@ -1,0 +1,97 @@
+"""Messages that name further routing keys: the headers CC and BCC, arrays of text.
+
+Such a message goes wherever any of its keys leads, once to each queue. BCC is taken out before anybody
+else sees the message; the rest of the header stays octet for octet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flintmq.broker.message import Message, new_message
+from flintmq.broker.route import headers_of
+from flintmq.errors import ChannelFault
+from flintmq.wire import amqp, traits
+from flintmq.wire.headers import without_entry
+from flintmq.wire.properties import decode_basic_properties
+
+if TYPE_CHECKING:
+    from flintmq.broker.channel import Channel
+    from flintmq.broker.route import Route
+    from flintmq.wire.tables import FieldTable
+
+CC = "CC"
+BCC = "BCC"
+# Each key costs a look-up in the exchange: a thousand of them are the work of a millisecond.
+KEYS_MAX = 1000
+
+
+def check(whole: bytes, header_size: int) -> None:
+    """Raises 406 for headers of the wrong type."""
+    keys_in(decode_basic_properties(whole, 12, header_size).headers or {})
+
+
+def keys_of(message: Message) -> list[str]:
+    """The further routing keys of a message."""
+    return keys_in(headers_of(message))
+
+
+def keys_in(headers: FieldTable) -> list[str]:
+    keys: list[str] = []
+    for name in (CC, BCC):
+        value = headers.get(name)
+        if value is None and name not in headers:
+            continue
+        if not isinstance(value, list):
+            raise unacceptable(name, type(value).__name__)
+        for key in value:
+            if isinstance(key, bytes):
+                key = key.decode("utf-8", "surrogateescape")
+            if not isinstance(key, str):
+                raise unacceptable(name, f"array with a {type(key).__name__}")
+            keys.append(key)
+    if len(keys) > KEYS_MAX:
+        raise ChannelFault(
+            amqp.PRECONDITION_FAILED,
+            f"PRECONDITION_FAILED - over {KEYS_MAX} routing keys in CC and BCC",
+            60,
+            40,
+        )
+    return keys
+
+
+def unacceptable(name: str, kind: str) -> ChannelFault:
+    return ChannelFault(
+        amqp.PRECONDITION_FAILED,
+        f"PRECONDITION_FAILED - header '{name}' must be an array of text, and is {kind}",
+        60,
+        40,
+    )
+
+
+def without_blind(message: Message) -> Message:
+    """The message as others may see it."""
+    old = message.content[: message.header_size]
+    header = without_entry(old, BCC)
+    found = message.traits & ~traits.HAS_COPIES
+    content = header + message.content[message.header_size :]
+    return new_message(message.route, content, len(header), found, message.origin)
+
+
+def forward(channel: Channel, message: Message, route: Route, flags: int) -> None:
+    """Channel.forward of a message with further keys."""
+    keys = [route.key, *keys_of(message)]
+    queues = channel.virtual_host.match_keys(route.exchange, keys, message, channel)
+    if queues is None:
+        return
+    shown = without_blind(message)
+    store = channel.store
+    spool = None if store is None else store.arrived.get(message)
+    if store is None or spool is None:
+        channel.hand_on(shown, route, queues, flags)
+        return
+    store.arrived[shown] = spool.share()
+    try:
+        channel.hand_on(shown, route, queues, flags)
+    finally:
+        store.forget_arrived(shown)

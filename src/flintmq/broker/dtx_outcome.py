@@ -1,0 +1,249 @@
+"""How branches end: what was published goes to queues, what was settled leaves them or comes back.
+
+A commit is one group of the journal: recovery finds all of it or none. In it lie the messages once more,
+now owned by their queues, so it takes memory for a moment. What is too large for that is decided first:
+
+    group: manifests say DECIDED, what was settled is let go      the commit, in a few octets
+    group: some messages go to their queues, the branch lets go of them     again and again, when the
+    ...                                                                     first one is synced
+    group: the last messages, and the manifests
+
+A crash between them costs nothing: recovery goes on where it ended. Routes are worked out when a message
+goes to its queues; one whose exchange is gone by then is dropped, as in the tx class.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from flintmq.auth import User
+from flintmq.broker.channel import Channel
+from flintmq.broker.dtx_branch import Branch, BranchState, Lock, Settlement
+from flintmq.broker.dtx_journal import put_manifest
+from flintmq.broker.message import new_message
+from flintmq.errors import PeerFault, StorageFault
+from flintmq.wire import traits
+from flintmq.wire.output import Output
+
+if TYPE_CHECKING:
+    from flintmq.broker.delivery import Delivery
+    from flintmq.broker.message import Message
+    from flintmq.broker.queue import Queue
+    from flintmq.broker.virtual_host import VirtualHost
+
+log = logging.getLogger("flintmq.dtx")
+
+# A group is held in memory until it is written: 32 MiB, and as much again while the journal makes room.
+GROUP_BYTES_MAX = 33_554_432
+# Of a larger commit so much goes to queues in one pass: some 20 ms, in which nobody else is served.
+PORTION_BYTES = 4_194_304
+# Read from the journal at a time.
+LOADED_MESSAGES = 64
+
+MANDATORY, IMMEDIATE = 1, 2
+
+
+class Outcomes:
+    """The ends of branches of one virtual host."""
+
+    def __init__(self, host: VirtualHost, drop: Callable[[Branch], None]) -> None:
+        self.host = host
+        self.store = host.store
+        self.drop = drop
+        self.group_bytes_max = GROUP_BYTES_MAX
+        self.portion_bytes = PORTION_BYTES
+        # Decided and not yet applied, in order; the first one up to `applied` of its messages.
+        self.decided: list[Branch] = []
+        self.applied = 0
+        self.is_due = False
+
+    # Commit
+
+    def is_to_be_decided(self, branches: list[Branch]) -> bool:
+        """Whether they are too large for one group, and are on disk.
+
+        A decision may name only what is there: the two could part in a torn write. What is not there yet
+        is written now; a disk that does not take it gets all of it in one group, when it does.
+        """
+        if self.store is None or sum(each.octets for each in branches) <= self.group_bytes_max:
+            return False
+        newest = max(max([each.manifest, *each.entries[-1:]]) for each in branches)
+        if newest > self.store.synced:
+            try:
+                self.store.journal.commit_now()
+            except StorageFault as fault:
+                log.warning("a large commit goes into one group: %s", fault)
+        return newest <= self.store.synced
+
+    def commit(self, branches: list[Branch], write_more: Callable[[], None] | None, code: int = 0) -> int:
+        """The record that has to be safe before anybody is told. `code`: how it is remembered, if at all."""
+        store = self.store
+        is_large = self.is_to_be_decided(branches)
+        if store is not None:
+            store.journal.begin_group()
+        sequence = 0
+        try:
+            if write_more is not None:
+                write_more()
+            for branch in branches:
+                self.settle(branch)
+                branch.code = code
+                if is_large:
+                    self.decide(branch)
+                else:
+                    self.hand_over(branch, 0, branch.octets)
+                    self.finish(branch)
+        finally:
+            if store is not None:
+                sequence = store.journal.commit_group()
+        if is_large and store is not None:
+            store.when_synced(sequence, self.go_on)
+        return sequence
+
+    def decide(self, branch: Branch) -> None:
+        branch.state = BranchState.DECIDED
+        if self.store is not None:
+            put_manifest(self.store, self.host.name, branch)
+        self.decided.append(branch)
+
+    def resume(self, branch: Branch) -> None:
+        """It was decided before the broker started."""
+        self.decided.append(branch)
+        self.go_on()
+
+    def go_on(self) -> None:
+        if not self.is_due and self.decided:
+            self.is_due = True
+            timetable = self.host.agenda.timetable
+            timetable.at(timetable.now_ms(), self.apply_some)
+
+    def apply_some(self) -> None:
+        """One portion of what is decided."""
+        self.is_due = False
+        store = self.store
+        if store is None or not self.decided:
+            return
+        branch = self.decided[0]
+        if branch.manifest > store.synced:
+            store.when_synced(branch.manifest, self.go_on)
+            return
+        store.journal.begin_group()
+        try:
+            self.applied = self.hand_over(branch, self.applied, self.portion_bytes)
+            if self.applied >= branch.published():
+                del self.decided[0]
+                self.applied = 0
+                self.finish(branch)
+        finally:
+            store.journal.commit_group()
+        self.go_on()
+
+    def finish(self, branch: Branch) -> None:
+        """All that was published has gone to its queues."""
+        if branch.code:
+            self.record(branch, branch.code)
+            return
+        if self.store is not None and branch.manifest:
+            self.store.journal.append_settle(branch.owner(), branch.manifest)
+        self.drop(branch)
+
+    def record(self, branch: Branch, code: int) -> None:
+        """It is over, and stays to tell how."""
+        branch.forget_work()
+        branch.state = BranchState.HEURISTIC
+        branch.code = code
+        if self.store is not None:
+            put_manifest(self.store, self.host.name, branch)
+
+    def hand_over(self, branch: Branch, first: int, octets: int) -> int:
+        """Sends messages from the first on, of so many octets and one more; where the next one is."""
+        courier = Channel(0, 0, self.host, User(branch.user), Output([], None))
+        index = first
+        for index, message in self.load(branch, first):
+            if message is not None:
+                self.send(branch, index, message, courier)
+                octets -= len(message.content)
+            if self.store is not None:
+                self.store.journal.append_settle(branch.owner(), branch.entries[index])
+            if octets < 0:
+                break
+        courier.output.release()
+        return index + 1
+
+    def load(self, branch: Branch, first: int) -> Iterator[tuple[int, Message | None]]:
+        """What was published, from the journal; None for what the disk does not give back."""
+        if self.store is None:
+            yield from enumerate(branch.messages)
+            return
+        for start in range(first, len(branch.entries), LOADED_MESSAGES):
+            entries = list(branch.entries[start : start + LOADED_MESSAGES])
+            yield from enumerate(self.store.staged(entries), start)
+
+    def send(self, branch: Branch, index: int, message: Message, courier: Channel) -> None:
+        """As if it were published now, by whoever did; who is gone gets nothing back."""
+        flags = branch.flags[index]
+        work = branch.source_of(index)
+        channel = courier
+        if work is not None:
+            message = new_message(
+                message.route, message.content, message.header_size, message.traits, work.origin
+            )
+        if work is not None and not work.is_closed:
+            channel = work.channel
+        else:
+            flags &= ~MANDATORY
+        if not self.host.has_exchange_of(message.route):
+            return
+        store = self.store
+        try:
+            if store is not None and message.traits & traits.SPOOLED:
+                spool = store.journal.spool_of(branch.entries[index])
+                if spool is None:
+                    log.error("a message of branch %s is lost: its file is gone", branch.xid)
+                    return
+                store.arrived[message] = spool.share()
+            channel.forward(message, self.host.route_of(message.route), flags)
+        except PeerFault as fault:
+            log.warning("a message of branch %s is dropped: %s", branch.xid, fault.text)
+        finally:
+            if store is not None:
+                store.forget_arrived(message)
+
+    # What was settled
+
+    def settle(self, branch: Branch) -> None:
+        """At commit: acked and rejected messages leave their queues, requeued ones are back."""
+        for lock in branch.locks:
+            if lock.settlement is Settlement.REQUEUE:
+                continue
+            lock.queue.unacked -= 1
+            if lock.delivery is not None and lock.delivery.message is not None:
+                lock.queue.settle(lock.delivery.message)
+            elif self.store is not None:
+                self.store.journal.append_settle(lock.queue.number, lock.entry)
+        self.put_back([lock for lock in branch.locks if lock.settlement is Settlement.REQUEUE])
+        branch.locks = []
+
+    def unlock(self, branch: Branch) -> None:
+        """At rollback: all are back, as messages that were handed out before."""
+        self.put_back(branch.locks)
+        branch.locks = []
+
+    def put_back(self, locks: list[Lock]) -> None:
+        held: dict[Queue, list[Delivery]] = {}
+        found: dict[Queue, list[int]] = {}
+        for lock in locks:
+            if lock.delivery is not None:
+                held.setdefault(lock.queue, []).append(lock.delivery)
+            else:
+                found.setdefault(lock.queue, []).append(lock.entry << 1)
+        for queue, deliveries in held.items():
+            queue.requeue(deliveries)
+        if self.store is not None:
+            for queue, entries in found.items():
+                messages = [each for each in self.store.load(entries) if each is not None]
+                queue.unacked -= len(entries) - len(messages)
+                if messages:
+                    queue.give_back(messages)

@@ -1,0 +1,259 @@
+"""Services for readers of queues: batch leases, looking without disturbing, moving and copying."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from flintmq.auth import Operation
+from flintmq.broker import browsing
+from flintmq.broker.leases import Lease, find_lease, lease_of
+from flintmq.broker.row_columns import CHOICE, Row, lay_out
+from flintmq.broker.services import Request, ServiceFault, service
+from flintmq.wire import amqp
+
+if TYPE_CHECKING:
+    from flintmq.broker.delivery import Delivery
+    from flintmq.broker.queue import Queue
+
+ROWS_MAX = 1_000_000
+# Of one reply: it is a message in memory, once here and once on its way out.
+REPLY_BYTES_MAX = 67_108_864
+REPLY_BYTES = 8_388_608
+LEASE_BYTES = 67_108_864
+LEASE_BYTES_MAX = 268_435_456
+TIMEOUT_MS = 60_000
+TIMEOUT_MS_MAX = 86_400_000
+WAIT_MS_MAX = 30_000
+# How often a reader that waits for messages is looked after.
+LOOK_MS = 20
+NAME_OCTETS_MAX = 255
+
+
+def queue_of(request: Request, argument: str = "queue", operation: Operation = Operation.READ) -> Queue:
+    """The queue that an argument names, if the asker may read it."""
+    name = request.text(argument)
+    request.require(operation, "queue", name)
+    return request.channel.virtual_host.find_queue(name, request.channel.origin)
+
+
+def reader_of(request: Request) -> str:
+    name = request.text("consumer")
+    if not 0 < len(name.encode("utf-8", "surrogateescape")) <= NAME_OCTETS_MAX:
+        raise request.wrong("consumer", f"expected a name of 1 to {NAME_OCTETS_MAX} octets")
+    return name
+
+
+def held_lease(request: Request) -> Lease:
+    """The lease that a request is about, which it holds under the epoch it names."""
+    lease = find_lease(queue_of(request), reader_of(request))
+    lease.check(request.number("epoch"))
+    return lease
+
+
+def promise(request: Request) -> None:
+    """The answer leaves when what was done is on disk."""
+    store = request.channel.store
+    if store is not None:
+        store.hold_back(request.channel.output, store.last())
+
+
+@service("queue.lease")
+def queue_lease(request: Request) -> None:
+    """Consecutive messages for a named reader: queue, consumer, epoch or claim, start, max-rows."""
+    queue = queue_of(request)
+    if queue.consumers and queue.consumers[0].exclusive:
+        raise ServiceFault(
+            amqp.RESOURCE_LOCKED, f"RESOURCE_LOCKED - queue '{queue.name}' has an exclusive consumer"
+        )
+    timeout_ms = request.number("timeout-ms", TIMEOUT_MS, 1, TIMEOUT_MS_MAX)
+    lease = lease_of(queue, reader_of(request), timeout_ms)
+    if request.flag("claim", False):
+        lease.claim()
+        lease.keep()
+    else:
+        lease.check(request.number("epoch"))
+    Asking(request, lease, timeout_ms).look()
+
+
+class Asking:
+    """A request for a lease, which may wait for the first message to come."""
+
+    def __init__(self, request: Request, lease: Lease, timeout_ms: int) -> None:
+        self.request = request
+        self.lease = lease
+        self.epoch = lease.epoch
+        self.timeout_ms = timeout_ms
+        self.start = request.number("start", lease.acked)
+        self.rows_max = request.number("max-rows", ROWS_MAX, 0, ROWS_MAX)
+        self.bytes_max = request.number("max-bytes", LEASE_BYTES, 1, LEASE_BYTES_MAX)
+        self.until_ms = lease.timetable.now_ms() + request.number("wait-ms", 0, 0, WAIT_MS_MAX)
+
+    def look(self) -> None:
+        lease = self.lease
+        first, last = lease.grant(self.start, self.rows_max, self.bytes_max)
+        now_ms = lease.timetable.now_ms()
+        if last < first and self.rows_max and now_ms < self.until_ms:
+            lease.timetable.at(min(now_ms + LOOK_MS, self.until_ms), self.look_again)
+            return
+        lease.renew(self.timeout_ms)
+        promise(self.request)
+        self.request.reply(
+            {
+                "first": first,
+                "last": last,
+                "epoch": lease.epoch,
+                "acked": lease.acked,
+                "octets": sum(
+                    len(delivery.message.content)
+                    for delivery in lease.between(first - 1, last)
+                    if delivery.message is not None
+                ),
+            }
+        )
+
+    def look_again(self) -> None:
+        try:
+            if self.lease.queue.deleted:
+                raise ServiceFault(amqp.NOT_FOUND, f"NOT_FOUND - queue '{self.lease.queue.name}' is gone")
+            self.lease.check(self.epoch)
+            self.look()
+        except ServiceFault as fault:
+            self.request.fail(fault.code, fault.text)
+
+
+@service("lease.read")
+def lease_read(request: Request) -> None:
+    """Messages of a lease, numbered from + 1 to to, in columns; as many as max-bytes allow."""
+    lease = held_lease(request)
+    start = request.number("from", lease.acked)
+    end = request.number("to", lease.last)
+    deliveries = lease.between(start, end)
+    lease.renew(lease.timeout_ms)
+    answer(request, rows_of(request, deliveries, start), start)
+
+
+def rows_of(request: Request, deliveries: Iterable[Delivery], number: int) -> Iterable[Row]:
+    for delivery in deliveries:
+        number += 1
+        message = delivery.message
+        if message is not None:
+            body = browsing.whole_body(request.channel, message, REPLY_BYTES_MAX)
+            if body is None:
+                raise ServiceFault(
+                    amqp.CONTENT_TOO_LARGE,
+                    f"CONTENT_TOO_LARGE - {request.name}: message {number} has {message.body_size()} octets, "
+                    "or its file is lost: release the lease and take it with basic.get",
+                )
+            yield Row(number, message, body, delivery.redeliveries > 0)
+
+
+def answer(request: Request, rows: Iterable[Row], last: int) -> None:
+    """Lays out as many of the rows as the reply may hold, at least one."""
+    bytes_max = request.number("max-bytes", REPLY_BYTES, 1, REPLY_BYTES_MAX)
+    chosen = request.arguments.get("columns", [])
+    if not isinstance(chosen, list) or not all(name in CHOICE for name in chosen):
+        raise request.wrong("columns", f"expected a list of: {', '.join(CHOICE)}")
+    taken: list[Row] = []
+    size = 0
+    for row in rows:
+        # 64 octets: its share of the columns that are numbers.
+        size += len(row.body) + row.message.header_size + len(row.message.route) + 64
+        if taken and size > bytes_max:
+            break
+        taken.append(row)
+        last = row.number
+    now_ms = request.broker.timetable.now_ms()
+    request.reply(
+        {"count": len(taken), "last": last}, lay_out(taken, last + 1, [str(each) for each in chosen], now_ms)
+    )
+
+
+@service("lease.ack")
+def lease_ack(request: Request) -> None:
+    """Lets go of the messages of a lease up to a number: queue, consumer, epoch, through."""
+    lease = held_lease(request)
+    settled = lease.ack(request.number("through"))
+    lease.renew(lease.timeout_ms)
+    promise(request)
+    request.reply({"acked": lease.acked, "settled": settled})
+
+
+@service("lease.renew")
+def lease_renew(request: Request) -> None:
+    """The reader is alive: its lease ends timeout-ms from now."""
+    lease = held_lease(request)
+    lease.renew(request.number("timeout-ms", lease.timeout_ms, 1, TIMEOUT_MS_MAX))
+    request.reply({"acked": lease.acked, "last": lease.last})
+
+
+@service("lease.release")
+def lease_release(request: Request) -> None:
+    """Ends a lease: what is not acked goes back to the queue."""
+    lease = held_lease(request)
+    returned = lease.release()
+    promise(request)
+    request.reply({"returned": returned})
+
+
+@service("lease.list")
+def lease_list(request: Request) -> None:
+    """The readers that have leases of a queue, and what they hold."""
+    queue = queue_of(request)
+    now_ms = request.broker.timetable.now_ms()
+
+    def row(lease: Lease) -> dict[str, int | str]:
+        return {
+            "consumer": lease.name,
+            "epoch": lease.epoch,
+            "acked": lease.acked,
+            "last": lease.last,
+            "octets": lease.held_bytes,
+            "expires-ms": max(0, lease.due_ms - now_ms) if lease.deliveries else 0,
+        }
+
+    request.page((name, lambda lease=lease: row(lease)) for name, lease in (queue.leases or {}).items())  # type: ignore[misc]
+
+
+@service("queue.peek")
+def queue_peek(request: Request) -> None:
+    """The messages that wait in a queue, in columns, without taking them: queue, after, limit."""
+    queue = queue_of(request)
+    after = request.number("after", -1, -(1 << 62))
+    limit = request.number("limit", 100, 1, ROWS_MAX)
+    wanted = request.text("contains", "").encode("utf-8", "surrogateescape")
+
+    def rows() -> Iterable[Row]:
+        found = 0
+        for looked, (place, message, is_redelivered) in enumerate(browsing.browse(queue, after)):
+            if found == limit or looked == ROWS_MAX:
+                return
+            body = browsing.whole_body(request.channel, message, REPLY_BYTES_MAX)
+            if body is not None and wanted in body:
+                found += 1
+                yield Row(place, message, body, is_redelivered)
+
+    answer(request, rows(), after)
+
+
+@service("queue.copy")
+def queue_copy(request: Request) -> None:
+    """Copies messages to the end of another queue: queue, to, limit, after."""
+    source, target = queue_of(request), queue_of(request, "to", Operation.WRITE)
+    limit = request.number("limit", 1000, 1, ROWS_MAX)
+    after = request.number("after", -1, -(1 << 62))
+    copied, last = browsing.copy(request.channel.virtual_host, source, target, after, limit)
+    promise(request)
+    request.reply({"copied": copied, "last": last})
+
+
+@service("queue.move")
+def queue_move(request: Request) -> None:
+    """Moves messages from the head of a queue to the end of another: queue, to, limit."""
+    source, target = queue_of(request), queue_of(request, "to", Operation.WRITE)
+    if source is target:
+        raise request.wrong("to", "is the same queue")
+    limit = request.number("limit", 1000, 1, ROWS_MAX)
+    moved = browsing.move(request.channel.virtual_host, source, target, limit)
+    promise(request)
+    request.reply({"moved": moved, "left": source.message_count()})

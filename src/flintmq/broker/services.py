@@ -1,0 +1,215 @@
+"""Requests to the broker itself, over plain AMQP: published to the exchange `system`, answered by a message.
+
+    client --- basic.publish exchange=system, routing key=service, headers=arguments, reply-to ---> ask()
+                                                                                                     |
+    client <-- message in the queue that reply-to names, headers=results, correlation-id --- Request.reply()
+
+A service is a function of a Request. It answers at once or later, but once; what it may tell is for it to
+check, as the like AMQP method would. Arguments are the message's headers, bulk input is its body.
+A failure is an answer too: `error-code`, an AMQP reply code, and `error-text`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Callable, Iterable
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from flintmq.auth import Operation, require
+from flintmq.broker.composing import composed
+from flintmq.errors import FlintError, PeerFault, ProtocolMisuse
+from flintmq.wire import amqp, traits
+from flintmq.wire.properties import BasicProperties, decode_basic_properties, encode_properties
+from flintmq.wire.tables import FieldTable, FieldValue, encode_value
+
+if TYPE_CHECKING:
+    from flintmq.broker.broker import Broker
+    from flintmq.broker.channel import Channel
+    from flintmq.broker.route import Passage
+
+log = logging.getLogger("flintmq.services")
+
+Service = Callable[["Request"], None]
+
+SERVICES: dict[str, Service] = {}
+
+# An answer's results travel in one content header, which is one frame: so much of a frame is for others
+# than the rows of a page. Correlation-id 256, names and counts 200, the frame itself 22.
+PAGE_BYTES_APART = 512
+PAGE_ROWS = 100
+PAGE_ROWS_MAX = 1000
+
+NUMBER_MAX = (1 << 63) - 1
+_REQUIRED: Any = object()
+
+
+class ServiceFault(FlintError):
+    """A request that is answered by a failure: an AMQP reply code, and what was wrong."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code} {text}")
+        self.code = code
+        self.text = text
+
+
+class Request:
+    """One question to the broker, and the way to its answer."""
+
+    def __init__(self, channel: Channel, name: str, properties: BasicProperties, body: bytes) -> None:
+        self.channel = channel  # of the asker: its user, its virtual host, its connection (origin)
+        self.name = name
+        self.arguments: FieldTable = properties.headers or {}
+        self.body = body
+        self.reply_to = properties.reply_to or ""
+        self.correlation_id = properties.correlation_id
+        self.is_answered = False
+
+    @property
+    def broker(self) -> Broker:
+        broker = self.channel.virtual_host.broker
+        if broker is None:
+            raise ProtocolMisuse("a virtual host without a broker has no services")
+        return broker
+
+    # Arguments
+
+    def text(self, name: str, default: str = _REQUIRED) -> str:
+        value = self._argument(name, default)
+        if not isinstance(value, str):
+            raise self.wrong(name, "expected text")
+        return value
+
+    def number(self, name: str, default: int = _REQUIRED, minimum: int = 0, maximum: int = NUMBER_MAX) -> int:
+        value = self._argument(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+            raise self.wrong(name, f"expected a whole number from {minimum} to {maximum}")
+        return value
+
+    def flag(self, name: str, default: bool = _REQUIRED) -> bool:
+        value = self._argument(name, default)
+        if not isinstance(value, bool):
+            raise self.wrong(name, "expected true or false")
+        return value
+
+    def _argument(self, name: str, default: FieldValue) -> FieldValue:
+        value = self.arguments.get(name, default)
+        if value is _REQUIRED:
+            raise self.wrong(name, "is missing")
+        return value
+
+    def wrong(self, name: str, why: str) -> ServiceFault:
+        """The fault of an argument."""
+        return ServiceFault(
+            amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - {self.name}: argument '{name}': {why}"
+        )
+
+    def require(self, operation: Operation, kind: str, name: str) -> None:
+        """Raises unless the asker may do this to the exchange or queue; answered by 403 if it escapes."""
+        require(self.channel.user, self.channel.virtual_host.name, operation, kind, name)
+
+    # The answer
+
+    def reply(self, results: FieldTable, body: bytes = b"") -> None:
+        """Answers the request. Whoever asked for no answer, or has gone, gets none."""
+        if self.is_answered:
+            raise ProtocolMisuse(f"{self.name} answers a request twice")
+        self.is_answered = True
+        if not self.reply_to:
+            return
+        properties = BasicProperties(headers=results, correlation_id=self.correlation_id)
+        header_bytes_max = self.channel.output.frame_bytes_max - 20
+        if len(encode_properties(properties)) > header_bytes_max:
+            text = f"RESOURCE_ERROR - {self.name}: the results do not fit in a frame: ask for less of them"
+            properties.headers = {"error-code": amqp.RESOURCE_ERROR, "error-text": text}
+            body = b""
+        if not self.channel.virtual_host.post(composed("", self.reply_to, properties, body)):
+            log.debug("%s: the queue for the reply is gone", self.name)
+
+    def fail(self, code: int, text: str) -> None:
+        """Answers that it cannot be done."""
+        self.reply({"error-code": code, "error-text": text})
+
+    def page(self, rows: Iterable[tuple[str, Callable[[], FieldTable]]]) -> None:
+        """Answers with the first of the rows past `after`, as many as `limit` and a frame allow.
+
+        A row is a name that no other has, which orders it, and what makes its table.
+        Results: `rows`, and `next`, the `after` of the following page, unless this is the last one.
+        """
+        limit = self.number("limit", PAGE_ROWS, 1, PAGE_ROWS_MAX)
+        after = self.text("after", "")
+        wanted = heapq.nsmallest(
+            limit + 1, (row for row in rows if not after or row[0] > after), key=itemgetter(0)
+        )
+        room = self.channel.output.frame_bytes_max - PAGE_BYTES_APART
+        shown: list[FieldValue] = []
+        last = ""
+        for name, make in wanted[:limit]:
+            table = make()
+            room -= len(encode_value(table)) + len(name.encode("utf-8", "surrogateescape")) - len(last)
+            if room < 0 and shown:
+                break
+            if room < 0 and table.pop("arguments", None):
+                table["arguments-left-out"] = True  # else this row could never be shown, nor one after it
+            shown.append(table)
+            last = name
+        results: FieldTable = {"rows": shown}
+        if len(shown) < len(wanted):
+            results["next"] = last
+        self.reply(results)
+
+
+def service(name: str) -> Callable[[Service], Service]:
+    """Registers a function(request: Request) as the service of this name; its docstring is the help."""
+
+    def register(function: Service) -> Service:
+        if name in SERVICES:
+            raise ProtocolMisuse(f"there are two services called {name}")
+        SERVICES[name] = function
+        return function
+
+    return register
+
+
+def ask(passage: Passage) -> bool:
+    """Serves what was published to the exchange `system`; False if nobody can be told it is not known."""
+    channel = passage.channel
+    if channel is None:
+        return False
+    message = passage.message
+    properties = decode_basic_properties(message.content, 12, message.header_size)
+    body = b"" if message.traits & traits.SPOOLED else message.content[message.header_size :]
+    request = Request(channel, passage.key, properties, body)
+    if request.reply_to:
+        require_reply(request)
+    function = SERVICES.get(request.name)
+    if function is None and not request.reply_to:
+        log.info("no service %r, and no reply-to in the request", request.name[:80])
+        return False
+    try:
+        if function is None:
+            raise ServiceFault(
+                amqp.NOT_FOUND, f"NOT_FOUND - no service '{request.name}': see broker.services"
+            )
+        if message.traits & traits.SPOOLED:
+            raise ServiceFault(
+                amqp.CONTENT_TOO_LARGE, f"CONTENT_TOO_LARGE - {request.name}: body is too large"
+            )
+        function(request)
+    except (ServiceFault, PeerFault) as fault:
+        if not request.is_answered:
+            request.fail(fault.code, fault.text)
+    except Exception:
+        log.exception("a bug ends a request to %s", request.name)
+        if not request.is_answered:
+            request.fail(amqp.INTERNAL_ERROR, f"INTERNAL_ERROR - {request.name} failed; see the broker's log")
+    return True
+
+
+def require_reply(request: Request) -> None:
+    """The answer is a message to a queue: whoever may not send one there may not have us do it."""
+    channel = request.channel
+    queue = channel.virtual_host.queues.get(request.reply_to)
+    if queue is None or not queue.exclusive or queue.owner != channel.origin:
+        require(channel.user, channel.virtual_host.name, Operation.WRITE, "exchange", "")

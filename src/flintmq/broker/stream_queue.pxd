@@ -1,0 +1,46 @@
+cimport cython
+cimport flintmq.wire.traits as traits
+from flintmq.broker.consumer cimport Consumer
+from flintmq.broker.delivery cimport Delivery
+from flintmq.broker.message cimport Message
+from flintmq.broker.queue cimport Queue
+from flintmq.broker.shelf cimport Shelf
+from flintmq.broker.stream_reader cimport StreamReader
+from flintmq.storage.stream_chunk cimport ChunkBuilder
+
+cdef Py_ssize_t PRESSED_OCTETS
+cdef Py_ssize_t CHUNKS_PER_PASS
+cdef Py_ssize_t TIME_EVERY_MASK
+
+
+@cython.final
+cdef class StreamQueue(Queue):
+    cdef readonly object streams
+    cdef readonly object log
+    cdef readonly ChunkBuilder builder
+    cdef readonly str what
+    cdef unsigned long long now_ms
+    cdef Py_ssize_t full_octets
+    cdef readonly dict readers
+
+    cpdef Py_ssize_t message_count(self) noexcept
+    cpdef int enqueue(self, Message message) except -1
+    @cython.locals(builder=ChunkBuilder, value=bytes, fill=Py_ssize_t)
+    cdef int append(self, Message message, bytes content) except -1
+    cpdef enqueue_spooled(self, Message message)
+    cpdef bint can_take_now(self, Message message)
+    cpdef mark(self)
+    @cython.locals(consumer=Consumer, reader=StreamReader)
+    cpdef int dispatch(self) except -1
+    @cython.locals(chunks=Py_ssize_t, is_selective=bint, message=Message, offset=cython.longlong)
+    cdef int feed(self, Consumer consumer, StreamReader reader) except -1
+    cpdef rejoin(self, Consumer consumer)
+    cpdef subscribe(self, Consumer consumer)
+    cpdef unsubscribe(self, Consumer consumer)
+    cdef int settle(self, Message message) except -1
+    cdef int hand_out(self, Message message) except -1
+    cpdef requeue(self, list deliveries)
+    cpdef restore(self, Shelf shelf, unsigned long long handed_out)
+    cpdef shed(self)
+    cpdef Delivery take(self)
+    cpdef purge(self)

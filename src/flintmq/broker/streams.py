@@ -1,0 +1,185 @@
+"""The streams of one broker: their queues, and who waits until what was published is safe.
+
+A channel that has published to a stream is confirmed when the batch of its newest message is on disk; the
+octets of a connection behind a tx.commit wait in the same way. Readers, and requests that wait for more
+(stream.offsets), hear of it as each batch ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from flintmq.broker.stream_arguments import check_properties, stream_options
+from flintmq.broker.stream_queue import StreamQueue
+from flintmq.storage.stream_log import StreamLog
+from flintmq.storage.stream_recovery import StreamReport
+from flintmq.storage.stream_store import StreamStore
+from flintmq.wire.tables import FieldTable
+
+if TYPE_CHECKING:
+    from flintmq.broker.agenda import Agenda
+    from flintmq.broker.channel import Channel
+    from flintmq.broker.store import Store
+    from flintmq.broker.virtual_host import VirtualHost
+    from flintmq.wire.output import Output
+
+log = logging.getLogger("flintmq.streams")
+
+# In the barrier of an output: it waits for streams, whatever the journal has synced.
+STREAM_BARRIER = 1 << 63
+
+
+class Streams:
+    """All stream queues of a broker."""
+
+    def __init__(self, storage: StreamStore, agenda: Agenda, store: Store | None) -> None:
+        self.storage = storage
+        self.agenda = agenda
+        self.store = store
+        self.queues: dict[StreamLog, StreamQueue] = {}
+        self.waiting: deque[tuple[int, Channel, int]] = deque()
+        self.outputs: dict[Output, int] = {}  # with the batch that each waits for
+        self.watchers: dict[StreamLog, list[Callable[[], None]]] = {}
+        self.made = 0  # numbers given out where there is no journal to give them
+        storage.on_committed = self.committed
+
+    @property
+    def alarm(self) -> str:
+        return self.storage.alarm
+
+    # Queues
+
+    def declare(
+        self,
+        host: VirtualHost,
+        name: str,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: FieldTable,
+        number: int,
+    ) -> StreamQueue:
+        """A new stream; `number` is what the journal calls it, 0 without one."""
+        what = f"queue '{name}' in vhost '{host.name}'"
+        check_properties(what, durable, exclusive, auto_delete)
+        options = stream_options(arguments, self.storage.is_temporary)
+        self.made += 1
+        stream = self.storage.create(number or self.made, options)
+        return self.added(host, name, arguments, number, stream)
+
+    def restore(self, host: VirtualHost, name: str, number: int, arguments: FieldTable) -> StreamQueue:
+        """A stream as its log was found."""
+        options = stream_options(arguments, self.storage.is_temporary)
+        stream, report = self.storage.open(number, options)
+        tell(name, report)
+        return self.added(host, name, arguments, number, stream)
+
+    def added(
+        self, host: VirtualHost, name: str, arguments: FieldTable, number: int, stream: StreamLog
+    ) -> StreamQueue:
+        what = f"queue '{name}' in vhost '{host.name}'"
+        queue = StreamQueue(name, self.agenda, arguments, self.store, number, self, stream, what)
+        self.queues[stream] = queue
+        return queue
+
+    def delete(self, queue: StreamQueue) -> None:
+        self.queues.pop(queue.log, None)
+        self.storage.delete(queue.log)
+        self.tell_watchers(queue.log)
+
+    def drop_leftovers(self, claimed: set[int], damaged: bool) -> int:
+        """Directories of streams that are gone go too; after damage they may still be wanted.
+
+        Returns the highest number that is in use.
+        """
+        numbers = self.storage.numbers()
+        for number in numbers:
+            if number in claimed:
+                continue
+            if damaged:
+                log.error("stream %d has lost its queue to damage: its directory is kept", number)
+            else:
+                self.storage.remove_leftover(number)
+        return max(numbers, default=0) if damaged else 0
+
+    # Promises
+
+    def note(self, channel: Channel) -> None:
+        """The channel has just published to a stream."""
+        channel.logged = self.storage.batch
+
+    def is_safe(self, channel: Channel) -> bool:
+        """Whether all that the channel has published to streams is on disk."""
+        return channel.logged <= self.storage.safe_batch
+
+    def wait(self, channel: Channel, published: int) -> None:
+        """Has the channel confirm `published` once that is so."""
+        self.waiting.append((channel.logged, channel, published))
+
+    def hold_back(self, channel: Channel) -> None:
+        """Nothing more leaves by the channel's connection until that is so."""
+        if not self.is_safe(channel):
+            output = channel.output
+            output.barrier |= STREAM_BARRIER
+            self.outputs[output] = channel.logged
+
+    def committed(self, logs: list[StreamLog]) -> None:
+        """A batch is safe."""
+        for stream in logs:
+            queue = self.queues.get(stream)
+            if queue is not None:
+                queue.mark()
+            self.tell_watchers(stream)
+        safe = self.storage.safe_batch
+        while self.waiting and self.waiting[0][0] <= safe:
+            _, channel, published = self.waiting.popleft()
+            channel.confirm_logged(published)
+        for output in [each for each, batch in self.outputs.items() if batch <= safe]:
+            del self.outputs[output]
+            output.barrier = 0
+            if self.store is not None:
+                self.store.hold_back(output, self.store.last())
+            if not output.barrier:
+                output.lift_barrier()
+
+    # Those who wait for more
+
+    def watch(self, stream: StreamLog, told: Callable[[], None]) -> None:
+        """Calls back once, when something was added or the stream is gone."""
+        self.watchers.setdefault(stream, []).append(told)
+
+    def forget_watcher(self, stream: StreamLog, told: Callable[[], None]) -> None:
+        watchers = self.watchers.get(stream)
+        if watchers is not None and told in watchers:
+            watchers.remove(told)
+            if not watchers:
+                del self.watchers[stream]
+
+    def tell_watchers(self, stream: StreamLog) -> None:
+        for told in self.watchers.pop(stream, ()):
+            told()
+
+    # The disk
+
+    def end_pass(self) -> None:
+        self.storage.end_batch()
+
+    def collect(self) -> None:
+        self.storage.collect()
+
+    def tick(self) -> None:
+        self.storage.tick()
+
+    def shed(self) -> None:
+        self.storage.shed()
+
+    def close(self) -> None:
+        self.storage.close()
+
+
+def tell(name: str, report: StreamReport) -> None:
+    for line in report.lines():
+        log.log(logging.ERROR if report.damaged else logging.INFO, "recovery of %r: %s", name, line)

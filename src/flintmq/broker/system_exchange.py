@@ -1,0 +1,46 @@
+"""The exchange `system`: what is published to it is a request to the broker itself, see services.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from flintmq.broker import services
+from flintmq.broker.binding import Binding
+from flintmq.broker.exchange import REFUSED, TAKEN, Exchange, Headers
+from flintmq.errors import ChannelFault
+from flintmq.wire import amqp
+from flintmq.wire.tables import FieldValue
+
+if TYPE_CHECKING:
+    from flintmq.broker.route import Passage
+
+
+class SystemExchange(Exchange):
+    """Leads nowhere: it answers."""
+
+    __slots__ = ()
+    type = "system"
+    receives = True
+
+    def receive(self, passage: Passage) -> int:
+        """A request that cannot be answered, as nobody knows the service, is like one without a route."""
+        return TAKEN if services.ask(passage) else REFUSED
+
+    def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
+        raise ChannelFault(
+            amqp.ACCESS_REFUSED,
+            f"ACCESS_REFUSED - exchange '{self.name}' answers requests: it has no bindings",
+        )
+
+    def prepare(self) -> None:
+        """It has no bindings to look up."""
+
+    def attach(self, binding: Binding) -> None:
+        self.validate_binding(binding.routing_key, binding.arguments)
+
+    def detach(self, binding: Binding) -> None:
+        """There is none."""
+
+    def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
+        """Nowhere."""

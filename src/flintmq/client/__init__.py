@@ -1,0 +1,80 @@
+"""The AMQP client: `connect` for blocking code, `flintmq.client.aio` for asyncio.
+
+    transport   sync.py (blocking sockets), aio.py (asyncio)
+    API         sync_channel.py, aio_channel.py: Channel, Queue, Exchange, Consumer
+    core        connection_core.py, channel_core.py: no sockets; both clients share it
+    protocol    flintmq.protocol.client: the state machine
+    framing     flintmq.wire: generated
+
+Speaks 0-9-1 (and 0-9) to FlintMQ, RabbitMQ and others. Knows nothing of the broker's inside.
+"""
+
+from flintmq.client.dtx import Xid
+from flintmq.client.errors import (
+    AccessRefused,
+    BadSettings,
+    CallTimeout,
+    ChannelClosed,
+    ClientError,
+    ConnectFailed,
+    ConnectionClosed,
+    ConnectionLost,
+    ConsumerCancelled,
+    ForkedConnection,
+    LoginRefused,
+    MessageTooLarge,
+    NotFound,
+    PreconditionFailed,
+    PublishFailed,
+    ResourceLocked,
+    ServiceError,
+    TransactionFailed,
+    TransactionLost,
+)
+from flintmq.client.message import Message
+from flintmq.client.services import Leased, Offsets, Reply
+from flintmq.client.settings import Recovery, Secret, Settings, Tls
+from flintmq.client.sync import Connection, connect
+from flintmq.client.sync_channel import Channel, Consumer, Exchange, Queue
+from flintmq.client.sync_services import Lease, Stream
+from flintmq.wire.properties import BasicProperties as Properties
+
+__all__ = [
+    "AccessRefused",
+    "BadSettings",
+    "CallTimeout",
+    "Channel",
+    "ChannelClosed",
+    "ClientError",
+    "ConnectFailed",
+    "Connection",
+    "ConnectionClosed",
+    "ConnectionLost",
+    "Consumer",
+    "ConsumerCancelled",
+    "Exchange",
+    "ForkedConnection",
+    "Lease",
+    "Leased",
+    "LoginRefused",
+    "Message",
+    "MessageTooLarge",
+    "NotFound",
+    "Offsets",
+    "PreconditionFailed",
+    "Properties",
+    "PublishFailed",
+    "Queue",
+    "Recovery",
+    "Reply",
+    "ResourceLocked",
+    "Secret",
+    "ServiceError",
+    "Settings",
+    "Stream",
+    "Tls",
+    "TransactionFailed",
+    "TransactionLost",
+    "Xid",
+    "connect",
+]

@@ -1,0 +1,105 @@
+"""Streams and leases of the sync client: typed calls of the broker's services."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flintmq.client import services
+from flintmq.client.services import Leased, Offsets
+from flintmq.wire.columns import Columns
+
+if TYPE_CHECKING:
+    from flintmq.client.sync import Connection
+
+FETCH_BYTES = 4_194_304
+# Added to the time a service may wait itself: the answer has a way to go.
+ANSWER_S = 10.0
+
+
+class Stream:
+    """A stream queue, read by offset without disturbing anyone. To consume it, use Channel.consume with
+    the argument x-stream-offset."""
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self.connection = connection
+        self.name = name
+
+    def offsets(self, beyond: int | None = None, wait_s: float = 0.0) -> Offsets:
+        """First and end offset; with `beyond` waits up to `wait_s` until the end is past it."""
+        ask = services.stream_offsets(self.name, beyond, int(wait_s * 1000))
+        return self.connection.ask(ask, wait_s + ANSWER_S)
+
+    def offset_for_time(self, time_ms: int) -> int:
+        """The offset of the first message that came at this time (ms since 1970) or later."""
+        return self.connection.ask(services.stream_offset_for_time(self.name, time_ms))
+
+    def bytes(self, start: int, end: int) -> int:
+        """About how many octets offsets start..end-1 take."""
+        return self.connection.ask(services.stream_bytes(self.name, start, end))
+
+    def fetch(
+        self, start: int, end: int, *, bytes_max: int = FETCH_BYTES, columns: tuple[str, ...] | None = None
+    ) -> Columns:
+        """Messages of offsets start..end-1, as many as fit `bytes_max`; `next_offset` goes on from there."""
+        return self.connection.ask(services.stream_fetch(self.name, start, end, bytes_max, columns))
+
+
+class Lease:
+    """Batches of a queue for one consumer name: fixed once taken, until acked or expired."""
+
+    def __init__(self, connection: Connection, queue: str, consumer: str) -> None:
+        self.connection = connection
+        self.queue = queue
+        self.consumer = consumer
+        self.epoch = 0  # that of the last `take`
+
+    def take(
+        self,
+        start: int,
+        *,
+        rows_max: int = 100_000,
+        bytes_max: int = 67_108_864,
+        timeout_s: float = 60.0,
+        wait_s: float = 0.0,
+    ) -> Leased:
+        """Leases what follows `start`; the same batch again if it was taken before and not acked."""
+        ask = services.queue_lease(
+            self.queue,
+            self.consumer,
+            start,
+            rows_max,
+            bytes_max,
+            int(timeout_s * 1000),
+            int(wait_s * 1000),
+        )
+        leased = self.connection.ask(ask, wait_s + ANSWER_S)
+        self.epoch = leased.epoch
+        return leased
+
+    def read(
+        self,
+        start: int,
+        end: int,
+        *,
+        epoch: int | None = None,
+        bytes_max: int = FETCH_BYTES,
+        columns: tuple[str, ...] | None = None,
+    ) -> Columns:
+        """Messages (start, end] of the lease, as many as fit; `next_offset` goes on from there."""
+        chosen = self.epoch if epoch is None else epoch
+        ask = services.lease_read(self.queue, self.consumer, chosen, start, end, bytes_max, columns)
+        return self.connection.ask(ask)
+
+    def ack(self, end: int, *, epoch: int | None = None) -> int:
+        """All up to `end` are done with; how many that were."""
+        chosen = self.epoch if epoch is None else epoch
+        return self.connection.ask(services.lease_ack(self.queue, self.consumer, chosen, end))
+
+    def renew(self, timeout_s: float = 60.0) -> None:
+        """The lease holds so long from now on."""
+        ask = services.lease_renew(self.queue, self.consumer, self.epoch, int(timeout_s * 1000))
+        self.connection.ask(ask)
+
+    def release(self) -> int:
+        """Gives what is not acked back to the queue; how many messages that were."""
+        return self.connection.ask(services.lease_release(self.queue, self.consumer, self.epoch))

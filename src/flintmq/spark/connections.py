@@ -1,0 +1,121 @@
+"""Connections of this process, kept from task to task: Spark reuses its Python workers.
+
+A broker that restarts is waited for, up to the option `retryTimeout`, as a task of `local[n]` is not tried
+again by Spark. A refused login is told at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from flintmq.client import Connection, connect
+from flintmq.client.errors import (
+    AccessRefused,
+    ClientError,
+    ConnectFailed,
+    LoginRefused,
+    NotFound,
+    ServiceError,
+)
+from flintmq.client.settings import Recovery, Settings
+from flintmq.clock import Clock
+from flintmq.spark.errors import AmqpError
+from flintmq.wire import amqp
+
+log = logging.getLogger("flintmq.spark")
+
+DELAY_S = 0.25
+DELAY_S_MAX = 2.0
+
+_pool: dict[tuple[int, Settings], Connection] = {}
+
+
+def open_connection(settings: Settings, retry_timeout_s: float, clock: Clock | None = None) -> Connection:
+    """A connection of one's own, tried again and again for so long."""
+    clock = clock or Clock()
+    attempts = max(3, int(retry_timeout_s / DELAY_S_MAX) + 3)
+    recovery = Recovery(attempts_max=attempts, delay_s_min=DELAY_S, delay_s_max=DELAY_S_MAX)
+    chosen = replace(settings, recovery=recovery) if settings.recovery is not None else settings
+    deadline_s = clock.monotonic_s() + retry_timeout_s
+    delay_s = DELAY_S
+    while True:
+        try:
+            return connect(chosen)
+        except LoginRefused:
+            raise
+        except ConnectFailed as failure:
+            if clock.monotonic_s() + delay_s > deadline_s:
+                raise
+            log.warning("trying again to connect: %s", failure)
+        select.select([], [], [], delay_s)
+        delay_s = min(2 * delay_s, DELAY_S_MAX)
+
+
+def pooled(settings: Settings, retry_timeout_s: float) -> Connection:
+    """The connection that this process has to this broker; opened if there is none."""
+    key = (os.getpid(), settings)
+    connection = _pool.get(key)
+    if connection is None or connection.is_closed:
+        for other in [each for each in _pool if each[0] != key[0]]:
+            del _pool[other]  # of the process that this one was forked from
+        connection = _pool[key] = open_connection(settings, retry_timeout_s)
+    return connection
+
+
+def forget(settings: Settings) -> None:
+    """Does not use the pooled connection again: its state is not known."""
+    connection = _pool.pop((os.getpid(), settings), None)
+    if connection is not None:
+        close_quietly(connection)
+
+
+def close_quietly(connection: Connection) -> None:
+    try:
+        connection.close()
+    except ClientError as error:
+        log.debug("closing: %s", error)
+
+
+@contextmanager
+def told_plainly(what: str, settings: Settings) -> Iterator[None]:
+    """Makes of a client's error one sentence that says what was tried, and where."""
+    try:
+        yield
+    except ClientError as error:
+        raise AmqpError(sentence(what, settings, error)) from None
+
+
+def sentence(what: str, settings: Settings, error: ClientError) -> str:
+    where = settings.address
+    if isinstance(error, LoginRefused):
+        return (
+            f"{what}: {where} refused user {settings.user!r}; check the options 'username' and 'password', "
+            "the password file or the environment, and the virtual host."
+        )
+    if isinstance(error, ConnectFailed):
+        return f"{what}: no connection to {where}: {ended(error)}"
+    code = getattr(error, "code", 0)
+    if isinstance(error, ServiceError | NotFound | AccessRefused) and code in _ADVICE:
+        return f"{what}: {shortened(getattr(error, 'text', str(error)))}; {_ADVICE[code]} ({where})."
+    return f"{what}: {ended(error)}"
+
+
+_ADVICE = {
+    amqp.NOT_FOUND: "declare it first, or correct its name",
+    amqp.ACCESS_REFUSED: "give the user the permission",
+}
+
+
+def shortened(text: str) -> str:
+    """Without the name of the reply code before it."""
+    return text.partition(" - ")[2] or text
+
+
+def ended(error: Exception) -> str:
+    """The text of an error as the end of a sentence."""
+    return str(error).rstrip(".") + "."

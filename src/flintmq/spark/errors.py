@@ -1,0 +1,18 @@
+"""What the connector raises. Spark shows users the last line of an exception, so each is one plain sentence:
+what is wrong, with which queue or option, and what to do about it. None quotes a password."""
+
+from __future__ import annotations
+
+from flintmq.errors import FlintError
+
+
+class AmqpError(FlintError):
+    """Anything that ends a query or a job on purpose."""
+
+
+class BadOption(AmqpError, ValueError):
+    """An option is unknown, missing or wrong."""
+
+
+class DataLost(AmqpError):
+    """Rows that the query still wants are gone from the broker."""

@@ -1,0 +1,82 @@
+"""One queue as the driver sees it, whatever its kind: how far it goes, what a batch takes, what its tasks are.
+
+    StreamFeed    a stream of FlintMQ: offsets, read by anyone, any number of times
+    LeaseFeed     a queue of FlintMQ: numbers of a lease, the same messages until they are acked
+    HeldFeed      a queue of another broker: deliveries that the driver holds unacked
+    ReplayFeed    a stream of another broker: read from an offset by consuming
+
+A Task is what travels to an executor: plain values, read there over a connection of that process.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from flintmq.spark.admission import Span
+from flintmq.spark.options import ReadOptions
+
+
+class Task(InputPartition):  # type: ignore[misc]
+    """Some messages of one queue, to be read by one task of Spark."""
+
+    def __init__(self, queue: str, start: int, end: int) -> None:
+        super().__init__(None)
+        self.queue = queue
+        self.start = start
+        self.end = end
+
+    def read(self, schema: StructType, options: ReadOptions) -> Iterator[Any]:
+        """Record batches of the schema."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.queue!r} {self.start}..{self.end}>"
+
+
+class Feed(ABC):
+    """One queue. A `number` is what the offset of the query has for it."""
+
+    def __init__(self, queue: str, options: ReadOptions) -> None:
+        self.queue = queue
+        self.options = options
+
+    @abstractmethod
+    def begin(self, wanted: str | int, time_ms: int | None) -> int:
+        """The number where a query begins that has no offset for this queue."""
+
+    @abstractmethod
+    def check(self, start: int) -> int:
+        """Where a batch that follows `start` really begins; DataLost if that is not where it should."""
+
+    @abstractmethod
+    def tail(self, start: int, wait_s: float) -> int:
+        """How far it goes at the moment; waits a little for something to come after `start`."""
+
+    @abstractmethod
+    def take(self, start: int, end: int, bytes_max: int | None) -> int:
+        """Takes a batch from `start` to at most `end`; where it really ends."""
+
+    @abstractmethod
+    def tasks(self, start: int, end: int, count: int) -> list[Task]:
+        """The tasks that read from `start` to `end`, about `count` of them."""
+
+    def bytes_of(self, start: int, end: int) -> int | None:
+        """About how many octets there are; None where only `take` can tell."""
+        return None
+
+    def done(self, through: int) -> None:
+        """Everything up to this number is safe in the sink."""
+
+    def close(self) -> None:
+        """The query is over."""
+
+    def pieces(self, start: int, end: int, count: int) -> list[Span]:
+        rows = end - start
+        count = max(1, min(count, rows))
+        cuts = [start + rows * index // count for index in range(count + 1)]
+        return [Span(self.queue, cuts[index], cuts[index + 1]) for index in range(count) if rows]

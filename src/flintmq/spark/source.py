@@ -1,0 +1,47 @@
+"""The data source as Spark knows it: the format `amqp`. Light to import; what is heavy comes when it is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+class AmqpDataSource(DataSource):  # type: ignore[misc]
+    """Reads queues and streams of an AMQP broker, in batches or as a stream, and writes to its exchanges."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "amqp"
+
+    def schema(self) -> StructType:
+        from flintmq.spark.schema import schema_of
+
+        return schema_of(self.options)
+
+    def reader(self, schema: StructType) -> Any:
+        from flintmq.spark.batch_reader import AmqpBatchReader
+        from flintmq.spark.options import READ, ReadOptions
+        from flintmq.spark.schema import check_schema
+
+        return AmqpBatchReader(check_schema(schema), ReadOptions.of(self.options, READ))
+
+    def streamReader(self, schema: StructType) -> Any:
+        from flintmq.spark.options import STREAM, ReadOptions
+        from flintmq.spark.schema import check_schema
+        from flintmq.spark.stream_reader import AmqpStreamReader
+
+        return AmqpStreamReader(check_schema(schema), ReadOptions.of(self.options, STREAM))
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        from flintmq.spark.writers import batch_writer
+
+        return batch_writer(schema, self.options, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
+        from flintmq.spark.writers import stream_writer
+
+        return stream_writer(schema, self.options)

@@ -1,0 +1,219 @@
+"""Coordinating distributed transactions by requests to the exchange `system`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playbook.dialogue import Client, Playbook
+from playbook.test_dtx import (
+    OK,
+    SETTINGS,
+    USERS,
+    X1,
+    end,
+    prepare,
+    prepared,
+    recovered,
+    select,
+    start,
+    started,
+)
+from playbook.test_services import ask, reply_queue
+
+from flintmq.broker.xid import Xid
+from flintmq.config import parse
+from flintmq.wire import amqp, methods
+from flintmq.wire.methods import BasicPublish
+
+
+def xid(number: int) -> Xid:
+    return Xid(42, b"query", b"%d" % number)
+
+
+def stage(client: Client, *numbers: int, is_prepared: bool = True) -> list[str]:
+    """Branches with one message each, on channel 2."""
+    for number in numbers:
+        octets = xid(number).octets()
+        client[2] >> start(octets)
+        client[2] << started()
+        client[2] >> carried(b"%d" % number)
+        client[2] >> end(octets)
+        client[2] << methods.DtxDemarcationEndOk(flags=OK)
+        if is_prepared:
+            client[2] >> prepare(octets)
+            client[2] << prepared()
+    return [str(xid(number)) for number in numbers]
+
+
+def carried(body: bytes) -> Any:
+    from playbook.dialogue import carrying
+
+    return carrying(BasicPublish(routing_key="q"), body)
+
+
+def coordinator(playbook: Playbook, **login: Any) -> Client:
+    client = playbook.client(**login)
+    client.declares("q")
+    reply_queue(client)
+    client[2] >> methods.ChannelOpen()
+    client[2] << methods.ChannelOpenOk()
+    select(client, 2)
+    return client
+
+
+@pytest.fixture
+def spark(playbook: Playbook) -> Client:
+    return coordinator(playbook)
+
+
+def test_branches_are_listed(spark: Client) -> None:
+    stage(spark, 1, 2)
+    stage(spark, 3, is_prepared=False)
+    rows = ask(spark, "dtx.list")["rows"]
+    assert isinstance(rows, list)
+    assert [(row["xid"], row["state"], row["messages"], row["operations"]) for row in rows] == [  # type: ignore[call-overload, index]
+        (str(xid(1)), "prepared", 1, 1),
+        (str(xid(2)), "prepared", 1, 1),
+        (str(xid(3)), "open", 1, 1),
+    ]
+    assert len(ask(spark, "dtx.list", prefix=str(xid(2)))["rows"]) == 1  # type: ignore[arg-type]
+
+
+def test_many_are_committed_in_one_go(spark: Client) -> None:
+    xids = stage(spark, 1, 2, 3)
+    assert ask(spark, "dtx.commit", xids=[*xids, xids[0]]) == {
+        "already": False,
+        "committed": 3,
+        "rolled-back": 0,
+    }
+    assert spark.gets_all("q") == [b"1", b"2", b"3"]
+
+
+def test_all_or_none(spark: Client) -> None:
+    xids = stage(spark, 1, 2)
+    answer = ask(spark, "dtx.commit", xids=[*xids, str(xid(9))])
+    assert answer["error-code"] == amqp.NOT_FOUND
+    assert str(xid(9)) in str(answer["error-text"])
+    [half] = stage(spark, 3, is_prepared=False)
+    answer = ask(spark, "dtx.commit", xids=[*xids, half])
+    assert answer["error-code"] == amqp.PRECONDITION_FAILED
+    assert "is open" in str(answer["error-text"])
+    assert spark.gets_all("q") == []
+
+
+def test_a_batch_is_committed_once(spark: Client) -> None:
+    assert ask(spark, "dtx.marker", marker="query") == {"known": False}
+    first = stage(spark, 1, 2)
+    loser = stage(spark, 3)
+    asked: dict[str, Any] = {"xids": first, "marker": "query", "marker_number": 0}
+    done = ask(spark, "dtx.commit", rollback_xids=loser, **asked)
+    assert done == {"already": False, "committed": 2, "rolled-back": 1, "marker-number": 0}
+    assert ask(spark, "dtx.marker", marker="query") == {"known": True, "marker-number": 0}
+    again = stage(spark, 1, 4)
+    done = ask(spark, "dtx.commit", xids=again, marker="query", marker_number=0)
+    assert done == {"already": True, "committed": 0, "rolled-back": 2, "marker-number": 0}
+    assert ask(spark, "dtx.list")["rows"] == []
+    assert spark.gets_all("q") == [b"1", b"2"]
+    second = stage(spark, 5)
+    ask(spark, "dtx.commit", xids=second, marker="query", marker_number=7)
+    assert ask(spark, "dtx.marker", marker="query")["marker-number"] == 7
+    ask(spark, "dtx.commit", xids=[], marker="query", marker_number=8)
+    assert ask(spark, "dtx.marker", marker="query")["marker-number"] == 8
+
+
+def test_the_marker_that_was_not_used_for_longest_goes() -> None:
+    client = coordinator(Playbook(parse(SETTINGS.replace("branch_bytes_max = 100", ""))))
+    for name in ("a", "b", "a", "c"):
+        number = ask(client, "dtx.marker", marker=name).get("marker-number", -1)
+        ask(client, "dtx.commit", xids=[], marker=name, marker_number=number + 1)  # type: ignore[operator]
+    assert {name: ask(client, "dtx.marker", marker=name)["known"] for name in "abc"} == {
+        "a": True,
+        "b": False,
+        "c": True,
+    }
+
+
+def test_rollback_names_what_is_not_there(spark: Client) -> None:
+    xids = stage(spark, 1)
+    done = ask(spark, "dtx.rollback", xids=[*xids, str(xid(2))])
+    assert done == {"rolled-back": 1, "unknown": [str(xid(2))]}
+    assert spark.gets_all("q") == []
+
+
+def test_prepare(spark: Client) -> None:
+    xids = stage(spark, 1, is_prepared=False)
+    empty = Xid(42, b"empty", b"")
+    spark[2] >> start(empty.octets())
+    spark[2] << started()
+    spark[2] >> end(empty.octets())
+    spark[2] << methods.DtxDemarcationEndOk(flags=OK)
+    assert ask(spark, "dtx.prepare", xids=[*xids, str(empty)]) == {
+        "prepared": xids,
+        "read-only": [str(empty)],
+        "rolled-back": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("way", "state"), [("commit", "heuristic-commit"), ("rollback", "heuristic-rollback")]
+)
+def test_an_operator_decides(spark: Client, way: str, state: str) -> None:
+    xids = stage(spark, 1)
+    ask(spark, f"dtx.{way}", xids=xids, heuristic=True)
+    assert spark.gets_all("q") == ([b"1"] if way == "commit" else [])
+    assert recovered(spark) == {xid(1).octets(): state}
+    spark >> methods.DtxCoordinationRollback(xid=xid(1).octets())
+    code = amqp.XA_HEURCOM if way == "commit" else amqp.XA_HEURRB
+    spark << methods.DtxCoordinationRollbackOk(flags=code)
+    spark >> methods.DtxCoordinationForget(xid=xid(1).octets())
+    spark << methods.DtxCoordinationForgetOk()
+    assert recovered(spark) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "text"),
+    [
+        ("dtx.commit", {}, "argument 'xids': expected an array of texts"),
+        ("dtx.commit", {"xids": "1:61:62"}, "argument 'xids': expected an array of texts"),
+        ("dtx.commit", {"xids": [7]}, "argument 'xids': expected an array of texts"),
+        ("dtx.commit", {"xids": ["what"]}, "'what' is not format:global id:branch id"),
+        ("dtx.commit", {"xids": ["1:zz:"]}, "ids that are not hexadecimal"),
+        ("dtx.commit", {"xids": ["-1:61:"]}, "format of an xid"),
+        ("dtx.commit", {"xids": ["1::"]}, "global id of an xid"),
+        ("dtx.commit", {"xids": [], "marker": "m"}, "argument 'marker-number': is missing"),
+        ("dtx.commit", {"xids": [], "marker": "m" * 256, "marker_number": 1}, "at most 255 octets"),
+        ("dtx.commit", {"xids": [], "marker": "m", "marker_number": 1, "heuristic": True}, "'heuristic'"),
+        ("dtx.marker", {}, "argument 'marker': is missing"),
+    ],
+)
+def test_wrong_arguments(spark: Client, name: str, arguments: dict[str, Any], text: str) -> None:
+    answer = ask(spark, name, **arguments)
+    assert answer["error-code"] == amqp.PRECONDITION_FAILED
+    assert text in str(answer["error-text"])
+
+
+def test_markers_and_branches_have_owners() -> None:
+    playbook = Playbook(parse(USERS))
+    ann = coordinator(playbook, user="ann", password="ann")
+    bob = playbook.client(user="bob", password="bob")
+    reply_queue(bob, "bobs")
+    xids = stage(ann, 1)
+    assert ask(bob, "dtx.list", reply_to="bobs")["rows"] == []
+    assert ask(bob, "dtx.commit", reply_to="bobs", xids=xids)["error-code"] == amqp.ACCESS_REFUSED
+    ask(ann, "dtx.commit", xids=xids, marker="m", marker_number=1)
+    refused = ask(bob, "dtx.commit", reply_to="bobs", xids=[], marker="m", marker_number=2)
+    assert "marker 'm' belongs to user 'ann'" in str(refused["error-text"])
+
+
+def test_it_is_announced(playbook: Playbook) -> None:
+    stranger = playbook.stranger()
+    properties = stranger.greet().server_properties
+    assert properties["capabilities"]["flintmq.dtx"] is True  # type: ignore[index, call-overload]
+
+
+def test_a_busy_branch_is_not_rolled_back_by_others(spark: Client) -> None:
+    spark[2] >> start(X1)
+    spark[2] << started()
+    answer = ask(spark, "dtx.rollback", xids=["1:676c6f62616c:6f6e65"])
+    assert "end it there first" in str(answer["error-text"])

@@ -1,0 +1,274 @@
+"""Requests to the exchange `system`: what is asked, what is answered, and who may ask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playbook.dialogue import Carried, Client, Playbook, carrying
+
+from flintmq.broker import services
+from flintmq.broker.services import Request, service
+from flintmq.config import parse
+from flintmq.wire import methods
+from flintmq.wire.methods import BasicPublish, ChannelClose, ExchangeDeclare, ExchangeDelete, QueueBind
+from flintmq.wire.tables import FieldTable
+
+SETTINGS = """
+[users.boss]
+password = "boss"
+tags = ["monitoring"]
+permissions."/" = {configure = ".*", write = ".*", read = ".*"}
+[users.clerk]
+password = "clerk"
+permissions."/" = {configure = "^mine", write = "^(mine.*|system|amq.default)$", read = "^mine"}
+[users.mute]
+password = "mute"
+permissions."/" = {configure = "^mine", write = "^(mine.*|system)$", read = "^mine"}
+"""
+
+
+def reply_queue(client: Client, name: str = "mine") -> str:
+    client.declares(name, exclusive=True)
+    client.consumes(name, "replies", no_ack=True)
+    return name
+
+
+def request(client: Client, name: str, body: bytes = b"", reply_to: str = "mine", **arguments: Any) -> None:
+    headers = {argument.replace("_", "-"): value for argument, value in arguments.items()}
+    client >> carrying(
+        BasicPublish(exchange="system", routing_key=name),
+        body,
+        headers=headers,
+        reply_to=reply_to,
+        correlation_id="c1",
+    )
+
+
+def answer(client: Client) -> FieldTable:
+    heard = client.next(1)
+    assert isinstance(heard, Carried), heard
+    assert isinstance(heard.method, methods.BasicDeliver), heard
+    assert heard.properties.correlation_id == "c1"
+    assert heard.properties.headers is not None
+    return heard.properties.headers
+
+
+def ask(client: Client, name: str, **arguments: Any) -> FieldTable:
+    request(client, name, **arguments)
+    return answer(client)
+
+
+def names(results: FieldTable) -> list[Any]:
+    rows = results["rows"]
+    assert isinstance(rows, list)
+    return [row["name"] for row in rows if isinstance(row, dict)]
+
+
+def test_broker_info(client: Client) -> None:
+    reply_queue(client)
+    told = ask(client, "broker.info")
+    assert told["product"] == "FlintMQ"
+    assert told["protocols"] == ["0-8", "0-9", "0-9-1"]
+    assert (told["queues"], told["consumers"], told["connections"], told["channels"]) == (1, 1, 1, 1)
+    assert isinstance(told["uptime-ms"], int)
+    assert told["uptime-ms"] >= 0
+
+
+def test_every_service_has_a_line_of_help(client: Client) -> None:
+    reply_queue(client)
+    rows = ask(client, "broker.services")["rows"]
+    assert isinstance(rows, list)
+    assert {"broker.info", "queue.list", "connection.list"} <= {row["name"] for row in rows}  # type: ignore[index,call-overload]
+    assert all(row["help"] for row in rows)  # type: ignore[index,call-overload]
+
+
+def test_lists_come_in_pages(client: Client) -> None:
+    reply_queue(client)
+    for number in range(5):
+        client >> methods.QueueDeclare(queue=f"q{number}", no_wait=True)
+    first = ask(client, "queue.list", limit=2)
+    assert names(first) == ["mine", "q0"]
+    assert first["next"] == "q0"
+    second = ask(client, "queue.list", limit=4, after="q0")
+    assert names(second) == ["q1", "q2", "q3", "q4"]
+    assert "next" not in second
+
+
+def test_a_page_fits_in_a_frame(playbook: Playbook) -> None:
+    client = playbook.client(frame_max=4096)
+    reply_queue(client)
+    for number in range(60):
+        client >> methods.QueueDeclare(queue=f"{number:03}" + "q" * 200, no_wait=True)
+    found: list[Any] = []
+    after = ""
+    while True:
+        told = ask(client, "queue.list", after=after)
+        found += names(told)
+        if "next" not in told:
+            break
+        after = str(told["next"])
+    assert len(found) == 61
+    assert found == sorted(found)
+
+
+def test_arguments_that_fit_in_no_frame_are_left_out(playbook: Playbook) -> None:
+    client, other = playbook.client(frame_max=4096), playbook.client()
+    reply_queue(client)
+    other >> methods.ExchangeDeclare(
+        exchange="big", type="fanout", arguments={"x-note": "n" * 10_000}, no_wait=True
+    )
+    rows = ask(client, "exchange.list", after="amq.topic", limit=1)["rows"]
+    assert isinstance(rows, list)
+    assert isinstance(rows[0], dict)
+    assert rows[0]["name"] == "big"
+    assert rows[0]["arguments-left-out"] is True
+    assert "arguments" not in rows[0]
+
+
+def test_queue_info(client: Client) -> None:
+    reply_queue(client)
+    told = ask(client, "queue.info", queue="mine")
+    assert (told["exclusive"], told["consumers"], told["messages-ready"]) == (True, 1, 0)
+    assert ask(client, "queue.info", queue="none")["error-code"] == 404
+
+
+def test_exchanges_and_bindings(client: Client) -> None:
+    reply_queue(client)
+    client >> QueueBind(queue="mine", exchange="amq.direct", routing_key="k", no_wait=True)
+    assert "system" in names(ask(client, "exchange.list"))
+    rows = ask(client, "binding.list", source="amq.direct")["rows"]
+    expected = {
+        "source": "amq.direct",
+        "destination": "mine",
+        "destination-type": "queue",
+        "routing-key": "k",
+        "arguments": {},
+    }
+    assert rows == [expected]
+    assert ask(client, "binding.list", source="none")["error-code"] == 404
+
+
+def test_consumers_and_connections(client: Client) -> None:
+    reply_queue(client)
+    rows = ask(client, "consumer.list", queue="mine")["rows"]
+    assert isinstance(rows, list)
+    assert isinstance(rows[0], dict)
+    assert (rows[0]["consumer-tag"], rows[0]["queue"], rows[0]["no-ack"]) == ("replies", "mine", True)
+    rows = ask(client, "connection.list")["rows"]
+    assert isinstance(rows, list)
+    assert isinstance(rows[0], dict)
+    assert (rows[0]["user"], rows[0]["protocol"], rows[0]["channels"]) == ("guest", "0-9-1", 1)
+
+
+def test_each_sees_what_is_theirs() -> None:
+    playbook = Playbook(parse(SETTINGS))
+    boss, clerk = (
+        playbook.client(user="boss", password="boss"),
+        playbook.client(user="clerk", password="clerk"),
+    )
+    reply_queue(boss, "of-boss")
+    reply_queue(clerk)
+    told = ask(clerk, "connection.list")["rows"]
+    assert isinstance(told, list)
+    assert len(told) == 1
+    assert names(ask(clerk, "queue.list")) == ["mine"]
+    assert ask(clerk, "queue.info", queue="of-boss")["error-code"] == 403
+    told = ask(boss, "connection.list", reply_to="of-boss")["rows"]
+    assert isinstance(told, list)
+    assert len(told) == 2
+    playbook.end()
+
+
+def test_a_reply_is_a_message_that_the_asker_may_send() -> None:
+    playbook = Playbook(parse(SETTINGS))
+    boss, mute = playbook.client(user="boss", password="boss"), playbook.client(user="mute", password="mute")
+    reply_queue(boss, "of-boss")
+    reply_queue(mute)
+    assert ask(mute, "broker.info")["user"] == "mute"  # its own exclusive queue is always fine
+    request(mute, "broker.info", reply_to="of-boss")
+    assert mute.hears(ChannelClose).reply_code == 403
+
+
+def test_unknown_service(client: Client) -> None:
+    reply_queue(client)
+    told = ask(client, "no.such")
+    assert told["error-code"] == 404
+    assert "no.such" in str(told["error-text"])
+    client >> carrying(BasicPublish(exchange="system", routing_key="no.such", mandatory=True), b"?")
+    returned = client.next(1)
+    assert isinstance(returned, Carried)
+    assert isinstance(returned.method, methods.BasicReturn)
+    assert (returned.method.reply_code, returned.method.reply_text) == (312, "NO_ROUTE")
+    client >> carrying(BasicPublish(exchange="system", routing_key="no.such"), b"?")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "named"),
+    [
+        ("queue.list", {"limit": 0}, "limit"),
+        ("queue.list", {"limit": "1"}, "limit"),
+        ("queue.list", {"limit": True}, "limit"),
+        ("queue.list", {"after": 1}, "after"),
+        ("queue.info", {}, "queue"),
+        ("queue.info", {"queue": b"\xff"}, "queue"),
+    ],
+)
+def test_a_bad_argument_is_named(client: Client, name: str, arguments: FieldTable, named: str) -> None:
+    reply_queue(client)
+    told = ask(client, name, **arguments)
+    assert told["error-code"] == 406
+    assert f"'{named}'" in str(told["error-text"])
+
+
+def test_nobody_need_hear_the_answer(client: Client) -> None:
+    request(client, "broker.info", reply_to="")
+    request(client, "broker.info", reply_to="gone")
+
+
+def test_the_exchange_is_the_brokers_own(client: Client) -> None:
+    client >> ExchangeDeclare(exchange="system", type="system", durable=True)
+    client << methods.ExchangeDeclareOk()
+    client >> ExchangeDelete(exchange="system")
+    assert client.hears(ChannelClose).reply_code == 403
+    for method, code in (
+        (ExchangeDeclare(exchange="system", type="topic", durable=True), 406),
+        (ExchangeDeclare(exchange="mine", type="system"), 406),
+        (methods.ExchangeBind(source="system", destination="amq.topic"), 403),
+    ):
+        client >> methods.ChannelCloseOk()
+        client >> methods.ChannelOpen()
+        client << methods.ChannelOpenOk()
+        client >> method
+        assert client.hears(ChannelClose).reply_code == code
+
+
+def test_a_bug_in_a_service_is_an_answer(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "SERVICES", dict(services.SERVICES))
+
+    @service("test.broken")
+    def broken(request: Request) -> None:
+        raise KeyError("oops")
+
+    reply_queue(client)
+    assert ask(client, "test.broken")["error-code"] == 541
+
+
+def test_an_answer_may_come_later_but_once(
+    client: Client, playbook: Playbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "SERVICES", dict(services.SERVICES))
+    asked: list[Request] = []
+
+    @service("test.later")
+    def later(request: Request) -> None:
+        asked.append(request)
+
+    reply_queue(client)
+    request(client, "test.later", b"body")
+    assert asked[0].body == b"body"
+    asked[0].reply({"done": True})
+    playbook.finish_pass()
+    assert answer(client) == {"done": True}
+    with pytest.raises(Exception, match="twice"):
+        asked[0].reply({})

@@ -1,0 +1,161 @@
+"""Distributed transactions of simulated clients, beside what the model makes of them.
+
+A branch is open on one channel; any channel may prepare, commit or roll it back. A commit that is larger
+than a group is decided first and handed over later: `follow_decided` keeps the model up with that.
+What a prepared branch has locked is out with nobody, and after a crash it is ahead of all others.
+"""
+
+from __future__ import annotations
+
+from flintmq.broker.dtx_branch import BranchState
+from flintmq.broker.xid import Xid
+from flintmq.wire import amqp, methods
+from flintmq.wire.methods import Method
+
+from .broker_actions import Actions
+from .broker_client import Client
+from .broker_model import READY, Commit, Copy, ModelBranch, ModelChannel
+
+XIDS = tuple(Xid(1, b"simulated", b"%d" % number) for number in range(4))
+
+
+class BranchActions(Actions):
+    """The dtx classes."""
+
+    def demarcate(self, client: Client, channel: ModelChannel) -> None:
+        """Starts or ends the channel's work in a branch."""
+        if channel.mode != "dtx":
+            return
+        if channel.branch is not None:
+            octets = channel.branch.xid.octets()
+            end = methods.DtxDemarcationEnd(xid=octets)
+            self.ask_code(client, channel, end, methods.DtxDemarcationEndOk, amqp.XA_OK)
+            channel.branch = None
+            return
+        free = [xid for xid in XIDS if xid not in self.model.branches]
+        if free and self.chance.random() < 0.8:
+            branch = ModelBranch(self.chance.choice(free), channel)
+            start = methods.DtxDemarcationStart(xid=branch.xid.octets())
+            self.ask_code(client, channel, start, methods.DtxDemarcationStartOk, amqp.XA_OK)
+            self.model.branches[branch.xid] = channel.branch = branch
+            for _ in range(self.chance.randrange(4)):
+                self.publish(client, channel)
+                self.get_some(client, channel)
+                self.settle(client, channel)
+
+    def coordinate(self, client: Client, channel: ModelChannel) -> None:
+        """Takes some branch that nobody works in one step further, or back."""
+        if channel.branch is not None:
+            self.demarcate(client, channel)
+        idle = [
+            branch
+            for branch in self.model.branches.values()
+            if branch.state != "decided" and (branch.channel is None or branch.channel.branch is not branch)
+        ]
+        if not idle:
+            return
+        branch = self.chance.choice(idle)
+        way = self.chance.random()
+        if branch.state == "prepared" and self.chance.random() < 0.5:
+            return  # in doubt for longer
+        if way < 0.25:
+            self.roll_back(client, channel, branch)
+        elif branch.state == "prepared" or way < 0.4:
+            self.commit_branch(client, channel, branch)
+        else:
+            self.prepare(client, channel, branch)
+
+    def ask_code(
+        self, client: Client, channel: ModelChannel, method: Method, answer: type[Method], code: int
+    ) -> None:
+        flags = self.ask(client, channel, method, answer).method.flags  # type: ignore[attr-defined]
+        assert flags == code, f"{method} is answered by {flags}"
+
+    def prepare(self, client: Client, channel: ModelChannel, branch: ModelBranch) -> None:
+        is_empty = not branch.gathered and not branch.settling
+        code = amqp.XA_RDONLY if is_empty else amqp.XA_OK
+        method = methods.DtxCoordinationPrepare(xid=branch.xid.octets())
+        self.ask_code(client, channel, method, methods.DtxCoordinationPrepareOk, code)
+        if is_empty:
+            del self.model.branches[branch.xid]
+            return
+        self.lock(branch)
+        branch.state = "prepared"
+        self.model.note(branch.key(), branch.value(), self.store.last())
+        client.unheard.append((f"prepared {branch.xid}", self.store.last()))
+
+    def lock(self, branch: ModelBranch) -> None:
+        if branch.channel is not None:
+            for tag, way in branch.settling.items():
+                branch.locked.append((self.model.release(branch.channel, tag), way))
+                del branch.channel.settling[tag]
+        branch.settling.clear()
+        branch.channel = None
+
+    def commit_branch(self, client: Client, channel: ModelChannel, branch: ModelBranch) -> None:
+        method = methods.DtxCoordinationCommit(xid=branch.xid.octets(), one_phase=branch.state == "open")
+        self.ask_code(client, channel, method, methods.DtxCoordinationCommitOk, amqp.XA_OK)
+        self.lock(branch)
+        commit = branch.commit = Commit(self.store.last())
+        for copy, way in branch.locked:
+            if way == "requeue":
+                self.return_locked(copy)
+            else:
+                self.model.settle(copy, commit.sequence)
+                if copy.sequence:
+                    commit.settled.append(copy)
+        branch.locked.clear()
+        real = self.host.branches.branches.get(branch.xid)
+        if real is not None:
+            assert real.state is BranchState.DECIDED
+            branch.state = "decided"
+            self.model.note(branch.key(), "decided", commit.sequence)
+        else:
+            self.hand_over(branch, len(branch.gathered))
+            self.forget(branch)
+        self.model.commits.append(commit)
+        self.groups.append({number for _, _, number, _ in branch.gathered})
+        client.unheard.append((f"commit {branch.xid}", commit.sequence))
+
+    def hand_over(self, branch: ModelBranch, end: int) -> None:
+        for exchange, key, number, persistent in branch.gathered[branch.applied : end]:
+            if not exchange or exchange in self.known_exchanges():
+                copies = self.enqueue(number, self.model.route(exchange, key), persistent)
+                if branch.commit is not None:
+                    branch.commit.published += copies
+        branch.applied = end
+
+    def follow_decided(self) -> None:
+        """What the broker has handed over since the last time."""
+        outcomes = self.host.branches.outcomes
+        for branch in [each for each in self.model.branches.values() if each.state == "decided"]:
+            real = self.host.branches.branches.get(branch.xid)
+            if real is None:
+                self.hand_over(branch, len(branch.gathered))
+                self.forget(branch)
+            elif outcomes.decided[0] is real:
+                self.hand_over(branch, outcomes.applied)
+
+    def roll_back(self, client: Client, channel: ModelChannel, branch: ModelBranch) -> None:
+        method = methods.DtxCoordinationRollback(xid=branch.xid.octets())
+        self.ask_code(client, channel, method, methods.DtxCoordinationRollbackOk, amqp.XA_OK)
+        if branch.channel is not None:
+            for tag in branch.settling:
+                del branch.channel.settling[tag]
+        for copy, _ in branch.locked:
+            self.return_locked(copy)
+        if branch.state == "prepared":
+            client.unheard.append((f"rollback {branch.xid}", self.store.last()))
+        self.forget(branch)
+
+    def return_locked(self, copy: Copy) -> None:
+        copy.redelivered = True
+        if copy.queue.deleted:
+            self.model.settle(copy)
+        else:
+            copy.state = READY
+
+    def forget(self, branch: ModelBranch) -> None:
+        del self.model.branches[branch.xid]
+        if branch.key() in self.model.history:
+            self.model.note(branch.key(), None, self.store.last())

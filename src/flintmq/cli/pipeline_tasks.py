@@ -115,8 +115,8 @@ def show_status(options: argparse.Namespace) -> int:
             if flow.lag_s is not None:
                 lag += f", {flow.lag_s:.1f} s"
             print(
-                f"  {name}: {flow.state}, batch {flow.batch}, {flow.rows} rows, {flow.rows_per_s:.0f} rows/s, "
-                f"batch time {flow.batch_ms} ms, lag {lag}, restarts {flow.restarts}"
+                f"  {name}: {flow.state}, batch {flow.batch}, {flow.rows} rows, "
+                f"{flow.rows_per_s:.0f} rows/s, batch time {flow.batch_ms} ms, lag {lag}, restarts {flow.restarts}"
             )
             if flow.last_error is not None:
                 print(f"    last error: {flow.last_error}")

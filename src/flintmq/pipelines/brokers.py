@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from flintmq.client.errors import BadSettings, ClientError
+from flintmq.client.errors import BadSettings, ClientError, NotFound
 from flintmq.client.settings import Secret, Settings
 from flintmq.client.sync import Connection, connect
 from flintmq.pipelines.errors import PipelineFailed
@@ -65,7 +65,10 @@ def _prepare_source(pipeline: Pipeline, flow: Flow, source: Source) -> None:
                 return
             arguments = {"x-queue-type": "stream"} if source.kind == "stream" else {}
             for name in [source.target] if isinstance(source.target, str) else source.target:
-                connection.channel().queue(name, durable=True, arguments={**arguments})
+                try:
+                    connection.channel().queue(name, passive=True)
+                except NotFound:
+                    connection.channel().queue(name, durable=True, arguments={**arguments})
     except ClientError as error:
         raise PipelineFailed(f"source {source.name!r}: {error}") from error
 

@@ -37,18 +37,16 @@ def decoded(frame: DataFrame, source: Source, pipeline: str) -> DataFrame:
     """The source's columns: those of its schema, then its metadata."""
     if source.format == "raw":
         return frame
-    if source.format in ("json", "csv"):
-        parsed = _parsed(frame, source)
-    else:
-        parsed = _parsed_by_library(frame, source)
+    parse = _parsed if source.format in ("json", "csv") else _parsed_by_library
+    parsed = parse(frame, source)
     malformed = source.given.get("malformed", "fail")
     kept = [name for name in parsed.columns if name not in (MALFORMED, REASON, *_hidden(source))]
     if malformed == "drop":
         return parsed.filter(f"{MALFORMED} IS NULL").select(*kept)
     if malformed == "fail":
         told = (
-            f"concat('source {source.name}: the message at offset ', cast(_offset AS STRING), ' of ', _queue, "
-            f"' is malformed: ', left({REASON}, {REASON_CHARACTERS_MAX}))"
+            f"concat('source {source.name}: the message at offset ', cast(_offset AS STRING), ' of ', "
+            f"_queue, ' is malformed: ', left({REASON}, {REASON_CHARACTERS_MAX}))"
         )
         return parsed.filter(f"{MALFORMED} IS NULL OR assert_true(false, {told}) IS NULL").select(*kept)
     return _dead_lettered(parsed, kept, source, pipeline)
@@ -72,7 +70,7 @@ def _parsed(frame: DataFrame, source: Source) -> DataFrame:
     ddl = source.given["schema"]
     required = schema.not_null(ddl)
     # NOT NULL is checked below: what a parser says of it depends on the format.
-    loose = ", ".join(part.upper().endswith("NOT NULL") and part[:-8].rstrip() or part for part in schema.columns(ddl))
+    loose = ", ".join(map(_nullable, schema.columns(ddl)))
     function = f"from_{source.format}"
     quoted = f"{loose}, {MALFORMED} STRING".replace("\\", "\\\\").replace("'", "\\'")
     options = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{MALFORMED}')"
@@ -95,7 +93,6 @@ def _parsed(frame: DataFrame, source: Source) -> DataFrame:
 
 
 def _parsed_by_library(frame: DataFrame, source: Source) -> DataFrame:
-    import pyarrow
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 

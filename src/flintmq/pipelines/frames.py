@@ -41,7 +41,9 @@ def build_empty(session: SparkSession, pipeline: Pipeline) -> None:
         )
         if source.kind == "lake":
             schema = lake.ddl_of(source.target)
-        columns = [f"CAST(NULL AS {field.dataType.simpleString()}) AS `{field.name}`" for field in _fields(schema)]
+        columns = [
+            f"CAST(NULL AS {field.dataType.simpleString()}) AS `{field.name}`" for field in _fields(schema)
+        ]
         for name in source.given.get("metadata", ()) if source.format != "raw" else ():
             columns.append(f"CAST(NULL AS {_AMQP_TYPES.get(name, 'STRING')}) AS `{name}`")
         frames[source.name] = _finished(frame.selectExpr(*columns), source)
@@ -78,7 +80,9 @@ def first_line(error: BaseException) -> str:
 
 def _source(session: SparkSession, pipeline: Pipeline, flow: Flow, source: Source) -> DataFrame:
     if source.kind == "rate":
-        return _finished(session.readStream.format("rate").option("rowsPerSecond", source.target).load(), source)
+        return _finished(
+            session.readStream.format("rate").option("rowsPerSecond", source.target).load(), source
+        )
     if source.kind == "lake":
         return _finished(lake.frame(session, source), source)
     reader = session.readStream.format("amqp").options(**amqp_options(pipeline, flow, source))
@@ -102,7 +106,7 @@ def amqp_options(pipeline: Pipeline, flow: Flow, source: Source) -> dict[str, st
     if source.format != "raw":
         options["columns"] = ",".join(decoding.wanted_columns(source))
     options["maxOffsetsPerTrigger"] = str(OFFSETS_PER_TRIGGER_MAX)
-    return options | source.given.get("options", {})
+    return {**options, **source.given.get("options", {})}
 
 
 def _finished(frame: DataFrame, source: Source) -> DataFrame:
@@ -121,7 +125,9 @@ def _transform(
         return session.sql(given["sql"])
     if transform.kind == "python":
         function = function_of(pipeline, given["python"])
-        made: DataFrame = function({name: frames[name] for name in transform.inputs}, given.get("arguments", {}))
+        made: DataFrame = function(
+            {name: frames[name] for name in transform.inputs}, given.get("arguments", {})
+        )
         return made
     frame = frames[transform.inputs[0]]
     if transform.kind == "distinct_by":

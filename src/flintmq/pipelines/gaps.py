@@ -102,7 +102,9 @@ class FeedState:
             place < excess or noticed_ms + patience_ms <= now_ms
             for place, (_, _, noticed_ms) in enumerate(self.holes)
         ]
-        told = [Gap("gap", hole[0], hole[1]) for hole, is_over in zip(self.holes, over, strict=True) if is_over]
+        told = [
+            Gap("gap", hole[0], hole[1]) for hole, is_over in zip(self.holes, over, strict=True) if is_over
+        ]
         self.holes = [hole for hole, is_over in zip(self.holes, over, strict=True) if not is_over]
         return told
 
@@ -161,7 +163,8 @@ class FollowFeed:
         if not state.hasTimedOut:
             rows = pandas.concat(list(frames)).sort_values("first")
             told = known.take(
-                zip(rows["first"].tolist(), rows["last"].tolist(), rows["repeated"].tolist(), strict=True), now_ms
+                zip(rows["first"].tolist(), rows["last"].tolist(), rows["repeated"].tolist(), strict=True),
+                now_ms,
             )
         told += known.expire(now_ms, self.patience_ms)
         state.update((known.next, json.dumps(known.holes)))

@@ -189,7 +189,7 @@ class Lake:
         return max((chunk.last_us for chunk in self.chunks), default=-1) + 1
 
     def cut(self, start_us: int, until_us: int, rows_max: int) -> int:
-        """A time up to which there are about `rows_max` rows from the start on: more only if they are alike."""
+        """A time up to which there are about `rows_max` rows from the start; more if they are alike."""
         import numpy
 
         gathered: list[Any] = []

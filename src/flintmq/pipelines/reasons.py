@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 CHARACTERS_MAX = 600
-_PYTHON_LAST_LINE = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Fault|Lost|Option|Failed|Closed|Refused|Wrong): (.+)")
+_PYTHON_LAST_LINE = re.compile(
+    r"^(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Fault|Lost|Option|Failed|Closed|Refused|Wrong): (.+)"
+)
 _CONDITION = re.compile(r"^\[[A-Z_.]+\]\s*")
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
 

@@ -263,9 +263,7 @@ def end_on_signals(runner: Runner) -> None:
         signal.signal(number, lambda _number, _frame: runner.end())
 
 
-def run(
-    pipelines: Sequence[Pipeline], master: str, options: RunOptions, told: Callable[[str], None]
-) -> bool:
+def run(pipelines: Sequence[Pipeline], master: str, options: RunOptions, told: Callable[[str], None]) -> bool:
     """Runs the pipelines on a session of their own; whether nothing failed for good."""
     from flintmq.pipelines.sessions import open_session
 
@@ -273,7 +271,9 @@ def run(
     for pipeline in pipelines:
         for name, value in pipeline.spark.items():
             if given.setdefault(name, value) != value and not name.startswith("spark.sql."):
-                raise PipelineFailed(f"pipelines that run together need one {name}, not {given[name]} and {value}")
+                raise PipelineFailed(
+                    f"pipelines that run together need one {name}, not {given[name]} and {value}"
+                )
     spark = open_session(master, given)
     try:
         runner = Runner(spark, pipelines, options, told)

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 _ROUTING = ("exchange", "routing_key")
 
 
-def start(frame: DataFrame, pipeline: Pipeline, flow: Flow, record: FlowRecord, available_now: bool) -> StreamingQuery:
+def start(
+    frame: DataFrame, pipeline: Pipeline, flow: Flow, record: FlowRecord, available_now: bool
+) -> StreamingQuery:
     """Starts the flow's query."""
     sink = flow.sink
     writer = _writer(frame, pipeline, flow, record)
@@ -52,7 +54,7 @@ def messages(frame: DataFrame, sink: Sink) -> DataFrame:
     form = sink.given.get("value", "json")
     if form == "raw":
         if "value" not in frame.columns:
-            raise PipelineFailed(f"sink {sink.name!r}: value = \"raw\" needs a column value in {sink.input!r}")
+            raise PipelineFailed(f'sink {sink.name!r}: value = "raw" needs a column value in {sink.input!r}')
         value = "CAST(value AS BINARY)"
     else:
         columns = sink.given.get("columns") or [name for name in frame.columns if name not in _ROUTING]
@@ -82,9 +84,9 @@ class DeltaWriter:
         import deltalake
 
         if deltalake.DeltaTable.is_deltatable(self.table, self.options or None):
-            written = deltalake.DeltaTable(self.table, storage_options=self.options or None).transaction_version(
-                self.application
-            )
+            written = deltalake.DeltaTable(
+                self.table, storage_options=self.options or None
+            ).transaction_version(self.application)
             if written is not None and written >= number:
                 return
         rows = batch.toArrow()

@@ -64,7 +64,9 @@ class StatusFile:
         self.status = status
         self.path = directory / "pipelines" / f"{status.name}.json"
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock: IO[str] = open(self.path.with_suffix(".lock"), "w", encoding="utf-8")
+        self._lock: IO[str] = open(  # noqa: SIM115 held until close
+            self.path.with_suffix(".lock"), "w", encoding="utf-8"
+        )
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

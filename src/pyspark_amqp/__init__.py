@@ -1,4 +1,4 @@
-"""Where Spark finds the `amqp` data source by itself: it imports every `pyspark_*` module for a DefaultSource.
+"""Where Spark finds the format `amqp` by itself: it looks for a DefaultSource in all `pyspark_*` modules.
 
 That happens in each session that asks for any Python data source, so nothing heavy is imported here.
 """

@@ -113,6 +113,8 @@ class Lease:
         return start + 1, self.last
 
     def _take(self, rows_max: int, bytes_max: int) -> None:
+        if rows_max == 0:
+            return  # a reader that claims its lease, and asks for nothing yet
         rows_max = min(rows_max, LEASED_ROWS_MAX - len(self.deliveries))
         bytes_max = min(bytes_max, LEASED_BYTES_MAX - self.held_bytes)
         if rows_max <= 0 or bytes_max <= 0:

@@ -31,7 +31,9 @@ def share_rows(spans: list[Span], rows_max: int) -> list[Span]:
     total = sum(span.rows for span in spans)
     if total <= rows_max:
         return spans
-    shares = {span.queue: min(span.rows, max(1, span.rows * rows_max // total)) for span in spans if span.rows}
+    shares = {
+        span.queue: min(span.rows, max(1, span.rows * rows_max // total)) for span in spans if span.rows
+    }
     excess = sum(shares.values()) - rows_max
     for queue in sorted(shares, key=lambda name: (-shares[name], name)):
         if excess <= 0:
@@ -46,9 +48,7 @@ def share_rows(spans: list[Span], rows_max: int) -> list[Span]:
     return [Span(span.queue, span.start, span.start + shares.get(span.queue, 0)) for span in spans]
 
 
-def share_bytes(
-    spans: list[Span], bytes_max: int, bytes_of: Callable[[str, int, int], int]
-) -> list[Span]:
+def share_bytes(spans: list[Span], bytes_max: int, bytes_of: Callable[[str, int, int], int]) -> list[Span]:
     """Cuts the spans so that together they have at most `bytes_max` octets, but never to nothing at all."""
     sizes = {span.queue: bytes_of(span.queue, span.start, span.end) if span.rows else 0 for span in spans}
     total = sum(sizes.values())
@@ -63,9 +63,7 @@ def share_bytes(
     return [Span(span.queue, span.start, span.start + (span is first)) for span in spans]
 
 
-def _fitting(
-    span: Span, size: int, bytes_max: int, bytes_of: Callable[[str, int, int], int]
-) -> Span:
+def _fitting(span: Span, size: int, bytes_max: int, bytes_of: Callable[[str, int, int], int]) -> Span:
     """The longest beginning of the span that has at most `bytes_max` octets, or nearly."""
     if size <= bytes_max or not span.rows:
         return span

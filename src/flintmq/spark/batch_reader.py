@@ -91,7 +91,11 @@ class AmqpBatchReader(DataSourceReader):  # type: ignore[misc]
     def _takes_no_place(self, queue: str) -> None:
         options = self.options
         named = [given for given in (options.starting, options.ending) if isinstance(given, dict)]
-        if any(isinstance(given.get(queue), int) for given in named) or options.starting_ms or options.ending_ms:
+        if (
+            any(isinstance(given.get(queue), int) for given in named)
+            or options.starting_ms
+            or options.ending_ms
+        ):
             raise BadOption(
                 f"Queue {queue!r} is no stream: it is read whole, so leave offsets and timestamps out."
             )

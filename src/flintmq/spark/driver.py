@@ -24,7 +24,7 @@ from flintmq.spark.errors import AmqpError
 from flintmq.spark.feed import Feed, Task
 from flintmq.spark.kinds import feed_of, has_services
 from flintmq.spark.offsets import Progress
-from flintmq.spark.options import EARLIEST, LATEST, ReadOptions
+from flintmq.spark.options import EARLIEST, ReadOptions
 from flintmq.wire.tables import FieldTable
 
 log = logging.getLogger("flintmq.spark")
@@ -33,8 +33,6 @@ log = logging.getLogger("flintmq.spark")
 POLL_S = 0.15
 # How long a pattern may not see a queue that is new.
 LIST_S = 10.0
-# Rows of a batch without any limit: a first batch over a long backlog is to end some time.
-ROWS_UNLIMITED = 1 << 62
 
 
 class StreamDriver:
@@ -143,7 +141,7 @@ class StreamDriver:
             spans = share_rows(spans, rows_max)
         shares: dict[str, int | None] = {span.queue: None for span in spans}
         if bytes_max is not None:
-            measured = [span for span in spans if self.feed(span.queue).bytes_of(span.start, span.end) is not None]
+            measured = [span for span in spans if self.feed(span.queue).is_measured]
             others = [span for span in spans if span not in measured]
             rows = max(1, sum(span.rows for span in spans))
             for span in others:
@@ -155,7 +153,7 @@ class StreamDriver:
         }
 
     def _bytes_of(self, queue: str, start: int, end: int) -> int:
-        return self.feed(queue).bytes_of(start, end) or 0
+        return self.feed(queue).bytes_of(start, end)
 
     # Batches
 
@@ -211,6 +209,3 @@ def matching(connection: Connection, pattern: str) -> tuple[str, ...]:
         if "next" not in results:
             return tuple(names)
         arguments = {"after": results["next"]}
-
-
-__all__ = ["LATEST", "ROWS_UNLIMITED", "StreamDriver", "matching"]

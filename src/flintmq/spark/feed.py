@@ -1,4 +1,4 @@
-"""One queue as the driver sees it, whatever its kind: how far it goes, what a batch takes, what its tasks are.
+"""One queue as the driver sees it, whatever its kind: how far it goes, and what a batch of it is.
 
     StreamFeed    a stream of FlintMQ: offsets, read by anyone, any number of times
     LeaseFeed     a queue of FlintMQ: numbers of a lease, the same messages until they are acked
@@ -65,13 +65,18 @@ class Feed(ABC):
     def tasks(self, start: int, end: int, count: int) -> list[Task]:
         """The tasks that read from `start` to `end`, about `count` of them."""
 
-    def bytes_of(self, start: int, end: int) -> int | None:
-        """About how many octets there are; None where only `take` can tell."""
-        return None
+    # Whether bytes_of can tell; else `take` is told how many octets it may take.
+    is_measured = False
 
+    def bytes_of(self, start: int, end: int) -> int:
+        """About how many octets there are."""
+        raise NotImplementedError
+
+    @abstractmethod
     def done(self, through: int) -> None:
         """Everything up to this number is safe in the sink."""
 
+    @abstractmethod
     def close(self) -> None:
         """The query is over."""
 

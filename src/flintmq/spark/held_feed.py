@@ -101,8 +101,8 @@ class HeldFeed(Feed):
         found = [(number, message) for number, message in self.held if start < number <= end]
         if len(found) < end - start:
             log.warning(
-                "queue %r: %d messages of a batch that was begun before are not here; the broker delivers them "
-                "again, in a later batch",
+                "queue %r: %d messages of a batch that was begun before are not here; the broker delivers "
+                "them again, in a later batch",
                 self.queue,
                 end - start - len(found),
             )

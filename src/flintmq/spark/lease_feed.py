@@ -177,7 +177,7 @@ class LeaseFeed(Feed):
         if start > self.last:
             what = (
                 f"Queue {self.queue!r} knows consumer {self.consumer!r} up to message {self.last}, but the "
-                f"query has read up to {start}: the queue was deleted and made anew, or the broker's disk lost"
+                f"query has read up to {start}: it was deleted and made anew, or the broker's disk lost"
             )
             if self.options.fail_on_data_loss:
                 raise DataLost(f"{what}; set failOnDataLoss to false to go on with what is in it now.")

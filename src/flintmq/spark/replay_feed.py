@@ -129,6 +129,9 @@ class ReplayFeed(Feed):
     def take(self, start: int, end: int, bytes_max: int | None) -> int:
         return end
 
+    def done(self, through: int) -> None:
+        """Nothing to do: who has read what is nothing to a stream."""
+
     def tasks(self, start: int, end: int, count: int) -> list[Task]:
         return [ReplayTask(self.queue, span.start, span.end) for span in self.pieces(start, end, count)]
 

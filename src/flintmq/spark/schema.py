@@ -125,7 +125,7 @@ def check_schema(schema: StructType) -> StructType:
 
 
 def _alike(known: DataType, given: DataType) -> bool:
-    return known.simpleString() == given.simpleString()
+    return bool(known.simpleString() == given.simpleString())
 
 
 def arrow_schema(schema: StructType) -> Any:

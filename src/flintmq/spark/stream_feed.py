@@ -76,8 +76,8 @@ class StreamFeed(Feed):
         offsets = self.stream.offsets()
         if start > offsets.end:
             what = (
-                f"Stream {self.queue!r} ends before offset {offsets.end}, but the query has read up to {start}: "
-                "it was deleted and made anew, or its disk was lost"
+                f"Stream {self.queue!r} ends before offset {offsets.end}, but the query has read up to "
+                f"{start}: it was deleted and made anew, or its disk was lost"
             )
             if self.options.fail_on_data_loss:
                 raise DataLost(
@@ -105,8 +105,16 @@ class StreamFeed(Feed):
     def take(self, start: int, end: int, bytes_max: int | None) -> int:
         return end
 
+    is_measured = True
+
     def bytes_of(self, start: int, end: int) -> int:
         return self.stream.bytes(start, end)
+
+    def done(self, through: int) -> None:
+        """Nothing to do: who has read what is nothing to a stream."""
+
+    def close(self) -> None:
+        """It holds nothing of its own."""
 
     def tasks(self, start: int, end: int, count: int) -> list[Task]:
         return [StreamTask(self.queue, span.start, span.end) for span in self.pieces(start, end, count)]

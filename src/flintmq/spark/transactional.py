@@ -23,15 +23,14 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from flintmq.client import Channel, Connection
+from flintmq.client.dtx import Xid
 from flintmq.client.errors import ClientError, ServiceError
-from flintmq.client.pending import Steps
+from flintmq.client.sync_dtx import Branches
 from flintmq.clock import Clock
 from flintmq.spark.connections import close_quietly, open_connection, pooled, sentence
 from flintmq.spark.errors import AmqpError
 from flintmq.spark.options import WriteOptions
 from flintmq.spark.rows import RowReader, publish
-from flintmq.wire import amqp, methods
-from flintmq.wire.methods import Method
 from flintmq.wire.tables import FieldTable, FieldValue
 
 log = logging.getLogger("flintmq.spark")
@@ -58,35 +57,25 @@ class Branch:
     """One branch, on a channel and a connection of its own: a lost connection must not be opened again, as
     what is published after it would be outside of the branch."""
 
-    def __init__(self, options: WriteOptions, global_id: bytes, branch_id: bytes) -> None:
-        self.options = options
-        self.text = f"{FORMAT}:{global_id.hex()}:{branch_id.hex()}"
-        self.xid = struct.pack(">IBB", FORMAT, len(global_id), len(branch_id)) + global_id + branch_id
+    def __init__(self, options: WriteOptions, xid: Xid) -> None:
+        self.xid = xid
         settings = replace(options.settings, recovery=None)
         self.connection: Connection = open_connection(settings, options.retry_timeout_s)
         self.channel: Channel = self.connection.channel()
+        self.branches = Branches(self.channel)
 
     def begin(self) -> None:
         announced = self.connection.server_properties.get("capabilities")
         if not isinstance(announced, dict) or not announced.get("flintmq.dtx"):
             raise AmqpError(
-                "The mode 'transactional' needs a FlintMQ broker, which has distributed transactions; with this "
-                "one use the mode 'confirm', at least once."
+                "The mode 'transactional' needs a FlintMQ broker, which has distributed transactions; with "
+                "this one use the mode 'confirm', at least once."
             )
-        self._call(methods.DtxDemarcationSelect())
-        self._call(methods.DtxDemarcationStart(xid=self.xid))
+        self.branches.start(self.xid)
 
     def prepare(self) -> None:
-        self._call(methods.DtxDemarcationEnd(xid=self.xid))
-        reply = self._call(methods.DtxCoordinationPrepare(xid=self.xid))
-        if reply.flags != amqp.XA_OK:
-            raise AmqpError(f"The broker has not prepared branch {self.text}: it answered {reply.flags}.")
-
-    def _call(self, method: Method) -> Any:
-        def steps() -> Steps[Any]:
-            return (yield self.channel.core.call(method, method.NAME))
-
-        return self.connection.run(steps, ANSWER_S, repeat=False)
+        self.branches.end(self.xid)
+        self.branches.prepare(self.xid)
 
     def close(self) -> None:
         close_quietly(self.connection)
@@ -106,13 +95,13 @@ def stage(
                     continue
                 if branch is None:
                     chance = Clock().random.getrandbits(64)
-                    branch = Branch(options, global_id, _TASK.pack(partition, attempt, chance))
+                    branch = Branch(options, Xid(global_id, _TASK.pack(partition, attempt, chance), FORMAT))
                     branch.begin()
                 rows += publish(branch.channel, run, options, wait=False)
         if branch is None:
             return Staged(query, 0, None)
         branch.prepare()
-        return Staged(query, rows, branch.text)
+        return Staged(query, rows, str(branch.xid))
     except ClientError as error:
         raise AmqpError(sentence("Publishing in a transaction", options.settings, error)) from None
     finally:
@@ -186,7 +175,12 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[mi
             return Staged(query, 0, None)
         global_id = uuid.UUID(query).bytes + _BATCH.pack(int(batch))
         return stage(
-            self.options, iterator, query, global_id, context.partitionId(), context.taskAttemptId() & 0xFFFFFFFF
+            self.options,
+            iterator,
+            query,
+            global_id,
+            context.partitionId(),
+            context.taskAttemptId() & 0xFFFFFFFF,
         )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -116,7 +116,8 @@ def show_status(options: argparse.Namespace) -> int:
                 lag += f", {flow.lag_s:.1f} s"
             print(
                 f"  {name}: {flow.state}, batch {flow.batch}, {flow.rows} rows, "
-                f"{flow.rows_per_s:.0f} rows/s, batch time {flow.batch_ms} ms, lag {lag}, restarts {flow.restarts}"
+                f"{flow.rows_per_s:.0f} rows/s, batch time {flow.batch_ms} ms, "
+                f"lag {lag}, restarts {flow.restarts}"
             )
             if flow.last_error is not None:
                 print(f"    last error: {flow.last_error}")

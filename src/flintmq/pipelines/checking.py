@@ -31,6 +31,8 @@ def read(source: str, settings: Mapping[str, str] | None = None) -> Pipeline:
 
 
 def pipeline_of(document: Document) -> Pipeline:
+    if document.findings:  # of parameters: what follows from them need not be told as well
+        raise PipelineWrong(document.file, document.findings)
     made = _Check(document).pipeline()
     if document.findings:
         raise PipelineWrong(document.file, document.findings)
@@ -150,7 +152,12 @@ class _Check:
         if kind in ("lake", "rate") and "format" in given:
             self.fault(f"a {kind} has columns of its own: leave out format", *path, "format")
         self._format(given, *path)
+        columns = [
+            part.split()[0].strip("`:").lower() for part in given.get("schema", "").split(",") if part.split()
+        ]
         for column in given.get("metadata", ()):
+            if column in columns and given.get("format", "raw") != "raw":
+                self.fault(f"metadata: {column!r} is a column of the schema as well", *path, "metadata")
             if column not in (*keys.AMQP_COLUMNS, *keys.PROPERTY_COLUMNS, "headers"):
                 near = suggestion(column, (*keys.AMQP_COLUMNS, *keys.PROPERTY_COLUMNS))
                 self.fault(f"metadata: the amqp source has no column {column!r}{near}", *path, "metadata")
@@ -168,7 +175,7 @@ class _Check:
             self.fault("a schema goes with format json, csv, avro or arrow", *path, "schema")
         if "schema" in given and (wrong := schema.fault(given["schema"])) is not None:
             self.fault(f"schema: {wrong}", *path, "schema")
-        dead = "dead_letter_exchange" in given
+        dead = bool(given.get("dead_letter_exchange"))
         if given.get("malformed") == "dead-letter" and not dead:
             self.fault('malformed = "dead-letter" needs dead_letter_exchange', *path, "malformed")
         if dead and given.get("malformed") != "dead-letter":

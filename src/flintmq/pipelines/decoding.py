@@ -54,7 +54,8 @@ def decoded(frame: DataFrame, source: Source, pipeline: str) -> DataFrame:
 
 def wanted_columns(source: Source) -> list[str]:
     """The columns of the amqp source that are needed: Spark prunes none by itself."""
-    return list(dict.fromkeys(("value", *_ORIGIN, *source.given.get("metadata", ()))))
+    origin = () if source.format == "raw" else _ORIGIN
+    return list(dict.fromkeys(("value", *origin, *source.given.get("metadata", ()))))
 
 
 def _hidden(source: Source) -> list[str]:
@@ -63,7 +64,13 @@ def _hidden(source: Source) -> list[str]:
 
 def _aside(source: Source) -> list[str]:
     """What goes along beside the parsed columns, as SQL."""
-    return [f"{name} AS _{name}" for name in _ORIGIN] + list(source.given.get("metadata", ()))
+    return [f"{name} AS _{name}" for name in _ORIGIN] + [
+        name for name in _metadata(source) if name != "value"
+    ]
+
+
+def _metadata(source: Source) -> list[str]:
+    return list(source.given.get("metadata", ()))
 
 
 def _parsed(frame: DataFrame, source: Source) -> DataFrame:
@@ -86,7 +93,7 @@ def _parsed(frame: DataFrame, source: Source) -> DataFrame:
     return row.selectExpr(
         *(f"_row.`{name}` AS `{name}`" for name in names),
         *(f"_{name}" for name in _ORIGIN),
-        *source.given.get("metadata", ()),
+        *_metadata(source),
         f"{reason} AS {REASON}",
         f"CASE WHEN ({reason}) IS NOT NULL THEN value END AS {MALFORMED}",
     )
@@ -102,6 +109,8 @@ def _parsed_by_library(frame: DataFrame, source: Source) -> DataFrame:
     made.add("_queue", StringType()).add("_offset", LongType())
     for field in aside.schema.fields[3:]:
         made.add(field.name, field.dataType)
+    if "value" in _metadata(source):
+        made.add("value", BinaryType())
     made.add(REASON, StringType()).add(MALFORMED, BinaryType())
     if source.format == "avro":
         with open(source.given["avro_schema"], encoding="utf-8") as file:
@@ -157,7 +166,7 @@ def _decode_batch(
     aside = batch.to_pylist()
     rows: list[dict[str, Any]] = []
     for given in aside:
-        body = given.pop("value")
+        body = given["value"]
         try:
             found = [{name: row.get(name) for name in names[:count]} for row in decode(body)]
             pyarrow.Table.from_pylist(found, schema=pyarrow.schema(list(target)[:count]))

@@ -129,7 +129,8 @@ class Part:
     def check(self) -> None:
         if self.process.poll() is not None:
             raise PipelineFailed(
-                f"the {self.name} ended with status {self.process.returncode}: {self.last_words()} (see {self.log})"
+                f"the {self.name} ended with status {self.process.returncode}: "
+                f"{self.last_words()} (see {self.log})"
             )
 
     def stop(self) -> None:
@@ -238,8 +239,10 @@ class Demo:
         options = self.options
         self._part(
             "feed",
-            ["flintmq.pipelines.feed", "--uri", self.uri, "--stream", STREAM, "--rate", str(options.rate)]
-            + ["--symbols", str(options.symbols), "--format", options.format],
+            [
+                *("flintmq.pipelines.feed", "--uri", self.uri, "--stream", STREAM),
+                *("--rate", str(options.rate), "--symbols", str(options.symbols), "--format", options.format),
+            ],
             self._hear_feed,
         )
 
@@ -281,7 +284,8 @@ class Demo:
         """What is to be seen now."""
         for part in self.parts:
             part.check()
-        assert self.watcher is not None and self._asker is not None
+        assert self.watcher is not None
+        assert self._asker is not None
         now_s = self.clock.monotonic_s()
         shown = self.snapshot
         end = self._asker.stream(STREAM).offsets().end

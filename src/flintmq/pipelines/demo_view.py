@@ -25,7 +25,8 @@ class PlainView:
             for flow in pipeline.flows.values():
                 lag_s = "" if flow.lag_s is None else f" {flow.lag_s:.1f} s"
                 parts.append(
-                    f"{pipeline.name} {flow.rows_per_s:7.0f}/s lag {flow.lag_rows or 0}{lag_s} batch {flow.batch_ms} ms"
+                    f"{pipeline.name} {flow.rows_per_s:7.0f}/s lag {flow.lag_rows or 0}{lag_s} "
+                    f"batch {flow.batch_ms} ms"
                 )
         parts.append(f"gaps {shown.gaps_found} of {shown.gaps_made}")
         parts.append(f"bars {len(shown.bars)}")

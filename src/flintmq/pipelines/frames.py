@@ -37,7 +37,7 @@ def build_empty(session: SparkSession, pipeline: Pipeline) -> None:
     for source in pipeline.sources:
         frame = session.readStream.format("rate").load()
         schema = source.given.get("schema") or (
-            AMQP_SCHEMA if source.kind not in ("rate", "lake") else "timestamp TIMESTAMP, value BIGINT"
+            AMQP_SCHEMA if source.kind != "rate" else "timestamp TIMESTAMP, value BIGINT"
         )
         if source.kind == "lake":
             schema = lake.ddl_of(source.target)
@@ -103,7 +103,7 @@ def amqp_options(pipeline: Pipeline, flow: Flow, source: Source) -> dict[str, st
         options["queue"] = name if source.kind == "exchange" else source.target
     if "uri" in source.given:
         options["uri"] = source.given["uri"]
-    if source.format != "raw":
+    if source.format != "raw" or "metadata" in source.given:
         options["columns"] = ",".join(decoding.wanted_columns(source))
     options["maxOffsetsPerTrigger"] = str(OFFSETS_PER_TRIGGER_MAX)
     return {**options, **source.given.get("options", {})}

@@ -45,7 +45,7 @@ def frame(session: SparkSession, source: Source) -> DataFrame:
         "speed": str(given.get("speed", 1.0)),
         "rows": str(given.get("slice_rows_max", SLICE_ROWS_MAX)),
     }
-    options |= {name: given[name] for name in ("since", "until") if name in given}
+    options |= {name: given[name] for name in ("since", "until") if given.get(name)}
     return session.readStream.format(LakeSource.name()).options(**options).load()
 
 
@@ -86,12 +86,12 @@ def committed_files(place: Path) -> list[str] | None:
     entries: dict[int, Path] = {}
     compacted = -1
     for file in log.iterdir():
-        number, _, kind = file.name.partition(".")
-        if not number.isdigit() or kind not in ("", "compact"):
+        digits, _, kind = file.name.partition(".")
+        if not digits.isdigit() or kind not in ("", "compact"):
             continue
-        entries[int(number)] = file
+        entries[int(digits)] = file
         if kind:
-            compacted = max(compacted, int(number))
+            compacted = max(compacted, int(digits))
     found: dict[str, None] = {}
     for number in sorted(number for number in entries if number >= compacted):
         for line in entries[number].read_text("utf-8").splitlines()[1:]:
@@ -102,6 +102,13 @@ def committed_files(place: Path) -> list[str] | None:
             else:
                 found.pop(path, None)
     return list(found)
+
+
+def exact_schema(schema: pyarrow.Schema) -> pyarrow.Schema:
+    """Just what Spark expects of record batches whose columns it knows by `ddl_of`."""
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+    return to_arrow_schema(from_arrow_schema(_readable(schema)), timezone="UTC")
 
 
 def _readable(schema: pyarrow.Schema) -> pyarrow.Schema:
@@ -146,7 +153,7 @@ class Lake:
                 f"the lake {path!r} has no column {time_column!r} to order by; "
                 f"it has {', '.join(self.dataset.schema.names)}"
             )
-        self.schema = _readable(self.dataset.schema)
+        self.schema = exact_schema(self.dataset.schema)
         self._chunks: list[Chunk] | None = None
         self._times: dict[int, Any] = {}
 

@@ -34,7 +34,7 @@ def _writer(frame: DataFrame, pipeline: Pipeline, flow: Flow, record: FlowRecord
     sink = flow.sink
     options = sink.given.get("options", {})
     if sink.kind == "exchange":
-        made = messages(frame, sink).writeStream.format("amqp")
+        made = messages(frame, sink).writeStream.format("amqp").options(**_constants(sink))
         uri = brokers.sink_uri(flow)
         if uri is not None:
             made = made.option("uri", uri)
@@ -60,14 +60,24 @@ def messages(frame: DataFrame, sink: Sink) -> DataFrame:
         columns = sink.given.get("columns") or [name for name in frame.columns if name not in _ROUTING]
         quoted = ", ".join(f"`{name}`" for name in columns)
         value = f"CAST(to_{form}(struct({quoted})) AS BINARY)"
-    made = [
-        f"{value} AS value",
-        f"{sql.expression(sink.target)} AS exchange",
-        f"{sql.expression(sink.given.get('routing_key', ''))} AS routing_key",
-    ]
+    made = [f"{value} AS value"]
+    for name, template in _templates(sink).items():
+        if any(is_sql for is_sql, _ in sql.pieces(template)):
+            made.append(f"{sql.expression(template)} AS {name}")
     properties = sink.given.get("properties", {})
     made += [f"{expression} AS `{name}`" for name, expression in properties.items()]
     return frame.selectExpr(*made)
+
+
+def _templates(sink: Sink) -> dict[str, str]:
+    return {"exchange": sink.target, "routing_key": sink.given.get("routing_key", "")}
+
+
+def _constants(sink: Sink) -> dict[str, str]:
+    """What is the same for each row goes as an option: a column of it would cost each row."""
+    names = {"exchange": "exchange", "routing_key": "routingKey"}
+    made = {name: sql.pieces(template) for name, template in _templates(sink).items()}
+    return {names[name]: found[0][1] for name, found in made.items() if len(found) == 1 and not found[0][0]}
 
 
 class DeltaWriter:

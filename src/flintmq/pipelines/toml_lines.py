@@ -68,6 +68,7 @@ class Lines:
             if is_array and is_last:
                 self._counts[path] = self._counts.get(path, 0) + 1
             if path in self._counts:
+                self._found.setdefault(path, line)
                 path = (*path, self._counts[path] - 1)
             self._found.setdefault(path, line)
         return path

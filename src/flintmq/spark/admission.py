@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 # A few guesses get near enough: octets per message vary little over a long range.
@@ -95,7 +95,3 @@ def split(spans: list[Span], partitions_min: int | None) -> list[Span]:
         cuts = [span.start + span.rows * index // count for index in range(count + 1)]
         pieces += [Span(span.queue, cuts[index], cuts[index + 1]) for index in range(count)]
     return pieces
-
-
-def spans_of(starts: Mapping[str, int], ends: Mapping[str, int]) -> list[Span]:
-    return [Span(queue, starts[queue], end) for queue, end in sorted(ends.items())]

@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from flintmq.client import Connection
+from flintmq.spark.admission import Span, split
 from flintmq.spark.connections import close_quietly, open_connection, pooled, told_plainly
 from flintmq.spark.driver import matching
 from flintmq.spark.errors import AmqpError, BadOption
@@ -84,7 +85,7 @@ class AmqpBatchReader(DataSourceReader):  # type: ignore[misc]
         try:
             start, end = self._range(feed)
             count = -(-(self.options.partitions_min or 1) // queues)
-            return feed.tasks(start, end, count) if end > start else []
+            return feed.tasks(split([Span(queue, start, max(start, end))], count))
         finally:
             feed.close()
 
@@ -117,5 +118,6 @@ class AmqpBatchReader(DataSourceReader):  # type: ignore[misc]
         return start, last if isinstance(last, int) else tail
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, Task)
+        if not isinstance(partition, Task):
+            return iter(())  # where there is nothing to read, Spark runs one task all the same
         return partition.read(self.schema, self.options)

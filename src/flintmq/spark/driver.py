@@ -14,15 +14,17 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable
+from itertools import groupby
 
 from flintmq.client import Connection
 from flintmq.client.errors import ServiceError
 from flintmq.clock import Clock
-from flintmq.spark.admission import Span, share_bytes, share_rows
+from flintmq.spark.admission import Span, share_bytes, share_rows, split
 from flintmq.spark.connections import open_connection
 from flintmq.spark.errors import AmqpError
 from flintmq.spark.feed import Feed, Task
 from flintmq.spark.kinds import feed_of, has_services
+from flintmq.spark.lease_feed import LeaseFeed
 from flintmq.spark.offsets import Progress
 from flintmq.spark.options import EARLIEST, ReadOptions
 from flintmq.wire.tables import FieldTable
@@ -77,7 +79,8 @@ class StreamDriver:
         moved = {queue: begin for queue, begin in begins.items() if begin != start.queues.get(queue)}
         if start.initial is None and not moved and all(ends[queue] == begins[queue] for queue in ends):
             return start
-        return start.follow(ends, moved, self.consumer)
+        leases = any(isinstance(feed, LeaseFeed) for feed in self.feeds.values())
+        return start.follow(ends, moved, self.consumer if leases else None)
 
     def _adopt(self, progress: Progress) -> None:
         """Leases are found again by the name they were taken under."""
@@ -161,13 +164,10 @@ class StreamDriver:
         """The tasks of a batch."""
         self._adopt(end)
         spans = [Span(queue, start.begin_of(queue, end), number) for queue, number in end.queues.items()]
-        spans = [span for span in spans if span.rows > 0]
-        total = sum(span.rows for span in spans)
-        count_min = self.options.partitions_min or 1
+        pieces = split([span for span in spans if span.rows > 0], self.options.partitions_min)
         tasks: list[Task] = []
-        for span in spans:
-            count = max(1, round(span.rows * count_min / total))
-            tasks += self.feed(span.queue).tasks(span.start, span.end, count)
+        for queue, found in groupby(pieces, key=lambda piece: piece.queue):
+            tasks += self.feed(queue).tasks(list(found))
         return tasks
 
     def acknowledge(self, progress: Progress) -> None:

@@ -62,8 +62,8 @@ class Feed(ABC):
         """Takes a batch from `start` to at most `end`; where it really ends."""
 
     @abstractmethod
-    def tasks(self, start: int, end: int, count: int) -> list[Task]:
-        """The tasks that read from `start` to `end`, about `count` of them."""
+    def tasks(self, spans: list[Span]) -> list[Task]:
+        """The tasks that read these spans of a batch."""
 
     # Whether bytes_of can tell; else `take` is told how many octets it may take.
     is_measured = False
@@ -79,9 +79,3 @@ class Feed(ABC):
     @abstractmethod
     def close(self) -> None:
         """The query is over."""
-
-    def pieces(self, start: int, end: int, count: int) -> list[Span]:
-        rows = end - start
-        count = max(1, min(count, rows))
-        cuts = [start + rows * index // count for index in range(count + 1)]
-        return [Span(self.queue, cuts[index], cuts[index + 1]) for index in range(count) if rows]

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from flintmq.client import Connection, Consumer, Message
 from flintmq.clock import Clock
+from flintmq.spark.admission import Span
 from flintmq.spark.connections import close_quietly, open_connection
 from flintmq.spark.errors import AmqpError
 from flintmq.spark.feed import Feed, Task
@@ -97,24 +98,23 @@ class HeldFeed(Feed):
         self.last = last
         return last
 
-    def tasks(self, start: int, end: int, count: int) -> list[Task]:
-        found = [(number, message) for number, message in self.held if start < number <= end]
-        if len(found) < end - start:
+    def tasks(self, spans: list[Span]) -> list[Task]:
+        now_ms = self.clock.wall_ms()
+        tasks: list[Task] = []
+        missing = 0
+        for span in spans:
+            found = [(number, message) for number, message in self.held if span.start < number <= span.end]
+            missing += span.rows - len(found)
+            if found:
+                tasks.append(HeldTask(self.queue, span.start, span.end, laid_out(found, now_ms)))
+        if missing:
             log.warning(
                 "queue %r: %d messages of a batch that was begun before are not here; the broker delivers "
                 "them again, in a later batch",
                 self.queue,
-                end - start - len(found),
+                missing,
             )
-        if not found:
-            return []
-        count = max(1, min(count, len(found)))
-        cuts = [len(found) * index // count for index in range(count + 1)]
-        now_ms = self.clock.wall_ms()
-        return [
-            HeldTask(self.queue, piece[0][0] - 1, piece[-1][0], laid_out(piece, now_ms))
-            for piece in (found[cuts[index] : cuts[index + 1]] for index in range(count))
-        ]
+        return tasks
 
     def done(self, through: int) -> None:
         self.check(through)

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from flintmq.client import Connection
 from flintmq.client.errors import ClientError, ServiceError
+from flintmq.spark.admission import Span
 from flintmq.spark.connections import close_quietly, open_connection, pooled, told_plainly
 from flintmq.spark.errors import AmqpError, DataLost
 from flintmq.spark.feed import Feed, Task
@@ -215,14 +216,13 @@ class LeaseFeed(Feed):
             self._ask("lease.ack", through=through)
             self.acked = through
 
-    def tasks(self, start: int, end: int, count: int) -> list[Task]:
+    def tasks(self, spans: list[Span]) -> list[Task]:
+        """Without numbers that are not held any more: a lease of an earlier process may have expired."""
         self.attach()
-        start = max(start, self.acked)
-        end = min(end, self.last)
         assert self.epoch is not None
+        held = [(max(span.start, self.acked), min(span.end, self.last)) for span in spans]
         return [
-            LeaseTask(self.queue, span.start, span.end, self.consumer, self.epoch)
-            for span in self.pieces(start, max(start, end), count)
+            LeaseTask(self.queue, start, end, self.consumer, self.epoch) for start, end in held if start < end
         ]
 
     def close(self) -> None:

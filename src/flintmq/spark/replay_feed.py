@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from flintmq.client import Channel, Connection, Consumer, Message
 from flintmq.clock import Clock
+from flintmq.spark.admission import Span
 from flintmq.spark.connections import close_quietly, open_connection, told_plainly
 from flintmq.spark.errors import AmqpError, DataLost
 from flintmq.spark.feed import Feed, Task
@@ -132,8 +133,8 @@ class ReplayFeed(Feed):
     def done(self, through: int) -> None:
         """Nothing to do: who has read what is nothing to a stream."""
 
-    def tasks(self, start: int, end: int, count: int) -> list[Task]:
-        return [ReplayTask(self.queue, span.start, span.end) for span in self.pieces(start, end, count)]
+    def tasks(self, spans: list[Span]) -> list[Task]:
+        return [ReplayTask(self.queue, span.start, span.end) for span in spans]
 
     def close(self) -> None:
         if self.watcher is not None:

@@ -119,6 +119,8 @@ def session(master: str = "local[*]", app_name: str = "flintmq", **settings: Any
 _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
+    # On a busy machine an interpreter takes longer than the 15 seconds that Spark gives it to start.
+    "spark.python.authenticate.socketTimeout": "60s",
 }
 
 

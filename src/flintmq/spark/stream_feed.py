@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from flintmq.client import Connection
+from flintmq.spark.admission import Span
 from flintmq.spark.connections import pooled, told_plainly
 from flintmq.spark.errors import AmqpError, DataLost
 from flintmq.spark.feed import Feed, Task
@@ -116,5 +117,5 @@ class StreamFeed(Feed):
     def close(self) -> None:
         """It holds nothing of its own."""
 
-    def tasks(self, start: int, end: int, count: int) -> list[Task]:
-        return [StreamTask(self.queue, span.start, span.end) for span in self.pieces(start, end, count)]
+    def tasks(self, spans: list[Span]) -> list[Task]:
+        return [StreamTask(self.queue, span.start, span.end) for span in spans]

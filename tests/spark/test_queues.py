@@ -1,0 +1,116 @@
+"""Queues by leases: nothing lost, and everything acked in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from flintmq.client import Channel, Connection
+
+
+def counts(connection: Connection, queue: str) -> tuple[Any, Any]:
+    found = connection.request("queue.info", {"queue": queue}).results
+    return found["messages-ready"], found["messages-unacked"]
+
+
+def test_the_last_batch_is_acked_when_available_now_ends(
+    query: Any, connection: Connection, queue: str, fill: Callable[..., None]
+) -> None:
+    fill(queue, 0, 25)
+    reading = query(queue=queue, maxOffsetsPerTrigger="10")
+    assert reading.run() == list(range(25))
+    assert [len(rows) for _, rows in sorted(reading.batches.items())] == [10, 10, 5]
+    assert counts(connection, queue) == (0, 0)
+    fill(queue, 25, 30)
+    assert reading.run() == [25, 26, 27, 28, 29]
+    assert counts(connection, queue) == (0, 0)
+
+
+def test_a_failed_batch_is_read_again_as_it_was(
+    query: Any, connection: Connection, queue: str, fill: Callable[..., None]
+) -> None:
+    fill(queue, 0, 10)
+    reading = query(queue=queue)
+    reading.fail_at = 0
+    with pytest.raises(Exception, match="told to fail"):
+        reading.run()
+    assert counts(connection, queue) == (0, 10)  # leased, not acked
+    fill(queue, 10, 12)
+    reading.fail_at = None
+    assert reading.run() == list(range(12))
+    assert reading.batches[0] == list(range(10))
+    assert counts(connection, queue) == (0, 0)
+
+
+def test_a_lease_that_expires_gives_its_messages_back(
+    query: Any, connection: Connection, channel: Channel, queue: str, fill: Callable[..., None]
+) -> None:
+    fill(queue, 0, 6)
+    reading = query(queue=queue, leaseTimeout="1s")
+    reading.fail_at = 0
+    with pytest.raises(Exception, match="told to fail"):
+        reading.run()
+    (lease,) = connection.request("lease.list", {"queue": queue}).results["rows"]  # type: ignore[misc]
+    assert isinstance(lease, dict)
+    # As the clock would: the process that renewed it is gone.
+    arguments = {name: lease[name] for name in ("consumer", "epoch")}
+    connection.request("lease.release", {"queue": queue, **arguments})
+    assert counts(connection, queue) == (6, 0)
+    reading.fail_at = None
+    assert sorted(reading.run()) == list(range(6))
+    assert counts(connection, queue) == (0, 0)
+
+
+def test_an_idle_query_acks_its_last_batch_and_a_second_one_takes_over(
+    query: Any, spark: Any, connection: Connection, queue: str, fill: Callable[..., None]
+) -> None:
+    fill(queue, 0, 5)
+    reading = query(queue=queue, consumerName="export")
+    running = reading.start({"processingTime": "0 seconds"})
+    try:
+        wait_until(lambda: counts(connection, queue) == (0, 0) and len(reading.rows) == 5)
+        # Another reader of that name claims the lease: the first is told so, in one line.
+        connection.request(
+            "queue.lease", {"queue": queue, "consumer": "export", "claim": True, "max-rows": 0}
+        )
+        fill(queue, 5, 6)
+        with pytest.raises(Exception, match="not leased to this query any more"):
+            running.awaitTermination(60)
+    finally:
+        running.stop()
+    assert sorted(counts(connection, queue)) == [0, 1]
+
+
+def wait_until(holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    import time
+
+    deadline_s = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline_s, "it did not come to that"
+        time.sleep(0.05)
+
+
+def test_a_batch_read_leaves_everything_where_it_is(
+    spark: Any, uri: str, connection: Connection, queue: str, fill: Callable[..., None]
+) -> None:
+    fill(queue, 0, 7, headers={"a": 1})
+    frame = spark.read.format("amqp").options(uri=uri, queue=queue, includeHeaders="true").load()
+    for _ in range(2):
+        rows = frame.collect()
+        assert [int(bytes(row.value)) for row in rows] == list(range(7))
+        assert rows[0].headers["a"].long == 1
+    assert counts(connection, queue) == (7, 0)
+
+
+def test_redelivered_is_told(
+    query: Any, spark: Any, uri: str, connection: Connection, queue: str, fill: Callable[..., None]
+) -> None:
+    fill(queue, 0, 2)
+    with connection.channel() as other:
+        message = other.get(queue)
+        assert message is not None
+        message.nack(requeue=True)
+    rows = spark.read.format("amqp").options(uri=uri, queue=queue).load().collect()
+    assert [row.redelivered for row in rows] == [True, False]

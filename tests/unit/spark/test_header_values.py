@@ -1,0 +1,49 @@
+"""Headers keep their types through a data frame."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from flintmq.spark.errors import AmqpError
+from flintmq.spark.header_values import described, table_of
+from flintmq.wire.tables import FieldTable, FieldValue, Timestamp
+
+TABLE: FieldTable = {
+    "text": "a",
+    "octets": b"\x00\xff",
+    "whole": 7,
+    "large": (1 << 64) - 1,
+    "real": 0.5,
+    "flag": True,
+    "time": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+    "far": Timestamp(1 << 60),
+    "exact": Decimal("1.20"),
+    "nothing": None,
+    "list": [1, "a", b"\x01", datetime(2026, 1, 1, tzinfo=UTC)],
+    "table": {"inner": {"exact": Decimal("0.1")}},
+}
+
+
+def test_what_was_read_can_be_written_again() -> None:
+    row = [(name, described(value)) for name, value in TABLE.items()]
+    assert table_of(row) == TABLE
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [("a", "string"), (7, "long"), (True, "boolean"), (0.5, "double")]
+)
+def test_the_value_is_in_the_field_of_its_type(value: FieldValue, kind: str) -> None:
+    assert described(value) == {"type": kind, kind: value}
+
+
+def test_plain_maps_are_taken_as_they_are() -> None:
+    assert table_of({"a": "text", "b": 5}) == {"a": "text", "b": 5}
+    assert table_of(None) is None
+
+
+def test_a_type_without_its_value_is_told() -> None:
+    with pytest.raises(AmqpError, match="Header 'a' says it is of type 'long'"):
+        table_of({"a": {"type": "long", "long": None, "string": "7"}})

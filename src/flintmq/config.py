@@ -26,6 +26,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 SYNC_POLICIES = ("always", "interval", "never")
 LOG_LEVELS = ("debug", "info", "warning", "error")
+POLICY_TARGETS = ("all", "queues", "classic_queues", "quorum_queues", "streams", "exchanges")
 USER_TAGS = ("administrator", "monitoring", "management", "policymaker")
 
 # A name of a user or virtual host travels as an AMQP short string: one octet of length.
@@ -164,6 +165,24 @@ def _pattern(value: object, where: str) -> str:
     return value
 
 
+def _key(value: object, where: str) -> str:
+    if not isinstance(value, str) or len(value.encode()) > NAME_OCTETS_MAX:
+        raise _wrong(where, value, f"text of at most {NAME_OCTETS_MAX} octets")
+    return value
+
+
+def _arguments(value: object, where: str) -> Mapping[str, Any]:
+    """A field table: what TOML can hold it can hold as well, but for times without a date."""
+    for name, given in _table(value, where).items():
+        _text(NAME_OCTETS_MAX)(name, f"{where}: a name")
+        for item in given if isinstance(given, list) else [given]:
+            if not isinstance(item, str | bool | int | float | dict | list):
+                raise _wrong(f"{where}.{name}", item, "text, a number, true or false, a list or a table")
+            if type(item) is int and not -(1 << 63) <= item < 1 << 63:
+                raise _wrong(f"{where}.{name}", item, "a number of 64 bits")
+    return MappingProxyType(dict(_table(value, where)))
+
+
 # -- the settings ----------------------------------------------------------------------------------
 
 
@@ -263,6 +282,84 @@ class UserSettings:
     permissions: Mapping[str, PermissionSettings] = field(default_factory=lambda: MappingProxyType({}))
 
 
+def _arguments_setting() -> Any:
+    return field(default_factory=lambda: MappingProxyType({}), metadata={"parse": _arguments})
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTemplate:
+    """[queue_templates.NAME]: what a queue gets that is declared with the argument x-template."""
+
+    durable: bool | None = _setting(None, _switch)  # None: as the client says
+    auto_delete: bool | None = _setting(None, _switch)
+    arguments: Mapping[str, Any] = _arguments_setting()
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeSettings:
+    """[[exchanges]]: a durable exchange that is always there."""
+
+    name: str = _setting("", _text(NAME_OCTETS_MAX))
+    type: str = _setting("", _text(NAME_OCTETS_MAX))
+    virtual_host: str = _setting("", _text(NAME_OCTETS_MAX))  # the first one, if it is not given
+    internal: bool = _setting(False, _switch)
+    arguments: Mapping[str, Any] = _arguments_setting()
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """[[queues]]: a durable queue that is always there."""
+
+    name: str = _setting("", _text(NAME_OCTETS_MAX))
+    virtual_host: str = _setting("", _text(NAME_OCTETS_MAX))
+    template: str = _setting("", _text(NAME_OCTETS_MAX))
+    arguments: Mapping[str, Any] = _arguments_setting()
+
+
+@dataclass(frozen=True, slots=True)
+class BindingSettings:
+    """[[bindings]]: a binding that is always there."""
+
+    source: str = _setting("", _text(NAME_OCTETS_MAX))
+    queue: str = _setting("", _text(NAME_OCTETS_MAX))  # either a queue
+    exchange: str = _setting("", _text(NAME_OCTETS_MAX))  # or an exchange
+    routing_key: str = _setting("", _key)
+    virtual_host: str = _setting("", _text(NAME_OCTETS_MAX))
+    arguments: Mapping[str, Any] = _arguments_setting()
+
+
+@dataclass(frozen=True, slots=True)
+class Plugins:
+    """[plugins]: what other packages add."""
+
+    # Names of entry points in the group flintmq.exchanges; None: all that are installed.
+    exchanges: tuple[str, ...] | None = _setting(None, _texts(_text(NAME_OCTETS_MAX), 0))
+
+
+def _definition(value: object, where: str) -> Mapping[str, Any]:
+    """What a policy asks for; which keys there are is known to the broker."""
+    if not isinstance(value, dict) or not value:
+        raise _wrong(where, value, f"a table with at least one key, written as [{where}]")
+    for key, each in value.items():
+        if not isinstance(each, (str, int)):
+            raise _wrong(f"{where}.{key}", each, "text, a whole number, or true or false")
+    return MappingProxyType(value)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySettings:
+    """[[policies]], [[operator_policies]]: rules for queues and exchanges by the pattern of their names."""
+
+    name: str = _setting("", _text(NAME_OCTETS_MAX))
+    pattern: str = _setting("", _pattern)
+    definition: Mapping[str, Any] = field(
+        default_factory=lambda: MappingProxyType({}), metadata={"parse": _definition}
+    )
+    virtual_host: str = _setting("/", _text(NAME_OCTETS_MAX))
+    priority: int = _setting(0, _whole(-(2**31), 2**31 - 1))
+    apply_to: str = _setting("all", _one_of(POLICY_TARGETS))
+
+
 def _guest(virtual_hosts: Iterable[str]) -> Mapping[str, UserSettings]:
     permissions = MappingProxyType(dict.fromkeys(virtual_hosts, ALL_PERMISSIONS))
     guest = UserSettings(password="guest", tags=("administrator",), permissions=permissions)
@@ -281,6 +378,13 @@ class Config:
     tls: Tls | None = None
     virtual_hosts: tuple[str, ...] = ("/",)
     users: Mapping[str, UserSettings] = field(default_factory=lambda: _guest(("/",)))
+    queue_templates: Mapping[str, QueueTemplate] = field(default_factory=lambda: MappingProxyType({}))
+    exchanges: tuple[ExchangeSettings, ...] = ()
+    queues: tuple[QueueSettings, ...] = ()
+    bindings: tuple[BindingSettings, ...] = ()
+    plugins: Plugins = Plugins()
+    policies: tuple[PolicySettings, ...] = ()
+    operator_policies: tuple[PolicySettings, ...] = ()
 
 
 # -- from a file and the command line --------------------------------------------------------------
@@ -383,7 +487,69 @@ def _config(document: dict[str, object]) -> Config:
         tls=_tls(document["tls"]) if "tls" in document else None,
         virtual_hosts=virtual_hosts,
         users=users,
+        queue_templates=_templates(document.get("queue_templates", {})),
+        exchanges=_listed(ExchangeSettings, document, "exchanges", ("name", "type"), virtual_hosts),
+        queues=_listed(QueueSettings, document, "queues", ("name",), virtual_hosts),
+        bindings=_listed(BindingSettings, document, "bindings", ("source",), virtual_hosts),
+        plugins=_section(Plugins, document.get("plugins", {}), "plugins"),
+        policies=_policies(document, "policies", virtual_hosts),
+        operator_policies=_policies(document, "operator_policies", virtual_hosts),
     )
+
+
+def _templates(value: object) -> Mapping[str, QueueTemplate]:
+    named = {
+        name: _section(QueueTemplate, given, f"queue_templates.{name}")
+        for name, given in _table(value, "queue_templates").items()
+    }
+    return MappingProxyType(named)
+
+
+def _listed(
+    settings: type[Settings],
+    document: dict[str, object],
+    name: str,
+    required: Sequence[str],
+    virtual_hosts: Sequence[str],
+) -> tuple[Settings, ...]:
+    """An array of tables, each with what is required, in a virtual host that there is."""
+    value = document.get(name, [])
+    if not isinstance(value, list):
+        raise _wrong(name, value, f"a list of tables, each written as [[{name}]]")
+    found: list[Settings] = []
+    for index, given in enumerate(value):
+        where = f"{name}[{index}]"
+        each: Any = _section(settings, given, where)
+        for setting in required:
+            if not getattr(each, setting):
+                raise ConfigFault(f"{where}.{setting} is missing")
+        if each.virtual_host and each.virtual_host not in virtual_hosts:
+            hint = _suggest(each.virtual_host, virtual_hosts) or "; add it to virtual_hosts"
+            raise ConfigFault(f"{where}.virtual_host: no such virtual host '{each.virtual_host}'{hint}")
+        found.append(replace(each, virtual_host=each.virtual_host or virtual_hosts[0]))
+    return tuple(found)
+
+
+def _policies(
+    document: dict[str, object], section: str, virtual_hosts: Sequence[str]
+) -> tuple[PolicySettings, ...]:
+    value = document.get(section, [])
+    if not isinstance(value, list):
+        raise _wrong(section, value, f"a list of tables, each written as [[{section}]]")
+    found: list[PolicySettings] = []
+    for index, given in enumerate(value):
+        where = f"{section}[{index}]"
+        policy = _section(PolicySettings, given, where)
+        for name in ("name", "pattern", "definition"):
+            if name not in _table(given, where):
+                raise ConfigFault(f"{where}.{name} is missing")
+        if policy.virtual_host not in virtual_hosts:
+            hint = _suggest(policy.virtual_host, virtual_hosts) or "; add it to virtual_hosts"
+            raise ConfigFault(f"{where}: no such virtual host '{policy.virtual_host}'{hint}")
+        if any((each.name, each.virtual_host) == (policy.name, policy.virtual_host) for each in found):
+            raise ConfigFault(f"{where}: there is a policy '{policy.name}' already; give each its own name")
+        found.append(policy)
+    return tuple(found)
 
 
 def _tls(value: object) -> Tls:

@@ -213,11 +213,11 @@ def test_a_killed_broker_is_come_back_to(tmp_path: Path) -> None:
                 reading = await connection.channel(prefetch=500)
                 queue = await channel.queue("kept", durable=True)
                 found: set[int] = set()
-                published = 0
+                published, finished = 0, False
                 consumer = await reading.consume(queue.name)
 
                 async def read() -> None:
-                    while len(found) < published or striking.is_alive() or published < rows:
+                    while len(found) < published or not finished:
                         for message in await consumer.take(500, timeout_s=0.2):
                             found.add(int(message.body))
                             message.ack()
@@ -227,6 +227,7 @@ def test_a_killed_broker_is_come_back_to(tmp_path: Path) -> None:
                 while published < rows or striking.is_alive():
                     bodies = [b"%d" % number for number in range(published, published + 500)]
                     published += await channel.publish_many(bodies, routing_key="kept", persistent=True)
+                finished = True
                 await task
                 striking.join()
                 assert found == set(range(published))

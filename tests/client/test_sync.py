@@ -250,7 +250,7 @@ def test_a_call_that_must_wait_behind_too_many_deliveries(uri: str) -> None:
         consumer = queue.consume(no_ack=True)
         assert len(consumer.take(50, timeout_s=10)) > 0
         with pytest.raises(
-            ConnectionClosed, match="wait to be read before the answer; use a smaller prefetch"
+            ConnectionClosed, match="wait to be read before anything else can be; use a smaller prefetch"
         ):
             channel.queue(queue.name, passive=True)
 

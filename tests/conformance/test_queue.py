@@ -153,7 +153,15 @@ def test_a_queue_gets_a_message_once_however_many_bindings_match(peer: Peer, nam
     assert bodies(peer, queue) == [b"once"]
 
 
-@rule("0-9,0-9-1/queue.bind/transient-exchange")
+@rule("0-9/queue.bind/transient-exchange")
+def test_a_durable_queue_cannot_be_bound_to_a_transient_exchange(peer: Peer, name: str) -> None:
+    peer.call(1, methods.ExchangeDeclare(exchange=name, type="fanout", durable=False))
+    declare(peer, queue=name, durable=True, exclusive=False)
+    peer.send(1, methods.QueueBind(queue=name, exchange=name))
+    peer.expect_connection_close(530)
+
+
+@rule("0-9-1/queue.bind/transient-exchange")
 def test_a_durable_queue_can_be_bound_to_a_transient_exchange(peer: Peer, name: str) -> None:
     peer.call(1, methods.ExchangeDeclare(exchange=name, type="fanout", durable=False))
     declare(peer, queue=name, durable=True, exclusive=False)

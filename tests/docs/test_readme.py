@@ -30,6 +30,7 @@ def test_snippet(code: str, tmp_path: Path) -> None:
         here = code.replace(
             'ConnectionParameters("localhost")', f'ConnectionParameters("localhost", {broker.port})'
         )
+        here = here.replace("guest:guest@localhost", f"guest:guest@localhost:{broker.port}")
         assert str(broker.port) in here, "a snippet connects to localhost, where the test has its broker"
         done = subprocess.run(
             [sys.executable, "-c", here],

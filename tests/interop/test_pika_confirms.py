@@ -122,7 +122,6 @@ def test_confirm_and_transaction_exclude_each_other(broker: Broker) -> None:
         assert caught.value.reply_code == 406
 
 
-@pytest.mark.planned
 def test_reject_publish_queue_nacks_when_full(channel: Any, name: Name) -> None:
     queue = name("queue")
     channel.queue_declare(queue, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})

@@ -25,14 +25,12 @@ def dead_lettered(channel: Any, name: Name, **arguments: Any) -> tuple[str, str]
     return queue, morgue
 
 
-@pytest.mark.planned
 def test_queue_message_ttl(channel: Any, name: Name) -> None:
     channel.queue_declare(name("queue"), arguments={"x-message-ttl": 100})
     publish(channel, name("queue"), b"short-lived")
     await_depth(channel, name("queue"), 0)
 
 
-@pytest.mark.planned
 def test_message_expiration(channel: Any, name: Name) -> None:
     channel.queue_declare(name("queue"))
     channel.basic_publish("", name("queue"), b"gone", pika.BasicProperties(expiration="100"))
@@ -41,14 +39,12 @@ def test_message_expiration(channel: Any, name: Name) -> None:
     assert bodies(channel, name("queue")) == [b"stays"]
 
 
-@pytest.mark.planned
 def test_bad_expiration_is_precondition_failed(channel: Any, name: Name) -> None:
     channel.basic_publish("", name("queue"), b"x", pika.BasicProperties(expiration="soon"))
     with channel_error(406):
         channel.queue_declare("", exclusive=True)
 
 
-@pytest.mark.planned
 def test_unused_queue_expires(channel: Any, name: Name) -> None:
     channel.queue_declare(name("queue"), arguments={"x-expires": 200})
     checker = channel.connection
@@ -68,7 +64,6 @@ def test_unused_queue_expires(channel: Any, name: Name) -> None:
     eventually(gone, "the queue expires")
 
 
-@pytest.mark.planned
 def test_rejected_message_is_dead_lettered_with_its_story(channel: Any, name: Name) -> None:
     queue, morgue = dead_lettered(channel, name)
     publish(channel, queue, b"bad")
@@ -81,7 +76,6 @@ def test_rejected_message_is_dead_lettered_with_its_story(channel: Any, name: Na
     assert header.headers["x-first-death-queue"] == queue
 
 
-@pytest.mark.planned
 def test_expired_message_is_dead_lettered(channel: Any, name: Name) -> None:
     queue, morgue = dead_lettered(channel, name, **{"x-message-ttl": 50})
     publish(channel, queue, b"old")
@@ -89,7 +83,6 @@ def test_expired_message_is_dead_lettered(channel: Any, name: Name) -> None:
     assert (body, header.headers["x-death"][0]["reason"]) == (b"old", "expired")
 
 
-@pytest.mark.planned
 def test_message_over_the_limit_is_dead_lettered(channel: Any, name: Name) -> None:
     queue, morgue = dead_lettered(channel, name, **{"x-max-length": 2})
     publish(channel, queue, b"1", b"2", b"3")
@@ -98,7 +91,6 @@ def test_message_over_the_limit_is_dead_lettered(channel: Any, name: Name) -> No
     assert bodies(channel, queue) == [b"2", b"3"]
 
 
-@pytest.mark.planned
 def test_max_length_in_octets_drops_the_oldest(channel: Any, name: Name) -> None:
     channel.queue_declare(name("queue"), arguments={"x-max-length-bytes": 10})
     publish(channel, name("queue"), b"aaaa", b"bbbb", b"cccc")
@@ -106,7 +98,6 @@ def test_max_length_in_octets_drops_the_oldest(channel: Any, name: Name) -> None
     assert bodies(channel, name("queue")) == [b"bbbb", b"cccc"]
 
 
-@pytest.mark.planned
 def test_priorities_come_first(channel: Any, name: Name) -> None:
     channel.queue_declare(name("queue"), arguments={"x-max-priority": 10})
     for priority in (1, 5, 0, 9, 5):
@@ -116,7 +107,6 @@ def test_priorities_come_first(channel: Any, name: Name) -> None:
     assert bodies(channel, name("queue")) == [b"9", b"5", b"5", b"1", b"0", b"none"]
 
 
-@pytest.mark.planned
 def test_single_active_consumer(channel: Any, name: Name) -> None:
     channel.queue_declare(name("queue"), arguments={"x-single-active-consumer": True})
     got: list[str] = []
@@ -135,7 +125,6 @@ def test_single_active_consumer(channel: Any, name: Name) -> None:
     assert got[-1] == "second"
 
 
-@pytest.mark.planned
 def test_consumer_priority(channel: Any, name: Name) -> None:
     channel.queue_declare(name("queue"))
     got: list[str] = []
@@ -167,7 +156,6 @@ def test_direct_reply_to(channel: Any, name: Name) -> None:
 
 
 @pytest.mark.parametrize("argument", ["x-message-ttl", "x-expires", "x-max-length", "x-max-priority"])
-@pytest.mark.planned
 def test_bad_queue_argument_is_precondition_failed(channel: Any, name: Name, argument: str) -> None:
     with channel_error(406):
         channel.queue_declare(name("queue"), arguments={argument: -1})

@@ -99,8 +99,8 @@ class NotingLink:
 class Playbook:
     """A broker and those who talk to it."""
 
-    def __init__(self, config: Config | None = None) -> None:
-        self.broker = Broker(config or Config(), Clock())
+    def __init__(self, config: Config | None = None, clock: Clock | None = None) -> None:
+        self.broker = Broker(config or Config(), clock or Clock())
         self.outbox: list[Output] = []
         self.clients: list[Client] = []
         self.holding = False

@@ -90,7 +90,9 @@ def test_declaring_it_otherwise_is_refused(client: Client, asked: dict[str, Any]
         (
             ExchangeDeclare(exchange="x", type="odd"),
             406,
-            "PRECONDITION_FAILED - unknown exchange type 'odd': known are direct, fanout, headers, topic",
+            "PRECONDITION_FAILED - unknown exchange type 'odd': known are direct, fanout, headers, topic, "
+            "x-consistent-hash, x-delayed-message, x-lossy, x-message-deduplication, x-random, "
+            "x-recent-history",
         ),
         (
             ExchangeDeclare(exchange="", type="direct"),

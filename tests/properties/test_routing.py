@@ -162,4 +162,4 @@ def test_headers_agree_with_the_model(script: list[Any], published: list[dict[st
     for queue in QUEUES:
         exchange.unbind_destination(queue)
     assert not exchange.index.names
-    assert not exchange.index.requirements
+    assert not exchange.index.conditions

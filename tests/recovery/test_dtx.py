@@ -230,15 +230,55 @@ def test_a_commit_larger_than_a_group(start: Any, drain: Drain) -> None:
         peer.expect_channel_close(1, amqp.NOT_FOUND)
 
 
+def listen(peer: Peer) -> None:
+    peer.call(1, methods.QueueDeclare(queue="replies", exclusive=True))
+    peer.call(1, methods.BasicConsume(queue="replies", consumer_tag="r", no_ack=True))
+
+
+def ask(peer: Peer, name: str, **arguments: Any) -> Any:
+    peer.publish(1, exchange="system", key=name, headers=arguments, reply_to="replies")
+    return peer.delivery(1)[1].properties.headers
+
+
+def test_coordination_cannot_be_asked_inside_a_transaction(wired: Any) -> None:
+    with wired.connect() as peer:
+        listen(peer)
+        peer.call(1, methods.TxSelect())
+        peer.publish(1, exchange="system", key="dtx.commit", headers={"xids": []}, reply_to="replies")
+        peer.call(1, methods.TxCommit())
+        answer = peer.delivery(1)[1].properties.headers
+        assert "from inside a transaction" in answer["error-text"]
+
+
+def test_many_branches_are_committed_whole(wired: Any, start: Any, drain: Drain) -> None:
+    """Killed as soon as the request is sent: all of them or none."""
+    xids = [Xid(5, b"batch", b"%d" % number) for number in range(10)]
+    peer = wired.connect()
+    listen(peer)
+    dtx_channel(peer)
+    for number, each in enumerate(xids):
+        call(peer, methods.DtxDemarcationStart(xid=each.octets()))
+        peer.publish(2, b"%d" % number, key="to", delivery_mode=2)
+        call(peer, methods.DtxDemarcationEnd(xid=each.octets()))
+        call(peer, prepare(each.octets()))
+    arguments = {"xids": [str(each) for each in xids], "marker": "m", "marker-number": 3}
+    peer.publish(1, exchange="system", key="dtx.commit", headers=arguments, reply_to="replies")
+    wired.kill()
+    life = start()
+    with life.connect() as peer:
+        left = len(in_doubt(peer))
+        assert left in (0, 10)
+        listen(peer)
+        done = ask(peer, "dtx.commit", **arguments)
+        assert done["already"] == (left == 0)
+        assert ask(peer, "dtx.commit", **arguments)["already"]
+        assert ask(peer, "dtx.marker", marker="m")["marker-number"] == 3
+    life.kill()
+    with start().connect() as peer:
+        assert [body for body, _ in drain(peer, "to")] == [b"%d" % number for number in range(10)]
+
+
 def test_markers_and_heuristic_outcomes_are_kept(wired: Any, start: Any) -> None:
-    def ask(peer: Peer, name: str, **arguments: Any) -> Any:
-        peer.publish(1, exchange="system", key=name, headers=arguments, reply_to="replies")
-        return peer.delivery(1)[1].properties.headers
-
-    def listen(peer: Peer) -> None:
-        peer.call(1, methods.QueueDeclare(queue="replies", exclusive=True))
-        peer.call(1, methods.BasicConsume(queue="replies", consumer_tag="r", no_ack=True))
-
     other = Xid(3, b"transfer", b"2")
     peer = wired.connect()
     listen(peer)

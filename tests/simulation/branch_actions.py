@@ -109,6 +109,7 @@ class BranchActions(Actions):
         if real is not None:
             assert real.state is BranchState.DECIDED
             branch.state = "decided"
+            self.model.decided.append(branch)
             self.model.note(branch.key(), "decided", commit.sequence)
         else:
             self.hand_over(branch, len(branch.gathered))
@@ -128,10 +129,11 @@ class BranchActions(Actions):
     def follow_decided(self) -> None:
         """What the broker has handed over since the last time."""
         outcomes = self.host.branches.outcomes
-        for branch in [each for each in self.model.branches.values() if each.state == "decided"]:
+        for branch in list(self.model.decided):
             real = self.host.branches.branches.get(branch.xid)
             if real is None:
                 self.hand_over(branch, len(branch.gathered))
+                self.model.decided.remove(branch)
                 self.forget(branch)
             elif outcomes.decided[0] is real:
                 self.hand_over(branch, outcomes.applied)

@@ -17,14 +17,16 @@ from flintmq.wire.output import Output
 
 from .broker_client import Client, Event
 from .broker_model import READY, Commit, Copy, Held, Model, ModelChannel, ModelConsumer, ModelQueue
+from .ruled_queues import MORGUES, RULES, RuledQueues, arguments_of
 
 EXCHANGES = ("amq.direct", "amq.fanout", "amq.topic", "x1", "x2", "x3")
-QUEUES = ("q1", "q2", "q3", "q4")
+PUBLIC_QUEUES = ("q1", "q2", "q3", "q4", *RULES)
+QUEUES = (*PUBLIC_QUEUES, *MORGUES)
 KEYS = ("a.b", "a.c", "b")
 PATTERNS = ("a.b", "a.c", "b", "a.*", "#")
 
 
-class Actions:
+class Actions(RuledQueues):
     """The clients of a history."""
 
     chance: random.Random
@@ -65,6 +67,7 @@ class Actions:
                 else:
                     replies.append(event)
         if exact:
+            self.reconcile()
             self.check_order(deliveries)
         return replies
 
@@ -72,10 +75,14 @@ class Actions:
         """Who got what first among several is not known; that nothing was passed over is."""
         for queue, handed_out in deliveries.items():
             last: dict[ModelConsumer, int] = {}
+            if "x-max-priority" in arguments_of(queue.name) or queue.name in MORGUES:
+                continue  # more of it may have come meanwhile; the order of letters is not known
             for _, consumer, copy in handed_out:
-                assert last.get(consumer, 0) < copy.place, f"{copy.number} of {queue.name} is out of order"
+                assert consumer not in last or last[consumer] < copy.place, (
+                    f"{copy.number} of {queue.name} is out of order"
+                )
                 last[consumer] = copy.place
-            ready = queue.ready()
+            ready = [copy for copy in queue.ready() if not self.is_expired(copy)]
             assert not ready or ready[0].place > max(last.values()), f"{ready[0].number} was passed over"
 
     def copy_of(self, event: Event, queue: ModelQueue, redelivered: bool) -> Copy:
@@ -85,6 +92,7 @@ class Actions:
         assert copy is not None, f"{number} is not in {queue.name}"
         assert copy.state is READY, f"{number} of {queue.name} is handed out twice"
         assert redelivered == copy.redelivered, f"{number} says redelivered={redelivered}"
+        assert redelivered or not self.is_expired(copy), f"{number} has expired"
         return copy
 
     def take(self, event: Event, tag: int, copy: Copy, consumer: ModelConsumer | None, no_ack: bool) -> None:
@@ -120,10 +128,18 @@ class Actions:
         self.open_channel(client)
 
     def lose(self, client: Client) -> None:
+        # While one of its channels closes, what comes back by it to a queue at its limit may be handed to
+        # another of them. Without acks nobody could tell what became of that, so it is cancelled first.
+        for channel in client.channels.values():
+            for tag, consumer in list(channel.consumers.items()):
+                if consumer.no_ack and "x-max-length" in arguments_of(consumer.queue.name):
+                    self.cancel_one(client, channel, tag)
         self.clients.remove(client)
         client.drop()
         for channel in client.channels.values():
-            self.model.close_channel(channel)
+            self.close_model_channel(channel)
+        self.listen(exact=False)
+        self.reconcile()
 
     def lose_connection(self, client: Client, channel: ModelChannel) -> None:
         if self.chance.random() < 0.4:
@@ -157,8 +173,12 @@ class Actions:
             wrong = methods.BasicAck(delivery_tag=channel.last_tag + 1)
             self.ask(client, channel, wrong, methods.ChannelClose)
             client.say(channel.number, methods.ChannelCloseOk())
-        self.model.close_channel(channel)
+        self.close_model_channel(channel)
         del client.channels[channel.number]
+
+    def close_model_channel(self, channel: ModelChannel) -> None:
+        for copy in self.model.close_channel(channel):
+            self.come_back(copy)
 
     # Wiring
 
@@ -170,7 +190,7 @@ class Actions:
         name = self.chance.choice(QUEUES)
         known = self.model.queues.get(name)
         durable = self.chance.random() < 0.75 if known is None else known.number != 0
-        method = methods.QueueDeclare(queue=name, durable=durable)
+        method = methods.QueueDeclare(queue=name, durable=durable, arguments=arguments_of(name))
         answer = self.ask(client, channel, method, methods.QueueDeclareOk).method
         if known is None:
             queue = ModelQueue(name, self.host.queues[name].number)
@@ -198,12 +218,13 @@ class Actions:
         return [*EXCHANGES[:3], *self.model.exchanges]
 
     def bind(self, client: Client, channel: ModelChannel) -> None:
-        if not self.model.queues:
-            self.declare_queue(client, channel)
+        names = [name for name in self.model.queues if name not in MORGUES]
+        if not names:
+            return
         key = (
             "binding",
             self.chance.choice(self.known_exchanges()),
-            self.chance.choice(list(self.model.queues)),
+            self.chance.choice(names),
             self.chance.choice(PATTERNS),
         )
         if key in self.model.bindings and self.chance.random() < 0.5:
@@ -253,12 +274,19 @@ class Actions:
         if not client.publishes:
             return
         exchange = self.chance.choice(("", "", *self.known_exchanges()))
-        key = self.chance.choice(KEYS if exchange else QUEUES)
+        key = self.chance.choice(KEYS if exchange else PUBLIC_QUEUES)
         persistent = self.chance.random() < 0.75
         self.numbers += 1
         number = self.numbers
         self.sizes[number] = self.chance.choice((1, 1, 10, 100, 400))
-        client.publish(channel.number, exchange, key, self.body(number), persistent)
+        self.persistent[number] = persistent
+        priority = self.chance.choice((None, None, 1, 2, 9))
+        if priority is not None:
+            self.priorities[number] = priority
+        expiration = self.chance.choice((None, None, None, 50, 1000))
+        if expiration is not None:
+            self.expirations[number] = expiration
+        client.publish(channel.number, exchange, key, self.body(number), persistent, priority, expiration)
         if channel.mode == "tx":
             channel.gathered.append((exchange, key, number, persistent))
             return
@@ -272,12 +300,6 @@ class Actions:
             channel.published += 1
             if copies:
                 channel.sequences[channel.published] = self.store.last()
-
-    def enqueue(self, number: int, queues: list[ModelQueue], persistent: bool) -> list[Copy]:
-        copies = self.model.enqueue(number, queues, persistent, self.store.last())
-        for copy in copies:
-            self.ever[copy.queue.number][number] = copy.place
-        return copies
 
     def consume(self, client: Client, channel: ModelChannel) -> None:
         if not self.model.queues or len(channel.consumers) > 2:
@@ -294,11 +316,13 @@ class Actions:
 
     def cancel(self, client: Client, channel: ModelChannel) -> None:
         if channel.consumers:
-            tag = self.chance.choice(list(channel.consumers))
-            self.ask(client, channel, methods.BasicCancel(consumer_tag=tag), methods.BasicCancelOk)
-            consumer = channel.consumers.pop(tag, None)
-            if consumer is not None:  # else its queue went first
-                consumer.queue.consumers.remove(consumer)
+            self.cancel_one(client, channel, self.chance.choice(list(channel.consumers)))
+
+    def cancel_one(self, client: Client, channel: ModelChannel, tag: str) -> None:
+        self.ask(client, channel, methods.BasicCancel(consumer_tag=tag), methods.BasicCancelOk)
+        consumer = channel.consumers.pop(tag, None)
+        if consumer is not None:  # else its queue went first
+            consumer.queue.consumers.remove(consumer)
 
     def get_some(self, client: Client, channel: ModelChannel) -> None:
         if self.model.queues:
@@ -307,6 +331,7 @@ class Actions:
 
     def get(self, client: Client, channel: ModelChannel, name: str, no_ack: bool) -> None:
         queue = self.model.queues[name]
+        self.expire_heads(queue)
         ready = queue.ready()
         method = methods.BasicGet(queue=name, no_ack=no_ack)
         if not ready:
@@ -316,7 +341,7 @@ class Actions:
         answer = event.method
         assert isinstance(answer, methods.BasicGetOk)
         copy = self.copy_of(event, queue, answer.redelivered)
-        assert copy is ready[0], f"{copy.number} was given before {ready[0].number}"
+        assert copy is ready[0] or name in MORGUES, f"{copy.number} was given before {ready[0].number}"
         assert answer.message_count == len(ready) - 1
         self.take(event, answer.delivery_tag, copy, None, no_ack)
 
@@ -342,14 +367,22 @@ class Actions:
             return
         for each in tags:
             if way == "requeue":
-                self.model.put_back(channel, each)
+                self.come_back(self.model.put_back(channel, each))
+            elif way == "reject":
+                self.die(self.model.release(channel, each), "rejected")
             else:
                 self.model.settle(self.model.release(channel, each))
 
     def recover(self, client: Client, channel: ModelChannel) -> None:
         requeue = self.chance.random() < 0.6
         for tag in channel.free_tags():
-            self.model.put_back(channel, tag)
+            consumer = channel.unacked[tag].consumer
+            is_kept = not requeue and consumer is not None and consumer in channel.consumers.values()
+            copy = self.model.put_back(channel, tag)
+            if is_kept:
+                copy.returns += 1  # the same consumer has it again
+            else:
+                self.come_back(copy)
         self.ask(client, channel, methods.BasicRecover(requeue=requeue), methods.BasicRecoverOk)
 
     def end_transaction(self, client: Client, channel: ModelChannel) -> None:
@@ -360,21 +393,29 @@ class Actions:
             channel.gathered.clear()
             channel.settling.clear()
             return
-        self.ask(client, channel, methods.TxCommit(), methods.TxCommitOk)
+        # A queue at its limit hands out what it gets by the commit, before anybody hears of it.
+        client.say(channel.number, methods.TxCommit())
         commit = Commit(self.store.last())
         for exchange, key, number, persistent in channel.gathered:
             if not exchange or exchange in self.known_exchanges():
                 commit.published += self.enqueue(number, self.model.route(exchange, key), persistent)
         for tag, way in channel.settling.items():
             if way == "requeue":
-                self.model.put_back(channel, tag)
+                self.come_back(self.model.put_back(channel, tag))
+                continue
+            copy = self.model.release(channel, tag)
+            if way == "reject":
+                letter = self.die(copy, "rejected", commit.sequence)
+                if letter is not None:
+                    commit.published.append(letter)
             else:
-                copy = self.model.release(channel, tag)
                 self.model.settle(copy, commit.sequence)
-                if copy.sequence:
-                    commit.settled.append(copy)
+            if copy.sequence:
+                commit.settled.append(copy)
         channel.gathered.clear()
         channel.settling.clear()
+        [reply] = self.listen(exact=False)
+        assert isinstance(reply.method, methods.TxCommitOk), f"a commit is answered by {reply.method}"
         self.model.commits.append(commit)
         self.groups.append({copy.number for copy in commit.published})
         client.unheard.append(("commit", commit.sequence if commit.published or commit.settled else 0))

@@ -19,6 +19,7 @@ from flintmq.server.session import Session
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import Method, decode_method, encode_method
 from flintmq.wire.output import Output
+from flintmq.wire.properties import BasicProperties, encode_properties
 
 from .broker_model import ModelChannel
 
@@ -67,11 +68,27 @@ class Client:
     def say(self, number: int, method: Method) -> None:
         self.receive(frame(amqp.FRAME_METHOD, number, encode_method(amqp.VERSION_0_9_1, method)))
 
-    def publish(self, number: int, exchange: str, key: str, body: bytes, persistent: bool) -> None:
+    def publish(
+        self,
+        number: int,
+        exchange: str,
+        key: str,
+        body: bytes,
+        persistent: bool,
+        priority: int | None = None,
+        expiration_ms: int | None = None,
+    ) -> None:
         method = methods.BasicPublish(exchange=exchange, routing_key=key)
-        header = (
-            b"\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + (PERSISTENT if persistent else TRANSIENT)
-        )
+        properties = PERSISTENT if persistent else TRANSIENT
+        if priority is not None or expiration_ms is not None:
+            properties = encode_properties(
+                BasicProperties(
+                    delivery_mode=2 if persistent else 1,
+                    priority=priority,
+                    expiration=None if expiration_ms is None else str(expiration_ms),
+                )
+            )
+        header = b"\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + properties
         self.receive(
             frame(amqp.FRAME_METHOD, number, encode_method(amqp.VERSION_0_9_1, method))
             + frame(amqp.FRAME_HEADER, number, header)

@@ -21,6 +21,7 @@ from .broker_client import Client
 from .broker_model import UNKNOWN, Model
 from .journal_history import DIRECTORY, SimulatedClock
 from .recovered_check import RecoveredCheck
+from .ruled_queues import MORGUE
 from .simulated_disk import PowerLost, SimulatedDisk
 
 CONFIG = Config()
@@ -62,6 +63,9 @@ class BrokerHistory(BranchActions):
         self.sloth = chance.choice((0.1, 0.5, 0.9))  # how late the disk is
         self.numbers = 0
         self.sizes: dict[int, int] = {}
+        self.persistent: dict[int, bool] = {}
+        self.expirations: dict[int, int] = {}
+        self.priorities: dict[int, int] = {}
         self.lives = 0
         self.clients: list[Client] = []
         self.outbox: list[Output] = []
@@ -112,6 +116,7 @@ class BrokerHistory(BranchActions):
                 self.check_counts()
             except PowerLost:
                 self.listen(exact=False)
+                self.reconcile()
                 self.crash(power=self.chance.random() < 0.7)
         self.finale()
 
@@ -123,7 +128,8 @@ class BrokerHistory(BranchActions):
         self.connect()
         for branch in list(self.model.branches.values()):
             self.roll_back(self.clients[0], self.clients[0].channels[1], branch)
-        for name, queue in self.model.queues.items():
+        # Morgues last: what expires meanwhile is found there.
+        for name, queue in sorted(self.model.queues.items(), key=lambda each: each[0].startswith(MORGUE)):
             while queue.ready():
                 self.get(self.clients[0], self.clients[0].channels[1], name, no_ack=True)
             self.get(self.clients[0], self.clients[0].channels[1], name, no_ack=True)
@@ -153,6 +159,14 @@ class BrokerHistory(BranchActions):
             self.model, self.broker, self.report, floor, self.ever, self.body, self.groups, self.sent
         )
         self.model = check.run(is_strict, rotten and self.options.sync is SyncPolicy.ALWAYS)
+        self.take_stock(check)
+
+    def take_stock(self, check: RecoveredCheck) -> None:
+        """What the next life goes by: when messages expire, their lanes, how often they came back."""
+        for queue in self.model.queues.values():
+            for number, copy in queue.copies.items():
+                copy.due_ms, copy.returns = check.facts[queue.number, number]
+                copy.rank = self.rank_of(number, queue.name)
 
     def clean_stop(self, may_rot: bool = True) -> None:
         """As the server does it."""
@@ -232,6 +246,8 @@ class BrokerHistory(BranchActions):
         for _ in range(self.chance.choice(REPEATS[action])):
             if channel.number in client.channels and client.channels[channel.number] is channel:
                 getattr(self, action)(client, channel)
+                assert not self.listen(exact=False)  # a queue at its limit hands out what it can
+                self.reconcile()
 
     def fault(self) -> None:
         way = self.chance.randrange(3)
@@ -259,8 +275,11 @@ class BrokerHistory(BranchActions):
 
     def tick(self) -> None:
         self.clock.now_s += self.chance.choice((0.005, 0.05, 0.3))
-        self.store.tick()
+        if self.chance.random() < 0.1:
+            # Somebody sets the machine's clock: it matters to nobody until the next start.
+            self.clock.skew_s += self.chance.choice((-1000.0, -0.1, 0.1, 1000.0))
         self.broker.timetable.run()
+        self.store.tick()
         self.follow_decided()
         self.listen()
         self.flush()
@@ -292,7 +311,7 @@ class BrokerHistory(BranchActions):
             for channel in client.channels.values():
                 assert channel.mode != "confirm" or channel.confirmed == channel.published, "not confirmed"
         for queue in self.model.queues.values():
-            if queue.ready():
+            if any(not self.is_expired(copy) for copy in queue.ready()):
                 for each in queue.consumers:
                     can_take = each.no_ack or not each.prefetch or each.outstanding < each.prefetch
                     assert not can_take, f"{each.tag} waits for what is in {queue.name}"

@@ -40,6 +40,9 @@ class Copy:
     redelivered: bool = False
     settled: int = 0
     handed_out: int = 0
+    due_ms: int = -1  # when it expires; -1: never
+    rank: int = 0  # minus its priority in the queue
+    returns: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -134,6 +137,8 @@ class Model:
         self.on_disk: dict[int, ModelQueue] = {}
         self.commits: list[Commit] = []
         self.branches: dict[Xid, ModelBranch] = {}
+        self.decided: list[ModelBranch] = []  # in the order in which they are handed over
+        self.deaths: list[tuple[Copy, Copy]] = []  # a copy that died, and its letter
         self.pending: list[Copy] = []  # settled or handed out in this pass
         self.places = 0
 
@@ -245,15 +250,17 @@ class Model:
             held.consumer.outstanding -= 1
         return held.copy
 
-    def put_back(self, channel: ModelChannel, tag: int) -> None:
+    def put_back(self, channel: ModelChannel, tag: int) -> Copy:
         copy = self.release(channel, tag)
         copy.redelivered = True
         if copy.queue.deleted:
             self.settle(copy)
         else:
             copy.state = READY
+        return copy
 
-    def close_channel(self, channel: ModelChannel) -> None:
+    def close_channel(self, channel: ModelChannel) -> list[Copy]:
+        """What comes back by it."""
         for consumer in channel.consumers.values():
             consumer.queue.consumers.remove(consumer)
         channel.consumers.clear()
@@ -262,8 +269,7 @@ class Model:
         for branch in [each for each in self.branches.values() if each.channel is channel]:
             del self.branches[branch.xid]
         channel.gathered.clear()
-        for tag in list(channel.unacked):
-            self.put_back(channel, tag)
+        return [self.put_back(channel, tag) for tag in list(channel.unacked)]
 
     def end_pass(self, sequence: int) -> None:
         """What was let go or handed out is in the journal, up to `sequence`."""
@@ -284,5 +290,5 @@ def matches(kind: str, pattern: str, key: str) -> bool:
     return len(words) == len(wanted) and all(w in ("*", k) for w, k in zip(wanted, words, strict=True))
 
 
-def _place(copy: Copy) -> int:
-    return copy.place
+def _place(copy: Copy) -> tuple[int, int]:
+    return copy.rank, copy.place

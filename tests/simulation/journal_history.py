@@ -39,12 +39,13 @@ class SimulatedClock(Clock):
     def __init__(self, chance: random.Random) -> None:
         self.random = chance
         self.now_s = 1000.0
+        self.skew_s = 1_000_000.0  # between the wall and the monotonic clock
 
     def monotonic_s(self) -> float:
         return self.now_s
 
     def wall_ms(self) -> int:
-        return int(self.now_s * 1000)
+        return int((self.now_s + self.skew_s) * 1000)
 
 
 @dataclass

@@ -18,12 +18,14 @@ from collections.abc import Callable
 from flintmq.broker.broker import Broker
 from flintmq.broker.dtx_branch import Branch, BranchState
 from flintmq.broker.message import Message
+from flintmq.broker.priority_queue import PriorityQueue
 from flintmq.broker.queue import Queue
 from flintmq.broker.recovery import LOST_AND_FOUND
 from flintmq.broker.virtual_host import PREDECLARED_NAMES
 from flintmq.storage.replay import RecoveryReport
 
 from .broker_model import OUT, Commit, Copy, Key, Model, ModelBranch, ModelQueue
+from .ruled_queues import MORGUES, arguments_of
 
 LOCKED_PLACE = 1 << 40
 
@@ -54,6 +56,8 @@ class RecoveredCheck:
         self.host = broker.virtual_hosts["/"]
         # By the queue's number: what is on disk, in order, and whether it is marked as handed out.
         self.found: dict[int, dict[int, bool]] = {}
+        # By queue and message: when it expires, and how often it came back.
+        self.facts: dict[tuple[int, int], tuple[int, int]] = {}
 
     def run(self, is_strict: bool, is_rotten: bool) -> Model:
         """Returns the model of the next life."""
@@ -71,6 +75,8 @@ class RecoveredCheck:
             self.check_messages()
             for commit in self.model.commits:
                 self.check_commit(commit)
+            for copy, letter in self.model.deaths:
+                self.check_death(copy, letter)
         elif is_rotten:
             self.check_rotten()
         return self.next_life()
@@ -80,7 +86,12 @@ class RecoveredCheck:
         assert queue.number
         store = self.broker.store
         assert store is not None
-        entries = list(queue.shelf)
+        shelves = (
+            [lane.shelf for lane in queue.lanes.values()]
+            if isinstance(queue, PriorityQueue)
+            else [queue.shelf]
+        )
+        entries = sorted(entry for shelf in shelves for entry in shelf)
         assert queue.message_count() == len(entries)
         found: dict[int, bool] = {}
         for entry, message in zip(entries, store.load(entries), strict=True):
@@ -88,6 +99,7 @@ class RecoveredCheck:
             number = self.number_of(message)
             assert number not in found, f"{number} is in {queue.name} twice"
             found[number] = entry >> 1 <= queue.handed_out
+            self.facts[queue.number, number] = self.fact_of(queue, message, found[number])
         return found
 
     def number_of(self, message: Message) -> int:
@@ -113,22 +125,50 @@ class RecoveredCheck:
         return number in self.found[queue] or number in self.locked[queue]
 
     def without_gone(self, value: object) -> object:
-        """What a branch must hold, without locks on messages of queues that were deleted meanwhile."""
+        """What a branch must hold, without locks on messages that are gone: with their queue, or torn off."""
         if not isinstance(value, tuple):
             return value
         numbers, locks = value
-        return numbers, frozenset(lock for lock in locks if lock[0] in self.found)
+        return numbers, frozenset(lock for lock in locks if not self.is_gone(lock[0], lock[1]))
+
+    def is_gone(self, queue: int, number: int) -> bool:
+        if queue not in self.found:
+            return True
+        copy = self.model.on_disk[queue].copies.get(number)
+        return copy is not None and copy.sequence > self.floor and not self.holds(queue, number)
 
     def is_decided(self, number: int) -> bool:
         return any(
             number in staged and branch.state is BranchState.DECIDED for branch, staged in self.staged.items()
         )
 
+    def fact_of(self, queue: Queue, message: Message, handed_out: bool) -> tuple[int, int]:
+        now_ms = self.broker.timetable.now_ms()
+        arrived_ms = min(message.arrived_ms, now_ms) or now_ms
+        times = [arguments_of(queue.name).get("x-message-ttl", -1), message.lifetime_ms]
+        chosen = [each for each in times if each >= 0]
+        notes = {} if queue.regime is None else queue.regime.notes
+        returns = notes.get(message.entry, 1) if handed_out else 0
+        return arrived_ms + min(chosen) if chosen else -1, returns
+
+    def check_death(self, copy: Copy, letter: Copy) -> None:
+        """A letter and the end of its original are one group: never both of them, and never neither."""
+        here, there = self.found.get(copy.queue.number), self.found.get(letter.queue.number)
+        if here is None or there is None or not copy.sequence:
+            return
+        both = copy.number in here, letter.number in there
+        assert both != (True, True), f"{copy.number} is in {copy.queue.name} and in its morgue"
+        if copy.sequence <= self.floor and not letter.settled:
+            assert any(both), f"{copy.number} is neither in {copy.queue.name} nor in its morgue"
+
     def check_truth(self) -> None:
+        letters = {queue.number for name, queue in self.host.queues.items() if name in MORGUES}
         for number, found in self.found.items():
             ever = self.ever[number]
             assert found.keys() <= ever.keys(), f"{found.keys() - ever.keys()} are invented"
             places = [ever[each] for each in found]
+            if number in letters:
+                continue  # the model does not know which of two died first
             assert places == sorted(places), f"queue {number} is out of order"
 
     def wiring(self) -> dict[Key, object]:
@@ -247,4 +287,6 @@ class RecoveredCheck:
                     if by is branch:
                         fresh.locked.append((queues[queue].copies[number], way))
             model.branches[fresh.xid] = fresh
+            if fresh.state == "decided":
+                model.decided.append(fresh)
             model.note(fresh.key(), "decided" if fresh.state == "decided" else fresh.value(), 0)

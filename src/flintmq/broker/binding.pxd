@@ -18,3 +18,5 @@ cdef class Binding:
     cdef dict _arguments
     cdef Binding older
     cdef Binding newer
+
+    cpdef bint is_chained(self)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from flintmq.broker.exchange import Exchange
 
 
+# The argument of a chained binding, see chains.py.
+VIA = "x-via"
 # 16 octets of digest are 22 letters of base64, the length RabbitMQ's names have.
 DIGEST_BYTES = 16
 
@@ -114,6 +116,9 @@ class Binding:
     def arguments(self) -> dict[str, FieldValue]:
         # Most bindings have none, and an empty dict for each of 100,000 would be 6 MB.
         return {} if self._arguments is None else self._arguments
+
+    def is_chained(self) -> bool:
+        return self._arguments is not None and VIA in self._arguments
 
     @property
     def properties_key(self) -> str:

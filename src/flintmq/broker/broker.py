@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import flintmq.broker.dtx_services
 import flintmq.broker.queue_services
+import flintmq.broker.stream_services
 import flintmq.broker.system_services  # noqa: F401 - registers them
 from flintmq.auth import Users
 from flintmq.broker.agenda import Agenda
+from flintmq.broker.policies import Policies
 from flintmq.broker.streams import Streams
 from flintmq.broker.timetable import Timetable
 from flintmq.broker.virtual_host import VirtualHost
@@ -42,6 +44,10 @@ class Broker:
         for host in self.virtual_hosts.values():
             host.broker = self
         self.streams: Streams | None = None
+        self.policies = Policies(self.virtual_hosts, store)
+        self.policies.configure(config)
+        for host in self.virtual_hosts.values():
+            host.policies = self.policies
         self.connections_made = 0
         self.connections: dict[int, ClientConnection] = {}  # those that are open, by number
         self.started_ms = self.timetable.now_ms()

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from flintmq.broker.message import Message, new_message
 from flintmq.wire import traits
 
 if TYPE_CHECKING:
     from flintmq.broker.channel import Channel
+    from flintmq.broker.message import Message
     from flintmq.broker.queue import Queue
     from flintmq.broker.store import Store
     from flintmq.broker.virtual_host import VirtualHost
@@ -78,7 +78,7 @@ def copy(host: VirtualHost, source: Queue, target: Queue, after: int, limit: int
         for place, message in found:
             if message.traits & traits.SPOOLED:
                 break
-            host.hand_over(twin(message), [target])
+            host.hand_over(message.twin(), [target])
             copied += 1
             after = place
     return copied, after
@@ -96,15 +96,10 @@ def move(host: VirtualHost, source: Queue, target: Queue, limit: int) -> int:
             if message is None or message.traits & traits.SPOOLED:
                 break
             source.take()
-            host.hand_over(twin(message), [target])
+            host.hand_over(message.twin(), [target])
             source.settle(message)
             moved += 1
     return moved
-
-
-def twin(message: Message) -> Message:
-    """The same message as one that is in no queue yet."""
-    return new_message(message.route, message.content, message.header_size, message.traits, message.origin)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from flintmq.broker.consumer cimport Consumer
 from flintmq.broker.delivery cimport Delivery
 from flintmq.broker.message cimport Message
 from flintmq.broker.queue cimport Queue
+from flintmq.broker.regime cimport Regime
 from flintmq.broker.ring cimport Ring
 from flintmq.broker.route cimport Route
 from flintmq.broker.store cimport Store
@@ -25,7 +26,7 @@ cdef class Channel:
     cdef Agenda agenda
     cdef readonly dict consumers
     cdef readonly Ring unacked
-    cdef readonly long long outstanding
+    cdef public long long outstanding
     cdef readonly long long outstanding_bytes
     cdef readonly unsigned long long delivery_tag
     cdef public long long prefetch_count
@@ -43,6 +44,7 @@ cdef class Channel:
     cdef readonly Store store
     cdef readonly Py_ssize_t streaming
     cdef public list lost
+    cdef object late
     cdef readonly unsigned long long kept
     cdef public unsigned long long logged
     cdef public str last_queue
@@ -52,6 +54,7 @@ cdef class Channel:
 
     @cython.locals(found=cython.int, size=Py_ssize_t, route=Route, message=Message)
     cpdef int publish(self, bytes route_octets, int flags, bytes whole, Py_ssize_t header_size) except -1
+    cdef int count_publish(self) except -1
     cpdef begin_body(self, bytes route_octets, bytes header)
     @cython.locals(found=cython.int)
     cdef int check_header(self, bytes header) except -2
@@ -61,10 +64,10 @@ cdef class Channel:
     cdef Route find_route(self, bytes route_octets)
     @cython.locals(queues=list, matched=list)
     cpdef int forward(self, Message message, Route route, int flags) except -1
-    @cython.locals(queue=Queue, owners=tuple)
+    @cython.locals(queue=Queue, owners=tuple, admitted=list)
     cpdef int hand_on(self, Message message, Route route, list queues, int flags) except -1
     cpdef note_kept(self, unsigned long long entry)
-    @cython.locals(queue=Queue, owners=tuple, store=Store, held=Message, others=Py_ssize_t)
+    @cython.locals(store=Store)
     cdef forward_spooled(self, Message message, list queues)
     cdef note_logged(self)
     cdef body_of(self, Message message)
@@ -89,8 +92,14 @@ cdef class Channel:
     cpdef reject(self, unsigned long long tag, bint multiple, bint requeue, str what)
     @cython.locals(delivery=Delivery)
     cpdef discard(self, list deliveries)
-    @cython.locals(delivery=Delivery, back=Delivery, message=Message)
-    cpdef requeue(self, list deliveries)
+    @cython.locals(delivery=Delivery, message=Message)
+    cpdef refuse(self, list deliveries)
+    @cython.locals(delivery=Delivery, back=Delivery, message=Message, queue=Queue)
+    cpdef requeue(self, list deliveries, bint failed=*)
+    cpdef bint holds(self, unsigned long long tag)
+    @cython.locals(delivery=Delivery, consumer=Consumer)
+    cpdef take_back(self, unsigned long long tag)
+    cdef bint forgive(self, unsigned long long tag, bint multiple) except -1
     @cython.locals(delivery=Delivery, kept=Delivery, message=Message)
     cpdef list detach(self, list deliveries)
     @cython.locals(delivery=Delivery, message=Message, consumer=Consumer, d=Delivery)
@@ -98,10 +107,10 @@ cdef class Channel:
     @cython.locals(delivery=Delivery, index=Py_ssize_t)
     cdef tidy(self)
     cdef bint has_credit(self, Message message) noexcept
-    @cython.locals(delivery=Delivery, message=Message, taken=Delivery)
+    @cython.locals(delivery=Delivery, message=Message, taken=Delivery, written=Message)
     cpdef bint get(self, Queue queue, bint no_ack)
     @cython.locals(consumer=Consumer)
-    cdef wake_parked(self)
+    cpdef wake_parked(self)
     cpdef flow(self, bint active)
     cpdef change_user(self, user)
     cpdef lose_consumer(self, Consumer consumer)

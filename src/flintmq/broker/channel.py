@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker import copies, inspection
 from flintmq.broker.delivery import Delivery
+from flintmq.broker.forwarding import forward_spooled
 from flintmq.broker.message import Message
+from flintmq.broker.published import lifetime_ms_of, malformed
+from flintmq.broker.regime import Regime
 from flintmq.broker.ring import Ring
+from flintmq.broker.settlement import Late, unknown_tag
 from flintmq.broker.spooling import Arrival
 from flintmq.broker.stream_arguments import refuse_too_large
-from flintmq.errors import ChannelFault, ConnectionFault, PeerFault, ProtocolMisuse
+from flintmq.errors import PeerFault, ProtocolMisuse
 from flintmq.wire import amqp, content, octets, traits
 
 if TYPE_CHECKING:
@@ -54,6 +58,7 @@ class Channel:
         "kept",
         "last_queue",
         "last_route",
+        "late",
         "logged",
         "lost",
         "number",
@@ -102,7 +107,8 @@ class Channel:
         self.transaction: TransactionScope | None = None
         self.store: Store | None = virtual_host.store
         self.streaming = 0  # bodies on their way out piece by piece: no delivery may come between
-        self.lost: list[int] = []  # publishes that the disk has lost before they were confirmed
+        self.lost: list[int] = []  # publishes that the disk has lost before they were confirmed, or refused
+        self.late: Late | None = None  # deliveries that were taken back as overdue
         self.kept = 0  # its newest entry in the journal
         self.logged = 0  # the batch of streams that its newest message for one is in
         self.last_route: Route | None = None
@@ -118,9 +124,7 @@ class Channel:
         """basic.publish with its content, header first."""
         found = content.survey(octets.readable_bytes(whole), 0, header_size)
         if found == traits.MALFORMED:
-            raise ConnectionFault(
-                amqp.SYNTAX_ERROR, "SYNTAX_ERROR - properties of a content header do not fit its size", 60, 40
-            )
+            raise malformed()
         if found & (traits.HAS_USER_ID | traits.HAS_REPLY_TO | traits.HAS_COPIES):
             size = len(whole)
             whole = inspection.look_into(self, whole, header_size, found)
@@ -133,15 +137,21 @@ class Channel:
         ):
             route = self.find_route(route_octets)
         message = Message.create(route.octets, whole, header_size, found, self.origin)
+        if found & traits.HAS_EXPIRATION:
+            message.lifetime_ms = lifetime_ms_of(whole)
         if self.transaction is not None:
             self.transaction.publish(message, flags)
             return 0
         if self.confirming:
-            self.published += 1
-            if not self.confirm_due:
-                self.confirm_due = True
-                self.agenda.confirms.append(self)
+            self.count_publish()
         self.forward(message, route, flags)
+        return 0
+
+    def count_publish(self) -> int:
+        self.published += 1
+        if not self.confirm_due:
+            self.confirm_due = True
+            self.agenda.confirms.append(self)
         return 0
 
     def begin_body(self, route_octets: bytes, header: bytes) -> Arrival | None:
@@ -156,11 +166,11 @@ class Channel:
         """What the header of a large message says."""
         found: int = content.survey(octets.readable_bytes(header), 0, len(header))
         if found == traits.MALFORMED:
-            raise ConnectionFault(
-                amqp.SYNTAX_ERROR, "SYNTAX_ERROR - properties of a content header do not fit its size", 60, 40
-            )
+            raise malformed()
         if found & (traits.HAS_USER_ID | traits.HAS_COPIES):
             inspection.look_into(self, header, len(header), found & ~traits.HAS_REPLY_TO)
+        if found & traits.HAS_EXPIRATION:
+            lifetime_ms_of(header)
         return found
 
     def publish_spooled(self, route_octets: bytes, flags: int, header: bytes, arrival: Arrival) -> None:
@@ -179,6 +189,8 @@ class Channel:
             spool.discard()
             raise
         message = Message.create(route.octets, header, len(header), found, self.origin)
+        if found & traits.HAS_EXPIRATION:
+            message.lifetime_ms = lifetime_ms_of(header)
         store.arrived[message] = spool
         if self.transaction is not None:
             try:
@@ -188,10 +200,7 @@ class Channel:
                 raise
             return
         if self.confirming:
-            self.published += 1
-            if not self.confirm_due:
-                self.confirm_due = True
-                self.agenda.confirms.append(self)
+            self.count_publish()
         try:
             self.forward(message, route, flags)
         finally:
@@ -233,6 +242,14 @@ class Channel:
             if flags & 1:  # mandatory
                 self.give_back(message, amqp.NO_ROUTE, "NO_ROUTE")
             return 0
+        if route.ruled or queues is not route.queues or message.traits & traits.HAS_EXPIRATION:
+            admitted = Regime.admit(message, queues, self.agenda)
+            if admitted is not queues:
+                queues = admitted
+                if self.confirming:
+                    self.lost.append(self.published)
+                if not queues:
+                    return 0
         if message.traits & traits.SPOOLED:
             self.forward_spooled(message, queues)
             return 0
@@ -254,29 +271,14 @@ class Channel:
             self.virtual_host.streams.note(self)
 
     def forward_spooled(self, message: Message, queues: list[Queue]) -> None:
-        """One file for all the queues; the journal knows of it if any of them needs that."""
         refuse_too_large(queues, message.body_size())
         store = self.store
         if store is None:
             raise ProtocolMisuse("a spooled message needs a store")
-        spool = store.arrived[message]
-        owners = self.virtual_host.owners_of(queues) if message.traits & traits.PERSISTENT else ()
-        if owners:
-            store.keep_spooled(message, owners)
+        if forward_spooled(self.virtual_host, store, message, queues):
             self.kept = message.entry >> 1
             if self.confirming:
                 store.promised[self.kept] = (self, self.published)
-        held = message
-        others = len(queues) - len(owners)
-        if owners and others:
-            # They let go of it at other times, so it is a message of its own.
-            held = Message.create(
-                message.route, message.content, message.header_size, message.traits, message.origin
-            )
-        if others:
-            store.hold(held, spool, others)
-        for queue in queues:
-            queue.enqueue(message if owners and queue.number and not queue.is_stream else held)
         if self.agenda.logged:
             self.note_logged()
 
@@ -349,6 +351,8 @@ class Channel:
         else:
             delivery = self.find(tag)
             if delivery is None:
+                if self.forgive(tag, False):
+                    return 0
                 raise unknown_tag(tag)
             self.queue_settle(delivery)
             self.tidy()
@@ -368,7 +372,7 @@ class Channel:
                 if delivery.message is not None:
                     self.queue_settle(delivery)
                     settled += 1
-        if tag and not settled:
+        if not self.forgive(tag, True) and tag and not settled:
             raise unknown_tag(tag)
         return 0
 
@@ -427,10 +431,10 @@ class Channel:
     def held(self, tag: int, multiple: bool, what: str) -> list[Delivery]:
         """The unsettled deliveries that `tag` names, none of them part of the open transaction."""
         deliveries: list[Delivery] = []
-        if not multiple:
-            found = self.find(tag)
-            deliveries = [] if found is None else [found]
-        elif tag <= self.delivery_tag:  # one that was never given names none
+        found = None if multiple else self.find(tag)
+        if found is not None:
+            deliveries.append(found)
+        elif multiple and tag <= self.delivery_tag:  # one that was never given names none
             for index in range(self.unacked.count):
                 delivery = self.unacked.at(index)
                 if tag and delivery.tag > tag:
@@ -439,7 +443,7 @@ class Channel:
                     deliveries.append(delivery)
         if self.transaction is not None:
             deliveries = self.transaction.without_settled(deliveries)
-        if not deliveries and (tag or not multiple):
+        if not self.forgive(tag, multiple) and not deliveries and (tag or not multiple):
             raise unknown_tag(tag, what)
         return deliveries
 
@@ -450,9 +454,20 @@ class Channel:
             self.transaction.reject(deliveries, requeue)
             return
         if requeue:
-            self.requeue(deliveries)
+            self.requeue(deliveries, what == "basic.reject")
         else:
-            self.discard(deliveries)
+            self.refuse(deliveries)
+
+    def refuse(self, deliveries: list[Delivery]) -> None:
+        """Rejected for good: dead letters, where the queue has an exchange for them."""
+        for delivery in deliveries:
+            message = delivery.message
+            if message is not None:
+                self.release(delivery)
+                delivery.queue.unacked -= 1
+                delivery.queue.bury(message, "rejected")
+        self.tidy()
+        self.wake_parked()
 
     def discard(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
@@ -460,7 +475,7 @@ class Channel:
         self.tidy()
         self.wake_parked()
 
-    def requeue(self, deliveries: list[Delivery]) -> None:
+    def requeue(self, deliveries: list[Delivery], failed: bool = False) -> None:
         """Puts deliveries back into their queues. New Delivery objects: those here become shells."""
         by_queue: dict[Queue, list[Delivery]] = {}
         for delivery in deliveries:
@@ -471,7 +486,7 @@ class Channel:
             by_queue.setdefault(delivery.queue, []).append(back)
             self.release(delivery)
         for queue, backs in by_queue.items():
-            queue.requeue(backs)
+            queue.requeue(backs, failed)
         self.tidy()
         self.wake_parked()
 
@@ -489,6 +504,27 @@ class Channel:
         self.tidy()
         self.wake_parked()
         return detached
+
+    def holds(self, tag: int) -> bool:
+        """Whether the delivery with this tag is unsettled."""
+        return self.find(tag) is not None
+
+    def take_back(self, tag: int) -> None:
+        """The client is overdue with the delivery: it goes back to its queue."""
+        delivery = self.find(tag)
+        if delivery is None or (
+            self.transaction is not None and not self.transaction.without_settled([delivery])
+        ):
+            return
+        consumer = delivery.consumer
+        self.requeue([delivery], True)
+        if self.late is None:
+            self.late = Late(self)
+        self.late.add(tag, consumer)
+
+    def forgive(self, tag: int, multiple: bool) -> bool:
+        """Whether settling `tag` comes too late for a delivery that was taken back."""
+        return self.late is not None and self.late.forgive(tag, multiple)
 
     def recover(self, requeue: bool) -> None:
         """basic.recover: what is unacked goes back to its queues, or out again to the same consumers."""
@@ -551,7 +587,10 @@ class Channel:
             + message.route
             + _LONG.pack(queue.message_count())
         )
-        self.output.write_method_content(self.number, payload, message.content, message.header_size)
+        written = message
+        if redelivered and queue.regime is not None and queue.regime.counts:
+            written = queue.regime.counted(message, delivery.redeliveries)
+        self.output.write_method_content(self.number, payload, written.content, written.header_size)
         if body is not None:
             self.stream(body)
         if no_ack:
@@ -565,6 +604,8 @@ class Channel:
         self.outstanding_bytes += message.body_size()
         queue.unacked += 1
         queue.hand_out(message)
+        if queue.regime is not None:
+            queue.regime.handed_out(self, taken)
         return True
 
     def wake_parked(self) -> None:
@@ -608,15 +649,9 @@ class Channel:
             self.transaction = None
         for consumer in list(self.consumers.values()):
             self.virtual_host.cancel(consumer)
-        self.requeue(self.held(0, True, "channel.close"))
+        self.late = None
+        self.requeue(self.held(0, True, "channel.close"), True)
 
 
 def immediate_queues(queues: list[Queue], message: Message) -> list[Queue]:
     return [queue for queue in queues if queue.can_take_now(message)]
-
-
-def unknown_tag(tag: int, what: str = "basic.ack") -> ChannelFault:
-    method_id = {"basic.ack": 80, "basic.reject": 90, "basic.nack": 120}.get(what, 0)
-    return ChannelFault(
-        amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - unknown delivery tag {tag}", 60, method_id
-    )

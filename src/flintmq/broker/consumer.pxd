@@ -4,6 +4,7 @@ from flintmq.broker.channel cimport Channel
 from flintmq.broker.delivery cimport Delivery
 from flintmq.broker.message cimport Message
 from flintmq.broker.queue cimport Queue
+from flintmq.broker.selection cimport Selection
 from flintmq.wire.output cimport Output
 
 
@@ -18,6 +19,8 @@ cdef class Consumer:
     cdef readonly bint no_local
     cdef readonly bint exclusive
     cdef readonly dict arguments
+    cdef readonly long long priority
+    cdef readonly Selection selection
     cdef public long long prefetch_count
     cdef public long long prefetch_bytes
     cdef public long long outstanding
@@ -31,6 +34,6 @@ cdef class Consumer:
     cdef bint ready(self, Message message) except -1
     cpdef park(self)
     cpdef forget(self)
-    @cython.locals(channel=Channel, delivery=Delivery)
+    @cython.locals(channel=Channel, delivery=Delivery, written=Message)
     cdef int deliver(self, Message message, long long position, int redeliveries) except -1
     cpdef wake(self)

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.delivery import Delivery
 from flintmq.broker.message import Message
-from flintmq.wire import traits
+from flintmq.broker.selection import selection_of
+from flintmq.errors import ChannelFault
+from flintmq.wire import amqp, traits
 
 if TYPE_CHECKING:
     from flintmq.broker.channel import Channel
@@ -35,8 +37,10 @@ class Consumer:
         "parked",
         "prefetch_bytes",
         "prefetch_count",
+        "priority",
         "queue",
         "seen",
+        "selection",
         "tag",
         "tag_octets",
     )
@@ -61,6 +65,8 @@ class Consumer:
         self.no_local = no_local
         self.exclusive = exclusive
         self.arguments = arguments
+        self.priority = priority_of(arguments)
+        self.selection = selection_of(arguments, queue.consumers)
         # As they were set when it was made: later basic.qos with global off leaves it alone.
         self.prefetch_count: int = channel.prefetch_count
         self.prefetch_bytes: int = channel.prefetch_bytes
@@ -72,10 +78,12 @@ class Consumer:
 
     def is_selective(self) -> bool:
         """Whether it may refuse messages that others take."""
-        return self.no_local
+        return self.no_local or self.selection is not None
 
     def accepts(self, message: Message) -> bool:
-        return not (self.no_local and message.origin == self.channel.origin)
+        if self.no_local and message.origin == self.channel.origin:
+            return False
+        return self.selection is None or self.selection.accepts(message)
 
     def ready(self, message: Message) -> bool:
         """Whether it may take `message` now."""
@@ -115,14 +123,17 @@ class Consumer:
                 self.queue.settle(message)
                 return 0
         channel.delivery_tag += 1
+        written = message
+        if redeliveries and self.queue.regime is not None and self.queue.regime.counts:
+            written = self.queue.regime.counted(message, redeliveries)
         self.output.write_delivery(
             channel.number,
             self.tag_octets,
             channel.delivery_tag,
             redeliveries > 0,
             message.route,
-            message.content,
-            message.header_size,
+            written.content,
+            written.header_size,
         )
         if body is not None:
             channel.stream(body)
@@ -137,6 +148,8 @@ class Consumer:
         self.outstanding += 1
         self.outstanding_bytes += message.body_size()
         self.queue.unacked += 1
+        if self.queue.regime is not None:
+            self.queue.regime.handed_out(channel, delivery)
         return 0
 
     def wake(self) -> None:
@@ -144,3 +157,16 @@ class Consumer:
         if self.parked and not self.cancelled:
             self.parked = False
             self.queue.rejoin(self)
+
+
+def priority_of(arguments: FieldTable) -> int:
+    """x-priority: those with more of it are served first."""
+    priority = arguments.get("x-priority", 0)
+    if type(priority) is not int or not -(2**31) <= priority < 2**31:
+        raise ChannelFault(
+            amqp.PRECONDITION_FAILED,
+            "PRECONDITION_FAILED - invalid arg 'x-priority' of a consumer: expected a number of 32 bits",
+            60,
+            20,
+        )
+    return priority

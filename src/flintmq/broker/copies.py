@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flintmq.broker.message import Message, new_message
+from flintmq.broker.message import Message
 from flintmq.broker.route import headers_of
 from flintmq.errors import ChannelFault
 from flintmq.wire import amqp, traits
-from flintmq.wire.headers import without_entry
+from flintmq.wire.header_edits import without_entry
 from flintmq.wire.properties import decode_basic_properties
 
 if TYPE_CHECKING:
@@ -75,7 +75,9 @@ def without_blind(message: Message) -> Message:
     header = without_entry(old, BCC)
     found = message.traits & ~traits.HAS_COPIES
     content = header + message.content[message.header_size :]
-    return new_message(message.route, content, len(header), found, message.origin)
+    shown = message.variant(message.route, content, len(header), found)
+    shown.lifetime_ms = message.lifetime_ms
+    return shown
 
 
 def forward(channel: Channel, message: Message, route: Route, flags: int) -> None:

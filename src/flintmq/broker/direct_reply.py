@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from flintmq.errors import ChannelFault
 from flintmq.wire import amqp
 from flintmq.wire.fields import encode_shortstr
-from flintmq.wire.headers import place_of, with_property
+from flintmq.wire.header_edits import place_of, with_property
 
 if TYPE_CHECKING:
     from flintmq.broker.channel import Channel

@@ -1,7 +1,8 @@
 cimport cython
 cimport flintmq.broker.tally as tally
 from flintmq.broker.binding cimport Binding
-from flintmq.broker.headers_index cimport HeadersIndex
+from flintmq.broker.lookup cimport Lookup
+from flintmq.broker.match_index cimport MatchIndex
 from flintmq.broker.topic_trie cimport TopicTrie
 
 
@@ -14,6 +15,8 @@ cdef class Exchange:
     cdef readonly dict bindings
     cdef dict _newest
     cdef readonly dict sources
+    cdef public unsigned int number
+    cdef public object virtual_host
 
     cpdef validate_binding(self, str routing_key, object arguments)
     @cython.locals(identity=tuple, binding=Binding, older=Binding)
@@ -29,6 +32,10 @@ cdef class Exchange:
     cpdef bint is_unused(self) except -1
     cpdef route(self, str routing_key, object headers, dict found)
     cpdef int receive(self, object passage) except -1
+    cpdef check(self, dict headers)
+    cpdef route_message(self, str routing_key, object passage, dict found)
+    cpdef enter(self, object virtual_host)
+    cpdef leave(self)
     cpdef prepare(self)
     cpdef attach(self, Binding binding)
     cpdef detach(self, Binding binding)
@@ -47,4 +54,4 @@ cdef class TopicExchange(Exchange):
 
 
 cdef class HeadersExchange(Exchange):
-    cdef readonly HeadersIndex index
+    cdef readonly MatchIndex index

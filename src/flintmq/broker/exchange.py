@@ -8,7 +8,9 @@ exchanges, permissions and the cache of answers belong to the virtual host.
     direct    the routing keys are equal
     fanout    always
     topic     the binding's pattern fits the routing key (topic_trie.py)
-    headers   the binding's arguments fit the message headers (headers_index.py)
+    headers   the binding's arguments fit the message headers (headers_condition.py)
+
+Kinds that are FlintMQ's own are in selector_exchange.py.
 """
 
 from __future__ import annotations
@@ -18,12 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 from flintmq.broker import tally
 from flintmq.broker.binding import Binding, Destination, Identity, table_form
-from flintmq.broker.headers_index import HeadersIndex, match_mode
+from flintmq.broker.headers_condition import HeadersCondition, headers_form, match_mode
+from flintmq.broker.lookup import lookup_of
+from flintmq.broker.match_index import MatchIndex
 from flintmq.broker.topic_trie import TopicTrie
 from flintmq.wire.tables import FieldValue
 
 if TYPE_CHECKING:
     from flintmq.broker.route import Passage
+    from flintmq.broker.virtual_host import VirtualHost
 
 # What Exchange.receive says of a message.
 ROUTED = 0
@@ -36,14 +41,27 @@ Headers = Callable[[], dict[str, Any]]
 class Exchange:
     """What the kinds have in common: properties and bindings."""
 
-    __slots__ = ("_newest", "arguments", "auto_delete", "bindings", "durable", "internal", "name", "sources")
+    __slots__ = (
+        "_newest",
+        "arguments",
+        "auto_delete",
+        "bindings",
+        "durable",
+        "internal",
+        "name",
+        "number",
+        "sources",
+        "virtual_host",
+    )
 
     type = ""
     # True when route() reads the message headers, so that its answer does not follow from the
     # routing key alone.
     needs_headers = False
-    # True when receive() wants to see each message before it is routed.
+    # True when each message is shown to receive(), then routed by route_message() instead of route().
     receives = False
+    # True when it holds messages of its own: a durable one then has a number in the journal, as queues have.
+    holds_messages = False
 
     def __init__(
         self,
@@ -61,7 +79,16 @@ class Exchange:
         self.bindings: dict[Identity, Binding] = {}
         self._newest: dict[Destination, Binding] = {}
         self.sources: dict[Exchange, None] = {}  # exchanges with bindings to it; the virtual host's to keep
+        self.number = 0  # what the journal calls it
+        self.virtual_host: Any = None
         self.prepare()
+
+    def enter(self, virtual_host: VirtualHost) -> None:
+        """It has been declared, or recovered."""
+        self.virtual_host = virtual_host
+
+    def leave(self) -> None:
+        """It has been deleted."""
 
     def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
         """Raises a ChannelFault that names the argument which this kind of exchange refuses."""
@@ -72,7 +99,8 @@ class Exchange:
         if identity in self.bindings:
             return False
         binding = Binding(self, identity, arguments)
-        self.attach(binding)
+        if not binding.is_chained():
+            self.attach(binding)
         self.bindings[identity] = binding
         older = self._newest.get(destination)
         if older is not None:
@@ -86,7 +114,8 @@ class Exchange:
         binding = self.bindings.pop((destination, routing_key, table_form(arguments)), None)
         if binding is None:
             return False
-        self.detach(binding)
+        if not binding.is_chained():
+            self.detach(binding)
         if binding.older is not None:
             binding.older.newer = binding.newer
         if binding.newer is not None:
@@ -104,7 +133,8 @@ class Exchange:
         binding = self._newest.pop(destination, None)
         while binding is not None:
             del self.bindings[binding.identity]
-            self.detach(binding)
+            if not binding.is_chained():
+                self.detach(binding)
             count += 1
             older = binding.older
             # Unchained, so that reference counting frees them without waiting for a collection.
@@ -143,6 +173,13 @@ class Exchange:
     def receive(self, passage: Passage) -> int:
         """What becomes of a message: ROUTED to the bindings, TAKEN, or REFUSED, as if none fitted."""
         return ROUTED
+
+    def check(self, headers: dict[str, Any]) -> None:
+        """Raises what receive() would; asked before a transaction is committed."""
+
+    def route_message(self, routing_key: str, passage: Passage, found: dict[Any, Any]) -> None:
+        """route() for kinds that look at more than headers."""
+        self.route(routing_key, passage.headers, found)
 
     def prepare(self) -> None:
         """Makes what this kind looks its bindings up in, empty."""
@@ -225,19 +262,21 @@ class HeadersExchange(Exchange):
     needs_headers = True
 
     def prepare(self) -> None:
-        self.index = HeadersIndex()
+        self.index = MatchIndex(typed=True)
 
     def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
         match_mode(arguments)
 
     def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
-        self.index.match({} if headers is None else headers(), found)
+        self.index.match(lookup_of(headers, routing_key), found)
 
     def attach(self, binding: Binding) -> None:
-        self.index.add(binding.arguments, binding.destination)
+        form = headers_form(binding.arguments)
+        condition = self.index.find(form)
+        self.index.add(HeadersCondition(form) if condition is None else condition, binding.destination)
 
     def detach(self, binding: Binding) -> None:
-        self.index.remove(binding.arguments, binding.destination)
+        self.index.remove(headers_form(binding.arguments), binding.destination)
 
 
 STANDARD_KINDS: dict[str, type[Exchange]] = {

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flintmq.broker import copies, direct_reply
-from flintmq.errors import ChannelFault
-from flintmq.wire import amqp, traits
-from flintmq.wire.properties import decode_basic_properties
+from flintmq.broker.published import check_user_id
+from flintmq.wire import traits
 
 if TYPE_CHECKING:
     from flintmq.broker.channel import Channel
@@ -19,22 +18,9 @@ if TYPE_CHECKING:
 def look_into(channel: Channel, whole: bytes, header_size: int, found: int) -> bytes:
     """Raises what is wrong; the content as it goes on, its header perhaps another."""
     if found & traits.HAS_USER_ID:
-        check_user_id(channel, whole, header_size)
+        check_user_id(channel.user, whole, header_size)
     if found & traits.HAS_COPIES:
         copies.check(whole, header_size)
     if found & traits.HAS_REPLY_TO and whole.find(direct_reply.NAME_OCTETS, 0, header_size) >= 0:
         return direct_reply.rewritten(channel, whole, header_size)
     return whole
-
-
-def check_user_id(channel: Channel, whole: bytes, header_size: int) -> None:
-    """A message may name its sender, but nobody else."""
-    named = decode_basic_properties(whole, 12, header_size).user_id
-    if named != channel.user.name:
-        raise ChannelFault(
-            amqp.PRECONDITION_FAILED,
-            f"PRECONDITION_FAILED - user_id property set to '{named}' "
-            f"but authenticated user was '{channel.user.name}'",
-            60,
-            40,
-        )

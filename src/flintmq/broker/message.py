@@ -14,9 +14,9 @@ from flintmq.wire import octets, traits
 
 
 class Message:
-    """Immutable but for what the journal notes on it."""
+    """Immutable but for what the journal notes on it, and when it came."""
 
-    __slots__ = ("content", "entry", "header_size", "origin", "route", "traits")
+    __slots__ = ("arrived_ms", "content", "entry", "header_size", "lifetime_ms", "origin", "route", "traits")
 
     route: bytes
     content: bytes
@@ -24,6 +24,8 @@ class Message:
     traits: int
     origin: int
     entry: int
+    arrived_ms: int
+    lifetime_ms: int
 
     @staticmethod
     def create(route: bytes, content: bytes, header_size: int, traits: int, origin: int) -> Message:
@@ -34,16 +36,30 @@ class Message:
         message.traits = traits  # bits of wire/traits.py
         message.origin = origin  # number of the connection it came by
         message.entry = 0  # where it lies on disk, see store.py
+        message.arrived_ms = 0  # when it came, where that matters
+        message.lifetime_ms = -1  # its expiration; -1: it has none
         return message
+
+    def variant(self, route: bytes, content: bytes, header_size: int, traits: int) -> Message:
+        """A message of the same origin, that nobody has stored yet."""
+        return Message.create(route, content, header_size, traits, self.origin)
+
+    def twin(self) -> Message:
+        """The same message once more, to be stored and let go apart from this one."""
+        twin = self.variant(self.route, self.content, self.header_size, self.traits)
+        twin.arrived_ms = self.arrived_ms
+        twin.lifetime_ms = self.lifetime_ms
+        return twin
+
+    def stamp(self, now_ms: int) -> None:
+        """It came now; that goes to disk with it."""
+        self.arrived_ms = now_ms
+        self.traits |= traits.TIMED
 
     def body_size(self) -> int:
         if self.traits & traits.SPOOLED:
             return octets.read_longlong(octets.readable_bytes(self.content), 4)
         return len(self.content) - self.header_size
-
-    def copy(self) -> Message:
-        """The same message for others, who let go of it at other times."""
-        return Message.create(self.route, self.content, self.header_size, self.traits, self.origin)
 
     def exchange_name(self) -> str:
         return self.route[1 : 1 + self.route[0]].decode("utf-8", "surrogateescape")

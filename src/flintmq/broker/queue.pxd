@@ -1,8 +1,10 @@
 cimport cython
+cimport flintmq.wire.traits as traits
 from flintmq.broker.agenda cimport Agenda
 from flintmq.broker.consumer cimport Consumer
 from flintmq.broker.delivery cimport Delivery
 from flintmq.broker.message cimport Message
+from flintmq.broker.regime cimport Regime
 from flintmq.broker.ring cimport Ring
 from flintmq.broker.shelf cimport Shelf
 from flintmq.broker.store cimport Store
@@ -41,16 +43,21 @@ cdef class Queue:
     cdef bint dirty
     cdef bint congested
     cdef public bint deleted
+    cdef readonly Regime regime
+    cdef readonly object duplicates
     cdef readonly bint is_stream
 
     cpdef Py_ssize_t message_count(self) noexcept
+    cpdef Regime oversee(self)
     cpdef int enqueue(self, Message message) except -1
+    cdef int append(self, Message message) except -1
     @cython.locals(entry=cython.ulonglong)
     cdef int shelve(self, Message message) except -1
     @cython.locals(message=Message, entry=cython.ulonglong)
     cpdef shed(self)
     @cython.locals(
-        wanted=Py_ssize_t, loaded=Py_ssize_t, size=Py_ssize_t, message=Message, back=Delivery, entries=list
+        wanted=Py_ssize_t, loaded=Py_ssize_t, size=Py_ssize_t, message=Message, back=Delivery, entries=list,
+        redeliveries=cython.int
     )
     cpdef int load(self) except -1
     cpdef restore(self, Shelf shelf, unsigned long long handed_out)
@@ -64,21 +71,28 @@ cdef class Queue:
     cpdef dispatch_selectively(self)
     @cython.locals(delivery=Delivery, message=Message, consumer=Consumer, index=Py_ssize_t, seen=cython.longlong)
     cdef offer_in_turn(self)
-    @cython.locals(consumer=Consumer, tried=Py_ssize_t)
+    @cython.locals(consumer=Consumer)
     cdef bint offer(self, Message message, long long position, int redeliveries) except -1
     cdef park(self, Consumer consumer)
     cpdef rejoin(self, Consumer consumer)
-    @cython.locals(message=Message)
     cpdef Delivery take(self)
+    @cython.locals(message=Message)
+    cpdef Delivery draw(self)
     cpdef int settle(self, Message message) except -1
+    cdef int let_go(self, Message message) except -1
+    cpdef bury(self, Message message, str reason)
+    @cython.locals(delivery=Delivery)
+    cpdef requeue(self, list deliveries, bint failed=*)
     @cython.locals(delivery=Delivery, consumer=Consumer)
-    cpdef requeue(self, list deliveries)
+    cdef put_back(self, list deliveries)
     @cython.locals(message=Message, position=cython.longlong, backs=list)
     cpdef give_back(self, list messages)
     @cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t, other=Delivery)
     cdef Py_ssize_t returned_after(self, long long position) except -1
     @cython.locals(drawn=list, message=Message)
     cdef draw_out(self, long long position)
+    @cython.locals(size=cython.longlong, index=Py_ssize_t, message=Message, delivery=Delivery)
+    cpdef Py_ssize_t body_bytes(self) except -1
     @cython.locals(delivery=Delivery, entry=cython.ulonglong)
     cpdef purge(self)
     @cython.locals(other=Consumer)

@@ -6,7 +6,7 @@
 
 Messages are numbered by their place. Those handed out and not acked live in their channel; one that
 comes back goes to `returned`, which is always ahead of the ring, so it regains its place for free.
-A consumer that may refuse messages (no-local) takes some from the middle and leaves a hole.
+A consumer that may refuse messages (no-local, a selector) takes some from the middle and leaves a hole.
 Past a certain length, and sooner when memory is short, what arrives goes to the shelf and is loaded
 again when ready runs out: a long queue costs little memory.
 Knows nothing of sockets: deliveries are written into the consumers' outputs.
@@ -19,11 +19,14 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.agenda import Agenda
 from flintmq.broker.consumer import Consumer
+from flintmq.broker.deduplication import DEDUPLICATED, Duplicates
 from flintmq.broker.delivery import Delivery
 from flintmq.broker.message import Message
+from flintmq.broker.regime import Regime
 from flintmq.broker.ring import Ring
 from flintmq.broker.shelf import Shelf
 from flintmq.errors import ProtocolMisuse
+from flintmq.wire import traits
 from flintmq.wire.tables import FieldTable
 
 if TYPE_CHECKING:
@@ -58,6 +61,7 @@ class Queue:
         "consumers",
         "deleted",
         "dirty",
+        "duplicates",
         "durable",
         "exclusive",
         "handed_out",
@@ -71,6 +75,7 @@ class Queue:
         "position",
         "ready",
         "ready_bytes",
+        "regime",
         "returned",
         "selective",
         "shelf",
@@ -120,13 +125,39 @@ class Queue:
         self.dirty = False
         self.congested = False
         self.deleted = False
+        # What it does beyond first in, first out; None for a plain queue, which is all that it costs one.
+        self.regime: Regime | None = None
+        # Which messages it refuses because it has the like of them, see deduplication.py.
+        self.duplicates = Duplicates() if arguments.get(DEDUPLICATED) is True else None
         self.is_stream = False  # a log of its own holds its messages, not the journal
 
     def message_count(self) -> int:
         """How many are ready, not counting those handed out."""
         return self.ready.count - self.holes + len(self.returned) + self.shelf.count
 
+    def oversee(self) -> Regime:
+        """The queue's regime, from now on if it had none."""
+        if self.regime is None:
+            self.regime = Regime(self)
+        return self.regime
+
     def enqueue(self, message: Message) -> int:
+        if self.duplicates is not None and self.duplicates.refuses(message):
+            self.let_go(message)
+            return 0
+        if self.regime is not None or message.traits & traits.HAS_EXPIRATION:
+            return self.oversee().enqueue(message)
+        self.append(message)
+        if self.congested:
+            self.congested = False
+            self.agenda.pressed = True
+        if not self.dirty and self.active:
+            self.dirty = True
+            self.agenda.queues.append(self)
+        return 0
+
+    def append(self, message: Message) -> int:
+        """Behind all others: in memory, or on disk where the queue is long."""
         if self.store is not None and (
             self.ready.count >= self.store.kept_messages
             or self.ready_bytes >= self.store.kept_bytes
@@ -136,12 +167,6 @@ class Queue:
         else:
             self.ready.push(message)
             self.ready_bytes += len(message.content)
-        if self.congested:
-            self.congested = False
-            self.agenda.pressed = True
-        if not self.dirty and self.active:
-            self.dirty = True
-            self.agenda.queues.append(self)
         return 0
 
     def shelve(self, message: Message) -> int:
@@ -152,6 +177,7 @@ class Queue:
         if not entry or not (entry & 1 or self.number):
             entry = self.store.spill(message)
         self.shelf.push(entry)
+        self.shelf.octets += message.body_size()
         return 0
 
     def shed(self) -> None:
@@ -164,6 +190,7 @@ class Queue:
         ):
             message = self.ready.pop_last()
             self.ready_bytes -= len(message.content)
+            self.shelf.octets += message.body_size()
             entry = message.entry
             entries.append(entry if entry and (entry & 1 or self.number) else self.store.spill(message))
         entries.reverse()
@@ -184,14 +211,20 @@ class Queue:
                     continue
                 loaded += 1
                 size += len(message.content)
+                self.shelf.octets -= message.body_size()
+                redeliveries = 1
+                if message.traits & traits.TIMED or self.regime is not None:
+                    redeliveries = self.oversee().loaded(message)
                 # Marked ones come first of all; behind others they could not keep their place.
                 if message.entry & 1 == 0 and message.entry >> 1 <= self.handed_out and not self.ready.count:
-                    back = Delivery.create(0, message, self, None, self.position, 1)
+                    back = Delivery.create(0, message, self, None, self.position, redeliveries)
                     self.position += 1
                     self.returned.insert(0, back)
                 else:
                     self.ready.push(message)
                     self.ready_bytes += len(message.content)
+        if not self.shelf.count:
+            self.shelf.octets = 0
         return loaded
 
     def restore(self, shelf: Shelf, handed_out: int) -> None:
@@ -235,6 +268,9 @@ class Queue:
     def dispatch(self) -> int:
         """Hands messages to consumers in turn until either runs out."""
         self.dirty = False
+        if self.regime is not None:
+            self.regime.dispatch()
+            return 0
         if self.selective:
             self.dispatch_selectively()
             return 0
@@ -302,17 +338,22 @@ class Queue:
             self.draw_out(self.position + self.ready.count)
 
     def offer(self, message: Message, position: int, redeliveries: int) -> bool:
-        """Hands the message to the next consumer that accepts it, if any may take it now."""
-        tried = 0
-        while tried < len(self.active):
-            if self.turn >= len(self.active):
-                self.turn = 0
+        """Hands the message to the one that accepts it and has waited longest, if any may take it now."""
+        if self.regime is not None and self.regime.has_expired(message):
+            return False  # it goes when it has come to the head
+        self.turn = 0
+        while self.turn < len(self.active):
             consumer = self.active[self.turn]
             if position < consumer.seen or not consumer.accepts(message):
                 self.turn += 1
-                tried += 1
             elif consumer.ready(message):
-                self.turn += 1
+                # To the end of the round, so that another one that would accept the like is next.
+                del self.active[self.turn]
+                if self.regime is None:
+                    self.active.append(consumer)
+                else:
+                    self.regime.join(consumer)
+                    self.regime.waiting_bytes -= message.body_size()
                 consumer.deliver(message, position, redeliveries)
                 return True
             else:
@@ -326,11 +367,18 @@ class Queue:
         del self.active[self.turn]
 
     def rejoin(self, consumer: Consumer) -> None:
-        self.active.append(consumer)
+        if self.regime is None:
+            self.active.append(consumer)
+        else:
+            self.regime.join(consumer)
         self.mark()
 
     def take(self) -> Delivery | None:
         """The next message for basic.get, as a delivery without tag or consumer."""
+        return self.draw() if self.regime is None else self.regime.take()
+
+    def draw(self) -> Delivery | None:
+        """Whatever is at the head, out of the queue."""
         message = self.head()
         if message is None:
             return None
@@ -343,12 +391,27 @@ class Queue:
 
     def settle(self, message: Message) -> int:
         """A message has left the queue for good."""
+        if self.duplicates is not None:
+            self.duplicates.forget(message)
+        return self.let_go(message)
+
+    def let_go(self, message: Message) -> int:
+        """The store need not keep it for this queue."""
         if self.store is not None and message.entry and (self.number or message.entry & 1):
             self.store.settle(self.number, message.entry)
+            if self.regime is not None:
+                self.regime.forget(message)
         return 0
 
-    def requeue(self, deliveries: list[Delivery]) -> None:
-        """Puts handed-out messages back in their places."""
+    def bury(self, message: Message, reason: str) -> None:
+        """The message dies: it goes to the dead letter exchange if there is one, and leaves the queue."""
+        if self.regime is None:
+            self.settle(message)
+        else:
+            self.regime.bury([message], reason)
+
+    def requeue(self, deliveries: list[Delivery], failed: bool = False) -> None:
+        """Puts handed-out messages back. `failed`: they were refused, or their client was lost."""
         for delivery in deliveries:
             delivery.redeliveries += 1
             delivery.consumer = None
@@ -358,6 +421,17 @@ class Queue:
                 if delivery.message is not None:
                     self.settle(delivery.message)
             return
+        if self.regime is not None:
+            deliveries = self.regime.returned(deliveries, failed)
+        if deliveries:
+            self.put_back(deliveries)
+        if self.regime is not None:
+            self.regime.trim()
+            self.regime.watch()
+        self.mark()
+
+    def put_back(self, deliveries: list[Delivery]) -> None:
+        """Each in its place."""
         self.draw_out(max([delivery.position for delivery in deliveries]))
         # Sorting all for the sake of a few, and that for each nack, would stop the broker for seconds.
         if len(deliveries) * 16 < len(self.returned):
@@ -370,7 +444,6 @@ class Queue:
             first = self.returned[-1].position
             for consumer in self.consumers:
                 consumer.seen = min(consumer.seen, first)
-        self.mark()
 
     def give_back(self, messages: list[Message]) -> None:
         """Messages that were handed out before the broker started come back, ahead of all others."""
@@ -411,24 +484,45 @@ class Queue:
             drawn.reverse()
             self.returned = drawn + self.returned
 
+    def body_bytes(self) -> int:
+        """What the bodies of all that is ready come to."""
+        size = self.shelf.octets
+        for index in range(self.ready.count):
+            message = self.ready.at(index)
+            if message is not None:
+                size += message.body_size()
+        for delivery in self.returned:
+            if delivery.message is not None:
+                size += delivery.message.body_size()
+        return size
+
     def purge(self) -> int:
         """Drops what is ready; the number of messages."""
         count = self.shelf.count
+        if count and self.duplicates is not None:
+            self.duplicates.clear()  # what is on the shelf goes unread
         if self.store is not None:
             while self.shelf.count:
                 for entry in self.shelf.take(self.store.loaded_messages):
                     self.store.settle(self.number, entry)
         while True:
-            delivery = self.take()
+            delivery = self.draw()
             if delivery is None:
-                return count
+                break
             if delivery.message is not None:
                 self.settle(delivery.message)
             count += 1
+        self.shelf.octets = 0
+        if self.regime is not None:
+            count += self.regime.purge()
+        return count
 
     def subscribe(self, consumer: Consumer) -> None:
         self.consumers.append(consumer)
-        self.active.append(consumer)
+        if consumer.priority or self.regime is not None:
+            self.oversee().subscribe(consumer)
+        else:
+            self.active.append(consumer)
         if consumer.is_selective():
             if not self.selective:
                 for other in self.consumers:
@@ -439,11 +533,13 @@ class Queue:
     def unsubscribe(self, consumer: Consumer) -> None:
         consumer.cancelled = True
         self.consumers.remove(consumer)
-        if not consumer.parked:
+        if not consumer.parked and consumer in self.active:
             self.active.remove(consumer)
         consumer.forget()
         if consumer.is_selective():
             self.selective -= 1
+        if self.regime is not None:
+            self.regime.unsubscribe(consumer)
 
     def can_take_now(self, message: Message) -> bool:
         """Whether a consumer would get the message at once (basic.publish with immediate)."""

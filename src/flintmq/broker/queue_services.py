@@ -34,7 +34,12 @@ def queue_of(request: Request, argument: str = "queue", operation: Operation = O
     """The queue that an argument names, if the asker may read it."""
     name = request.text(argument)
     request.require(operation, "queue", name)
-    return request.channel.virtual_host.find_queue(name, request.channel.origin)
+    queue = request.channel.virtual_host.find_queue(name, request.channel.origin)
+    if queue.is_stream and operation is Operation.READ:
+        raise ServiceFault(
+            amqp.NOT_IMPLEMENTED, f"NOT_IMPLEMENTED - queue '{name}' is a stream: read it with stream.fetch"
+        )
+    return queue
 
 
 def reader_of(request: Request) -> str:

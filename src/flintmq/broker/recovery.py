@@ -13,15 +13,20 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from flintmq.broker import dtx_journal, leases, wiring
+from flintmq.broker.delayed_exchange import DelayedExchange, due_in
 from flintmq.broker.dtx_journal import FoundBranches
 from flintmq.broker.kinds import KINDS
+from flintmq.broker.priority_queue import PriorityQueue
 from flintmq.broker.shelf import Shelf
-from flintmq.broker.store import OWNERS
+from flintmq.broker.store import OWNERS, body_octets, traits_of
 from flintmq.broker.virtual_host import PREDECLARED_NAMES
 from flintmq.errors import PeerFault
+from flintmq.wire import traits
 from flintmq.wire.tables import FieldTable
 
 if TYPE_CHECKING:
+    from flintmq.broker.exchange import Exchange
+    from flintmq.broker.queue import Queue
     from flintmq.broker.store import Store
     from flintmq.broker.virtual_host import VirtualHost
 
@@ -40,11 +45,18 @@ class Recovery:
         self.told = progress
         self.exchanges: list[tuple[FieldTable, FieldTable]] = []
         self.queues: list[tuple[FieldTable, FieldTable]] = []
+        self.policies: list[tuple[FieldTable, FieldTable]] = []
         self.bindings: list[tuple[bytes, FieldTable]] = []  # with the key it has in the journal
         self.names: set[tuple[bytes, object, object]] = set()  # kind, virtual host, name
         self.handed_out: dict[int, int] = {}
         self.leases: list[tuple[bytes, bytes]] = []
         self.shelves: dict[int, Shelf] = {}
+        # Of queues with priorities: by the queue's number, then by priority. The lowest is in `shelves`.
+        self.ranked: dict[int, dict[int, Shelf]] = {}
+        self.timed: set[int] = set()  # queues that hold messages which may expire
+        # By the queue's number, then by entry: how often it came back, and when it is due again.
+        self.returns: dict[int, dict[int, tuple[int, int]]] = {}
+        self.delays: dict[int, list[tuple[int, int]]] = {}  # of exchanges that hold messages: due, entry
         self.entries = 0
         self.found_branches = FoundBranches()
 
@@ -54,12 +66,21 @@ class Recovery:
             self.handed_out[wiring.number_of(rest)] = wiring.number_of(octets)
         elif kind == wiring.EXCHANGE:
             self.exchanges.append((self.named(kind, rest), wiring.table_of(octets)))
+            if "number" in self.exchanges[-1][1]:
+                self.delays[whole(self.exchanges[-1][1], "number")] = []
         elif kind == wiring.QUEUE:
             self.queues.append((self.named(kind, rest), wiring.table_of(octets)))
-        elif kind == dtx_journal.MARKER:
-            self.found_branches.marker(key, octets)
+            if "x-max-priority" in table(self.queues[-1][1]):
+                self.ranked[whole(self.queues[-1][1], "number")] = {}
         elif kind == leases.LEASE:
             self.leases.append((key, octets))
+        elif kind == dtx_journal.MARKER:
+            self.found_branches.marker(key, octets)
+        elif kind == wiring.POLICY:
+            self.policies.append((wiring.table_of(rest), wiring.table_of(octets)))
+        elif kind == wiring.RETURNED:
+            number, entry, count, due_ms = wiring.return_of(rest, octets)
+            self.returns.setdefault(number, {})[entry << 1] = (count, due_ms)
         elif kind == wiring.BINDING:
             self.bindings.append((key, wiring.table_of(rest)))
         else:
@@ -75,11 +96,24 @@ class Recovery:
         if owners[0] >= OWNERS:
             self.found_branches.entry(sequence, owners[0], header)
             return
+        found = traits_of(header)
+        size = body_octets(header, payload_octets)
         for owner in owners:
-            shelf = self.shelves.get(owner)
+            delays = self.delays.get(owner)
+            if delays is not None:
+                delays.append((due_in(header), sequence << 1))
+                continue
+            priority = found >> 8 & 0xFF
+            shelves, key = self.shelves, owner
+            if priority and owner in self.ranked:
+                shelves, key = self.ranked[owner], priority
+            shelf = shelves.get(key)
             if shelf is None:
-                shelf = self.shelves[owner] = Shelf()
+                shelf = shelves[key] = Shelf()
             shelf.push(sequence << 1)
+            shelf.octets += size
+            if found & traits.TIMED:
+                self.timed.add(owner)
 
     def progress(self, done_octets: int, total_octets: int) -> None:
         self.told(done_octets, total_octets)
@@ -92,10 +126,14 @@ class Recovery:
         `damaged`: the journal has holes, and a queue's own record may have been in one of them.
         """
         self.found_branches.take_locked(self.shelves, store)
+        policies = next(iter(virtual_hosts.values())).policies
+        for identity, rest in self.policies:
+            if policies is not None:
+                policies.restore(identity, rest)
         for identity, rest in self.exchanges:
             host = self.host_of(virtual_hosts, identity)
             if host is not None:
-                restore_exchange(host, identity, rest)
+                self.restore_exchange(host, identity, rest)
         # Those of a virtual host that is not configured keep their numbers, and their messages too.
         numbers = self.queue_numbers()
         for identity, rest in self.queues:
@@ -110,6 +148,7 @@ class Recovery:
             host = self.host_of(virtual_hosts, table)
             if host is not None and not restore_binding(host, table) and not self.holds_ends_of(table):
                 store.journal.delete_wiring(key)
+        self.forget_returns(store)
         for number, shelf in self.shelves.items():
             if damaged:
                 self.rescue(next(iter(virtual_hosts.values())), number, shelf)
@@ -120,9 +159,9 @@ class Recovery:
                 store.journal.settle_many(number, [entry >> 1 for entry in shelf])
         for number in self.handed_out.keys() - numbers:
             store.journal.delete_wiring(wiring.handed_out_key(number))
-        self.found_branches.restore(virtual_hosts, store)
         self.restore_leases(virtual_hosts, store, numbers)
-        return max(numbers | self.shelves.keys() | self.handed_out.keys(), default=0)
+        self.found_branches.restore(virtual_hosts, store)
+        return max(numbers | self.shelves.keys() | self.handed_out.keys() | self.delays.keys(), default=0)
 
     def restore_leases(self, virtual_hosts: dict[str, VirtualHost], store: Store, numbers: set[int]) -> None:
         """Readers find their numbers again; those of a queue that is gone go."""
@@ -156,6 +195,8 @@ class Recovery:
         log.error("%d messages have lost their queue to damage: they are in queue %r", shelf.count, name)
         queue = host.restore_queue(name, number, False, {})
         queue.restore(shelf, self.handed_out.get(number, 0))
+        if number in self.timed:
+            queue.oversee().restored(True)
         if host.wiring is not None:
             host.wiring.put_queue(queue)
 
@@ -171,26 +212,68 @@ class Recovery:
     ) -> None:
         number = whole(rest, "number")
         queue = host.restore_queue(text(identity, "name"), number, bool(rest["auto-delete"]), table(rest))
-        if shelf is not None:
-            queue.restore(shelf, self.handed_out.get(number, 0))
+        returns = self.returns.get(number, {})
+        waiting = self.waiting_among(returns, queue)
+        lanes = self.ranked.pop(number, {})
+        if not isinstance(queue, PriorityQueue) and lanes:
+            shelf = merged([*lanes.values(), *([] if shelf is None else [shelf])])
+            lanes = {}
+        if shelf is not None or lanes:
+            queue.restore(without(shelf or Shelf(), waiting), self.handed_out.get(number, 0))
+        for priority, lane in lanes.items():
+            if isinstance(queue, PriorityQueue):
+                queue.restore_lane(priority, without(lane, waiting))
+        if queue.duplicates is not None and host.store is not None:
+            queue.duplicates.recall(queue.shelf, host.store)
+        if returns:
+            queue.oversee().restore_returns(returns, sorted(waiting))
+        if number in self.timed or queue.regime is not None:
+            queue.oversee().restored(number in self.timed)
+
+    def waiting_among(self, returns: dict[int, tuple[int, int]], queue: Queue) -> set[int]:
+        """Entries that came back and are to be tried later."""
+        now_ms = queue.agenda.timetable.now_ms()
+        return {entry for entry, (_, due_ms) in returns.items() if due_ms > now_ms}
+
+    def forget_returns(self, store: Store) -> None:
+        """Returns of what is gone go too."""
+        for number, returns in self.returns.items():
+            for entry in returns:
+                if number not in store.journal.owners_of(entry >> 1):
+                    wiring.forget_return(store.journal, number, entry >> 1)
+
+    def restore_exchange(self, host: VirtualHost, identity: FieldTable, rest: FieldTable) -> None:
+        exchange = restored_exchange(identity, rest)
+        if exchange is None:
+            return
+        exchange.number = whole(rest, "number") if "number" in rest else 0
+        host.exchanges[exchange.name] = exchange
+        exchange.enter(host)
+        if isinstance(exchange, DelayedExchange):
+            exchange.restore(self.delays[exchange.number])
 
 
-def restore_exchange(host: VirtualHost, identity: FieldTable, rest: FieldTable) -> None:
+def restored_exchange(identity: FieldTable, rest: FieldTable) -> Exchange | None:
+    """The exchange that the journal tells of, if it can be served."""
     name, kind = text(identity, "name"), text(rest, "type")
     if name in PREDECLARED_NAMES:
         log.error("exchange %r is the broker's own: the one of type %r is left out", name, kind)
-        return
+        return None
     make = KINDS.get(kind)
     if make is None:
         log.error("exchange %r is of type %r, which is not known here: left out", name, kind)
-        return
-    host.exchanges[name] = make(
-        name,
-        durable=True,
-        auto_delete=bool(rest["auto-delete"]),
-        internal=bool(rest["internal"]),
-        arguments=table(rest),
-    )
+        return None
+    try:
+        return make(
+            name,
+            durable=True,
+            auto_delete=bool(rest["auto-delete"]),
+            internal=bool(rest["internal"]),
+            arguments=table(rest),
+        )
+    except PeerFault as fault:
+        log.error("exchange %r is left out: %s", name, fault.text)
+        return None
 
 
 def restore_binding(host: VirtualHost, found: FieldTable) -> bool:
@@ -206,6 +289,27 @@ def restore_binding(host: VirtualHost, found: FieldTable) -> bool:
     except PeerFault as fault:
         log.error("a binding from %r to %r is left out: %s", found["source"], name, fault.text)
     return True
+
+
+def merged(shelves: list[Shelf]) -> Shelf:
+    """All entries in the order in which they came."""
+    whole = Shelf()
+    for entry in sorted([entry for shelf in shelves for entry in shelf]):
+        whole.push(entry)
+    whole.octets = sum(shelf.octets for shelf in shelves)
+    return whole
+
+
+def without(shelf: Shelf, entries: set[int]) -> Shelf:
+    """The shelf but for these entries."""
+    if not entries:
+        return shelf
+    kept = Shelf()
+    for entry in shelf:
+        if entry not in entries:
+            kept.push(entry)
+    kept.octets = shelf.octets
+    return kept
 
 
 def text(found: FieldTable, name: str) -> str:

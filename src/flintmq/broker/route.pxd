@@ -1,4 +1,5 @@
 cimport cython
+from flintmq.broker.lookup cimport Lookup
 from flintmq.broker.message cimport Message
 
 
@@ -11,6 +12,7 @@ cdef class Route:
     cdef readonly tuple owners
     cdef readonly bint by_headers
     cdef readonly unsigned long long generation
+    cdef public bint ruled
 
 
 @cython.final
@@ -19,7 +21,8 @@ cdef class Passage:
     cdef readonly object channel
     cdef readonly str key
     cdef public bint taken
-    cdef dict _headers
+    cdef public object past
+    cdef readonly Lookup lookup
 
     cpdef dict headers(self)
 

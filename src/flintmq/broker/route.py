@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flintmq.broker.lookup import Lookup, lookup_for
 from flintmq.wire import amqp
 from flintmq.wire.properties import BasicProperties, decode_properties
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 class Route:
     """A routing result. `by_headers`: it differs from message to message, so `queues` is not to be used."""
 
-    __slots__ = ("by_headers", "exchange", "generation", "key", "octets", "owners", "queues")
+    __slots__ = ("by_headers", "exchange", "generation", "key", "octets", "owners", "queues", "ruled")
 
     def __init__(
         self,
@@ -41,25 +42,25 @@ class Route:
         self.owners = owners  # what the journal calls those queues that are durable
         self.by_headers = by_headers
         self.generation = generation
+        self.ruled = False  # whether one of the queues has a say in what it takes
 
 
 class Passage:
     """One message on its way through exchanges that want to look at it."""
 
-    __slots__ = ("_headers", "channel", "key", "message", "taken")
+    __slots__ = ("channel", "key", "lookup", "message", "past", "taken")
 
     def __init__(self, message: Message, channel: Channel | None, key: str) -> None:
         self.message = message
         self.channel = channel  # None: the broker itself sends it
         self.key = key
+        self.past: Exchange | None = None  # one that has had the message, and lets it go now
         self.taken = False  # an exchange has dealt with it: it is not unroutable
-        self._headers: FieldTable | None = None
+        self.lookup: Lookup = lookup_for(message, key)
 
     def headers(self) -> FieldTable:
         """Decoded when first asked for."""
-        if self._headers is None:
-            self._headers = headers_of(self.message)
-        return self._headers
+        return self.lookup.headers()
 
 
 def headers_of(message: Message) -> FieldTable:

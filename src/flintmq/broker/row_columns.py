@@ -65,7 +65,7 @@ def of_octets(number: int, values: list[bytes]) -> Column:
 
 def arrival_us(message: Message, now_ms: int) -> int:
     """When it came to the broker; where nobody has noted that, the time of asking."""
-    return 1000 * now_ms
+    return 1000 * (message.arrived_ms or now_ms)
 
 
 def properties_octets(message: Message) -> bytes:

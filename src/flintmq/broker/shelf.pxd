@@ -6,6 +6,7 @@ cdef class Shelf:
     cdef object runs
     cdef Py_ssize_t taken
     cdef readonly Py_ssize_t count
+    cdef public long long octets
 
     cpdef push(self, unsigned long long entry)
     @cython.locals(end=Py_ssize_t, taken=list)

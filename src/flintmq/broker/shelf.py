@@ -19,12 +19,13 @@ RUN_ENTRIES = 4096
 class Shelf:
     """First in, first out, with room for putting things back in front."""
 
-    __slots__ = ("count", "runs", "taken")
+    __slots__ = ("count", "octets", "runs", "taken")
 
     def __init__(self) -> None:
         self.runs: deque[array[int]] = deque()
         self.taken = 0  # of the first run
         self.count = 0
+        self.octets = 0  # of the bodies; kept by those who know them
 
     def push(self, entry: int) -> None:
         if not self.runs or len(self.runs[-1]) >= RUN_ENTRIES:

@@ -11,6 +11,7 @@ cdef class Store:
     cdef readonly Journal journal
     cdef readonly object overflow
     cdef readonly unsigned long long synced
+    cdef readonly unsigned long long recovered
     cdef readonly object waiting
     cdef readonly dict outputs
     cdef public list handed_out
@@ -29,8 +30,10 @@ cdef class Store:
     cdef unsigned int branches_made
     cdef list due
 
-    cdef int keep(self, Message message, tuple owners) except -1
-    cdef int settle(self, unsigned int owner, unsigned long long entry) except -1
+    cpdef int keep(self, Message message, tuple owners) except -1
+    @cython.locals(head=bytes)
+    cdef bytes head_of(self, Message message)
+    cpdef int settle(self, unsigned int owner, unsigned long long entry) except -1
     @cython.locals(entry=cython.ulonglong)
     cpdef unsigned long long stage(self, Message message, tuple owners) except? 0
     @cython.locals(message=Message)
@@ -44,10 +47,11 @@ cdef class Store:
     cpdef hold(self, Message message, spool, Py_ssize_t queues)
     cpdef release(self, unsigned long long entry)
     cpdef forget_arrived(self, Message message)
-    @cython.locals(entry=cython.ulonglong)
     cpdef body_of(self, Message message)
+    @cython.locals(entry=cython.ulonglong)
+    cpdef spool_of(self, Message message)
     cpdef wait(self, channel, unsigned long long published)
 
 
-@cython.locals(message=Message, route=bytes, found=cython.int)
+@cython.locals(message=Message, route=bytes, found=cython.int, at=Py_ssize_t, end=Py_ssize_t, arrived_ms=cython.longlong, lifetime_ms=cython.longlong)
 cpdef Message restored(unsigned long long entry, bytes head, bytes content)

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from flintmq.broker import published
 from flintmq.broker.message import Message
 from flintmq.broker.spooling import Hold
 from flintmq.broker.wiring import put_handed_out
@@ -38,6 +39,8 @@ log = logging.getLogger("flintmq.store")
 # What an entry's header holds before the route: size of the content header, traits. Of a spooled message
 # the content header comes next, as the payload is the body alone.
 _HEAD = struct.Struct("<II")
+# After it, if the traits say TIMED: when the message came, and its expiration (-1: none), in milliseconds.
+_TIMES = struct.Struct("<qq")
 # The overflow counts owners too; each of its entries has one.
 OVERFLOW_OWNER = 1
 HELD = 1 << 63
@@ -75,6 +78,7 @@ class Store:
         "outputs",
         "overflow",
         "promised",
+        "recovered",
         "spools",
         "synced",
         "waiting",
@@ -84,6 +88,7 @@ class Store:
         self.journal = journal
         self.overflow = overflow
         self.synced = journal.synced_sequence
+        self.recovered = journal.synced_sequence  # the newest record of an earlier life
         self.waiting: deque[tuple[int, Channel, int]] = deque()
         self.outputs: dict[Output, None] = {}
         self.handed_out: list[Queue] = []  # whose mark has to be written
@@ -127,9 +132,15 @@ class Store:
 
     def keep(self, message: Message, owners: tuple[int, ...]) -> int:
         """Puts the message into the journal, for these queues."""
-        head = _HEAD.pack(message.header_size, message.traits) + message.route
+        head = self.head_of(message) + message.route
         message.entry = self.journal.append_entry(owners, head, message.content) << 1
         return 0
+
+    def head_of(self, message: Message) -> bytes:
+        head = _HEAD.pack(message.header_size, message.traits)
+        if message.traits & traits.TIMED:
+            head += _TIMES.pack(message.arrived_ms, message.lifetime_ms)
+        return head
 
     def stage(self, message: Message, owners: tuple[int, ...]) -> int:
         """Puts a message into the journal that goes to no queue yet; its number there."""
@@ -168,7 +179,7 @@ class Store:
 
     def spill(self, message: Message) -> int:
         """Puts a transient message on disk for one queue; the entry it has there."""
-        head = _HEAD.pack(message.header_size, message.traits) + message.route
+        head = self.head_of(message) + message.route
         return self.overflow.append_entry((OVERFLOW_OWNER,), head, message.content) << 1 | 1
 
     def load(self, entries: list[int]) -> list[Message | None]:
@@ -202,7 +213,7 @@ class Store:
 
     def keep_spooled(self, message: Message, owners: tuple[int, ...]) -> None:
         """Puts a message whose body has arrived into the journal, for these queues."""
-        head = _HEAD.pack(message.header_size, message.traits) + message.content + message.route
+        head = self.head_of(message) + message.content + message.route
         spool = self.arrived[message].share()
         message.entry = self.journal.append_spooled(owners, head, spool) << 1
 
@@ -228,17 +239,20 @@ class Store:
 
     def body_of(self, message: Message) -> SpoolReader | None:
         """The body of a spooled message; None if the disk has lost it."""
-        entry = message.entry
-        if entry >= HELD:
-            spool: Spool | None = self.held[entry].spool
-        elif entry:
-            spool = self.journal.spool_of(entry >> 1)
-        else:
-            spool = self.arrived.get(message)
+        spool = self.spool_of(message)
         if spool is None:
             log.error("a message of %d octets is lost: its file is gone", message.body_size())
             return None
         return SpoolReader(spool)
+
+    def spool_of(self, message: Message) -> Spool | None:
+        """The file that the body of a spooled message lies in."""
+        entry = message.entry
+        if entry >= HELD:
+            return self.held[entry].spool
+        if entry:
+            return self.journal.spool_of(entry >> 1)
+        return self.arrived.get(message)
 
     # Promises
 
@@ -329,9 +343,33 @@ class Store:
 
 def restored(entry: int, head: bytes, content: bytes) -> Message:
     header_size, found = _HEAD.unpack_from(head)
-    route = head[_HEAD.size :]
+    at = _HEAD.size
+    arrived_ms, lifetime_ms = 0, -1
+    if found & traits.TIMED:
+        arrived_ms, lifetime_ms = _TIMES.unpack_from(head, at)
+        at += _TIMES.size
+    route = head[at:]
     if found & traits.SPOOLED:
         content, route = route[:header_size], route[header_size:]
+    end = 2 + route[0] + route[1 + route[0]]
+    if len(route) > end:  # whoever kept it has noted something behind the route
+        route = route[:end]
+    if found & traits.HAS_EXPIRATION and not found & traits.TIMED:  # it has not reached a queue yet
+        lifetime_ms = published.lifetime_ms_of(content)
     message = Message.create(route, content, header_size, found, 0)
     message.entry = entry
+    message.arrived_ms = arrived_ms
+    message.lifetime_ms = lifetime_ms
     return message
+
+
+def traits_of(head: bytes) -> int:
+    """What an entry's header says of the message."""
+    found: int = _HEAD.unpack_from(head)[1]
+    return found
+
+
+def body_octets(head: bytes, payload_octets: int) -> int:
+    """The size of an entry's body."""
+    header_size, found = _HEAD.unpack_from(head)
+    return payload_octets if found & traits.SPOOLED else payload_octets - int(header_size)

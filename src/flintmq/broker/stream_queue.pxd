@@ -13,7 +13,6 @@ cdef Py_ssize_t CHUNKS_PER_PASS
 cdef Py_ssize_t TIME_EVERY_MASK
 
 
-@cython.final
 cdef class StreamQueue(Queue):
     cdef readonly object streams
     cdef readonly object log
@@ -26,7 +25,7 @@ cdef class StreamQueue(Queue):
     cpdef Py_ssize_t message_count(self) noexcept
     cpdef int enqueue(self, Message message) except -1
     @cython.locals(builder=ChunkBuilder, value=bytes, fill=Py_ssize_t)
-    cdef int append(self, Message message, bytes content) except -1
+    cdef int write(self, Message message, bytes content) except -1
     cpdef enqueue_spooled(self, Message message)
     cpdef bint can_take_now(self, Message message)
     cpdef mark(self)
@@ -37,9 +36,9 @@ cdef class StreamQueue(Queue):
     cpdef rejoin(self, Consumer consumer)
     cpdef subscribe(self, Consumer consumer)
     cpdef unsubscribe(self, Consumer consumer)
-    cdef int settle(self, Message message) except -1
-    cdef int hand_out(self, Message message) except -1
-    cpdef requeue(self, list deliveries)
+    cpdef int settle(self, Message message) except -1
+    cpdef int hand_out(self, Message message) except -1
+    cpdef requeue(self, list deliveries, bint failed=*)
     cpdef restore(self, Shelf shelf, unsigned long long handed_out)
     cpdef shed(self)
     cpdef Delivery take(self)

@@ -14,6 +14,7 @@ from flintmq.broker import direct_reply
 from flintmq.broker.binding import Binding
 from flintmq.broker.client_connection import ClientConnection
 from flintmq.broker.consumer import Consumer
+from flintmq.broker.delayed_exchange import DelayedExchange
 from flintmq.broker.exchange import Exchange
 from flintmq.broker.queue import Queue
 from flintmq.broker.services import SERVICES, Request, service
@@ -125,7 +126,7 @@ def exchange_list(request: Request) -> None:
 
 
 def exchange_table(exchange: Exchange) -> FieldTable:
-    return {
+    table: FieldTable = {
         "name": exchange.name,
         "type": exchange.type,
         "durable": exchange.durable,
@@ -134,6 +135,9 @@ def exchange_table(exchange: Exchange) -> FieldTable:
         "bindings": len(exchange.bindings),
         "arguments": exchange.arguments,
     }
+    if isinstance(exchange, DelayedExchange):
+        table["messages-delayed"] = len(exchange.waiting)
+    return table
 
 
 @service("binding.list")

@@ -45,6 +45,11 @@ def remove(tally: Tally, item: Any) -> Tally:
     return tally
 
 
+def holds(tally: Tally, item: Any) -> bool:
+    """Whether the item was added."""
+    return item in tally if type(tally) is dict else tally is item
+
+
 def size(tally: Tally) -> int:
     """How many different items there are."""
     if tally is None:

@@ -40,11 +40,12 @@ class Alarm:
 class Timetable:
     """The alarms of one broker, soonest first."""
 
-    __slots__ = ("alarms", "clock", "made", "offset_ms")
+    __slots__ = ("alarms", "clock", "made", "offset_ms", "started_ms")
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.offset_ms = clock.wall_ms() - round(clock.monotonic_s() * 1000)
+        self.started_ms = self.now_ms()
         self.alarms: list[Alarm] = []
         self.made = 0
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from flintmq.broker.channel import Channel
     from flintmq.broker.delivery import Delivery
     from flintmq.broker.message import Message
+    from flintmq.broker.queue import Queue
 
 # Held in memory until commit: 256 MiB of content for one channel. Spooled bodies do not count.
 TRANSACTION_BYTES_MAX = 268_435_456
@@ -68,15 +69,22 @@ class Transaction:
             for message, flags in self.published
             if channel.virtual_host.has_exchange_of(message.route)
         ]
+        coming: dict[Queue, list[Message]] = {}
         for message, route, _ in routed:
             if route.by_headers:
-                headers_of(message)  # fails on headers that cannot be read
+                headers = headers_of(message)  # fails on those that cannot be read
+                if route.exchange is not None:
+                    route.exchange.check(headers)
+            elif route.ruled:
+                for queue in route.queues:
+                    coming.setdefault(queue, []).append(message)
+        check_room(coming, channel.virtual_host.name)
         if channel.store is not None:
             channel.store.journal.begin_group()
         for message, route, flags in routed:
             channel.forward(message, route, flags)
         channel.discard(self.acked)
-        channel.discard(self.rejected)
+        channel.refuse(self.rejected)
         channel.requeue(self.requeued)
         self.forget_bodies()
         self.clear()
@@ -97,3 +105,16 @@ class Transaction:
             for message, _ in self.published:
                 if message.traits & traits.SPOOLED:
                     store.forget_arrived(message)
+
+
+def check_room(coming: dict[Queue, list[Message]], virtual_host: str) -> None:
+    """A queue that refuses messages when it is full refuses the whole transaction."""
+    for queue, messages in coming.items():
+        if queue.regime is not None and queue.regime.lacks_room(messages):
+            raise ChannelFault(
+                amqp.PRECONDITION_FAILED,
+                f"PRECONDITION_FAILED - queue '{queue.name}' in vhost '{virtual_host}' is full: "
+                "nothing of the transaction was done",
+                90,
+                20,
+            )

@@ -3,6 +3,7 @@ from flintmq.broker.agenda cimport Agenda
 from flintmq.broker.consumer cimport Consumer
 from flintmq.broker.message cimport Message
 from flintmq.broker.queue cimport Queue
+from flintmq.broker.regime cimport Regime
 from flintmq.broker.route cimport Passage, Route
 from flintmq.broker.store cimport Store
 cimport flintmq.wire.traits as traits
@@ -17,16 +18,23 @@ cdef class VirtualHost:
     cdef readonly Agenda agenda
     cdef readonly object branches
     cdef public object broker
+    cdef readonly object chains
+    cdef readonly set configured
     cdef readonly dict exchanges
     cdef readonly dict queues
     cdef readonly dict exclusive
     cdef readonly dict routes
+    cdef readonly object dead_letters
+    cdef public object policies
     cdef readonly unsigned long long generation
 
     @cython.locals(route=Route)
     cpdef Route route_of(self, bytes octets)
     @cython.locals(queue=Queue)
     cpdef tuple owners_of(self, list queues)
+    @cython.locals(queue=Queue)
+    cpdef bint is_ruled(self, list queues)
+    cpdef list admit(self, Message message, list queues)
     cpdef list match(self, Route route, Message message, channel)
     @cython.locals(passage=Passage)
     cpdef list match_keys(self, exchange, list keys, Message message, channel)
@@ -34,7 +42,6 @@ cdef class VirtualHost:
     cpdef tuple resolve(self, exchange, list keys, Passage passage)
     @cython.locals(route=Route, queues=list)
     cpdef bint post(self, Message message) except -1
-    @cython.locals(queue=Queue, owners=tuple)
     cpdef hand_over(self, Message message, list queues)
     @cython.locals(route=Route)
     cpdef queue_came_or_went(self, str name)

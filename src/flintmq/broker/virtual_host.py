@@ -7,34 +7,55 @@ what is checked before it is called.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Any
 
 from flintmq.auth import Operation, require
-from flintmq.broker import copies, leases
+from flintmq.broker import arguments as arguments_of
+from flintmq.broker import chains, copies, forwarding, leases
 from flintmq.broker.agenda import Agenda
-from flintmq.broker.binding import Binding, table_form
+from flintmq.broker.binding import VIA, Binding, table_form
+from flintmq.broker.chains import Chains
 from flintmq.broker.consumer import Consumer
+from flintmq.broker.dead_letter import DeadLetters
+from flintmq.broker.deduplication import DEDUPLICATED
 from flintmq.broker.dtx_branches import Branches
 from flintmq.broker.exchange import REFUSED, TAKEN, Exchange
 from flintmq.broker.kinds import KINDS
 from flintmq.broker.message import Message
+from flintmq.broker.priority_queue import PriorityQueue
 from flintmq.broker.queue import Queue
+from flintmq.broker.queue_rules import (
+    CLASSIC,
+    PLAIN,
+    STREAM,
+    Given,
+    check_arguments,
+    check_properties,
+    combine,
+    kind_of,
+)
+from flintmq.broker.regime import Regime
 from flintmq.broker.route import Passage, Route
 from flintmq.broker.system_exchange import SystemExchange
 from flintmq.broker.wiring import Wiring
-from flintmq.errors import ChannelFault
+from flintmq.errors import ChannelFault, ProtocolMisuse
 from flintmq.wire import amqp, traits
 
 if TYPE_CHECKING:
     from flintmq.auth import User
     from flintmq.broker.broker import Broker
     from flintmq.broker.channel import Channel
+    from flintmq.broker.policies import Policies
     from flintmq.broker.store import Store
     from flintmq.broker.streams import Streams
     from flintmq.wire.tables import FieldTable
 
+log = logging.getLogger("flintmq.virtual_host")
+
 # A route is some 500 octets with its key: 65,536 of them are 32 MB at the worst.
 ROUTES_MAX = 65_536
+
 
 PREDECLARED = (
     ("amq.direct", "direct", False),
@@ -55,10 +76,14 @@ class VirtualHost:
         "agenda",
         "branches",
         "broker",
+        "chains",
+        "configured",
+        "dead_letters",
         "exchanges",
         "exclusive",
         "generation",
         "name",
+        "policies",
         "queues",
         "routes",
         "store",
@@ -76,12 +101,18 @@ class VirtualHost:
         self.streams: Streams | None = None
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
+        self.chains = Chains()
+        self.configured: set[tuple[str, ...]] = set()  # what the settings declare, see configured.py
         self.exclusive: dict[int, dict[Queue, None]] = {}  # by the connection they belong to
         self.routes: dict[bytes, Route] = {}
         self.generation = 1
+        self.dead_letters = DeadLetters(self)
+        self.policies: Policies | None = None  # the broker's, who makes them after its virtual hosts
         for exchange_name, kind, internal in PREDECLARED:
             make = SystemExchange if kind == SystemExchange.type else KINDS[kind]
-            self.exchanges[exchange_name] = make(exchange_name, durable=True, internal=internal)
+            exchange = make(exchange_name, durable=True, internal=internal)
+            exchange.enter(self)
+            self.exchanges[exchange_name] = exchange
 
     # Routing
 
@@ -100,12 +131,24 @@ class VirtualHost:
             self.routes.clear()
             self.rewired()
         route = Route(octets, exchange, key, queues, self.owners_of(queues), by_headers, self.generation)
+        route.ruled = by_headers or self.is_ruled(queues)
         self.routes[octets] = route
         return route
 
     def owners_of(self, queues: list[Queue]) -> tuple[int, ...]:
         """What the journal calls those of the queues that are durable."""
         return tuple([queue.number for queue in queues if queue.number and not queue.is_stream])
+
+    def is_ruled(self, queues: list[Queue]) -> bool:
+        """Whether any of the queues has a say in what it takes, or how long it keeps it."""
+        for queue in queues:  # noqa: SIM110 - a generator expression is a closure: not in compiled methods
+            if queue.regime is not None:
+                return True
+        return False
+
+    def admit(self, message: Message, queues: list[Queue]) -> list[Queue]:
+        """Those of the queues that take the message, which is stamped if it may expire in any."""
+        return Regime.admit(message, queues, self.agenda)
 
     def has_exchange_of(self, octets: bytes) -> bool:
         name = octets[1 : 1 + octets[0]].decode("utf-8", "surrogateescape")
@@ -138,12 +181,17 @@ class VirtualHost:
                     queues[queue] = None
             return list(queues), False
         by_headers = False
-        headers = None if passage is None else passage.headers
+        headers = None if passage is None else passage.lookup
         found: dict[Queue | Exchange, None] = {}
         reached: list[Exchange] = [exchange]
         seen = {exchange}
         for source in reached:
-            if source.needs_headers or source.receives:
+            is_chained = source.name in self.chains.conditions
+            if (
+                source.needs_headers
+                or source.receives
+                or (is_chained and self.chains.need_headers(source.name))
+            ):
                 by_headers = True
                 if passage is None:
                     return [], True
@@ -154,7 +202,12 @@ class VirtualHost:
                 continue
             if verdict != REFUSED:
                 for key in keys:
-                    source.route(key, headers, found)
+                    if passage is not None and source.receives:
+                        source.route_message(key, passage, found)
+                    else:
+                        source.route(key, headers, found)
+            if is_chained and found:
+                self.chains.narrow(source.name, keys, headers, found)
             if not found:
                 found = self.alternate(source)
             for destination in found:
@@ -168,6 +221,8 @@ class VirtualHost:
     def alternate(self, exchange: Exchange) -> dict[Queue | Exchange, None]:
         """Where a message goes that the exchange has no binding for."""
         name = exchange.arguments.get("alternate-exchange")
+        if name is None and self.policies is not None:
+            name = self.policies.alternate_exchange(self.name, exchange.name)
         other = self.exchanges.get(name) if isinstance(name, str) else None
         return {} if other is None else {other: None}
 
@@ -187,12 +242,7 @@ class VirtualHost:
 
     def hand_over(self, message: Message, queues: list[Queue]) -> None:
         """Gives a message that is in no queue yet to some; the journal keeps it where it must."""
-        if message.traits & traits.PERSISTENT and self.store is not None:
-            owners = self.owners_of(queues)
-            if owners:
-                self.store.keep(message, owners)
-        for queue in queues:
-            queue.enqueue(message)
+        forwarding.forward(self, message, queues)
 
     def check_publish(self, exchange: Exchange | None, user: User) -> None:
         """Raises unless the user may publish to the exchange."""
@@ -205,6 +255,12 @@ class VirtualHost:
                 60,
                 40,
             )
+
+    def chance(self) -> Any:
+        """The clock's randomness."""
+        if self.broker is None:
+            raise ProtocolMisuse("a virtual host without a broker has no clock")
+        return self.broker.clock.random
 
     def rewired(self) -> None:
         """Every cached route may be wrong now."""
@@ -255,7 +311,10 @@ class VirtualHost:
         exchange = make(
             name, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments
         )
+        if durable and exchange.holds_messages and self.store is not None:
+            exchange.number = self.store.next_number()
         self.exchanges[name] = exchange
+        exchange.enter(self)
         if durable and self.wiring is not None:
             self.wiring.put_exchange(exchange)
         self.rewired()  # it may be the alternate that another one has named
@@ -315,6 +374,7 @@ class VirtualHost:
                 if source.auto_delete and source.is_unused() and source.name in self.exchanges:
                     del self.exchanges[source.name]
                     removed.append(source)
+            gone.leave()
             if gone.durable and self.wiring is not None:
                 self.wiring.delete_exchange(gone)
         self.rewired()
@@ -334,6 +394,8 @@ class VirtualHost:
 
     def bind(self, source: Exchange, destination: Queue | Exchange, key: str, arguments: FieldTable) -> None:
         source.validate_binding(key, arguments)
+        if VIA in arguments:
+            chains.check(source, self.exchanges, arguments)
         if self.rebind(source, destination, key, arguments):
             binding = source.find_binding(destination, key, arguments)
             if binding is not None and self.wiring is not None and is_durable(binding):
@@ -346,11 +408,17 @@ class VirtualHost:
         if not source.bind(destination, key, arguments):
             return False
         destination.sources[source] = None
+        if VIA in arguments:
+            binding = source.find_binding(destination, key, arguments)
+            if binding is not None:
+                self.chains.attach(binding)
         self.rewired()
         return True
 
     def forget_binding(self, binding: Binding) -> None:
-        """Takes it out of the journal."""
+        """Takes it out of the journal, and out of its chain."""
+        if binding.is_chained():
+            self.chains.detach(binding)
         if self.wiring is not None and is_durable(binding):
             self.wiring.delete_binding(binding, isinstance(binding.destination, Queue))
 
@@ -394,7 +462,12 @@ class VirtualHost:
             compare("durable", what, durable, queue.durable, 50)
             compare("exclusive", what, exclusive, queue.exclusive, 50)
             compare("auto_delete", what, auto_delete, queue.auto_delete, 50)
-            compare_arguments(what, arguments, queue.arguments, 50)
+            check_arguments(arguments, what)
+            compare_arguments(
+                what, without_default_type(arguments), without_default_type(queue.arguments), 50
+            )
+            if queue.regime is not None:
+                queue.regime.touch()
             return queue
         if name.startswith("amq."):
             raise ChannelFault(
@@ -408,18 +481,25 @@ class VirtualHost:
     def add_queue(
         self, name: str, durable: bool, exclusive: bool, auto_delete: bool, arguments: FieldTable, origin: int
     ) -> Queue:
+        what = f"queue '{name}' in vhost '{self.name}'"
+        is_stream = arguments.get("x-queue-type") == STREAM
+        given: Given = {} if is_stream else check_arguments(arguments, what)
+        check_properties(arguments, durable, exclusive, auto_delete, what)
+        arguments_of.switch(arguments, DEDUPLICATED, False)
         number = 0
         if self.store is not None and durable and not exclusive:
             number = self.store.next_number()
-        if arguments.get("x-queue-type") == "stream":
+        if is_stream:
             queue: Queue = self.need_streams().declare(
                 self, name, durable, exclusive, auto_delete, arguments, number
             )
         else:
-            queue = Queue(
+            make = queue_class(given)
+            queue = make(
                 name, self.agenda, durable, exclusive, auto_delete, arguments, origin, self.store, number
             )
         self.queues[name] = queue
+        self.govern(queue, given)
         if number and self.wiring is not None:
             self.wiring.put_queue(queue)
         if exclusive:
@@ -429,11 +509,16 @@ class VirtualHost:
 
     def restore_queue(self, name: str, number: int, auto_delete: bool, arguments: FieldTable) -> Queue:
         """A durable queue as recovery found it."""
-        if arguments.get("x-queue-type") == "stream":
+        if arguments.get("x-queue-type") == STREAM:
             queue: Queue = self.need_streams().restore(self, name, number, arguments)
+            given: Given = {}
         else:
-            queue = Queue(name, self.agenda, True, False, auto_delete, arguments, 0, self.store, number)
+            given = self.given_by(name, arguments)
+            queue = queue_class(given)(
+                name, self.agenda, True, False, auto_delete, arguments, 0, self.store, number
+            )
         self.queues[name] = queue
+        self.govern(queue, given)
         self.queue_came_or_went(name)
         return queue
 
@@ -443,6 +528,37 @@ class VirtualHost:
                 amqp.PRECONDITION_FAILED, "PRECONDITION_FAILED - this broker has no room for streams", 50, 10
             )
         return self.streams
+
+    def govern(self, queue: Queue, given: Given) -> None:
+        """Puts the rules that hold for the queue into force: those of its arguments and of policies.
+
+        A stream has its own.
+        """
+        policies = (
+            []
+            if self.policies is None
+            else self.policies.given(self.name, queue.name, kind_of(queue.arguments))
+        )
+        rules = None if queue.is_stream else combine(given, *policies)
+        if rules is not None:
+            queue.oversee().apply(rules, self)
+        elif queue.regime is not None:
+            queue.regime.apply(PLAIN, self)
+
+    def given_by(self, name: str, arguments: FieldTable) -> Given:
+        """What the arguments of a queue ask for that is there already."""
+        try:
+            return check_arguments(arguments, f"queue '{name}' in vhost '{self.name}'")
+        except ChannelFault as fault:
+            # It was declared by a version that did not know the argument: the queue is worth more.
+            log.error("arguments of a queue mean nothing here: %s", fault.text)
+            return {}
+
+    def reapply_policies(self) -> None:
+        """Policies have changed."""
+        for queue in list(self.queues.values()):
+            self.govern(queue, self.given_by(queue.name, queue.arguments))
+        self.rewired()
 
     def delete_queue(self, queue: Queue) -> int:
         """Deletes the queue with its messages; tells its consumers. The number of messages ready."""
@@ -459,6 +575,8 @@ class VirtualHost:
             consumer.channel.lose_consumer(consumer)
         leases.end_leases(queue)
         queue.purge()
+        if queue.regime is not None:
+            queue.regime.close()
         for source in list(queue.sources):
             self.unbind_all(source, queue)
             self.drop_unused(source)
@@ -487,6 +605,14 @@ class VirtualHost:
                 60,
                 20,
             )
+        if consumer.exclusive and queue.regime is not None and queue.regime.single_active:
+            raise ChannelFault(
+                amqp.ACCESS_REFUSED,
+                f"ACCESS_REFUSED - queue '{queue.name}' in vhost '{self.name}' "
+                "has a single active consumer: none can be exclusive",
+                60,
+                20,
+            )
         consumer.channel.consumers[consumer.tag] = consumer
         queue.subscribe(consumer)
 
@@ -497,6 +623,16 @@ class VirtualHost:
         consumer.channel.consumers.pop(consumer.tag, None)
         if queue.auto_delete and not queue.consumers and not queue.deleted:
             self.delete_queue(queue)
+
+
+def queue_class(given: Given) -> type[Queue]:
+    """Which kind of queue the arguments ask for."""
+    return PriorityQueue if given.get("priority_max") else Queue
+
+
+def without_default_type(arguments: FieldTable) -> FieldTable:
+    """A classic queue may say so or not: it is the same queue."""
+    return {name: value for name, value in arguments.items() if (name, value) != ("x-queue-type", CLASSIC)}
 
 
 def is_durable(binding: Binding) -> bool:

@@ -3,11 +3,14 @@
     key      kind, one octet | field table: what identifies it
     value    field table: the rest
 
-    x  exchange   virtual host, name                        type, auto-delete, internal, arguments
+    x  exchange   virtual host, name                        type, auto-delete, internal, arguments;
+                                                            number, if it holds messages
     q  queue      virtual host, name                        number, auto-delete, arguments
     b  binding    virtual host, source, destination,        nothing
                   its kind, routing key, arguments
     h  a queue's number                                     the newest entry it has handed out
+    p  policy     virtual host, name, is it an operator's   pattern, priority, apply-to, definition
+    r  a queue's number, an entry                           how often it came back, when it is due again
 
 Entries up to that last one which nobody settled were handed out before a crash: they come back with
 redelivered set.
@@ -23,6 +26,7 @@ from flintmq.wire.tables import FieldTable, decode_table, encode_table
 if TYPE_CHECKING:
     from flintmq.broker.binding import Binding
     from flintmq.broker.exchange import Exchange
+    from flintmq.broker.policies import Policy
     from flintmq.broker.queue import Queue
     from flintmq.storage.journal import Journal
 
@@ -30,8 +34,12 @@ EXCHANGE = b"x"
 QUEUE = b"q"
 BINDING = b"b"
 HANDED_OUT = b"h"
+RETURNED = b"r"
+POLICY = b"p"
 
 _NUMBER = struct.Struct("<Q")
+_RETURN_KEY = struct.Struct("<QQ")
+_RETURN = struct.Struct("<Qq")
 
 
 class Wiring:
@@ -43,14 +51,15 @@ class Wiring:
         self.sequence = 0  # of its newest record: until that is synced, nobody is told of the change
 
     def put_exchange(self, exchange: Exchange) -> None:
-        value = encode_table(
-            {
-                "type": exchange.type,
-                "auto-delete": exchange.auto_delete,
-                "internal": exchange.internal,
-                "arguments": exchange.arguments,
-            }
-        )
+        fields: FieldTable = {
+            "type": exchange.type,
+            "auto-delete": exchange.auto_delete,
+            "internal": exchange.internal,
+            "arguments": exchange.arguments,
+        }
+        if exchange.number:
+            fields["number"] = exchange.number
+        value = encode_table(fields)
         self.sequence = self.journal.put_wiring(self.named(EXCHANGE, exchange.name), value)
 
     def delete_exchange(self, exchange: Exchange) -> None:
@@ -71,6 +80,23 @@ class Wiring:
 
     def delete_binding(self, binding: Binding, to_queue: bool) -> None:
         self.sequence = self.journal.delete_wiring(self.binding_key(binding, to_queue))
+
+    def put_policy(self, policy: Policy) -> None:
+        value: FieldTable = {
+            "pattern": policy.pattern,
+            "priority": policy.priority,
+            "apply-to": policy.apply_to,
+            "definition": dict(policy.definition),
+        }
+        self.sequence = self.journal.put_wiring(self.policy_key(policy), encode_table(value))
+
+    def delete_policy(self, policy: Policy) -> None:
+        self.sequence = self.journal.delete_wiring(self.policy_key(policy))
+
+    def policy_key(self, policy: Policy) -> bytes:
+        return POLICY + encode_table(
+            {"virtual-host": self.virtual_host, "name": policy.name, "operator": policy.is_operator}
+        )
 
     def named(self, kind: bytes, name: str) -> bytes:
         return kind + encode_table({"virtual-host": self.virtual_host, "name": name})
@@ -94,6 +120,26 @@ def handed_out_key(number: int) -> bytes:
 
 def put_handed_out(journal: Journal, number: int, entry: int) -> None:
     journal.put_wiring(handed_out_key(number), _NUMBER.pack(entry))
+
+
+def return_key(number: int, entry: int) -> bytes:
+    return RETURNED + _RETURN_KEY.pack(number, entry)
+
+
+def put_return(journal: Journal, number: int, entry: int, count: int, due_ms: int) -> None:
+    """Of a queue that counts: the entry came back so often, and is ready again at that time (0: now)."""
+    journal.put_wiring(return_key(number, entry), _RETURN.pack(count, due_ms))
+
+
+def forget_return(journal: Journal, number: int, entry: int) -> None:
+    journal.delete_wiring(return_key(number, entry))
+
+
+def return_of(rest: bytes, octets: bytes) -> tuple[int, int, int, int]:
+    """Queue, entry, count and when it is due."""
+    number, entry = _RETURN_KEY.unpack(rest)
+    count, due_ms = _RETURN.unpack(octets)
+    return number, entry, count, due_ms
 
 
 def number_of(octets: bytes) -> int:

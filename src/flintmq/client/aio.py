@@ -260,8 +260,8 @@ class Connection:
             blocked = f"; the broker blocks publishers ({self.blocked})" if self.blocked else ""
             raise CallTimeout(f"{doing}: not done in {timeout_s:g} seconds{blocked}") from None
 
-    async def wait(self, pending: Pending, timeout_s: float, end_on_timeout: bool = True) -> Any:
-        """What the Pending is resolved with. A call without an answer ends the connection: late answers
+    async def wait(self, pending: Pending, timeout_s: float) -> Any:
+        """What the Pending is resolved with. A call without an answer mostly ends the connection: a late one
         would belong to nobody."""
         self.flush()
         if not pending.done:
@@ -274,13 +274,12 @@ class Connection:
                 what = f"{pending.doing}: no answer from {self.settings.address} in {timeout_s:g} seconds"
                 if self.core.blocked is not None:
                     what += f"; the broker blocks publishers ({self.core.blocked})"
-                if end_on_timeout:
-                    pending.fail(CallTimeout(what))
+                opening = pending is self.core.opened
+                pending.fail(ConnectFailed(what) if opening else CallTimeout(what))
+                if not pending.late_is_fine:
                     self._drop()
-                    opening = pending is self.core.opened
                     self.core.end(ConnectFailed(what) if opening else ConnectionLost(what))
                     self._ended()
-                raise CallTimeout(what) from None
         return pending.outcome()
 
     async def _drive(self, steps: Steps[T], timeout_s: float) -> T:
@@ -385,7 +384,7 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        return not self.is_closed and self.core.is_open
+        return not self.is_closed and self._recovery is None and self.core.is_open
 
     @property
     def blocked(self) -> str | None:
@@ -435,7 +434,18 @@ class Connection:
         return Lease(self, queue, consumer)
 
     async def close(self) -> None:
-        """Says goodbye."""
+        """Waits for outstanding confirms, and says goodbye; PublishFailed if a message is not safe."""
+        if self.is_closed:
+            return
+        try:
+            for core in list(self.core.channels.values()):
+                if core.ledger is not None and core.ledger.segments:
+                    await Channel(self, core).wait_for_confirms()
+        finally:
+            await self._abandon()
+
+    async def _abandon(self) -> None:
+        """Goodbye, without another word about messages."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -459,7 +469,10 @@ class Connection:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        if error is None:
+            await self.close()
+        else:
+            await self._abandon()
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "open" if self.core.is_open else "lost"

@@ -118,7 +118,7 @@ class Channel:
         if ledger is None:
             self._send(rows)
             return 0
-        pending = Pending(f"confirming a message to exchange {exchange!r}") if wait else None
+        pending = _confirm(1, exchange) if wait else None
         number = ledger.add(rows, pending)
         self._send(rows)
         if pending is not None:
@@ -165,7 +165,7 @@ class Channel:
             if ledger is None:
                 self._send(rows)
                 continue
-            pending = Pending(f"confirming {len(piece)} messages to exchange {exchange!r}") if wait else None
+            pending = _confirm(len(piece), exchange) if wait else None
             ledger.add(rows, pending)
             if pending is not None:
                 pendings.append(pending)
@@ -193,7 +193,7 @@ class Channel:
 
         def has_room() -> bool:
             return (
-                self.core.connection.failure is None
+                self.connection.is_open
                 and self.core.flowing
                 and self.connection.is_writable
                 and (ledger is None or not ledger.is_full())
@@ -211,7 +211,7 @@ class Channel:
 
     async def _settle(self, pending: Pending, timeout_s: float | None) -> None:
         chosen = self.connection.settings.timeout_s if timeout_s is None else timeout_s
-        await self.connection.wait(pending, chosen, end_on_timeout=False)
+        await self.connection.wait(pending, chosen)
 
     async def wait_for_confirms(self, timeout_s: float | None = None) -> None:
         """Waits until all that was published is settled; PublishFailed if anything of it is not safe."""
@@ -291,6 +291,9 @@ class Channel:
     async def close(self) -> None:
         """Waits for outstanding confirms, and closes; PublishFailed if a message is not safe."""
         if self.core.failure is not None or self.connection.is_closed:
+            unsafe = None if self.core.ledger is None else self.core.ledger.take_failure()
+            if unsafe is not None:
+                raise unsafe from self.core.failure
             return
         try:
             if self.core.ledger is not None:
@@ -492,7 +495,12 @@ class Consumer:
     ) -> None:
         if self.channel.is_open:
             await self.cancel()
+            self.channel.core.give_back(self.record)
 
 
 def _name(exchange: str | Exchange) -> str:
     return exchange if isinstance(exchange, str) else exchange.name
+
+
+def _confirm(count: int, exchange: str) -> Pending:
+    return Pending(f"confirming {count} messages to exchange {exchange!r}", late_is_fine=True)

@@ -39,6 +39,7 @@ ROWS_BYTES = 4_194_304
 CHUNK_BYTES = 262_144
 PERSISTENT = 2
 MANDATORY = 1
+REQUEUE = 2
 
 
 class ConsumerRecord:
@@ -380,6 +381,18 @@ class ChannelCore:
         if consumer is not None:
             consumer.inbox.ended = why
             _tell(consumer.inbox)
+
+    def give_back(self, consumer: ConsumerRecord) -> None:
+        """What nobody has read goes back to the queue."""
+        unread = consumer.inbox.take(consumer.inbox.waiting())
+        if consumer.method.no_ack or self.failure is not None or self.connection.failure is not None:
+            return
+        for message in unread:
+            if message.epoch == self.epoch:
+                self.connection.output.write_settlement(
+                    self.number, amqp.BASIC_NACK, message.delivery_tag, REQUEUE
+                )
+        self.connection.flush()
 
     def get(self, queue: str, no_ack: bool) -> Steps[Message | None]:
         pending = self.call(methods.BasicGet(queue=queue, no_ack=no_ack), f"getting from queue {queue!r}")

@@ -17,10 +17,11 @@ T = TypeVar("T")
 class Pending:
     """One answer; resolved or failed once."""
 
-    __slots__ = ("doing", "done", "error", "result", "told")
+    __slots__ = ("doing", "done", "error", "late_is_fine", "result", "told")
 
-    def __init__(self, doing: str) -> None:
+    def __init__(self, doing: str, late_is_fine: bool = False) -> None:
         self.doing = doing
+        self.late_is_fine = late_is_fine  # an answer after its time harms nobody: it is told apart by name
         self.done = False
         self.result: Any = None
         self.error: ClientError | None = None

@@ -121,7 +121,7 @@ class ServiceCalls:
         )
         rows = self.channel.rows([ask.body], EXCHANGE, ask.service, properties, mandatory=False)
         total_bytes(rows.bodies)
-        pending = Pending(f"asking service {ask.service}")
+        pending = Pending(f"asking service {ask.service}", late_is_fine=True)
         self.waiting[correlation_id] = pending
         try:
             for chunk in self.channel.chunks(rows):

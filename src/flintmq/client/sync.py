@@ -45,6 +45,7 @@ READ_BYTES = 262_144
 # A call that is repeated on a new connection this often, and kills each, is not repeated again.
 CALL_ATTEMPTS_MAX = 3
 KEEPALIVE_IDLE_S = 30
+CLOSE_TIMEOUT_S = 10.0
 
 T = TypeVar("T")
 
@@ -90,6 +91,7 @@ class Connection:
 
     def flush(self) -> None:
         """Sends everything that waits to be sent."""
+        self.check_process()
         output = self.core.output
         while output.pending() and self._socket is not None:
             sent = self._send(memoryview(output.buffer)[output.start : output.fill])
@@ -205,9 +207,19 @@ class Connection:
     def pump(self, timeout_s: float | None) -> None:
         """Lets the connection work for at most so long: reads, answers, sends heartbeats.
 
-        Something happened, or the time is over, when it returns.
+        Something happened, or the time is over, when it returns. Who calls this wants to read: if too much
+        waits for the application to be read by other ways, that can never be.
         """
-        if self._fill >= 8 and not self.core.protocol.paused and self.core.failure is None:
+        if self.core.protocol.paused:
+            self.core.end(
+                ConnectionClosed(
+                    f"{self.core.received_bytes} octets of deliveries wait to be read before anything "
+                    "else can be; use a smaller prefetch, or a connection of its own for consumers"
+                )
+            )
+            self._drop()
+            return
+        if self._fill >= 8 and self.core.failure is None:
             before = self._fill
             self._take()  # what a pause left behind
             if self._fill != before:
@@ -230,29 +242,20 @@ class Connection:
                 self._timed_out(pending, timeout_s)
             elif self._socket is None:
                 pending.fail(self.core.failure or ConnectionClosed("the connection was closed"))
-            elif self.core.protocol.paused:
-                self.core.end(
-                    ConnectionClosed(
-                        f"{pending.doing}: {self.core.received_bytes} octets of deliveries wait to be read "
-                        "before the answer; use a smaller prefetch, or a connection of its own for consumers"
-                    )
-                )
-                self._drop()
             else:
                 self.pump(left_s)
         return pending.outcome()
 
     def _timed_out(self, pending: Pending, timeout_s: float) -> None:
-        """A late answer would belong to nobody: the connection ends."""
+        """A late answer would mostly belong to nobody: then the connection ends."""
         what = f"{pending.doing}: no answer from {self.settings.address} in {timeout_s:g} seconds"
         if self.core.blocked is not None:
             what += f"; the broker blocks publishers ({self.core.blocked})"
-        pending.fail(CallTimeout(what))
-        self._drop()
-        if pending is self.core.opened:
-            self.core.end(ConnectFailed(what))
-        else:
-            self.core.end(ConnectionLost(what))
+        opening = pending is self.core.opened
+        pending.fail(ConnectFailed(what) if opening else CallTimeout(what))
+        if not pending.late_is_fine:
+            self._drop()
+            self.core.end(ConnectFailed(what) if opening else ConnectionLost(what))
 
     def _drive(self, steps: Steps[T], timeout_s: float) -> T:
         """Runs the steps to their end, waiting at each."""
@@ -269,13 +272,17 @@ class Connection:
             result = stop.value
             return result  # type: ignore[no-any-return]
 
-    def check(self) -> None:
-        """Whether it may be used here."""
+    def check_process(self) -> None:
+        """Two processes on one socket would tear each other's frames."""
         if os.getpid() != self._process:
             raise ForkedConnection(
                 f"the connection to {self.settings.address} was opened by process {self._process}, "
                 f"and this is process {os.getpid()}: open a connection in each process"
             )
+
+    def check(self) -> None:
+        """Whether it may be used here."""
+        self.check_process()
         if self.is_closed:
             raise ConnectionClosed("the connection was closed; open another")
 
@@ -370,7 +377,8 @@ class Connection:
         self.check()
         if self.core.failure is not None:
             self.recover()
-        self.pump(timeout_s)
+        if not self.core.protocol.paused:
+            self.pump(timeout_s)
 
     def request(
         self,
@@ -398,13 +406,27 @@ class Connection:
         return Lease(self, queue, consumer)
 
     def close(self) -> None:
-        """Says goodbye. Nothing happens if it is closed already, or was opened by another process."""
+        """Waits for outstanding confirms, and says goodbye; PublishFailed if a message is not safe.
+
+        Nothing happens if it is closed already, or was opened by another process.
+        """
+        if self.is_closed or os.getpid() != self._process:
+            return
+        try:
+            for core in list(self.core.channels.values()):
+                if core.ledger is not None and core.ledger.segments:
+                    Channel(self, core).wait_for_confirms()
+        finally:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Goodbye, without another word about messages."""
         if self.is_closed or os.getpid() != self._process:
             return
         self.is_closed = True
         try:
             if self._socket is not None:
-                self._wait(self.core.close(), min(self.settings.timeout_s, 10.0))
+                self._wait(self.core.close(), min(self.settings.timeout_s, CLOSE_TIMEOUT_S))
         except ClientError:
             self.core.closed.resolve(None)  # it is gone: closed as well
         finally:
@@ -418,7 +440,10 @@ class Connection:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if error is None:
+            self.close()
+        else:
+            self._abandon()
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "open" if self.core.is_open else "lost"

@@ -114,7 +114,7 @@ class Channel:
         if ledger is None:
             self._send_unconfirmed(rows)
             return 0
-        pending = Pending(f"confirming a message to exchange {exchange!r}") if wait else None
+        pending = _confirm(1, exchange) if wait else None
         number = ledger.add(rows, pending)
         self._send(rows)
         if pending is not None:
@@ -161,7 +161,7 @@ class Channel:
             if ledger is None:
                 self._send_unconfirmed(rows)
                 continue
-            pending = Pending(f"confirming {len(piece)} messages to exchange {exchange!r}") if wait else None
+            pending = _confirm(len(piece), exchange) if wait else None
             ledger.add(rows, pending)
             if pending is not None:
                 pendings.append(pending)
@@ -307,6 +307,9 @@ class Channel:
     def close(self) -> None:
         """Waits for outstanding confirms, and closes; PublishFailed if a message is not safe."""
         if self.core.failure is not None or self.connection.is_closed:
+            unsafe = None if self.core.ledger is None else self.core.ledger.take_failure()
+            if unsafe is not None:
+                raise unsafe from self.core.failure
             return
         try:
             if self.core.ledger is not None:
@@ -457,6 +460,7 @@ class Consumer:
         return self
 
     def __next__(self) -> Message:
+        self.channel.connection.check_process()
         message = self._inbox.next()
         if message is None:
             if not self._await(self.timeout_s):
@@ -505,7 +509,12 @@ class Consumer:
     ) -> None:
         if self.channel.is_open:
             self.cancel()
+            self.channel.core.give_back(self.record)
 
 
 def _name(exchange: str | Exchange) -> str:
     return exchange if isinstance(exchange, str) else exchange.name
+
+
+def _confirm(count: int, exchange: str) -> Pending:
+    return Pending(f"confirming {count} messages to exchange {exchange!r}", late_is_fine=True)

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flintmq.auth import Operation, require
-from flintmq.broker import direct_reply
+from flintmq.broker import configured, direct_reply, namespaces, queue_templates
+from flintmq.broker.binding import VIA
+from flintmq.broker.chains import via_of
 from flintmq.broker.channel import Channel as BrokerChannel
 from flintmq.broker.consumer import Consumer
 from flintmq.broker.queue import Queue
@@ -22,6 +24,7 @@ from flintmq.wire.methods import Method
 if TYPE_CHECKING:
     from flintmq.protocol.channel import Channel
     from flintmq.server.session import Session
+    from flintmq.wire.tables import FieldTable
 
 COMMANDS: dict[str, Callable[[Session, Channel, Any], None]] = {}
 
@@ -158,6 +161,7 @@ def exchange_delete(session: Session, channel: Channel, method: methods.Exchange
     owner = broker_channel(channel)
     not_default(method.exchange)
     may(owner, Operation.CONFIGURE, "exchange", method.exchange)
+    configured.refuse_deletion(owner.virtual_host, configured.EXCHANGE, method.exchange)
     owner.virtual_host.delete_exchange(method.exchange, method.if_unused)
     if not method.no_wait:
         session.send(channel.number, methods.ExchangeDeleteOk())
@@ -167,6 +171,7 @@ def exchange_delete(session: Session, channel: Channel, method: methods.Exchange
 def exchange_bind(session: Session, channel: Channel, method: methods.ExchangeBind) -> None:
     owner = broker_channel(channel)
     source, destination = exchange_pair(owner, method.source, method.destination)
+    may_chain(owner, method.arguments)
     owner.virtual_host.bind(source, destination, method.routing_key, method.arguments)
     if not method.no_wait:
         session.send(channel.number, methods.ExchangeBindOk())
@@ -177,6 +182,9 @@ def exchange_unbind(session: Session, channel: Channel, method: methods.Exchange
     owner = broker_channel(channel)
     if exists(owner.virtual_host.exchanges, method.source, method.destination):
         source, destination = exchange_pair(owner, method.source, method.destination)
+        configured.refuse_unbinding(
+            owner.virtual_host, source, destination, method.routing_key, method.arguments
+        )
         owner.virtual_host.unbind(source, destination, method.routing_key, method.arguments)
     if not method.no_wait:
         session.send(channel.number, methods.ExchangeUnbindOk())
@@ -229,28 +237,42 @@ def queue_declare(session: Session, channel: Channel, method: methods.QueueDecla
         declare_reply_queue(session, channel, method)
         return
     if method.passive:
-        name = method.queue or last_queue(owner)
+        name = namespaces.qualified(method.queue, method.arguments)[0] if method.queue else last_queue(owner)
         may_see(owner, "queue", name)
         queue = host.find_queue(name, owner.origin)
-    elif not method.queue:
-        name = session.broker.new_name("amq.gen-")
-        may(owner, Operation.CONFIGURE, "queue", name)
-        queue = host.add_queue(
-            name, method.durable, method.exclusive, method.auto_delete, method.arguments, owner.origin
-        )
     else:
-        may(owner, Operation.CONFIGURE, "queue", method.queue)
-        queue = host.declare_queue(
-            method.queue, method.durable, method.exclusive, method.auto_delete, method.arguments, owner.origin
-        )
+        queue = declared_queue(session, owner, method)
     owner.last_queue = queue.name
     if not method.no_wait:
         session.send(
             channel.number,
             methods.QueueDeclareOk(
-                queue=queue.name, message_count=queue.message_count(), consumer_count=len(queue.consumers)
+                # The name as it was given, without its namespace: clients wait for that.
+                queue=method.queue or queue.name,
+                message_count=queue.message_count(),
+                consumer_count=len(queue.consumers),
             ),
         )
+
+
+def declared_queue(session: Session, owner: BrokerChannel, method: methods.QueueDeclare) -> Queue:
+    """The queue of a declaration that is not passive: one that is there, or a new one."""
+    host = owner.virtual_host
+    is_named = bool(method.queue)
+    name, arguments = namespaces.qualified(
+        method.queue or session.broker.new_name("amq.gen-"), method.arguments
+    )
+    may(owner, Operation.CONFIGURE, "queue", name)
+    durable, auto_delete, arguments = queue_templates.applied(
+        session.broker.config.queue_templates,
+        host.queues.get(name),
+        method.durable,
+        method.auto_delete,
+        arguments,
+    )
+    may_dead_letter(owner, name, arguments)
+    declare = host.declare_queue if is_named else host.add_queue
+    return declare(name, durable, method.exclusive, auto_delete, arguments, owner.origin)
 
 
 def declare_reply_queue(session: Session, channel: Channel, method: methods.QueueDeclare) -> None:
@@ -261,6 +283,14 @@ def declare_reply_queue(session: Session, channel: Channel, method: methods.Queu
     if not method.no_wait:
         found = methods.QueueDeclareOk(queue=method.queue, message_count=0, consumer_count=1)
         session.send(channel.number, found)
+
+
+def may_dead_letter(owner: BrokerChannel, name: str, arguments: Mapping[str, Any]) -> None:
+    """Who has a queue send its dead letters somewhere needs to be allowed to read the one and write there."""
+    exchange = arguments.get("x-dead-letter-exchange")
+    if isinstance(exchange, str):
+        may(owner, Operation.READ, "queue", name)
+        may(owner, Operation.WRITE, "exchange", exchange)
 
 
 def last_queue(owner: BrokerChannel) -> str:
@@ -279,8 +309,16 @@ def named_queue(owner: BrokerChannel, name: str, operation: Operation) -> Queue:
 @command("queue.bind")
 def queue_bind(session: Session, channel: Channel, method: methods.QueueBind) -> None:
     owner = broker_channel(channel)
-    queue, source, key = binding_ends(owner, method)
-    owner.virtual_host.bind(source, queue, key, method.arguments)
+    queue, source, key, arguments = binding_ends(owner, method)
+    may_chain(owner, arguments)
+    if session.connection.version != amqp.VERSION_0_9_1 and queue.durable and not source.durable:
+        # 0-9, queue.bind, transient-exchange; 0-9-1 demands the opposite.
+        raise ConnectionFault(
+            amqp.NOT_ALLOWED,
+            f"NOT_ALLOWED - durable queue '{queue.name}' cannot be bound to exchange '{source.name}', "
+            "which is transient",
+        )
+    owner.virtual_host.bind(source, queue, key, arguments)
     if not method.no_wait:
         session.send(channel.number, methods.QueueBindOk())
 
@@ -289,22 +327,34 @@ def queue_bind(session: Session, channel: Channel, method: methods.QueueBind) ->
 def queue_unbind(session: Session, channel: Channel, method: methods.QueueUnbind) -> None:
     owner = broker_channel(channel)
     host = owner.virtual_host
-    if exists(host.exchanges, method.exchange) and exists(host.queues, method.queue or last_queue(owner)):
-        queue, source, key = binding_ends(owner, method)
-        host.unbind(source, queue, key, method.arguments)
+    name = namespaces.qualified(method.queue, method.arguments)[0] if method.queue else last_queue(owner)
+    if exists(host.exchanges, method.exchange) and exists(host.queues, name):
+        queue, source, key, arguments = binding_ends(owner, method)
+        configured.refuse_unbinding(host, source, queue, key, arguments)
+        host.unbind(source, queue, key, arguments)
     session.send(channel.number, methods.QueueUnbindOk())
 
 
 def binding_ends(
     owner: BrokerChannel, method: methods.QueueBind | methods.QueueUnbind
-) -> tuple[Queue, Any, str]:
+) -> tuple[Queue, Any, str, FieldTable]:
     not_default(method.exchange)
-    queue = named_queue(owner, method.queue, Operation.WRITE)
+    name, arguments = method.queue, method.arguments
+    if name:
+        name, arguments = namespaces.qualified(name, arguments)
+    queue = named_queue(owner, name, Operation.WRITE)
     may(owner, Operation.READ, "exchange", method.exchange)
     source = owner.virtual_host.find_exchange(method.exchange)
     # With neither name nor key given, both mean the queue declared last.
     key = method.routing_key if method.queue or method.routing_key else queue.name
-    return queue, source, key
+    return queue, source, key, arguments
+
+
+def may_chain(owner: BrokerChannel, arguments: FieldTable) -> None:
+    """A chained binding tells of what comes by another exchange: that takes the permission to bind to it."""
+    if VIA in arguments:
+        for name in via_of(arguments):
+            may(owner, Operation.READ, "exchange", name)
 
 
 @command("queue.purge")
@@ -322,6 +372,7 @@ def queue_delete(session: Session, channel: Channel, method: methods.QueueDelete
     count = 0
     if name in owner.virtual_host.queues:
         queue = owner.virtual_host.find_queue(name, owner.origin)
+        configured.refuse_deletion(owner.virtual_host, configured.QUEUE, name)
         if method.if_unused and queue.consumers:
             raise in_use(queue, owner, "in use")
         if method.if_empty and queue.message_count():
@@ -359,15 +410,18 @@ def basic_qos(session: Session, channel: Channel, method: methods.BasicQos) -> N
 def basic_consume(session: Session, channel: Channel, method: methods.BasicConsume) -> None:
     owner = broker_channel(channel)
     is_reply = method.queue == direct_reply.NAME
-    queue = None if is_reply else named_queue(owner, method.queue, Operation.READ)
+    name, arguments = method.queue, method.arguments
+    if name:
+        name, arguments = namespaces.qualified(name, arguments)
+    queue = None if is_reply else named_queue(owner, name, Operation.READ)
     session.broker.tell_lost_consumers()
     tag = method.consumer_tag or session.broker.new_name("amq.ctag-")
     if tag in owner.consumers:
         raise ConnectionFault(amqp.NOT_ALLOWED, f"NOT_ALLOWED - attempt to reuse consumer tag '{tag}'")
     if queue is None:
-        name = session.broker.new_name(f"{direct_reply.NAME}.")
-        queue = direct_reply.open_queue(owner, name, method.no_ack)
-    consumer = Consumer(owner, queue, tag, method.no_ack, method.no_local, method.exclusive, method.arguments)
+        token = session.broker.new_name(f"{direct_reply.NAME}.")
+        queue = direct_reply.open_queue(owner, token, method.no_ack)
+    consumer = Consumer(owner, queue, tag, method.no_ack, method.no_local, method.exclusive, arguments)
     owner.virtual_host.consume(consumer)
     if not method.no_wait:
         session.send(channel.number, methods.BasicConsumeOk(consumer_tag=tag))

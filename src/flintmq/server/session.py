@@ -54,8 +54,8 @@ SERVER_PROPERTIES: dict[str, Any] = {
         "connection.blocked": True,
         "per_consumer_qos": True,
         "authentication_failure_close": True,
-        "flintmq.dtx": True,
         "direct_reply_to": True,
+        "flintmq.dtx": True,
     },
 }
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from flintmq.broker import configured, exchange_plugins
 from flintmq.broker.broker import Broker
 from flintmq.broker.recovery import Recovery
 from flintmq.broker.store import Store
@@ -29,10 +30,12 @@ PROGRESS_BYTES_MIN = 67_108_864
 
 def open_broker(config: Config, clock: Clock, wake: Callable[[], None]) -> Broker:
     """A broker with what its data directory holds, or an empty one that lives in memory."""
+    exchange_plugins.load(config.plugins.exchanges)
     directory = config.storage.directory
     if directory is None:
         broker = Broker(config, clock)
         broker.attach_streams(StreamStore(None, Disk(), JournalOptions(), clock, wake))
+        configured.declare_all(broker)
         return broker
     options = JournalOptions(
         sync=SyncPolicy(config.storage.sync),
@@ -67,6 +70,7 @@ def recovered_broker(
     store.numbers = recovery.build(broker.virtual_hosts, store, bool(report.damaged))
     left = streams.drop_leftovers(recovery.queue_numbers(), bool(report.damaged))
     store.numbers = max(store.numbers, left)
+    configured.declare_all(broker)
     store.end_pass()
     return broker, report
 

@@ -43,6 +43,7 @@ cdef class Appender:
     cpdef bint append_settle(self, unsigned int owner, unsigned long long sequence) except -1
     cpdef unsigned long long append_wiring(self, unsigned int kind, bytes key, bytes octets) except? 0
     cpdef begin_group(self)
+    cpdef bint in_group(self)
     cpdef unsigned long long commit_group(self) except? 0
     @cython.locals(owners=tuple, length=Py_ssize_t, size=Py_ssize_t, segment=Segment, batch=Batch)
     cpdef int append_moved(self, unsigned long long original, unsigned int flags, bytes header, bytes payload) except -1

@@ -2,6 +2,7 @@
 cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.string cimport memchr, memcmp, memcpy
 
 ctypedef const unsigned char* Readable
@@ -35,6 +36,25 @@ cdef inline unsigned int read_long(const unsigned char* source, Py_ssize_t at) n
 
 cdef inline unsigned long long read_longlong(const unsigned char* source, Py_ssize_t at) noexcept:
     return (<unsigned long long>read_long(source, at) << 32) | read_long(source, at + 4)
+
+
+cdef inline int read_signed_long(const unsigned char* source, Py_ssize_t at) noexcept:
+    return <int>read_long(source, at)
+
+
+cdef inline long long read_signed_longlong(const unsigned char* source, Py_ssize_t at) noexcept:
+    return <long long>read_longlong(source, at)
+
+
+cdef inline str text(const unsigned char* source, Py_ssize_t start, Py_ssize_t end):
+    return <str>PyUnicode_DecodeUTF8(<char*>source + start, end - start, "surrogateescape")
+
+
+cdef inline str text_or_none(const unsigned char* source, Py_ssize_t start, Py_ssize_t end):
+    try:
+        return <str>PyUnicode_DecodeUTF8(<char*>source + start, end - start, NULL)
+    except UnicodeDecodeError:
+        return None
 
 
 cdef inline bytes copy(const unsigned char* source, Py_ssize_t start, Py_ssize_t end):

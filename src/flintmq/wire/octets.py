@@ -2,7 +2,7 @@
 
 Compiled modules never see this file: `octets.pxd` holds the same functions as inline C, working on
 pointers where this one works on memoryviews. Callers check every bound before they call: in C
-nothing else does. All integers are unsigned and in network order.
+nothing else does. Integers are unsigned unless a name says otherwise, and in network order.
 """
 
 from __future__ import annotations
@@ -51,6 +51,27 @@ def read_long(source: Readable, at: int) -> int:
 def read_longlong(source: Readable, at: int) -> int:
     value: int = _read_longlong(source, at)[0]
     return value
+
+
+def read_signed_long(source: Readable, at: int) -> int:
+    return int.from_bytes(source[at : at + 4], "big", signed=True)
+
+
+def read_signed_longlong(source: Readable, at: int) -> int:
+    return int.from_bytes(source[at : at + 8], "big", signed=True)
+
+
+def text(source: Readable, start: int, end: int) -> str:
+    """Octets as text, those that are not UTF-8 as surrogate escapes."""
+    return str(source[start:end], "utf-8", "surrogateescape")
+
+
+def text_or_none(source: Readable, start: int, end: int) -> str | None:
+    """Octets as text, None when they are not UTF-8."""
+    try:
+        return str(source[start:end], "utf-8")
+    except UnicodeDecodeError:
+        return None
 
 
 def copy(source: Readable, start: int, end: int) -> bytes:

@@ -8,3 +8,4 @@ cdef enum:
     HAS_PRIORITY = 32
     SPOOLED = 64
     HAS_COPIES = 0x10000
+    TIMED = 0x20000

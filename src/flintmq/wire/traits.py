@@ -14,3 +14,5 @@ HAS_PRIORITY = 32
 SPOOLED = 64
 # Its headers may name further routing keys, see broker/copies.py. Above the priority.
 HAS_COPIES = 0x10000
+# Not found in the header either: it is known when the message came, which is on disk with it.
+TIMED = 0x20000

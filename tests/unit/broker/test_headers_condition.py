@@ -6,16 +6,25 @@ from typing import Any
 
 import pytest
 
-from flintmq.broker.headers_index import HeadersIndex, match_mode
+from flintmq.broker.exchange import HeadersExchange
+from flintmq.broker.headers_condition import match_mode
 from flintmq.errors import ChannelFault
 
 
+class Queue:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+QUEUES = [Queue(f"q{number}") for number in range(1000)]
+
+
 def matches(arguments: dict[str, Any], headers: dict[str, Any]) -> bool:
-    index = HeadersIndex()
-    index.add(arguments, "q")
+    exchange = HeadersExchange("x")
+    exchange.bind(QUEUES[0], "", arguments)
     found: dict[Any, Any] = {}
-    index.match(headers, found)
-    return "q" in found
+    exchange.route("", headers.copy, found)
+    return QUEUES[0] in found
 
 
 def test_all_is_the_default() -> None:
@@ -110,45 +119,35 @@ def test_removal_leaves_nothing() -> None:
         {"x-match": "any-with-x", "x-a": [1]},
         {"x-match": "any"},
     ]
-    index = HeadersIndex()
+    exchange = HeadersExchange("x")
     for arguments in bindings:
-        index.add(arguments, "q")
-        index.add(arguments, "r")
+        exchange.bind(QUEUES[0], "", arguments)
+        exchange.bind(QUEUES[1], "", arguments)
     for arguments in bindings:
-        index.remove(arguments, "q")
-        index.remove(arguments, "r")
-    assert not index.names
-    assert not index.requirements
-    assert index.always is None
+        exchange.unbind(QUEUES[0], "", arguments)
+        exchange.unbind(QUEUES[1], "", arguments)
+    assert not exchange.index.names
+    assert not exchange.index.conditions
+    assert exchange.index.everywhere is None
 
 
-def test_removing_unknown_arguments_is_an_error() -> None:
-    index = HeadersIndex()
-    index.add({"a": 1}, "q")
-    unknown: list[dict[str, Any]] = [{"a": 2}, {"b": 1}, {"x-match": "any", "c": 1}, {}]
-    for arguments in unknown:
-        with pytest.raises(KeyError):
-            index.remove(arguments, "q")
-
-
-def test_requirements_hang_on_their_rarest_term() -> None:
+def test_conditions_hang_on_their_rarest_term() -> None:
     """One common term must not make every message look at every binding."""
-    index = HeadersIndex()
+    exchange = HeadersExchange("x")
     for number in range(1000):
-        index.add({"common": "yes", "number": number, "there": None}, number)
-    header = index.names["common"]
-    assert len(header.all_values or {}) <= 1
-    assert index.names["there"].all_present is None
-    numbers = index.names["number"].all_values
-    assert numbers is not None
-    assert len(numbers) >= 999
+        exchange.bind(QUEUES[number], "", {"common": "yes", "number": number, "there": None})
+    names = exchange.index.names
+    assert "there" not in names
+    assert "common" not in names or len(names["common"].values or {}) <= 1
+    assert len(names["number"].values or {}) >= 999
     found: dict[Any, Any] = {}
-    index.match({"common": "yes", "number": 500, "there": 1}, found)
-    assert list(found) == [500]
+    headers = {"common": "yes", "number": 500, "there": 1}
+    exchange.route("", headers.copy, found)
+    assert list(found) == [QUEUES[500]]
 
 
 def test_bindings_with_the_same_terms_are_checked_once() -> None:
-    index = HeadersIndex()
+    exchange = HeadersExchange("x")
     for number in range(1000):
-        index.add({"a": 1, "b": 2, "x-ignored": number}, number)
-    assert len(index.requirements) == 1
+        exchange.bind(QUEUES[number], "", {"a": 1, "b": 2, "x-ignored": number})
+    assert len(exchange.index.conditions) == 1

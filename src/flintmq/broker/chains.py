@@ -1,0 +1,127 @@
+"""Chained bindings: conditions of several exchanges that a message must all meet on its way to a queue.
+
+    bind q to x1 where ...                      publish to x1 --> q, if x1's binding fits
+    bind q to x2 via x1 where ...  (x-via: x1)                    and x2's does too
+
+A binding with the argument `x-via` leads nowhere by itself: it narrows what comes by the exchange it names,
+for its destination alone. Several exchanges via the same one must all agree, several bindings of one exchange
+need only one that fits; a further binding may go via the second exchange, and so on. It is a conjunction, so
+the order of the exchanges makes no difference to the outcome; most selective first is the fastest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flintmq.broker import arguments as arguments_of
+from flintmq.broker.binding import VIA, Binding, Destination
+from flintmq.broker.exchange import Exchange, Headers
+from flintmq.errors import ChannelFault
+from flintmq.wire import amqp
+from flintmq.wire.tables import FieldValue
+
+# Exchanges that one binding may be chained behind.
+VIA_MAX = 16
+
+
+class Condition:
+    """The chained bindings of one exchange that come via another, looked up apart from its plain ones."""
+
+    __slots__ = ("counts", "exchange")
+
+    def __init__(self, exchange: Exchange) -> None:
+        # Of the same kind, and never seen by anybody.
+        self.exchange = type(exchange)(exchange.name, arguments=exchange.arguments)
+        self.exchange.enter(exchange.virtual_host)
+        self.counts: dict[Destination, int] = {}
+
+
+class Chains:
+    """The chained bindings of a virtual host."""
+
+    __slots__ = ("conditions",)
+
+    def __init__(self) -> None:
+        # By the exchange they come via: its name, as it may go and come again.
+        self.conditions: dict[str, dict[Exchange, Condition]] = {}
+
+    def attach(self, binding: Binding) -> None:
+        for name in via_of(binding.arguments):
+            behind = self.conditions.setdefault(name, {})
+            condition = behind.get(binding.source)
+            if condition is None:
+                condition = behind[binding.source] = Condition(binding.source)
+            condition.exchange.attach(binding)
+            condition.counts[binding.destination] = condition.counts.get(binding.destination, 0) + 1
+
+    def detach(self, binding: Binding) -> None:
+        for name in via_of(binding.arguments):
+            behind = self.conditions[name]
+            condition = behind[binding.source]
+            condition.exchange.detach(binding)
+            condition.counts[binding.destination] -= 1
+            if not condition.counts[binding.destination]:
+                del condition.counts[binding.destination]
+            if not condition.counts:
+                del behind[binding.source]
+            if not behind:
+                del self.conditions[name]
+
+    def need_headers(self, via: str) -> bool:
+        """Whether what comes by this exchange may be narrowed by headers."""
+        reached = [via]
+        seen = {via}
+        for name in reached:
+            for exchange, condition in self.conditions.get(name, {}).items():
+                if condition.exchange.needs_headers:
+                    return True
+                if exchange.name not in seen:
+                    seen.add(exchange.name)
+                    reached.append(exchange.name)
+        return False
+
+    def narrow(self, via: str, keys: list[str], headers: Headers | None, found: dict[Any, Any]) -> None:
+        """Takes out of `found` the destinations of which a chained binding does not fit."""
+        steps: list[tuple[str, list[Any]]] = [(via, list(found))]
+        done: dict[Condition, set[Any]] = {}  # chains may lead round in a circle: each step once
+        for name, destinations in steps:
+            for exchange, condition in self.conditions.get(name, {}).items():
+                before = done.setdefault(condition, set())
+                concerned = [each for each in destinations if each in condition.counts and each not in before]
+                if not concerned:
+                    continue
+                before.update(concerned)
+                fitting: dict[Any, Any] = {}
+                for key in keys:
+                    condition.exchange.route(key, headers, fitting)
+                for each in concerned:
+                    if each not in fitting:
+                        found.pop(each, None)
+                steps.append((exchange.name, [each for each in concerned if each in fitting]))
+
+
+def via_of(arguments: Mapping[str, FieldValue]) -> list[str]:
+    """The exchanges that a binding is chained behind; none for a plain one."""
+    value = arguments.get(VIA)
+    names: list[str] = []
+    for name in value if isinstance(value, list) else [value]:
+        if isinstance(name, str) and name and name not in names:
+            names.append(name)
+        elif name not in names:
+            raise arguments_of.wrong(VIA, "the name of an exchange, or a list of them")
+    if not 1 <= len(names) <= VIA_MAX:
+        raise arguments_of.wrong(VIA, f"1 to {VIA_MAX} names of exchanges")
+    return names
+
+
+def check(source: Exchange, exchanges: Mapping[str, Exchange], arguments: Mapping[str, FieldValue]) -> None:
+    """Raises unless such a binding can be made."""
+    for name in via_of(arguments):
+        if name not in exchanges:
+            raise ChannelFault(amqp.NOT_FOUND, f"NOT_FOUND - no exchange '{name}', which '{VIA}' names")
+    if source.receives:
+        raise ChannelFault(
+            amqp.PRECONDITION_FAILED,
+            f"PRECONDITION_FAILED - an exchange of type '{source.type}' cannot be part of a chain ('{VIA}')",
+        )

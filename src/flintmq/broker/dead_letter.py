@@ -1,0 +1,181 @@
+"""Dead letters: a message that a queue gives up goes on to the exchange that the queue names for it.
+
+    queue gives up a message -> a copy, with the story of its death -> routed as if it were published
+                             -> let go by the queue                    in one group of the journal
+
+So a crash leaves either the message where it was, or its copy where it went. What dies on the way (a full
+queue drops its oldest to take the copy) waits in a list until the one before it is done.
+
+    x-death            one table for each queue and reason, the latest first: count, reason, queue, time,
+                       exchange, routing-keys, original-expiration
+    x-first-death-*, x-last-death-*    reason, queue, exchange
+
+A message that would come to a queue where it died before, without a rejection since then, goes round by
+itself and for ever: it is dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from flintmq.broker.forwarding import forward
+from flintmq.broker.header_changes import expiration_of, header_entries, header_value, with_headers
+from flintmq.broker.message import Message
+from flintmq.wire import traits
+from flintmq.wire.fields import encode_shortstr
+from flintmq.wire.tables import FieldTable, FieldValue
+
+if TYPE_CHECKING:
+    from flintmq.broker.queue import Queue
+    from flintmq.broker.virtual_host import VirtualHost
+
+log = logging.getLogger("flintmq.dead_letter")
+
+# Letters in one group of the journal, which has to fit into a segment.
+GROUP_LETTERS_MAX = 256
+# Of its story a message tells so much; one that has died in more places is dropped. 128 tables of some
+# 200 octets are 25 KB, well below what a frame takes.
+DEATHS_MAX = 128
+
+
+class DeadLetters:
+    """Buries the dead of one virtual host."""
+
+    def __init__(self, host: VirtualHost) -> None:
+        self.host = host
+        self.dead: deque[tuple[Queue, Message, str]] = deque()
+        self.is_busy = False
+
+    def bury(self, queue: Queue, messages: list[Message], reason: str) -> None:
+        """The messages have left the queue but for the journal; they are dead, and their copies go on."""
+        self.dead.extend((queue, message, reason) for message in messages)
+        if not self.is_busy:
+            self.is_busy = True
+            try:
+                self.run()
+            finally:
+                self.is_busy = False
+
+    def run(self) -> None:
+        store = self.host.store
+        while self.dead:
+            # Inside a transaction's group the letters are part of it.
+            group = store is not None and not store.journal.in_group()
+            if group and store is not None:
+                store.journal.begin_group()
+            try:
+                for _ in range(GROUP_LETTERS_MAX):
+                    if self.dead:
+                        self.bury_one(*self.dead.popleft())
+            finally:
+                if group and store is not None:
+                    store.journal.commit_group()
+
+    def bury_one(self, queue: Queue, message: Message, reason: str) -> None:
+        if queue.regime is not None and not queue.deleted:
+            rules = queue.regime.rules
+            if rules.dead_letter_exchange is not None:
+                self.send(queue, message, reason, rules.dead_letter_exchange, rules.dead_letter_routing_key)
+        queue.settle(message)
+
+    def send(self, queue: Queue, message: Message, reason: str, exchange: str, key: str | None) -> None:
+        if exchange and exchange not in self.host.exchanges:
+            log.debug("a dead letter of queue %r is dropped: there is no exchange %r", queue.name, exchange)
+            return
+        entries = header_entries(message.content, message.header_size)
+        copies = header_value(entries, "CC")
+        carbon = [each for each in copies if isinstance(each, str)] if isinstance(copies, list) else []
+        keys = [message.routing_key(), *carbon] if key is None else [key]
+        death = self.death_of(queue, message, reason, [message.routing_key(), *carbon])
+        before = header_value(entries, "x-death")
+        deaths = told(before if isinstance(before, list) else [], death)
+        if len(deaths) > DEATHS_MAX:
+            log.warning("a dead letter of queue %r is dropped: it has died too often", queue.name)
+            return
+        changed: FieldTable = {"x-death": deaths}
+        for name in ("reason", "queue", "exchange"):
+            if before is None:
+                changed[f"x-first-death-{name}"] = death[name]
+            changed[f"x-last-death-{name}"] = death[name]
+        removed = () if key is None else ("CC",)
+        content, header_size = with_headers(message.content, message.header_size, changed, removed, False)
+        found = message.traits & ~(traits.HAS_EXPIRATION | traits.TIMED) | traits.HAS_HEADERS
+        letter = message.variant(route_octets(exchange, keys[0]), content, header_size, found)
+        queues = self.destinations(exchange, keys, letter)
+        if reason != "rejected":
+            queues = [each for each in queues if not is_cycle(each.name, deaths)]
+        if not queues:
+            return
+        if found & traits.SPOOLED:
+            self.send_spooled(message, letter, queues)
+        else:
+            forward(self.host, letter, queues)
+
+    def send_spooled(self, message: Message, letter: Message, queues: list[Queue]) -> None:
+        """The letter shares the file that the body lies in."""
+        store = self.host.store
+        spool = None if store is None else store.spool_of(message)
+        if store is None or spool is None:
+            log.error("a dead letter of %d octets is lost: its file is gone", len(message.content))
+            return
+        store.arrived[letter] = spool.share()
+        try:
+            forward(self.host, letter, queues)
+        finally:
+            store.forget_arrived(letter)
+
+    def destinations(self, exchange: str, keys: list[str], letter: Message) -> list[Queue]:
+        queues: dict[Queue, None] = {}
+        for key in keys:
+            route = self.host.route_of(route_octets(exchange, key))
+            found = self.host.match(route, letter, None) if route.by_headers else route.queues
+            queues.update(dict.fromkeys(found or ()))
+        return list(queues)
+
+    def death_of(self, queue: Queue, message: Message, reason: str, keys: list[str]) -> FieldTable:
+        now_ms = self.host.agenda.timetable.now_ms()
+        death: FieldTable = {
+            "count": 1,
+            "reason": reason,
+            "queue": queue.name,
+            "time": datetime.fromtimestamp(now_ms // 1000, UTC),
+            "exchange": message.exchange_name(),
+            "routing-keys": list(keys),
+        }
+        expiration = expiration_of(message.content)
+        if expiration is not None:
+            death["original-expiration"] = expiration
+        return death
+
+
+def told(before: list[FieldValue], death: FieldTable) -> list[FieldValue]:
+    """The story with one more death: that of the same queue and reason is counted up and comes first."""
+    story: list[FieldValue] = []
+    latest = death
+    for each in before:
+        if not isinstance(each, dict):
+            continue
+        if each.get("queue") == death["queue"] and each.get("reason") == death["reason"]:
+            count = each.get("count")
+            latest = {**each, "count": (count if isinstance(count, int) else 0) + 1}
+        else:
+            story.append(each)
+    return [latest, *story]
+
+
+def is_cycle(queue: str, deaths: list[FieldValue]) -> bool:
+    """Whether the message died in the queue before, and was rejected nowhere since."""
+    for each in deaths:
+        if isinstance(each, dict):
+            if each.get("reason") == "rejected":
+                return False
+            if each.get("queue") == queue:
+                return True
+    return False
+
+
+def route_octets(exchange: str, key: str) -> bytes:
+    return encode_shortstr(exchange) + encode_shortstr(key)

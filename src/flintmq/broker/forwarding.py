@@ -1,0 +1,53 @@
+"""Messages that the broker itself puts into queues: dead letters and the like.
+
+They take the road of a published one: refused by full queues, stamped, kept on disk for durable queues.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flintmq.broker.message import Message
+from flintmq.errors import ProtocolMisuse
+from flintmq.wire import traits
+
+if TYPE_CHECKING:
+    from flintmq.broker.queue import Queue
+    from flintmq.broker.store import Store
+    from flintmq.broker.virtual_host import VirtualHost
+
+
+def forward(host: VirtualHost, message: Message, queues: list[Queue]) -> None:
+    """Gives the message to these queues, but for those that refuse it."""
+    queues = host.admit(message, queues)
+    if not queues:
+        return
+    if message.traits & traits.SPOOLED:
+        if host.store is None:
+            raise ProtocolMisuse("a spooled message needs a store")
+        forward_spooled(host, host.store, message, queues)
+        return
+    if message.traits & traits.PERSISTENT and host.store is not None:
+        owners = host.owners_of(queues)
+        if owners:
+            host.store.keep(message, owners)
+    for queue in queues:
+        queue.enqueue(message)
+
+
+def forward_spooled(host: VirtualHost, store: Store, message: Message, queues: list[Queue]) -> bool:
+    """One file for all the queues; the journal knows of it if any of them needs that. Whether one does."""
+    spool = store.arrived[message]
+    owners = host.owners_of(queues) if message.traits & traits.PERSISTENT else ()
+    if owners:
+        store.keep_spooled(message, owners)
+    held = message
+    others = len(queues) - len(owners)
+    if owners and others:
+        # They let go of it at other times, so it is a message of its own.
+        held = message.twin()
+    if others:
+        store.hold(held, spool, others)
+    for queue in queues:
+        queue.enqueue(message if owners and queue.number and not queue.is_stream else held)
+    return bool(owners)

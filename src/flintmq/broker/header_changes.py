@@ -1,0 +1,107 @@
+"""Changes the broker makes to the content header of a message, octet for octet where it changes nothing.
+
+    | class 2 | weight 2 | body size 8 | flags 2 | type | encoding | headers | ... expiration ... | body |
+                                                                     ^ behind two short strings
+
+Entries of the table that stay are copied undecoded, so that they keep the types they came with.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+
+from flintmq.errors import PeerFault
+from flintmq.wire import amqp
+from flintmq.wire.tables import FieldValue, decode_value, encode_value, join_entries, split_entries
+
+_SHORT = struct.Struct(">H")
+_FLAGS_AT = 12
+_PROPERTIES_AT = 14
+
+
+def header_entries(content: bytes, header_size: int) -> list[tuple[str, bytes]]:
+    """The headers as names and undecoded values; none when the table is not well formed."""
+    start, end = _table_span(content)
+    if start == end:
+        return []
+    try:
+        return split_entries(content, start, header_size)
+    except PeerFault:
+        return []
+
+
+def header_value(entries: Iterable[tuple[str, bytes]], name: str) -> FieldValue:
+    """The value of one header; None when it is not there or cannot be read."""
+    for each, octets in entries:
+        if each == name:
+            try:
+                return decode_value(octets, 0, len(octets))[0]
+            except PeerFault:
+                return None
+    return None
+
+
+def expiration_of(content: bytes) -> str | None:
+    """The expiration property as it was written."""
+    start, end = _expiration_span(content)
+    return None if start == end else content[start + 1 : end].decode("utf-8", "surrogateescape")
+
+
+def with_headers(
+    content: bytes,
+    header_size: int,
+    changed: Mapping[str, FieldValue],
+    removed: Iterable[str] = (),
+    keep_expiration: bool = True,
+) -> tuple[bytes, int]:
+    """Content and header size with these headers set and those taken out."""
+    gone = {*changed, *removed}
+    entries = [(name, encode_value(value)) for name, value in changed.items()]
+    entries += [entry for entry in header_entries(content, header_size) if entry[0] not in gone]
+    table = join_entries(entries)
+    flags = _SHORT.unpack_from(content, _FLAGS_AT)[0] | amqp.FLAG_HEADERS
+    start, end = _table_span(content)
+    cut, kept = _expiration_span(content)
+    if keep_expiration or cut == kept:
+        cut = kept = end
+    else:
+        flags &= ~amqp.FLAG_EXPIRATION
+    header = b"".join(
+        (
+            content[:_FLAGS_AT],
+            _SHORT.pack(flags),
+            content[_PROPERTIES_AT:start],
+            table,
+            content[end:cut],
+            content[kept:header_size],
+        )
+    )
+    return header + content[header_size:], len(header)
+
+
+def _table_span(content: bytes) -> tuple[int, int]:
+    """Where the headers table is, or would be."""
+    flags = _SHORT.unpack_from(content, _FLAGS_AT)[0]
+    at = _PROPERTIES_AT
+    for bit in (amqp.FLAG_CONTENT_TYPE, amqp.FLAG_CONTENT_ENCODING):
+        if flags & bit:
+            at += 1 + content[at]
+    if not flags & amqp.FLAG_HEADERS:
+        return at, at
+    return at, at + 4 + int.from_bytes(content[at : at + 4], "big")
+
+
+def _expiration_span(content: bytes) -> tuple[int, int]:
+    """Where the expiration is, its length octet included; an empty span when there is none."""
+    flags = _SHORT.unpack_from(content, _FLAGS_AT)[0]
+    at = _table_span(content)[1]
+    if not flags & amqp.FLAG_EXPIRATION:
+        return at, at
+    for bit in (amqp.FLAG_DELIVERY_MODE, amqp.FLAG_PRIORITY):
+        if flags & bit:
+            at += 1
+    for bit in (amqp.FLAG_CORRELATION_ID, amqp.FLAG_REPLY_TO):
+        if flags & bit:
+            at += 1 + content[at]
+    return at, at + 1 + content[at]

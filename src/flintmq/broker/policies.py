@@ -1,0 +1,252 @@
+"""Policies: rules for queues and exchanges by the pattern of their names, changed without touching them.
+
+    name of a queue --matches--> the policy of the highest priority            at most one
+                    --matches--> the operator policy of the highest priority   at most one, caps numbers
+
+Those of the configuration are there from the start and cannot be changed meanwhile; others come by `put`,
+are journalled as wiring, and hold for what exists as well as for what is declared later.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from flintmq.broker.queue_rules import ARGUMENTS, CLASSIC, QUORUM, STREAM, Given, Unfit, check_definition
+from flintmq.errors import ConfigFault
+
+if TYPE_CHECKING:
+    from flintmq.broker.store import Store
+    from flintmq.broker.virtual_host import VirtualHost
+    from flintmq.config import Config
+    from flintmq.wire.tables import FieldTable
+
+log = logging.getLogger("flintmq.policies")
+
+PATTERN_OCTETS_MAX = 1024
+NAME_OCTETS_MAX = 255
+
+APPLY_TO = ("all", "queues", "classic_queues", "quorum_queues", "streams", "exchanges")
+KIND_OF = {"classic_queues": CLASSIC, "quorum_queues": QUORUM, "streams": STREAM}
+
+# Keys that RabbitMQ knows and that ask nothing of a queue here, or something of a stream.
+OTHER_KEYS = frozenset(
+    {
+        "federation-upstream",
+        "federation-upstream-set",
+        "ha-mode",
+        "ha-params",
+        "ha-sync-mode",
+        "initial-cluster-size",
+        "max-age",
+        "max-in-memory-bytes",
+        "max-in-memory-length",
+        "stream-filter-size-bytes",
+        "stream-max-segment-size-bytes",
+        "target-group-size",
+    }
+)
+KEYS = frozenset(
+    {name[2:] for name, argument in ARGUMENTS.items() if argument.in_policies}
+    | OTHER_KEYS
+    | {"alternate-exchange"}
+)
+# An operator's policy limits what others may have; it does not send their messages elsewhere.
+OPERATOR_KEYS = frozenset(
+    {"consumer-timeout", "delivery-limit", "expires", "max-length", "max-length-bytes", "message-ttl"}
+    | {"overflow", "max-in-memory-bytes", "max-in-memory-length", "target-group-size"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Checked when it is made: `Unfit` says what is wrong with it."""
+
+    virtual_host: str
+    name: str
+    pattern: str
+    definition: Mapping[str, Any]
+    priority: int = 0
+    apply_to: str = "all"
+    is_operator: bool = False
+    is_configured: bool = False
+    given: Given = field(default_factory=dict, repr=False, compare=False)
+    expression: re.Pattern[str] = field(default=re.compile(""), repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.name.encode("utf-8", "surrogateescape")) <= NAME_OCTETS_MAX:
+            raise Unfit(f"name: expected text of 1 to {NAME_OCTETS_MAX} octets")
+        if len(self.pattern) > PATTERN_OCTETS_MAX:
+            raise Unfit(f"pattern: expected at most {PATTERN_OCTETS_MAX} characters")
+        try:
+            object.__setattr__(self, "expression", re.compile(self.pattern))
+        except (re.error, OverflowError, RecursionError) as error:
+            raise Unfit(f"pattern: expected a regular expression ({error})") from None
+        if type(self.priority) is not int or not -(2**31) <= self.priority < 2**31:
+            raise Unfit("priority: expected a whole number of 32 bits")
+        if self.apply_to not in APPLY_TO or (self.is_operator and self.apply_to == "exchanges"):
+            raise Unfit(f"apply-to: expected one of {', '.join(APPLY_TO)}")
+        known = OPERATOR_KEYS if self.is_operator else KEYS
+        for key, value in self.definition.items():
+            if key not in known:
+                raise Unfit(f"'{key}': no such key; known are {', '.join(sorted(known))}")
+            if key == "alternate-exchange" and not isinstance(value, str):
+                raise Unfit("'alternate-exchange': expected text")
+        if not self.definition:
+            raise Unfit("definition: expected at least one key")
+        object.__setattr__(self, "given", check_definition(self.definition))
+
+    def matches_queue(self, name: str, kind: str) -> bool:
+        is_meant = self.apply_to in ("all", "queues") or KIND_OF.get(self.apply_to) == kind
+        return is_meant and self.expression.search(name) is not None
+
+    def matches_exchange(self, name: str) -> bool:
+        return self.apply_to in ("all", "exchanges") and self.expression.search(name) is not None
+
+
+class Policies:
+    """The policies of all virtual hosts."""
+
+    def __init__(self, virtual_hosts: Mapping[str, VirtualHost], store: Store | None) -> None:
+        self.virtual_hosts = virtual_hosts
+        self.store = store
+        # By virtual host; the best first.
+        self.ordinary: dict[str, list[Policy]] = {}
+        self.operators: dict[str, list[Policy]] = {}
+
+    def configure(self, config: Config) -> None:
+        """Takes those of the configuration."""
+        for where, settings, is_operator in (
+            ("policies", config.policies, False),
+            ("operator_policies", config.operator_policies, True),
+        ):
+            for index, each in enumerate(settings):
+                try:
+                    policy = Policy(
+                        each.virtual_host,
+                        each.name,
+                        each.pattern,
+                        dict(each.definition),
+                        each.priority,
+                        each.apply_to,
+                        is_operator,
+                        is_configured=True,
+                    )
+                except Unfit as unfit:
+                    raise ConfigFault(f'{where}[{index}], "{each.name}": {unfit}') from None
+                self.insert(policy)
+
+    # What holds
+
+    def of(self, virtual_host: str, is_operator: bool = False) -> list[Policy]:
+        """All of one virtual host, the best first."""
+        return list((self.operators if is_operator else self.ordinary).get(virtual_host, ()))
+
+    def find(self, virtual_host: str, name: str, is_operator: bool = False) -> Policy | None:
+        for policy in self.of(virtual_host, is_operator):
+            if policy.name == name:
+                return policy
+        return None
+
+    def of_queue(self, virtual_host: str, name: str, kind: str, is_operator: bool = False) -> Policy | None:
+        """The one that holds for a queue."""
+        for policy in (self.operators if is_operator else self.ordinary).get(virtual_host, ()):
+            if policy.matches_queue(name, kind):
+                return policy
+        return None
+
+    def of_exchange(self, virtual_host: str, name: str) -> Policy | None:
+        """The one that holds for an exchange."""
+        for policy in self.ordinary.get(virtual_host, ()):
+            if policy.matches_exchange(name):
+                return policy
+        return None
+
+    def given(self, virtual_host: str, name: str, kind: str) -> list[Given]:
+        """What policies ask of a queue, in the order of `queue_rules.combine`."""
+        found = (
+            self.of_queue(virtual_host, name, kind),
+            self.of_queue(virtual_host, name, kind, is_operator=True),
+        )
+        return [policy.given for policy in found if policy is not None]
+
+    def alternate_exchange(self, virtual_host: str, name: str) -> str | None:
+        policy = self.of_exchange(virtual_host, name)
+        return None if policy is None else policy.definition.get("alternate-exchange")
+
+    # Changes
+
+    def put(
+        self,
+        virtual_host: str,
+        name: str,
+        pattern: str,
+        definition: Mapping[str, Any],
+        priority: int = 0,
+        apply_to: str = "all",
+        is_operator: bool = False,
+    ) -> Policy:
+        """Sets or replaces a policy, and puts it into force; Unfit says what is wrong with it."""
+        host = self.virtual_hosts.get(virtual_host)
+        if host is None:
+            raise Unfit(f"no virtual host '{virtual_host}'")
+        policy = Policy(virtual_host, name, pattern, dict(definition), priority, apply_to, is_operator)
+        self.refuse_configured(virtual_host, name, is_operator)
+        if host.wiring is not None:
+            host.wiring.put_policy(policy)
+        self.insert(policy)
+        host.reapply_policies()
+        return policy
+
+    def delete(self, virtual_host: str, name: str, is_operator: bool = False) -> bool:
+        """Takes a policy out of force; False when there is none of that name."""
+        policy = self.find(virtual_host, name, is_operator)
+        if policy is None:
+            return False
+        self.refuse_configured(virtual_host, name, is_operator)
+        host = self.virtual_hosts[virtual_host]
+        if host.wiring is not None:
+            host.wiring.delete_policy(policy)
+        (self.operators if is_operator else self.ordinary)[virtual_host].remove(policy)
+        host.reapply_policies()
+        return True
+
+    def refuse_configured(self, virtual_host: str, name: str, is_operator: bool) -> None:
+        present = self.find(virtual_host, name, is_operator)
+        if present is not None and present.is_configured:
+            raise Unfit(f"'{name}' is set by the configuration: change it there")
+
+    def insert(self, policy: Policy) -> None:
+        """In its order; one of the same name makes room."""
+        those = (self.operators if policy.is_operator else self.ordinary).setdefault(policy.virtual_host, [])
+        those[:] = [each for each in those if each.name != policy.name]
+        those.append(policy)
+        those.sort(key=_order)
+
+    def restore(self, identity: FieldTable, value: FieldTable) -> None:
+        """One that recovery found, before there are queues."""
+        host, name = identity.get("virtual-host"), identity.get("name")
+        is_operator = identity.get("operator") is True
+        if not isinstance(host, str) or not isinstance(name, str) or host not in self.virtual_hosts:
+            log.warning("policy %r of virtual host %r is left out: it is not configured", name, host)
+            return
+        present = self.find(host, name, is_operator)
+        if present is not None:
+            log.warning("policy %r is set by the configuration: the one set at run time is left out", name)
+            return
+        pattern, definition = value.get("pattern"), value.get("definition")
+        priority, apply_to = value.get("priority"), value.get("apply-to")
+        if not (isinstance(pattern, str) and isinstance(definition, dict) and isinstance(priority, int)):
+            log.error("policy %r is left out: it is not well formed", name)
+            return
+        try:
+            self.insert(Policy(host, name, pattern, definition, priority, str(apply_to), is_operator))
+        except Unfit as unfit:
+            log.error("policy %r is left out: %s", name, unfit)
+
+
+def _order(policy: Policy) -> tuple[int, str]:
+    return -policy.priority, policy.name

@@ -1,0 +1,44 @@
+cimport cython
+from flintmq.broker.consumer cimport Consumer
+from flintmq.broker.delivery cimport Delivery
+from flintmq.broker.message cimport Message
+from flintmq.broker.queue cimport Queue
+from flintmq.broker.shelf cimport Shelf
+
+
+cdef class PriorityQueue(Queue):
+    cdef readonly dict lanes
+    cdef readonly list ranks
+    cdef readonly dict places
+    cdef readonly long long priority_max
+
+    cdef long long rank_of(self, Message message) noexcept
+    @cython.locals(lane=Queue)
+    cdef Queue lane(self, long long rank)
+    @cython.locals(count=Py_ssize_t, lane=Queue)
+    cpdef Py_ssize_t message_count(self) noexcept
+    @cython.locals(lane=Queue)
+    cdef int append(self, Message message) except -1
+    @cython.locals(count=Py_ssize_t, size=cython.longlong, lane=Queue)
+    cdef bint is_long(self) except -1
+    @cython.locals(consumer=Consumer)
+    cdef look_again(self, long long position)
+    @cython.locals(lane=Queue, message=Message)
+    cpdef Message head(self)
+    @cython.locals(lane=Queue)
+    cdef close_lane(self, long long rank)
+    @cython.locals(lane=Queue)
+    cpdef Delivery draw(self)
+    @cython.locals(delivery=Delivery, lane=Queue)
+    cdef put_back(self, list deliveries)
+    @cython.locals(lane=Queue)
+    cpdef dispatch_selectively(self)
+    @cython.locals(lane=Queue)
+    cpdef shed(self)
+    @cython.locals(size=cython.longlong, lane=Queue)
+    cpdef Py_ssize_t body_bytes(self) except -1
+    cpdef restore(self, Shelf shelf, unsigned long long handed_out)
+    @cython.locals(lane=Queue)
+    cpdef restore_lane(self, long long priority, Shelf shelf)
+    @cython.locals(lane=Queue)
+    cpdef purge(self)

@@ -1,0 +1,43 @@
+"""Queues declared by reference: the argument `x-template` names a template of the settings.
+
+A template gives arguments, and whether the queue is durable or goes with its last consumer. What the client
+says for itself goes before the template's arguments; what the template says of durability goes before the
+client. A queue keeps what it was made with: another template of that name is for queues made later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from flintmq.broker import arguments as arguments_of
+
+if TYPE_CHECKING:
+    from flintmq.broker.queue import Queue
+    from flintmq.config import QueueTemplate
+    from flintmq.wire.tables import FieldTable
+
+TEMPLATE = "x-template"
+
+
+def applied(
+    templates: Mapping[str, QueueTemplate],
+    existing: Queue | None,
+    durable: bool,
+    auto_delete: bool,
+    arguments: FieldTable,
+) -> tuple[bool, bool, FieldTable]:
+    """What a declaration means with its template."""
+    if TEMPLATE not in arguments:
+        return durable, auto_delete, arguments
+    name = arguments_of.one_of(arguments, TEMPLATE, None, templates)
+    template = templates[name]
+    if existing is not None and existing.arguments.get(TEMPLATE) == name:
+        # As it was made: only what the client says for itself has to agree.
+        own = {**existing.arguments, **arguments}
+        return existing.durable, existing.auto_delete, own
+    if template.durable is not None:
+        durable = template.durable
+    if template.auto_delete is not None:
+        auto_delete = template.auto_delete
+    return durable, auto_delete, {**template.arguments, **arguments}

@@ -1,0 +1,236 @@
+"""Dead letters: where they go, what they tell, and when they end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playbook.dialogue import Client
+from playbook.hourglass import TimedPlaybook, letter, with_morgue
+
+from flintmq.wire.methods import (
+    BasicGet,
+    BasicNack,
+    BasicReject,
+    ChannelClose,
+    ExchangeDeclare,
+    ExchangeDeclareOk,
+    QueueDeclare,
+    TxCommit,
+    TxCommitOk,
+    TxSelect,
+    TxSelectOk,
+)
+
+
+def rejects(client: Client, queue: str) -> None:
+    client >> BasicGet(queue=queue)
+    found: Any = client.next(1)
+    client >> BasicReject(delivery_tag=found.method.delivery_tag, requeue=False)
+
+
+def test_rejected_through_an_exchange_with_the_key_it_had() -> None:
+    client = TimedPlaybook().client()
+    client >> ExchangeDeclare(exchange="dlx", type="topic")
+    client << ExchangeDeclareOk()
+    client.declares("morgue")
+    client.binds("morgue", "dlx", "orders.*")
+    client.declares("q", arguments={"x-dead-letter-exchange": "dlx"})
+    client.binds("q", "amq.topic", "#")
+    client.publishes("orders.new", b"1", exchange="amq.topic")
+    rejects(client, "q")
+    found: Any = letter(client, "morgue")
+    assert (found.method.exchange, found.method.routing_key) == ("dlx", "orders.new")
+    [death] = found.properties.headers["x-death"]
+    assert (death["exchange"], death["routing-keys"]) == ("amq.topic", ["orders.new"])
+
+
+def test_carbon_copies_go_along_unless_there_is_a_key_for_all() -> None:
+    client = TimedPlaybook().client()
+    client.declares("other")
+    client.declares("q", arguments={"x-dead-letter-exchange": ""})
+    client.publishes("q", b"1", headers={"CC": ["other"]})
+    client.gets_all("other")
+    rejects(client, "q")
+    found = letter(client, "other")
+    assert found.properties.headers is not None
+    assert found.properties.headers["CC"] == ["other"]
+    assert found.properties.headers["x-death"][0]["routing-keys"] == ["q", "other"]  # type: ignore[index,call-overload]
+    with_morgue(client, "p")
+    client.publishes("p", b"2", headers={"CC": ["other"]})
+    client.gets_all("other")
+    rejects(client, "p")
+    found = letter(client, "morgue")
+    assert found.properties.headers is not None
+    assert "CC" not in found.properties.headers
+    assert found.properties.headers["x-death"][0]["routing-keys"] == ["p", "other"]  # type: ignore[index,call-overload]
+    assert client.gets("other") is None
+
+
+def test_without_an_exchange_of_that_name_it_is_gone() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("q", arguments={"x-dead-letter-exchange": "nowhere"})
+    client.publishes("q", b"1")
+    rejects(client, "q")
+    assert playbook.depth("q") == 0
+
+
+def test_the_story_counts_by_queue_and_reason() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("work", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "slow"})
+    client.declares(
+        "slow",
+        arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "work", "x-message-ttl": 100},
+    )
+    client.publishes("work", b"1")
+    for _ in range(3):
+        rejects(client, "work")
+        playbook.passes(100)
+    found: Any = letter(client, "work")
+    story = [
+        (death["queue"], death["reason"], death["count"]) for death in found.properties.headers["x-death"]
+    ]
+    assert story == [("slow", "expired", 3), ("work", "rejected", 3)]
+    assert found.properties.headers["x-first-death-queue"] == "work"
+    assert found.properties.headers["x-last-death-queue"] == "slow"
+
+
+def test_a_cycle_without_a_rejection_ends() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    for here, there in (("a", "b"), ("b", "a")):
+        client.declares(
+            here,
+            arguments={
+                "x-message-ttl": 10,
+                "x-dead-letter-exchange": "",
+                "x-dead-letter-routing-key": there,
+            },
+        )
+    client.publishes("a", b"1")
+    for _ in range(20):
+        playbook.passes(10)
+    assert (playbook.depth("a"), playbook.depth("b")) == (0, 0)
+
+
+def test_queues_that_only_pass_on_do_not_go_round_for_ever() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    names = [f"q{number}" for number in range(200)]
+    for here, there in zip(names, [*names[1:], names[0]], strict=True):
+        client.declares(
+            here,
+            arguments={
+                "x-max-length": 0,
+                "x-dead-letter-exchange": "",
+                "x-dead-letter-routing-key": there,
+            },
+        )
+    client.publishes("q0", b"1")
+    assert all(playbook.depth(name) == 0 for name in names)
+
+
+def test_a_forged_story_does_not_hide_a_cycle() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    for here, there in (("a", "b"), ("b", "a")):
+        client.declares(
+            here,
+            arguments={
+                "x-max-length": 0,
+                "x-dead-letter-exchange": "",
+                "x-dead-letter-routing-key": there,
+            },
+        )
+    forged = [{"queue": name, "reason": "rejected", "count": 7} for name in "ab"]
+    client.publishes("a", b"1", headers={"x-death": forged})
+    client.publishes("a", b"2", headers={"x-death": "nonsense"})
+    assert (playbook.depth("a"), playbook.depth("b")) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("limits", "left"), [({"max_length": 2}, [b"2", b"3"]), ({"max_length_bytes": 2}, [b"2", b"3"])]
+)
+def test_over_the_limit_the_oldest_die(limits: dict[str, int], left: list[bytes]) -> None:
+    client = TimedPlaybook().client()
+    with_morgue(client, **limits)
+    client.publishes("q", b"1", b"2", b"3")
+    found: Any = letter(client, "morgue")
+    assert (found.body, found.properties.headers["x-death"][0]["reason"]) == (b"1", "maxlen")
+    assert client.gets_all("q") == left
+
+
+def test_a_transaction_of_rejections_shows_at_commit() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    with_morgue(client)
+    client.publishes("q", b"1", b"2")
+    client >> TxSelect()
+    client << TxSelectOk()
+    for tag in (1, 2):
+        client >> BasicGet(queue="q")
+        client.next(1)
+        client >> BasicNack(delivery_tag=tag, requeue=False)
+    assert playbook.depth("morgue") == 0
+    client >> TxCommit()
+    client << TxCommitOk()
+    assert playbook.depth("morgue") == 2
+
+
+def test_purge_and_delete_make_no_dead_letters() -> None:
+    from flintmq.wire.methods import QueueDelete, QueuePurge
+
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    with_morgue(client)
+    client.publishes("q", b"1")
+    client >> QueuePurge(queue="q", no_wait=True)
+    client.publishes("q", b"2")
+    client >> QueueDelete(queue="q", no_wait=True)
+    assert playbook.depth("morgue") == 0
+
+
+def test_headers_that_cannot_be_read_do_not_stop_a_letter() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    with_morgue(client)
+    body = b"1"
+    table = b"\x03keyZ"  # a type that there is not
+    header = (
+        b"\x00\x3c\x00\x00"
+        + len(body).to_bytes(8, "big")
+        + b"\x20\x00"
+        + len(table).to_bytes(4, "big")
+        + table
+    )
+    frames = b"\x01\x00\x01\x00\x00\x00\x0a" + b"\x00\x3c\x00\x28\x00\x00\x00\x01q\x00\xce"
+    frames += b"\x02\x00\x01" + len(header).to_bytes(4, "big") + header + b"\xce"
+    frames += b"\x03\x00\x01\x00\x00\x00\x01" + body + b"\xce"
+    client >> frames
+    rejects_blind(client, playbook)
+    found = letter(client, "morgue")
+    assert found.properties.headers is not None
+    assert found.properties.headers["x-first-death-queue"] == "q"
+
+
+def rejects_blind(client: Client, playbook: TimedPlaybook) -> None:
+    """The client of these tests would not read such headers either."""
+    queue = playbook.queue("q")
+    delivery = queue.take()
+    assert delivery is not None
+    assert delivery.message is not None
+    queue.bury(delivery.message, "rejected")
+
+
+def test_a_queue_may_only_be_given_an_exchange_that_the_user_may_write_to() -> None:
+    from flintmq.config import parse
+
+    config = parse(
+        '[users.guest]\npassword = "guest"\n[users.guest.permissions."/"]\n'
+        'configure = ".*"\nwrite = "^q"\nread = ".*"\n'
+    )
+    client = TimedPlaybook(config).client()
+    client >> QueueDeclare(queue="q", arguments={"x-dead-letter-exchange": "amq.direct"})
+    assert client.hears(ChannelClose).reply_code == 403

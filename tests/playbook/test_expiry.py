@@ -1,0 +1,224 @@
+"""Messages and queues that live for a time."""
+
+from __future__ import annotations
+
+import pytest
+from playbook.dialogue import carrying
+from playbook.hourglass import TimedPlaybook, letter, with_morgue
+
+from flintmq.wire.methods import (
+    BasicCancel,
+    BasicCancelOk,
+    BasicConsume,
+    BasicGet,
+    BasicNack,
+    BasicPublish,
+    ChannelClose,
+    QueueDeclare,
+)
+
+
+def test_a_plain_queue_has_no_regime() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("q", arguments={"x-queue-mode": "lazy", "x-unheard-of": 1, "x-queue-type": "classic"})
+    client.publishes("q", b"1")
+    assert playbook.queue("q").regime is None
+    assert not playbook.broker.timetable.alarms
+
+
+def test_messages_expire_at_the_head_by_the_shorter_of_two_times() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("q", arguments={"x-message-ttl": 1000})
+    client.publishes("q", b"long", expiration="5000")
+    client.publishes("q", b"short", expiration="200")
+    playbook.passes(500)
+    assert playbook.depth("q") == 2, "the short one is behind the head"
+    playbook.passes(499)
+    assert playbook.depth("q") == 2
+    playbook.passes(1)
+    assert playbook.depth("q") == 0
+
+
+def test_one_alarm_for_a_queue_of_many() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("q", arguments={"x-message-ttl": 1000, "x-expires": 100_000})
+    client.publishes("q", *(b"%d" % number for number in range(100)))
+    assert len([alarm for alarm in playbook.broker.timetable.alarms if alarm.callback is not None]) == 1
+
+
+def test_an_expired_message_is_never_handed_out() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("q")
+    client.publishes("q", b"1", expiration="100")
+    client.publishes("q", b"2")
+    playbook.clock.now_s += 0.1  # and the alarm has not rung yet
+    assert client.gets("q") == b"2"
+    client.publishes("q", b"3", expiration="100")
+    client.publishes("q", b"4")
+    playbook.clock.now_s += 0.1
+    client.consumes("q", no_ack=True)
+    assert client.bodies() == [b"4"]
+
+
+def test_what_comes_back_keeps_its_time() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("q", arguments={"x-message-ttl": 100})
+    client.publishes("q", b"1")
+    client >> BasicGet(queue="q")
+    client.next(1)
+    playbook.passes(1000)
+    client >> BasicNack(delivery_tag=1, requeue=True)
+    playbook.passes(1)
+    assert playbook.depth("q") == 0
+
+
+@pytest.mark.parametrize("by", ["queue", "message"])
+def test_no_time_at_all_means_at_once_or_never(by: str) -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("q", arguments={"x-message-ttl": 0} if by == "queue" else {})
+    properties = {"expiration": "0"} if by == "message" else {}
+    client.publishes("q", b"1", **properties)
+    assert playbook.depth("q") == 0
+    client.consumes("q", no_ack=True)
+    client.publishes("q", b"2", **properties)
+    assert client.bodies() == [b"2"]
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "1.5", "", " 1", "4294967296", "99999999999999", "\u0664"])
+def test_an_expiration_that_is_no_number(text: str) -> None:
+    client = TimedPlaybook().client()
+    client >> carrying(BasicPublish(routing_key="nowhere"), b"x", expiration=text)
+    close = client.hears(ChannelClose)
+    assert (close.reply_code, close.class_id, close.method_id) == (406, 60, 40)
+    assert "expiration" in close.reply_text
+
+
+def test_a_queue_that_nobody_uses_goes() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("q", arguments={"x-expires": 1000})
+    client.publishes("q", b"1")
+    for use in (
+        lambda: client.declares("q", arguments={"x-expires": 1000}),
+        lambda: client.gets("q"),
+        lambda: client.publishes("q", b"2"),
+    ):
+        playbook.passes(600)
+        use()
+    playbook.passes(399)
+    assert "q" in playbook.broker.virtual_hosts["/"].queues, "publishing to it is no use"
+    playbook.passes(1)
+    assert "q" not in playbook.broker.virtual_hosts["/"].queues
+
+
+def test_a_queue_with_a_consumer_stays() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("q", arguments={"x-expires": 1000})
+    client >> BasicConsume(queue="q", consumer_tag="c")
+    client.next(1)
+    playbook.passes(5000)
+    client >> BasicCancel(consumer_tag="c")
+    client << BasicCancelOk(consumer_tag="c")
+    playbook.passes(999)
+    assert playbook.depth("q") == 0
+    playbook.passes(1)
+    assert "q" not in playbook.broker.virtual_hosts["/"].queues
+
+
+def test_a_setting_of_the_clock_changes_nothing() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("q", arguments={"x-message-ttl": 1000})
+    client.publishes("q", b"1")
+    playbook.clock.wall_ms = lambda: 0  # type: ignore[method-assign]
+    playbook.passes(999)
+    assert playbook.depth("q") == 1
+    playbook.passes(1)
+    assert playbook.depth("q") == 0
+
+
+def test_a_long_backlog_expires_in_portions() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    with_morgue(client, message_ttl=10)
+    with playbook.one_pass():
+        client.publishes("q", *(b"%d" % number for number in range(3000)))
+    playbook.passes(10)
+    for _ in range(5):
+        playbook.passes(1)
+    assert playbook.depth("q") == 0
+    assert client.gets_all("morgue") == [b"%d" % number for number in range(3000)]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("x-message-ttl", -1),
+        ("x-message-ttl", "100"),
+        ("x-message-ttl", 2**32),
+        ("x-message-ttl", True),
+        ("x-message-ttl", 1.5),
+        ("x-expires", 0),
+        ("x-max-length", -1),
+        ("x-max-length-bytes", "1k"),
+        ("x-overflow", "explode"),
+        ("x-dead-letter-exchange", 7),
+        ("x-dead-letter-routing-key", "without an exchange"),
+        ("x-max-priority", 256),
+        ("x-max-priority", -1),
+        ("x-single-active-consumer", "yes"),
+        ("x-delivery-limit", -2),
+        ("x-queue-type", "express"),
+        ("x-queue-mode", "eager"),
+        ("x-delayed-retry-type", "some"),
+        ("x-consumer-timeout", 0),
+    ],
+)
+def test_a_bad_argument_is_named(name: str, value: object) -> None:
+    client = TimedPlaybook().client()
+    client >> QueueDeclare(queue="q", arguments={name: value})  # type: ignore[dict-item]
+    close = client.hears(ChannelClose)
+    assert (close.reply_code, close.class_id, close.method_id) == (406, 50, 10)
+    assert name in close.reply_text
+
+
+def test_quorum_queues_last_and_are_shared() -> None:
+    for settings in ({}, {"durable": True, "exclusive": True}):
+        client = TimedPlaybook().client()
+        client >> QueueDeclare(queue="q", arguments={"x-queue-type": "quorum"}, **settings)
+        assert client.hears(ChannelClose).reply_code == 406
+
+
+def test_letters_of_the_expired_tell_their_expiration() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    with_morgue(client)
+    client.publishes("q", b"1", expiration="300", headers={"mine": 1}, content_type="text/plain", priority=3)
+    playbook.passes(300)
+    found = letter(client, "morgue")
+    assert found.body == b"1"
+    assert found.properties.expiration is None
+    assert (found.properties.content_type, found.properties.priority) == ("text/plain", 3)
+    headers = found.properties.headers
+    assert headers is not None
+    [death] = headers["x-death"]
+    assert death.pop("time").timestamp() == pytest.approx(playbook.broker.timetable.now_ms() // 1000)
+    assert death == {
+        "count": 1,
+        "reason": "expired",
+        "queue": "q",
+        "exchange": "",
+        "routing-keys": ["q"],
+        "original-expiration": "300",
+    }
+    assert headers["mine"] == 1
+    for which in ("first", "last"):
+        told = [headers[f"x-{which}-death-{name}"] for name in ("reason", "queue", "exchange")]
+        assert told == ["expired", "q", ""]

@@ -1,0 +1,83 @@
+"""Exchange types of other packages: found by their entry points, and harmless when they are broken."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from broker_process import BrokerProcess
+from peer import Peer
+
+from flintmq.broker import exchange_plugins
+from flintmq.broker.kinds import KINDS
+from flintmq.wire import methods
+
+EXAMPLE = Path(__file__).parent / "example"
+
+
+@pytest.fixture(autouse=True)
+def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The example package is installed, here and for processes started from here."""
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    paths = [str(EXAMPLE), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+    before = dict(KINDS)
+    yield
+    KINDS.clear()
+    KINDS.update(before)
+    sys.modules.pop("flintmq_example", None)
+
+
+def test_all_that_are_installed_and_right(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    assert exchange_plugins.load(None) == ["x-length", "x-shaky"]
+    told = {record.args[0]: record.getMessage() for record in caplog.records if record.levelname == "ERROR"}  # type: ignore[index]
+    assert told.keys() == {"taken", "incomplete", "number", "absent", "missing"}
+    assert "'direct' already" in told["taken"]
+    assert "does not define prepare, attach, detach, route" in told["incomplete"]
+    assert "5 is not a subclass" in told["number"]
+    assert "NoSuchClass" in told["absent"]
+    assert "No module named 'flintmq_no_such_module'" in told["missing"]
+    assert exchange_plugins.load(None) == ["x-length", "x-shaky"], (
+        "again, as a second broker in a process would"
+    )
+
+
+def test_only_those_that_are_wanted(caplog: pytest.LogCaptureFixture) -> None:
+    assert exchange_plugins.load(["length", "unheard-of"]) == ["x-length"]
+    assert "'unheard-of' is not installed" in caplog.text
+    assert exchange_plugins.load([]) == []
+
+
+def test_a_live_broker_with_plug_ins(tmp_path: Path) -> None:
+    with BrokerProcess("--data", str(tmp_path / "data")) as broker:
+        peer = Peer.connect(broker.port, heartbeat_s=0)
+        peer.open(1, 2, 3)
+        for name in ("length", "shaky"):
+            peer.call(1, methods.ExchangeDeclare(exchange=name, type=f"x-{name}", durable=True))
+        peer.call(1, methods.QueueDeclare(queue="three", durable=True))
+        peer.call(1, methods.QueueBind(queue="three", exchange="length", routing_key="3"))
+        peer.publish(1, b"fits", exchange="length", key="abc")
+        peer.publish(1, b"does not", exchange="length", key="abcd")
+        assert peer.call(1, methods.QueueDeclare(queue="three", durable=True)).message_count == 1
+        peer.send(1, methods.QueueBind(queue="three", exchange="length", routing_key="three"))
+        peer.expect_channel_close(1, 406)
+        peer.call(2, methods.QueueBind(queue="three", exchange="shaky", routing_key="3"))
+        peer.publish(2, b"lost", exchange="shaky", key="abc", mandatory=True)
+        assert peer.expect(2, methods.BasicReturn).reply_text == "NO_ROUTE"
+        peer.content(2)
+        peer.send(2, methods.QueueBind(queue="three", exchange="shaky", routing_key="13"))
+        peer.expect_channel_close(2, 541)
+        assert peer.call(3, methods.QueueDeclare(queue="three", durable=True)).message_count == 1
+        peer.close()
+    assert any("failed to route" in line for line in broker.lines)
+    with BrokerProcess("--data", str(tmp_path / "data")) as broker:
+        peer = Peer.connect(broker.port, heartbeat_s=0)
+        peer.open(1)
+        peer.publish(1, b"again", exchange="length", key="xyz")
+        assert peer.call(1, methods.QueueDeclare(queue="three", durable=True)).message_count == 1
+        peer.close()

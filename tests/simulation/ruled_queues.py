@@ -1,0 +1,122 @@
+"""Queues with rules, as the model sees them: what may leave them by itself, and where it must turn up.
+
+    reconcile    the broker counts fewer than the model: the oldest have expired, or were over the limit
+    die          a copy leaves its queue; its letter is in the morgue of that queue, if there is one
+
+Each queue has a morgue of its own, so that a message is in no queue twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .broker_model import READY, Copy, ModelQueue
+
+if TYPE_CHECKING:
+    from flintmq.broker.broker import Broker
+    from flintmq.broker.store import Store
+    from flintmq.broker.virtual_host import VirtualHost
+
+    from .broker_model import Model
+
+TTL_MS = 100
+LENGTH_MAX = 3
+DELIVERY_LIMIT = 1
+MORGUE = "dead-"
+
+RULES: dict[str, dict[str, Any]] = {
+    "r1": {"x-message-ttl": TTL_MS},
+    "r2": {"x-max-length": LENGTH_MAX},
+    "r3": {"x-max-priority": 4},
+    "r4": {"x-delivery-limit": DELIVERY_LIMIT},
+    "r5": {"x-max-priority": 2, "x-message-ttl": TTL_MS},
+}
+MORGUES = tuple(MORGUE + name for name in RULES)
+
+
+def arguments_of(name: str) -> dict[str, Any]:
+    rules = RULES.get(name)
+    if rules is None:
+        return {}
+    return {**rules, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": MORGUE + name}
+
+
+class RuledQueues:
+    """What a history knows of them."""
+
+    broker: Broker
+    store: Store
+    host: VirtualHost
+    model: Model
+    ever: dict[int, dict[int, int]]
+    persistent: dict[int, bool]
+    expirations: dict[int, int]
+    priorities: dict[int, int]
+
+    def now_ms(self) -> int:
+        return self.broker.timetable.now_ms()
+
+    def is_expired(self, copy: Copy) -> bool:
+        return 0 <= copy.due_ms <= self.now_ms()
+
+    def reconcile(self) -> None:
+        """What the broker counts no more has died for a reason."""
+        for name, queue in list(self.model.queues.items()):
+            real = self.host.queues.get(name)
+            if real is None:
+                continue
+            ready = queue.ready()
+            excess = len(ready) - real.message_count()
+            for index, copy in enumerate(ready[: max(excess, 0)]):
+                over = "x-max-length" in RULES.get(name, {}) and len(ready) - index > LENGTH_MAX
+                assert over or self.is_expired(copy), f"{copy.number} of {name} is gone"
+                self.die(copy, "maxlen" if over and not self.is_expired(copy) else "expired")
+
+    def expire_heads(self, queue: ModelQueue) -> None:
+        """The broker hands out the first that has not expired; those before it die of that."""
+        for copy in queue.ready():
+            if not self.is_expired(copy):
+                break
+            self.die(copy, "expired")
+
+    def die(self, copy: Copy, reason: str, sequence: int | None = None) -> Copy | None:
+        """The letter, if it goes to disk."""
+        queue = copy.queue
+        if sequence is None:
+            self.model.settle(copy)
+        else:
+            self.model.settle(copy, sequence)
+        morgue = self.model.queues.get(MORGUE + queue.name)
+        if queue.deleted or queue.name not in RULES or morgue is None:
+            return None
+        letters = self.enqueue(copy.number, [morgue], self.persistent[copy.number], is_letter=True)
+        if not letters:
+            return None
+        self.model.deaths.append((copy, letters[0]))
+        return letters[0]
+
+    def enqueue(
+        self, number: int, queues: list[ModelQueue], persistent: bool, is_letter: bool = False
+    ) -> list[Copy]:
+        """Adds the message; those of its copies that go to disk."""
+        copies = self.model.enqueue(number, queues, persistent, self.store.last())
+        for copy in copies:
+            self.ever[copy.queue.number][number] = copy.place
+        for queue in queues:
+            copy = queue.copies[number]
+            lives_ms = RULES.get(queue.name, {}).get("x-message-ttl", -1)
+            own_ms = -1 if is_letter else self.expirations.get(number, -1)
+            chosen = [each for each in (lives_ms, own_ms) if each >= 0]
+            copy.due_ms = self.now_ms() + min(chosen) if chosen else -1
+            copy.rank = self.rank_of(number, queue.name)
+        return copies
+
+    def rank_of(self, number: int, queue: str) -> int:
+        return -min(self.priorities.get(number, 0), RULES.get(queue, {}).get("x-max-priority", 0))
+
+    def come_back(self, copy: Copy) -> None:
+        """A copy was put back; too often, for some queues."""
+        copy.returns += 1
+        limit = RULES.get(copy.queue.name, {}).get("x-delivery-limit", 1 << 30)
+        if copy.state is READY and copy.returns > limit:
+            self.die(copy, "delivery_limit")

@@ -1,0 +1,279 @@
+"""A stream's log on a real disk: what is appended is read back from any place, damage stays where it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flintmq.clock import Clock
+from flintmq.storage.disk import Disk
+from flintmq.storage.options import JournalOptions
+from flintmq.storage.stream_chunk import ChunkBuilder, checked_chunk, filter_bits
+from flintmq.storage.stream_columns import fetch
+from flintmq.storage.stream_cursor import StreamCursor, offset_of_time
+from flintmq.storage.stream_log import StreamLog, StreamOptions
+from flintmq.storage.stream_store import StreamStore
+from flintmq.wire import columns
+
+ROUTE = b"\x01x\x03key"
+HEADER = b"\x00\x3c\x00\x00" + bytes(8) + b"\x00\x00"
+OPTIONS = JournalOptions(threaded=False)
+
+
+def open_store(path: Path) -> StreamStore:
+    return StreamStore(str(path / "streams"), Disk(), OPTIONS, Clock())
+
+
+def append(log: StreamLog, body: bytes, time_ms: int = 1000, value: bytes | None = None) -> None:
+    if not log.builder.count:
+        log.begin_chunk()
+    log.builder.append(time_ms, ROUTE, HEADER + body, len(HEADER), 0, value)
+
+
+def fill(store: StreamStore, log: StreamLog, count: int, per_batch: int = 10) -> None:
+    first = log.end
+    for number in range(first, first + count):
+        append(log, b"%d" % number, 1000 + number)
+        if (number + 1) % per_batch == 0:
+            store.commit_now()
+    store.commit_now()
+
+
+def bodies(log: StreamLog, start: int = 0) -> list[bytes]:
+    found = columns.Columns(fetch(log, start, 1 << 62, 1 << 30, columns.STANDARD)[0])
+    return found.values("value")
+
+
+def numbered(start: int, end: int) -> list[bytes]:
+    return [b"%d" % number for number in range(start, end)]
+
+
+def test_everything_is_there_again_after_a_restart(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    log = store.create(7, StreamOptions(segment_octets=2000))
+    fill(store, log, 500)
+    assert len(log.segments) > 3
+    store.close()
+    store = open_store(tmp_path)
+    log, report = store.open(7, StreamOptions(segment_octets=2000))
+    assert (log.first, log.end, log.epoch) == (0, 500, 2)
+    assert not report.damaged
+    assert not report.torn_octets
+    for start in (0, 1, 9, 10, 333, 499, 500):
+        assert bodies(log, start) == numbered(start, 500)
+    fill(store, log, 20)
+    assert bodies(log) == numbered(0, 520)
+    store.close()
+
+
+def test_only_what_is_safe_is_read(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    log = store.create(1, StreamOptions())
+    append(log, b"one")
+    cursor = StreamCursor(log, 0)
+    assert cursor.next() is None
+    store.commit_now()
+    chunk = cursor.next()
+    assert chunk is not None
+    assert (chunk.first_offset, chunk.end_offset) == (0, 1)
+    assert cursor.next() is None
+    store.close()
+
+
+def test_offsets_by_time(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    log = store.create(1, StreamOptions(segment_octets=3000))
+    fill(store, log, 300)
+    store.shed()
+    for number in (0, 1, 57, 299):
+        assert offset_of_time(log, 1000 + number) == number
+    assert offset_of_time(log, 0) == 0
+    assert offset_of_time(log, 5000) == 300
+    store.close()
+
+
+def test_retention_keeps_the_newest_segment(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    log = store.create(1, StreamOptions(segment_octets=2000, octets_max=5000))
+    fill(store, log, 1000)
+    assert log.octets <= 7000
+    assert 0 < log.first < 1000
+    assert bodies(log) == numbered(log.first, 1000)
+    assert log.octets_between(log.first, 1000) == log.octets
+    names = Disk().list(log.directory)
+    assert len([name for name in names if name.endswith(".segment")]) == len(log.segments)
+    old = store.create(2, StreamOptions(segment_octets=2000, age_max_ms=1))
+    fill(store, old, 200)  # with times of 1970
+    store.tick()
+    assert len(old.segments) <= 2
+    assert old.end == 200
+    store.close()
+
+
+@pytest.mark.parametrize("cut", [1, 30, 64, 100, 200])
+def test_a_torn_end_is_cut(tmp_path: Path, cut: int) -> None:
+    store = open_store(tmp_path)
+    log = store.create(1, StreamOptions())
+    fill(store, log, 30)
+    store.close()
+    path = tmp_path / "streams" / f"{1:016d}" / f"{0:020d}.segment"
+    path.write_bytes(path.read_bytes()[:-cut])
+    store = open_store(tmp_path)
+    log, report = store.open(1, StreamOptions())
+    assert report.torn_octets
+    assert not report.damaged
+    assert log.end == 20
+    fill(store, log, 5, per_batch=5)
+    assert bodies(log) == numbered(0, 25)
+    store.close()
+
+
+def test_damage_in_the_middle_is_reported_and_skipped(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    log = store.create(1, StreamOptions())
+    fill(store, log, 50)
+    sizes = [chunk.head.size for chunk in log.recent]
+    store.close()
+    path = tmp_path / "streams" / f"{1:016d}" / f"{0:020d}.segment"
+    octets = bytearray(path.read_bytes())
+    octets[sizes[0] + sizes[1] + 80] ^= 4  # in the third chunk of five
+    path.write_bytes(octets)
+    store = open_store(tmp_path)
+    log, report = store.open(1, StreamOptions())
+    assert report.damaged == ["damaged, offsets 20 to 30 are lost"]
+    assert log.end == 50
+    assert bodies(log) == numbered(0, 20) + numbered(30, 50)
+    assert bodies(log, 25) == numbered(30, 50)
+    store.close()
+
+
+def test_damage_in_a_full_segment_is_found_by_readers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(tmp_path)
+    log = store.create(1, StreamOptions(segment_octets=1500))
+    fill(store, log, 200)
+    store.close()
+    path = tmp_path / "streams" / f"{1:016d}" / f"{0:020d}.segment"
+    octets = bytearray(path.read_bytes())
+    octets[10] ^= 1
+    path.write_bytes(octets)
+    store = open_store(tmp_path)
+    log, _ = store.open(1, StreamOptions())
+    assert bodies(log) == numbered(10, 200)
+    assert "no longer read as they were written" in caplog.text
+    store.close()
+
+
+def test_a_lost_index_is_made_anew(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    log = store.create(1, StreamOptions(segment_octets=1500))
+    fill(store, log, 300)
+    store.close()
+    directory = tmp_path / "streams" / f"{1:016d}"
+    for number, path in enumerate(sorted(directory.glob("*.index"))):
+        if number % 2:
+            path.unlink()
+        else:
+            path.write_bytes(path.read_bytes()[:-3])
+    store = open_store(tmp_path)
+    log, report = store.open(1, StreamOptions())
+    assert not report.damaged
+    assert bodies(log, 111) == numbered(111, 300)
+    store.close()
+
+
+def test_deleted_streams_leave_nothing(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    log = store.create(1, StreamOptions())
+    fill(store, log, 10)
+    append(log, b"on its way")
+    store.delete(log)
+    store.commit_now()
+    store.tick()
+    assert store.numbers() == []
+    again = store.create(1, StreamOptions())
+    fill(store, again, 5)
+    assert bodies(again) == numbered(0, 5)
+    store.close()
+
+
+def test_a_temporary_store_takes_its_directory_along() -> None:
+    store = StreamStore(None, Disk(), OPTIONS, Clock())
+    log = store.create(1, StreamOptions())
+    fill(store, log, 10)
+    directory = Path(store.directory)
+    assert directory.exists()
+    assert bodies(log) == numbered(0, 10)
+    store.close()
+    assert not directory.exists()
+
+
+def test_columns_have_what_was_published(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    log = store.create(1, StreamOptions())
+    table = b"\x00\x00\x00\x06\x01aI\x00\x00\x00\x07"[:4] + b"\x01aI\x00\x00\x00\x07"
+    table = len(table[4:]).to_bytes(4, "big") + table[4:]
+    with_headers = HEADER[:12] + b"\xa0\x00" + b"\x04text" + table
+    log.begin_chunk()
+    log.builder.append(5, b"\x00\x01q", with_headers + b"body", len(with_headers), 0, b"red")
+    append(log, b"")
+    store.commit_now()
+    every = tuple(columns.NAMES)
+    octets, count, first, following = fetch(log, 0, 9, 1 << 20, every)
+    assert (count, first, following) == (2, 0, 2)
+    rows = list(columns.Columns(octets).rows())
+    assert rows[0] == {
+        "offset": 0,
+        "timestamp": 5000,
+        "value": b"body",
+        "routing_key": b"q",
+        "exchange": b"",
+        "headers": table,
+        "properties": with_headers[12:],
+    }
+    assert rows[1]["headers"] == b""
+    assert rows[1]["value"] == b""
+    assert (rows[1]["exchange"], rows[1]["routing_key"]) == (b"x", b"key")
+    store.close()
+
+
+def test_fetch_stops_at_the_limit_but_gives_one(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    log = store.create(1, StreamOptions())
+    for _ in range(20):
+        append(log, bytes(1000))
+    store.commit_now()
+    octets, count, _, following = fetch(log, 3, 20, 5000, columns.STANDARD)
+    assert count == 4
+    assert following == 7
+    assert len(octets) < 5500
+    assert fetch(log, 3, 20, 1, columns.STANDARD)[1] == 1
+    assert fetch(log, 20, 30, 1, columns.STANDARD)[1] == 0
+    assert fetch(log, 5, 7, 1 << 20, columns.STANDARD)[1:] == (2, 5, 7)
+    store.close()
+
+
+def test_filters_of_chunks_hold_what_was_put_in() -> None:
+    builder = ChunkBuilder(16)
+    for value in (b"red", b"green", None):
+        builder.append(1, ROUTE, HEADER, len(HEADER), 0, value)
+    chunk = builder.finish(0, 1, 0)
+    assert chunk.may_hold((b"red",))
+    assert chunk.may_hold((b"blue", b"green"))
+    absent = [b"%d" % number for number in range(1000)]
+    assert sum(chunk.may_hold((value,)) for value in absent) < 20
+    assert len(set(filter_bits(b"red", 255))) > 1
+
+
+def test_what_is_no_chunk_is_refused() -> None:
+    builder = ChunkBuilder(16)
+    builder.append(1, ROUTE, HEADER + b"body", len(HEADER), 0, None)
+    octets = builder.finish(0, 1, 0).octets
+    assert checked_chunk(octets, 0) is not None
+    for at in range(len(octets) - 8):
+        changed = bytearray(octets)
+        changed[at] ^= 1
+        assert checked_chunk(bytes(changed), 0) is None, f"octet {at}"
+    assert checked_chunk(octets[:-1], 0) is None

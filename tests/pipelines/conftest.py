@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,22 +11,27 @@ from typing import Any
 import pytest
 from broker_process import BrokerProcess
 
-_NEEDED = ("pyspark", "pyarrow", "pandas", "deltalake", "fastavro", "rich")
-_MISSING = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+NEEDED = ("pyspark", "pyarrow", "pandas", "deltalake", "fastavro", "rich")
+if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+    raise pytest.UsageError(
+        f"The tests of pipelines need {', '.join(missing)}: pip install '.[pipelines]', or make test-spark."
+    )
+
+# What these tests share lies beside them.
+sys.path.insert(0, str(Path(__file__).parent))
+
+# The first query on a busy machine compiles half of Spark.
+TEST_TIMEOUT_S = 300
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _packages() -> None:
-    """Where the tests are the gate, a package that is not there is a failure; elsewhere it is said."""
-    if _MISSING:
-        reason = f"{', '.join(_MISSING)} not installed: pip install 'flintmq[pipelines]'"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")
-def spark(_packages: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from flintmq.pipelines.sessions import open_session
 
     warehouse = tmp_path_factory.mktemp("warehouse")

@@ -10,6 +10,7 @@ A flow that fails for a reason that no second try mends, such as an SQL error, e
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from flintmq.pipelines import brokers, fingerprint, frames, lake, reasons, sinks
 from flintmq.pipelines.errors import PipelineFailed
 from flintmq.pipelines.fingerprint import FlowRecord
 from flintmq.pipelines.model import Flow, Pipeline
+from flintmq.pipelines.sessions import open_session, session_of_flow
 from flintmq.pipelines.status import FlowStatus, PipelineStatus, StatusFile
 
 if TYPE_CHECKING:
@@ -66,10 +68,7 @@ class FlowRun:
 
     def start(self, available_now: bool) -> None:
         brokers.prepare(self.pipeline, self.flow)
-        session = self.spark.newSession()
-        for name, value in self.pipeline.spark.items():
-            if name.startswith("spark.sql.") and session.conf.isModifiable(name):
-                session.conf.set(name, value)
+        session = session_of_flow(self.spark, self.pipeline.spark)
         frame = frames.build(session, self.pipeline, self.flow)
         self.query = sinks.start(frame, self.pipeline, self.flow, self.record, available_now)
         self.status.state = status.RUNNING
@@ -150,8 +149,6 @@ class Runner:
             raise
 
     def _add(self, pipeline: Pipeline) -> None:
-        import os
-
         state = self.options.state
         now_ms = self.clock.wall_ms()
         known = PipelineStatus(pipeline.name, pipeline.file, pid=os.getpid(), started_ms=now_ms)
@@ -265,8 +262,6 @@ def end_on_signals(runner: Runner) -> None:
 
 def run(pipelines: Sequence[Pipeline], master: str, options: RunOptions, told: Callable[[str], None]) -> bool:
     """Runs the pipelines on a session of their own; whether nothing failed for good."""
-    from flintmq.pipelines.sessions import open_session
-
     given: dict[str, str] = {}
     for pipeline in pipelines:
         for name, value in pipeline.spark.items():

@@ -21,6 +21,8 @@ DEFAULTS = {
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
+    # A batch without rows closes the windows that the one before it left behind.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "true",
     # Statistics of times in Parquet, by which a replay finds its rows; the default type has none.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
@@ -45,3 +47,12 @@ def open_session(master: str, given: Mapping[str, str]) -> SparkSession:
     from flintmq.spark import session
 
     return session(master, "flintmq pipeline", settings=settings_for(master, given))
+
+
+def session_of_flow(spark: SparkSession, given: Mapping[str, str]) -> SparkSession:
+    """A session of the flow on the same Spark: views of its own, and its settings of spark.sql."""
+    made = spark.newSession()
+    for name, value in {**settings_for(spark.sparkContext.master, given)}.items():
+        if name.startswith("spark.sql.") and made.conf.isModifiable(name):
+            made.conf.set(name, value)
+    return made

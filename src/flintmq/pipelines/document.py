@@ -13,6 +13,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shutil
 import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import resources
@@ -155,3 +156,9 @@ def load(source: str, settings: Mapping[str, str] | None = None) -> Document:
     except UnicodeDecodeError as error:
         raise ConfigFault(f"{source}: not UTF-8 at octet {error.start}") from None
     return Document(source, text, settings or {}, path.resolve().parent)
+
+
+def copy_template(target: str) -> None:
+    """The template of a Spark Declarative Pipeline, into a directory that is not there yet."""
+    with resources.as_file(resources.files("flintmq.pipelines") / "shipped" / "sdp") as template:
+        shutil.copytree(template, target, ignore=shutil.ignore_patterns("__pycache__"))

@@ -12,7 +12,7 @@ from flintmq.pipelines import checking
 from flintmq.pipelines.document import Document
 from flintmq.pipelines.model import Pipeline
 
-SEEN_TIMEOUT_S = 60.0
+SEEN_TIMEOUT_S = 150.0
 
 
 def of_text(text: str, directory: Path | None = None, **settings: str) -> Pipeline:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def test_market() -> None:
     missing = gaps = 0
     for feed in range(FEEDS):
         numbers = [tick["seq"] for tick in ticks if tick["feed"] == f"F{feed}"]
-        steps = [after - before for before, after in zip(numbers, numbers[1:], strict=False)]
+        steps = [after - before for before, after in pairwise(numbers)]
         gaps += sum(step > 1 for step in steps)
         missing += sum(step - 1 for step in steps)
     assert (gaps, missing) == (market.gaps, market.left_out)

@@ -205,7 +205,8 @@ class Runner:
         self.told(f"{run.pipeline.name}.{run.flow.name}: finished, {run.status.rows} rows")
 
     def _start(self, run: FlowRun) -> None:
-        from pyspark.errors import AnalysisException, ParseException
+        from py4j.protocol import Py4JError
+        from pyspark.errors import AnalysisException, ParseException, PySparkException
 
         try:
             run.start(self.options.available_now)
@@ -213,6 +214,8 @@ class Runner:
             self._failed(run, error, is_lasting=True)
         except FlintError as error:
             self._failed(run, error, is_lasting=not isinstance(error.__cause__, FlintError))
+        except (PySparkException, Py4JError, OSError) as error:
+            self._failed(run, error, is_lasting=False)
         else:
             self.told(f"{run.pipeline.name}.{run.flow.name}: running, checkpoint {run.record.checkpoint}")
 

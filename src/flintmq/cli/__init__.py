@@ -45,7 +45,15 @@ def parser() -> argparse.ArgumentParser:
     )
     password.set_defaults(run=_hash_password)
     _add_journal(commands)
+    _add_pipelines(commands)
     return top
+
+
+def _add_pipelines(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    from flintmq.cli import demo, pipeline
+
+    pipeline.add(commands)
+    demo.add(commands)
 
 
 def _add_journal(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -1,0 +1,243 @@
+"""From the octets of messages to columns, and what becomes of those that cannot be read.
+
+    json, csv     Spark parses; a row it cannot read, or that lacks a NOT NULL column, is malformed
+    avro, arrow   a library parses, on the executors
+    raw           nothing is parsed
+
+A malformed row fails the batch with its queue and offset, or is dropped, or goes to an exchange with the
+reason in its headers. That is published, and confirmed, while the batch runs: never lost, though a batch
+that is run again publishes it again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from flintmq.client.settings import Settings
+from flintmq.client.sync import Connection, connect
+from flintmq.pipelines import schema
+from flintmq.pipelines.brokers import settings_of
+from flintmq.pipelines.model import Source
+from flintmq.wire.properties import BasicProperties
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import DataFrame
+
+MALFORMED = "_malformed"
+REASON = "_reason"
+REASON_CHARACTERS_MAX = 500
+# Where a malformed row came from, for its headers and for the message of a failure.
+_ORIGIN = ("queue", "offset")
+
+
+def decoded(frame: DataFrame, source: Source, pipeline: str) -> DataFrame:
+    """The source's columns: those of its schema, then its metadata."""
+    if source.format == "raw":
+        return frame
+    parse = _parsed if source.format in ("json", "csv") else _parsed_by_library
+    parsed = parse(frame, source)
+    malformed = source.given.get("malformed", "fail")
+    kept = [name for name in parsed.columns if name not in (MALFORMED, REASON, *_hidden(source))]
+    if malformed == "drop":
+        return parsed.filter(f"{MALFORMED} IS NULL").select(*kept)
+    if malformed == "fail":
+        told = (
+            f"concat('source {source.name}: the message at offset ', cast(_offset AS STRING), ' of ', "
+            f"_queue, ' is malformed: ', left({REASON}, {REASON_CHARACTERS_MAX}))"
+        )
+        return parsed.filter(f"{MALFORMED} IS NULL OR assert_true(false, {told}) IS NULL").select(*kept)
+    return _dead_lettered(parsed, kept, source, pipeline)
+
+
+def wanted_columns(source: Source) -> list[str]:
+    """The columns of the amqp source that are needed: Spark prunes none by itself."""
+    origin = () if source.format == "raw" else _ORIGIN
+    return list(dict.fromkeys(("value", *origin, *source.given.get("metadata", ()))))
+
+
+def _hidden(source: Source) -> list[str]:
+    return [f"_{name}" for name in _ORIGIN]
+
+
+def _aside(source: Source) -> list[str]:
+    """What goes along beside the parsed columns, as SQL."""
+    return [f"{name} AS _{name}" for name in _ORIGIN] + [
+        name for name in _metadata(source) if name != "value"
+    ]
+
+
+def _metadata(source: Source) -> list[str]:
+    return list(source.given.get("metadata", ()))
+
+
+def _parsed(frame: DataFrame, source: Source) -> DataFrame:
+    ddl = source.given["schema"]
+    required = schema.not_null(ddl)
+    # NOT NULL is checked below: what a parser says of it depends on the format.
+    loose = ", ".join(map(_nullable, schema.columns(ddl)))
+    function = f"from_{source.format}"
+    quoted = f"{loose}, {MALFORMED} STRING".replace("\\", "\\\\").replace("'", "\\'")
+    options = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{MALFORMED}')"
+    row = frame.selectExpr(
+        f"{function}(cast(value AS STRING), '{quoted}', {options}) AS _row", "value", *_aside(source)
+    )
+    lacking = " ".join(f"WHEN _row.`{name}` IS NULL THEN 'it has no {name}'" for name in required)
+    reason = (
+        f"CASE WHEN _row IS NULL OR _row.{MALFORMED} IS NOT NULL "
+        f"THEN concat('not {source.format} of the schema: ', left(cast(value AS STRING), 200)) {lacking} END"
+    )
+    names = [part.split()[0].strip("`:") for part in schema.columns(ddl)]
+    return row.selectExpr(
+        *(f"_row.`{name}` AS `{name}`" for name in names),
+        *(f"_{name}" for name in _ORIGIN),
+        *_metadata(source),
+        f"{reason} AS {REASON}",
+        f"CASE WHEN ({reason}) IS NOT NULL THEN value END AS {MALFORMED}",
+    )
+
+
+def _parsed_by_library(frame: DataFrame, source: Source) -> DataFrame:
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import BinaryType, LongType, StringType, StructType
+
+    parsed = StructType.fromDDL(", ".join(_nullable(part) for part in schema.columns(source.given["schema"])))
+    aside = frame.selectExpr("value", *_aside(source))
+    made = StructType(list(parsed.fields))
+    made.add("_queue", StringType()).add("_offset", LongType())
+    for field in aside.schema.fields[3:]:
+        made.add(field.name, field.dataType)
+    if "value" in _metadata(source):
+        made.add("value", BinaryType())
+    made.add(REASON, StringType()).add(MALFORMED, BinaryType())
+    if source.format == "avro":
+        with open(source.given["avro_schema"], encoding="utf-8") as file:
+            decode = _avro_decoder(json.load(file))
+    else:
+        decode = _arrow_decoder()
+    target = to_arrow_schema(made)
+    count = len(parsed.fields)
+
+    def run(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        for batch in batches:
+            yield _decode_batch(batch, decode, target, count)
+
+    return aside.mapInArrow(run, made)
+
+
+def _nullable(part: str) -> str:
+    return part[:-8].rstrip() if part.upper().endswith("NOT NULL") else part
+
+
+Decode = Callable[[bytes], list[dict[str, Any]]]
+
+
+def _arrow_decoder() -> Decode:
+    def decode(body: bytes) -> list[dict[str, Any]]:
+        import pyarrow
+
+        with pyarrow.ipc.open_stream(body) as reader:
+            rows: list[dict[str, Any]] = reader.read_all().to_pylist()
+            return rows
+
+    return decode
+
+
+def _avro_decoder(avro_schema: Any) -> Decode:
+    def decode(body: bytes) -> list[dict[str, Any]]:
+        import io
+
+        import fastavro
+
+        return [fastavro.schemaless_reader(io.BytesIO(body), avro_schema, None)]
+
+    return decode
+
+
+def _decode_batch(
+    batch: pyarrow.RecordBatch, decode: Decode, target: pyarrow.Schema, count: int
+) -> pyarrow.RecordBatch:
+    """Each message gives its rows, or one malformed row."""
+    import pyarrow
+
+    names = target.names
+    aside = batch.to_pylist()
+    rows: list[dict[str, Any]] = []
+    for given in aside:
+        body = given["value"]
+        try:
+            found = [{name: row.get(name) for name in names[:count]} for row in decode(body)]
+            pyarrow.Table.from_pylist(found, schema=pyarrow.schema(list(target)[:count]))
+            rows.extend({**row, **given} for row in found)
+        except Exception as error:  # whatever a library says of octets that it cannot read
+            text = f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
+            rows.append({**given, REASON: text, MALFORMED: body})
+    return pyarrow.RecordBatch.from_pylist(rows, schema=target)
+
+
+def _dead_lettered(parsed: DataFrame, kept: list[str], source: Source, pipeline: str) -> DataFrame:
+    from pyspark.sql.types import StructType
+
+    publish = DeadLetters(
+        settings_of(source.given.get("uri")),
+        source.given["dead_letter_exchange"],
+        source.given.get("dead_letter_routing_key", source.name),
+        {"x-pipeline": pipeline, "x-source": source.name},
+    )
+
+    def run(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        for batch in batches:
+            yield publish.sift(batch, kept)
+
+    made = StructType([field for field in parsed.schema.fields if field.name in kept])
+    return parsed.mapInArrow(run, made)
+
+
+class DeadLetters:
+    """Publishes the malformed rows of a batch and lets the others pass. Pickles: it goes to executors."""
+
+    def __init__(self, settings: Settings, exchange: str, routing_key: str, headers: dict[str, Any]) -> None:
+        self.settings = settings
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.headers = headers
+
+    def sift(self, batch: pyarrow.RecordBatch, kept: list[str]) -> pyarrow.RecordBatch:
+        bodies = batch.column(MALFORMED)
+        if bodies.null_count < len(bodies):
+            bad = batch.filter(bodies.is_valid())
+            self.publish(bad.select([MALFORMED, REASON, "_queue", "_offset"]).to_pylist())
+            batch = batch.filter(bodies.is_null())
+        return batch.select(kept)
+
+    def publish(self, rows: list[dict[str, Any]]) -> None:
+        """Returns when the broker has them all."""
+        properties = [
+            BasicProperties(
+                delivery_mode=2,
+                headers={
+                    **self.headers,
+                    "x-reason": str(row[REASON])[:REASON_CHARACTERS_MAX],
+                    "x-queue": row["_queue"] or "",
+                    "x-offset": row["_offset"] or 0,
+                },
+            )
+            for row in rows
+        ]
+        with connection_to(self.settings).channel(confirm=True) as channel:
+            channel.publish_many(
+                [row[MALFORMED] for row in rows], self.exchange, self.routing_key, properties=properties
+            )
+
+
+_connections: dict[Settings, Connection] = {}
+
+
+def connection_to(settings: Settings) -> Connection:
+    """A connection of this worker process, kept for the next batch: workers are used again."""
+    held = _connections.get(settings)
+    if held is None or not held.is_open:
+        held = _connections[settings] = connect(settings)
+    return held

@@ -1,0 +1,27 @@
+"""Why a query failed, in one line: what a user needs of Spark's exceptions, which are long."""
+
+from __future__ import annotations
+
+import re
+
+CHARACTERS_MAX = 600
+_PYTHON_LAST_LINE = re.compile(
+    r"^(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Fault|Lost|Option|Failed|Closed|Refused|Wrong): (.+)"
+)
+_CONDITION = re.compile(r"^\[[A-Z_.]+\]\s*")
+_STATE = re.compile(r"\s*SQLSTATE: \w+")
+
+
+def plain(error: BaseException) -> str:
+    """One line: of an error in Python its last line, else what Spark says first, or its cause."""
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith(("at ", "... ", "+-", "==", "File "))]
+    python = [match[1] for line in lines if (match := _PYTHON_LAST_LINE.match(line)) is not None]
+    if python:
+        said = python[-1]
+    else:
+        raised = [line for line in lines if "USER_RAISED_EXCEPTION" in line]
+        said = raised[-1].partition("[USER_RAISED_EXCEPTION]")[2] if raised else (lines[0] if lines else "")
+    said = _STATE.sub("", _CONDITION.sub("", said.strip())).strip()
+    return (said or type(error).__name__)[:CHARACTERS_MAX]

@@ -1,0 +1,65 @@
+"""The Spark session that pipelines run in: settings that suit streams on one machine, or a cluster's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+DEFAULTS = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    # Python and the JVM exchange columns, not rows.
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # State on disk with changelogs: memory stays flat however many keys there are.
+    "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.numRecentProgressUpdates": "10",
+    # A batch without rows closes the windows that the one before it left behind.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "true",
+    # Statistics of times in Parquet, by which a replay finds its rows; the default type has none.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+# On a cluster its operator says what is logged, and how.
+LOCAL_DEFAULTS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+
+
+def settings_for(master: str, given: Mapping[str, str]) -> dict[str, str]:
+    """The session's settings; what a pipeline's file says wins."""
+    made = dict(DEFAULTS)
+    if master.startswith("local"):
+        made |= LOCAL_DEFAULTS
+        log = Path(__file__).with_name("log4j2.properties")
+        made["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={log.as_uri()}"
+        # Each partition of a shuffle is a task of some 10 ms: as many as there are cores, not 200.
+        made["spark.sql.shuffle.partitions"] = str(max(2, min(8, os.cpu_count() or 2)))
+    return made | dict(given)
+
+
+def open_session(master: str, given: Mapping[str, str]) -> SparkSession:
+    from flintmq.spark import session
+
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else it warns of a name that is not resolved
+    return session(master, "flintmq pipeline", settings=settings_for(master, given))
+
+
+def session_of_flow(spark: SparkSession, given: Mapping[str, str]) -> SparkSession:
+    """A session of the flow on the same Spark: views of its own, and its settings of spark.sql."""
+    made = spark.newSession()
+    for name, value in {**settings_for(spark.sparkContext.master, given)}.items():
+        if name.startswith("spark.sql.") and made.conf.isModifiable(name):
+            made.conf.set(name, value)
+    # A writer looks its format up in the session that is active in this thread, whatever session it is of.
+    made._get_j_spark_session_class(made._jvm).setActiveSession(made._jsparkSession)
+    return made

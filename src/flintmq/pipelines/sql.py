@@ -1,0 +1,152 @@
+"""What can be said of an SQL text without Spark: its tokens, the tables it reads, whether it keeps state.
+
+Also templates, text with SQL in braces: `bar.{symbol}` becomes the pieces "bar." and the expression symbol.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_TOKEN = re.compile(
+    r"""(?P<blank>\s+|--[^\n]*|/\*.*?\*/)
+      | (?P<string>'(?:''|\\.|[^'\\])*'|"(?:\\.|[^"\\])*")
+      | (?P<quoted>`(?:``|[^`])*`)
+      | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
+      | (?P<number>\d[\w.]*)
+      | (?P<sign>.)""",
+    re.DOTALL | re.VERBOSE,
+)
+_STATEFUL = {"group", "distinct", "window", "session_window", "count", "sum", "avg", "min", "max", "join"}
+_OPENING = {"(": ")", "[": "]"}
+
+
+class Token(NamedTuple):
+    kind: str
+    text: str
+    start: int
+
+
+def tokens(sql: str) -> Iterator[Token]:
+    """Everything but blanks and comments."""
+    for match in _TOKEN.finditer(sql):
+        kind = match.lastgroup or "sign"
+        if kind != "blank":
+            text = match[0]
+            yield (
+                Token("word", text.strip("`").replace("``", "`"), match.start())
+                if kind == "quoted"
+                else Token(kind, text, match.start())
+            )
+
+
+def normalised(sql: str) -> str:
+    """The text without what does not count: blanks, comments, the case of words."""
+    return " ".join(token.text.lower() if token.kind == "word" else token.text for token in tokens(sql))
+
+
+def keeps_state(sql: str) -> bool:
+    """Whether Spark keeps something between batches for it: aggregates, distinct, joins."""
+    words = [token.text.lower() for token in tokens(sql) if token.kind == "word"]
+    return any(word in _STATEFUL for word in words)
+
+
+def fault(sql: str) -> str | None:
+    """What is wrong with its brackets, quotes or first word; None if nothing that can be seen here."""
+    found = list(tokens(sql))
+    first = next((token.text.lower() for token in found if token.text != "("), "")
+    if first not in ("select", "with", "from", "values", "table"):
+        return f"expected a query that begins with SELECT or WITH, not {first.upper() or 'nothing'}"
+    open_: list[str] = []
+    for token in found:
+        if token.kind != "sign":
+            continue
+        if token.text in _OPENING:
+            open_.append(_OPENING[token.text])
+        elif token.text in _OPENING.values() and (not open_ or open_.pop() != token.text):
+            return f"a {token.text} that nothing opens"
+        elif token.text in "'\"`":
+            return f"a quote {token.text} that nothing ends"
+        elif token.text == ";":
+            return "one query only, without ;"
+    return f"a bracket is not closed: {open_[-1]} is missing" if open_ else None
+
+
+def tables(sql: str) -> list[Token]:
+    """The tables it reads: names after FROM and JOIN that no WITH defines and that are no functions."""
+    found = list(tokens(sql))
+    words = [token.text.lower() for token in found]
+    defined = {
+        words[place]
+        for place in range(len(found) - 2)
+        if found[place].kind == "word" and words[place + 1] == "as" and words[place + 2] == "("
+    }
+    read: list[Token] = []
+    for place in range(1, len(found)):
+        token = found[place]
+        if token.kind != "word" or not _names_a_table(words, place):
+            continue
+        following = words[place + 1] if place + 1 < len(words) else ""
+        if (
+            following in ("(", ".")
+            or words[place] in defined
+            or words[place] in ("lateral", "values", "select")
+        ):
+            continue
+        read.append(token)
+    return read
+
+
+def _names_a_table(words: list[str], place: int) -> bool:
+    before = words[place - 1]
+    if before == "join":
+        return True
+    if before == "from":
+        # EXTRACT(day FROM x), SUBSTRING(a FROM 1), TRIM(x FROM y): inside a function's brackets.
+        depth = 0
+        for back in range(place - 2, -1, -1):
+            if words[back] == ")":
+                depth += 1
+            elif words[back] == "(":
+                if depth == 0:
+                    return back == 0 or words[back - 1] not in ("extract", "substring", "trim", "overlay")
+                depth -= 1
+        return True
+    return False
+
+
+def pieces(template: str) -> list[tuple[bool, str]]:
+    """A template's pieces: (is SQL, text). ValueError for braces that do not match; {{ is a brace."""
+    found: list[tuple[bool, str]] = []
+    text, at = "", 0
+    while at < len(template):
+        char = template[at]
+        if template[at : at + 2] in ("{{", "}}"):
+            text += char
+            at += 2
+        elif char == "{":
+            end = template.find("}", at)
+            if end < 0 or not template[at + 1 : end].strip():
+                raise ValueError("a brace { without an expression and }")
+            if text:
+                found.append((False, text))
+            found.append((True, template[at + 1 : end]))
+            text, at = "", end + 1
+        elif char == "}":
+            raise ValueError("a brace } that nothing opens")
+        else:
+            text += char
+            at += 1
+    if text or not found:
+        found.append((False, text))
+    return found
+
+
+def expression(template: str) -> str:
+    """A template as one SQL expression of text."""
+    made = [
+        f"CAST(({text}) AS STRING)" if is_sql else "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        for is_sql, text in pieces(template)
+    ]
+    return made[0] if len(made) == 1 else f"concat({', '.join(made)})"

@@ -1,0 +1,119 @@
+"""What runs, and how: a small file for each pipeline in the state directory, written by its runner.
+
+    STATE/pipelines/bars.json    what `flintmq pipeline status` shows
+    STATE/pipelines/bars.lock    locked while it runs: a pipeline of one name runs once, and a file
+                                 whose lock is free tells of one that has ended
+
+STATE is FLINTMQ_STATE, or flintmq under XDG_STATE_HOME or ~/.local/state.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from flintmq.pipelines.errors import PipelineFailed
+
+STARTING, RUNNING, WAITING = "starting", "running", "waiting"
+STOPPED, FINISHED, FAILED, DIED = "stopped", "finished", "failed", "died"
+_OVER = (STOPPED, FINISHED, FAILED)
+
+
+def state_directory() -> Path:
+    named = os.environ.get("FLINTMQ_STATE")
+    if named:
+        return Path(named)
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "flintmq"
+
+
+@dataclass
+class FlowStatus:
+    """How one flow does. Times are milliseconds since 1970."""
+
+    state: str = STARTING
+    batch: int = -1
+    rows: int = 0
+    rows_per_s: float = 0.0
+    batch_ms: int = 0
+    lag_rows: int | None = None
+    lag_s: float | None = None
+    restarts: int = 0
+    last_error: str | None = None
+    updated_ms: int = 0
+
+
+@dataclass
+class PipelineStatus:
+    name: str
+    file: str
+    state: str = STARTING
+    pid: int = 0
+    started_ms: int = 0
+    updated_ms: int = 0
+    flows: dict[str, FlowStatus] = field(default_factory=dict)
+
+
+class StatusFile:
+    """The status of a pipeline that this process runs."""
+
+    def __init__(self, directory: Path, status: PipelineStatus) -> None:
+        self.status = status
+        self.path = directory / "pipelines" / f"{status.name}.json"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock: IO[str] = open(  # noqa: SIM115 held until close
+            self.path.with_suffix(".lock"), "w", encoding="utf-8"
+        )
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.close()
+            raise PipelineFailed(
+                f"pipeline {status.name!r} is running already; end it first, or give this one another name"
+            ) from None
+
+    def write(self, now_ms: int) -> None:
+        """Whoever reads it finds all of it, or what was there before."""
+        self.status.updated_ms = now_ms
+        fresh = self.path.with_suffix(".new")
+        fresh.write_text(json.dumps(asdict(self.status), indent=1) + "\n", "utf-8")
+        fresh.replace(self.path)
+
+    def close(self) -> None:
+        self._lock.close()
+
+
+def read_all(directory: Path) -> list[PipelineStatus]:
+    """Every pipeline that has run here."""
+    found = [read(directory, path.stem) for path in sorted((directory / "pipelines").glob("*.json"))]
+    return [status for status in found if status is not None]
+
+
+def read(directory: Path, name: str) -> PipelineStatus | None:
+    """A pipeline's status; None if it never ran here. One that ended without a word has died."""
+    path = directory / "pipelines" / f"{name}.json"
+    try:
+        given: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        flows = {flow: FlowStatus(**told) for flow, told in given.pop("flows").items()}
+        status = PipelineStatus(**given, flows=flows)
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError) as error:
+        raise PipelineFailed(f"{path} is not a status that this version wrote: {error}") from None
+    if status.state not in _OVER and not _is_locked(path.with_suffix(".lock")):
+        status.state = DIED
+    return status
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        with open(path, encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,197 @@
+"""Everything that can be wrong in a pipeline's file is told with its line, without Spark and a broker."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from running import of_shipped, of_text
+
+from flintmq.errors import ConfigFault
+from flintmq.pipelines.document import shipped_names
+from flintmq.pipelines.errors import PipelineWrong
+
+GOOD = """\
+[pipeline]
+name = "test"
+[[source]]
+name = "ticks"
+queue = "ticks"
+format = "json"
+schema = "symbol STRING NOT NULL, price DOUBLE"
+[[transform]]
+name = "dear"
+sql = "SELECT symbol, price FROM ticks WHERE price > 100"
+[[sink]]
+from = "dear"
+exchange = "dear"
+routing_key = "dear.{symbol}"
+"""
+
+
+def findings(text: str, directory: Path | None = None, **settings: str) -> list[tuple[int, str]]:
+    with pytest.raises(PipelineWrong) as caught:
+        of_text(text, directory, **settings)
+    return [(finding.line, finding.text) for finding in caught.value.findings]
+
+
+def changed(old: str, new: str) -> str:
+    assert old in GOOD
+    return GOOD.replace(old, new)
+
+
+def test_good() -> None:
+    pipeline = of_text(GOOD)
+    (flow,) = pipeline.flows()
+    assert flow.name == "dear"
+    assert [source.name for source in flow.sources] == ["ticks"]
+    assert [transform.name for transform in flow.transforms] == ["dear"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [
+        ('format = "json"', 'fromat = "json"', 6, "a source has no key 'fromat'; did you mean 'format'?"),
+        ('format = "json"', 'format = "jsno"', 6, "format = 'jsno': expected one of json, csv, raw"),
+        ("price DOUBLE", "price DUOBLE", 7, "there is no type 'DUOBLE'; did you mean 'DOUBLE'?"),
+        ("price DOUBLE", "symbol DOUBLE", 7, "column 'symbol' is there twice"),
+        ("price DOUBLE", "price DECIMAL(9", 7, "brackets do not match"),
+        ("FROM ticks", "FROM tikcs", 10, "there is no source or transform 'tikcs'; did you mean 'ticks'?"),
+        ("SELECT symbol", "DELETE symbol", 10, "begins with SELECT or WITH, not DELETE"),
+        ("price > 100", "(price > 100", 10, "a bracket is not closed"),
+        ("price > 100", "symbol = 'A", 10, "a quote ' that nothing ends"),
+        ('from = "dear"', 'from = "deer"', 12, "there is no source or transform 'deer'"),
+        ("dear.{symbol}", "dear.{symbol", 14, "a brace { without an expression"),
+        ("[[sink]]", "[sink]", 11, "write [[sink]], with two brackets"),
+        ("[[sink]]", "[[sinks]]", 11, "there is no table 'sinks' in a pipeline; did you mean 'sink'?"),
+        ('queue = "ticks"', "", 3, "a source needs one of queue, queues"),
+        ('queue = "ticks"', 'queue = "a"\nstream = "b"', 6, "a source has one of queue, stream, not each"),
+        ('name = "dear"', 'name = "ticks"', 9, "there is a source 'ticks' already"),
+        ('queue = "ticks"', 'queue = "ticks"\nmalformed = "dead-letter"', 6, "needs dead_letter_exchange"),
+        ('queue = "ticks"', 'queue = "ticks"\nspeed = 2', 6, "speed means nothing for a source of queue"),
+        ('queue = "ticks"', 'queue = "ticks"\nmetadata = ["offsett"]', 6, "did you mean 'offset'?"),
+        ('queue = "ticks"', 'queue = "ticks"\nmetadata = ["price"]', 6, "no column 'price'"),
+        ('exchange = "dear"', 'exchange = "dear"\nmode = "exactly"', 14, "one of confirm, transactional"),
+        ('exchange = "dear"', 'exchange = "dear"\ntrigger = "soon"', 14, 'a time such as "1 second"'),
+        ('name = "test"', 'name = "test"\ntrigger = 5', 3, "expected a time"),
+        ('name = "test"', "", 1, "[pipeline] needs a name"),
+        ('name = "test"', 'name = "test', 2, "this is not TOML"),
+    ],
+)  # fmt: skip
+def test_faults(old: str, new: str, line: int, said: str) -> None:
+    found = findings(changed(old, new))
+    assert any(at == line and said in text for at, text in found), found
+
+
+def test_line_inside_of_sql() -> None:
+    text = changed(
+        '"SELECT symbol, price FROM ticks WHERE price > 100"', '"""\nSELECT symbol, price\nFROM ticsk\n"""'
+    )
+    assert findings(text)[0] == (12, "sql: there is no source or transform 'ticsk'; did you mean 'ticks'?")
+
+
+def test_all_faults_at_once() -> None:
+    text = changed("price DOUBLE", "price DUOBLE").replace("FROM ticks", "FROM nothing")
+    assert [line for line, _ in findings(text)] == [7, 10]
+
+
+def test_a_queue_feeds_one_sink() -> None:
+    second = '[[sink]]\nname = "again"\nfrom = "dear"\nparquet = "out"\n'
+    ((line, said),) = findings(GOOD + second)
+    assert line == 5
+    assert "feeds the sinks 'dear' and 'again', but a queue gives each message once" in said
+    assert len(of_text(changed("queue =", "stream =") + second).flows()) == 2
+
+
+def test_what_leads_nowhere() -> None:
+    text = GOOD + '[[source]]\nname = "other"\nqueue = "other"\n'
+    assert findings(text) == [(15, "source 'other' leads to no sink")]
+
+
+def test_ctes_and_functions_are_no_tables() -> None:
+    sql = "WITH a AS (SELECT * FROM ticks) SELECT extract(day FROM now()) FROM a JOIN range(3)"
+    assert of_text(changed("SELECT symbol, price FROM ticks WHERE price > 100", sql)).transforms[
+        0
+    ].inputs == ("ticks",)
+
+
+def test_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = '[parameters]\nlimit = 100\nqueue = "ticks"\n' + changed("> 100", "> ${limit}").replace(
+        'queue = "ticks"', 'queue = "${queue}"\nuri = "${env:TEST_URI}"'
+    )
+    monkeypatch.setenv("TEST_URI", "amqp://elsewhere")
+    pipeline = of_text(text, limit="7", queue="other")
+    assert pipeline.transforms[0].given["sql"].endswith("price > 7")
+    assert (pipeline.sources[0].target, pipeline.sources[0].given["uri"]) == ("other", "amqp://elsewhere")
+    with pytest.raises(
+        ConfigFault, match=r"--set limti: test.toml has no such parameter; did you mean 'limit'\?"
+    ):
+        of_text(text, limti="7")
+    with pytest.raises(ConfigFault, match="--set limit=many: expected a number"):
+        of_text(text, limit="many")
+    monkeypatch.delenv("TEST_URI")
+    assert findings(text) == [(9, "${env:TEST_URI}: the environment has no TEST_URI")]
+    assert findings(text.replace("${queue}", "${qeue}"))[0][1].startswith(
+        "${qeue}: there is no such parameter"
+    )
+
+
+def test_python_beside_the_file(tmp_path: Path) -> None:
+    text = changed('sql = "SELECT symbol, price FROM ticks WHERE price > 100"', 'python = "mine:made"')
+    assert findings(text, tmp_path) == [
+        (10, "python: there is no module 'mine', neither installed nor beside this file")
+    ]
+    (tmp_path / "mine.py").write_text("")
+    assert of_text(text, tmp_path).transforms[0].inputs == ("ticks",)
+
+
+def test_rules(tmp_path: Path) -> None:
+    text = changed(
+        'sql = "SELECT symbol, price FROM ticks WHERE price > 100"', 'from = "ticks"\nrules = "rules.toml"'
+    )
+    assert findings(text, tmp_path)[0][0] == 11
+    (tmp_path / "rules.toml").write_text('[[rule]]\nwhen = "price > 1"\nexchange = "a"\n')
+    (rule,) = of_text(text, tmp_path).transforms[0].rules
+    assert (rule.exchange, rule.routing_key) == ("a", "{routing_key}")
+    (tmp_path / "rules.toml").write_text('[[rule]]\nwhen = "price > 1"\n')
+    assert "rule 1: expected when, exchange" in findings(text, tmp_path)[0][1]
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_shipped_are_in_order(name: str, tmp_path: Path) -> None:
+    (tmp_path / "rules.toml").write_text('[[rule]]\nwhen = "true"\nexchange = "a"\n')
+    given = {
+        "archive": {"lake": "out"},
+        "replay": {"lake": "out"},
+        "route": {"schema": "a INT", "rules": str(tmp_path / "rules.toml")},
+    }
+    pipeline = of_shipped(name, **given.get(name, {}))
+    assert pipeline.name == name
+    assert pipeline.description
+    if name in given:
+        with pytest.raises(PipelineWrong, match=r"has no default: give it with --set"):
+            of_shipped(name)
+
+
+def test_command(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text(changed("fro", "fro") + "[[sink]]\nfrom = 1\n")
+    command = [sys.executable, "-m", "flintmq", "pipeline", "check", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert f"{file}:16: from = 1: expected a name that SQL takes" in done.stderr
+    assert "Traceback" not in done.stderr
+    file.write_text(GOOD)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"{file}: pipeline 'test' is in order; flows: dear\n")
+
+
+def test_checking_needs_no_spark() -> None:
+    code = (
+        "import sys; sys.modules['pyspark'] = sys.modules['pyarrow'] = None\n"
+        "from flintmq.cli import main; sys.exit(main(['pipeline', 'check', 'bars', 'dropout', 'dedupe']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

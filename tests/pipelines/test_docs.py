@@ -1,0 +1,82 @@
+"""The pages say what is so: tables of keys and parameters, snippets, commands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from running import of_text
+
+from flintmq.cli import parser
+from flintmq.pipelines import checking, keys
+from flintmq.pipelines.document import copy_template, load, shipped_names
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = [DOCS / "pipelines.md", *sorted((DOCS / "pipelines").glob("*.md"))]
+
+
+def snippets(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def test_tables_of_keys() -> None:
+    text = (DOCS / "pipelines.md").read_text()
+    for name, table in keys.TABLES.items():
+        section = text.partition(f"### [{name}]" if name == "pipeline" else f"### [[{name}]]")[2].partition(
+            "\n#"
+        )[0]
+        rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", section, re.MULTILINE)
+        assert rows == [(key.name, key.help) for key in table.values()], name
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_tables_of_parameters(name: str) -> None:
+    text = (DOCS / "pipelines" / f"{name}.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (?:`([^`]*)`|(required)|) ?\| .+ \|$", text, re.MULTILINE)
+    wanted = []
+    for parameter, given in load(name).tables["parameters"].items():
+        default = given.get("default") if isinstance(given, dict) else given
+        shown = ", ".join(default) if isinstance(default, list) else "" if default is None else str(default)
+        wanted.append((parameter, shown, "required" if default is None else ""))
+    assert [row for row in rows if row[0] in dict.fromkeys(parameter for parameter, _, _ in wanted)] == wanted
+
+
+def test_first_pipeline(tmp_path: Path) -> None:
+    first, transform = snippets(DOCS / "pipelines.md", "toml")
+    assert [flow.name for flow in of_text(first).flows()] == ["dear", "lake"]
+    (function,) = snippets(DOCS / "pipelines.md", "python")
+    (tmp_path / "shouting.py").write_text(function)
+    more = f'{transform}\n[[sink]]\nfrom = "shouted"\nconsole = true\n'
+    assert of_text(first + more, tmp_path).transforms[-1].inputs == ("orders",)
+
+
+def test_rules_of_route(tmp_path: Path) -> None:
+    (rules,) = snippets(DOCS / "pipelines" / "route.md", "toml")
+    (tmp_path / "rules.toml").write_text(rules)
+    pipeline = checking.read("route", {"schema": "kind STRING", "rules": str(tmp_path / "rules.toml")})
+    assert [rule.exchange for rule in pipeline.transforms[0].rules] == ["large", "refunds"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command is one that the command line takes, with parameters that the pipeline has."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rules.toml").write_text('[[rule]]\nwhen = "true"\nexchange = "a"\n')
+    (tmp_path / "orders.toml").write_text(snippets(DOCS / "pipelines.md", "toml")[0])
+    text = "\n".join(snippets(page, "")).replace("\\\n", " ")
+    commands = [line.partition("  #")[0] for line in text.splitlines() if line.startswith("flintmq ")]
+    for command in commands:
+        options = parser().parse_args(shlex.split(command)[1:])
+        if options.command == "pipeline" and options.task == "run":
+            settings = dict(each.split("=", 1) for each in options.set)
+            for file in options.files:
+                checking.pipeline_of(load(file, settings))
+
+
+def test_template(tmp_path: Path) -> None:
+    copy_template(str(tmp_path / "market"))
+    made = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+    assert made == ["market/spark-pipeline.yml", "market/transformations/bars.py"]
+    compile((tmp_path / "market/transformations/bars.py").read_text(), "bars.py", "exec")

@@ -1,0 +1,109 @@
+"""A checkpoint is used again only by the flow it was made for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from running import of_text
+
+from flintmq.clock import Clock
+from flintmq.pipelines import fingerprint
+from flintmq.pipelines.errors import CheckpointUnfit
+
+TEXT = """\
+[pipeline]
+name = "test"
+[[source]]
+name = "ticks"
+uri = "amqp://me:secret@host:5672/"
+queue = "ticks"
+format = "json"
+schema = "symbol STRING, price DOUBLE"
+[[transform]]
+name = "kept"
+sql = "SELECT * FROM ticks WHERE price > 1"
+[[transform]]
+name = "counted"
+sql = "SELECT symbol, count(*) AS n FROM kept GROUP BY symbol"
+[[sink]]
+from = "counted"
+exchange = "out"
+output_mode = "update"
+"""
+
+
+def difference(old: str, new: str) -> str | None:
+    assert old in TEXT
+    before, after = (of_text(text).flows()[0] for text in (TEXT, TEXT.replace(old, new)))
+    return fingerprint.difference(fingerprint.parts(before), fingerprint.parts(after))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("price > 1", "price > 2"),
+        ("GROUP BY symbol", "GROUP  BY symbol -- by symbol"),
+        ('exchange = "out"', 'exchange = "other"'),
+        ("me:secret", "you:other"),
+        ('name = "test"', 'name = "test"\ntrigger = "5 seconds"'),
+    ],
+)
+def test_what_may_change(old: str, new: str) -> None:
+    assert difference(old, new) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("GROUP BY symbol", "GROUP BY symbol, price", "transform counted has changed"),
+        ('queue = "ticks"', 'queue = "others"', "source ticks has changed"),
+        ("price DOUBLE", "price FLOAT", "source ticks has changed"),
+        ("@host:5672", "@elsewhere:5672", "source ticks has changed"),
+        ('name = "counted"', 'name = "numbered"', "transform counted is gone"),
+    ],
+)
+def test_what_may_not(old: str, new: str, said: str) -> None:
+    text = (
+        TEXT.replace(old, new).replace('from = "counted"', 'from = "numbered"') if "numbered" in new else None
+    )
+    if text is None:
+        assert difference(old, new) == said
+        return
+    parts = [fingerprint.parts(of_text(each).flows()[0]) for each in (TEXT, text)]
+    assert fingerprint.difference(*parts) == said
+
+
+def test_claim(tmp_path: Path) -> None:
+    clock, checkpoint = Clock(), str(tmp_path / "c")
+    flow = of_text(TEXT).flows()[0]
+    changed = of_text(TEXT.replace("GROUP BY symbol", "GROUP BY price")).flows()[0]
+    first = fingerprint.claim(checkpoint, tmp_path, flow, False, clock)
+    assert fingerprint.claim(checkpoint, tmp_path, changed, False, clock).id == first.id, (
+        "nothing was run yet"
+    )
+    fingerprint.claim(checkpoint, tmp_path, flow, False, clock)
+    Path(first.checkpoint).mkdir()
+    (Path(first.checkpoint) / "metadata").write_text("{}")
+    assert fingerprint.claim(checkpoint, tmp_path, flow, False, clock) == first
+    with pytest.raises(CheckpointUnfit, match=r"transform counted has changed.*--reset"):
+        fingerprint.claim(checkpoint, tmp_path, changed, False, clock)
+    fresh = fingerprint.claim(checkpoint, tmp_path, changed, True, clock)
+    assert fresh.id != first.id
+    assert not Path(fresh.checkpoint).exists()
+    assert list(tmp_path.glob("c/counted.*.old/metadata")), "the old one was set aside, not deleted"
+
+
+def test_a_checkpoint_of_something_else(tmp_path: Path) -> None:
+    (tmp_path / "c" / "counted" / "offsets").mkdir(parents=True)
+    with pytest.raises(CheckpointUnfit, match=r"not of this pipeline"):
+        fingerprint.claim(str(tmp_path / "c"), tmp_path, of_text(TEXT).flows()[0], False, Clock())
+
+
+def test_remote_checkpoints(tmp_path: Path) -> None:
+    flow = of_text(TEXT).flows()[0]
+    record = fingerprint.claim("s3a://bucket/checkpoints/", tmp_path / "r", flow, False, Clock())
+    assert record.checkpoint == "s3a://bucket/checkpoints/counted"
+    changed = of_text(TEXT.replace("GROUP BY symbol", "GROUP BY price")).flows()[0]
+    with pytest.raises(CheckpointUnfit, match="has changed"):
+        fingerprint.claim("s3a://bucket/checkpoints/", tmp_path / "r", changed, False, Clock())

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flintmq.broker.exchange import Exchange, HeadersExchange
@@ -270,8 +270,9 @@ ranges = st.builds(
 ) | st.builds(between_model, st.just(name_model("a")), number_models, number_models, st.just(False))
 
 
+@settings(max_examples=30)  # each of them is long
 @given(
-    st.lists(st.tuples(drops, queues, ranges | selectors), min_size=30, max_size=120),
+    st.lists(st.tuples(drops, queues, ranges | selectors), min_size=30, max_size=90),
     st.lists(st.fixed_dictionaries({"a": numbers}), min_size=1, max_size=2),
 )
 def test_intervals_agree_with_the_model(script: list[Any], published: list[Headers]) -> None:

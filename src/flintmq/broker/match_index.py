@@ -42,8 +42,8 @@ from flintmq.broker.lookup import Lookup, Reference
 # high is rarer than mere presence, a value is rarest.
 _BETWEEN_COST = 32
 _PRESENT_COST = 256
-# A short text is in many others: one of 3 letters costs 7, of 8 or more 1 or none.
-_TEXT_COST = 64
+# A short text is in many others: one letter costs 16, two cost 4, from five on it is nothing.
+_TEXT_COST = 16
 
 
 def cost_of(kind: int, value: Any) -> int:

@@ -5,7 +5,7 @@ cimport cython
 cdef class Segment:
     cdef readonly str text
     cdef readonly Py_ssize_t size
-    cdef set wild
+    cdef readonly set wild
     cdef dict masks
     cdef object last
 

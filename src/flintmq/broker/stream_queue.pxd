@@ -26,7 +26,7 @@ cdef class StreamQueue(Queue):
     cpdef Py_ssize_t message_count(self) noexcept
     cpdef int enqueue(self, Message message) except -1
     @cython.locals(builder=ChunkBuilder, value=bytes, fill=Py_ssize_t)
-    cdef int append(self, Message message, bytes content) except -1
+    cdef int record(self, Message message, bytes content) except -1
     cpdef enqueue_spooled(self, Message message)
     cpdef bint can_take_now(self, Message message)
     cpdef mark(self)

@@ -74,10 +74,10 @@ class StreamQueue(Queue):
         if message.traits & traits.SPOOLED:
             self.enqueue_spooled(message)
         else:
-            self.append(message, message.content)
+            self.record(message, message.content)
         return 0
 
-    def append(self, message: Message, content: bytes) -> int:
+    def record(self, message: Message, content: bytes) -> int:
         """Adds the message to the chunk that is being filled."""
         if len(content) > self.full_octets:
             refuse_too_large([self], len(content))
@@ -112,7 +112,7 @@ class StreamQueue(Queue):
         if body is None:
             return
         try:
-            self.append(message, message.content + body.read(0, body.octets))
+            self.record(message, message.content + body.read(0, body.octets))
         except StorageFault as fault:
             log.error("a message for %s is lost: %s", self.what, fault)
         finally:

@@ -354,8 +354,8 @@ class WriteOptions:
         mandatory = found["mandatory"]
         if mandatory and queue is None and found["mode"] == "transactional":
             raise BadOption(
-                "Option 'mandatory' cannot be true in the mode 'transactional': messages are routed when all of "
-                "them are committed; give the option 'queue', or use the mode 'confirm'."
+                "Option 'mandatory' cannot be true in the mode 'transactional': messages are routed when all "
+                "of them are committed; give the option 'queue', or use the mode 'confirm'."
             )
         return cls(
             settings=settings_of(found),

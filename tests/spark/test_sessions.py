@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
+from pyspark import cloudpickle
 
 from flintmq.spark import sessions
 from flintmq.spark.errors import AmqpError
@@ -54,3 +56,35 @@ def test_spark_finds_the_format_by_a_light_module() -> None:
     code = "import sys, pyspark_amqp; print(pyspark_amqp.DefaultSource.name(), 'pyarrow' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.split() == ["amqp", "False"]
+
+
+def test_a_registered_format_is_found_where_the_package_is_not(tmp_path: Path) -> None:
+    """As in the process that Spark starts for a stream when the package came by --py-files."""
+    registered: list[Any] = []
+
+    class Session:
+        class dataSource:
+            register = registered.append
+
+    sessions.register(Session)
+    pickled = tmp_path / "source.pickle"
+    pickled.write_bytes(cloudpickle.dumps(registered[0]({"queue": "q"})))
+    code = (
+        f"import importlib.util, pickle; print(importlib.util.find_spec('flintmq'))\n"
+        f"source = pickle.load(open({str(pickled)!r}, 'rb'))\n"
+        "print(source.schema().names[0], type(source.streamReader(source.schema())).__name__)"
+    )
+    others = tmp_path / "others"
+    others.mkdir()
+    for entry in Path(pyspark.__file__).parents[1].iterdir():
+        if not entry.name.startswith(("flintmq", "pyspark_amqp", "__editable__")):
+            (others / entry.name).symlink_to(entry)
+    told = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = [{str(others)!r}]\n{code}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={},
+        cwd=tmp_path,
+    )
+    assert told.stdout.split() == ["None", "value", "AmqpStreamReader"], told.stderr

@@ -125,14 +125,12 @@ _DEFAULTS = {
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the format known by value: for clusters where this package came by --py-files, and so cannot be
-    imported when a stream is read. Where it is installed on the workers nothing has to be registered."""
+    """Makes the format known where this package came by --py-files. Where it is installed on all machines,
+    or in one, nothing has to be registered."""
     from pyspark import cloudpickle
 
-    import flintmq
-    import pyspark_amqp
-    from flintmq.spark.source import AmqpDataSource
+    from flintmq.spark import shipped
 
-    cloudpickle.register_pickle_by_value(pyspark_amqp)
-    cloudpickle.register_pickle_by_value(flintmq)
-    spark.dataSource.register(AmqpDataSource)
+    cloudpickle.register_pickle_by_value(shipped)
+    shipped.ShippedDataSource.paths = (str(Path(__file__).parents[2]),)
+    spark.dataSource.register(shipped.ShippedDataSource)

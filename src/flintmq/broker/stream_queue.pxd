@@ -26,7 +26,6 @@ cdef class StreamQueue(Queue):
     cpdef int enqueue(self, Message message) except -1
     @cython.locals(builder=ChunkBuilder, value=bytes, fill=Py_ssize_t)
     cdef int write(self, Message message, bytes content) except -1
-    cdef int record(self, Message message, bytes content) except -1
     cpdef enqueue_spooled(self, Message message)
     cpdef bint can_take_now(self, Message message)
     cpdef mark(self)

@@ -78,10 +78,6 @@ class StreamQueue(Queue):
         return 0
 
     def write(self, message: Message, content: bytes) -> int:
-            self.record(message, message.content)
-        return 0
-
-    def record(self, message: Message, content: bytes) -> int:
         """Adds the message to the chunk that is being filled."""
         if len(content) > self.full_octets:
             refuse_too_large([self], len(content))
@@ -117,7 +113,6 @@ class StreamQueue(Queue):
             return
         try:
             self.write(message, message.content + body.read(0, body.octets))
-            self.record(message, message.content + body.read(0, body.octets))
         except StorageFault as fault:
             log.error("a message for %s is lost: %s", self.what, fault)
         finally:

@@ -119,8 +119,13 @@ class FoundBranches:
         else:
             self.manifests[owner] = (sequence, _table(header[_HEAD.size :]))
 
-    def take_locked(self, shelves: dict[int, Shelf], store: Store) -> None:
-        """Reads the manifests, and takes what prepared branches have locked from the shelves of queues."""
+    def take_locked(
+        self, shelves: dict[int, Shelf], ranked: dict[int, dict[int, Shelf]], store: Store
+    ) -> None:
+        """Reads the manifests, and takes what prepared branches have locked from the shelves of queues.
+
+        `ranked`: further shelves of queues with priorities, by the queue's number and then by priority.
+        """
         self.drop_unfinished(store)
         taken: dict[int, set[int]] = {}
         for owner, (sequence, identity) in self.manifests.items():
@@ -133,12 +138,9 @@ class FoundBranches:
                     locks.append((Settlement(kind), queue, entry))
                     taken.setdefault(queue, set()).add(entry << 1)
         for number, entries in taken.items():
-            if number in shelves:
-                kept = Shelf()
-                for entry in shelves[number]:
-                    if entry not in entries:
-                        kept.push(entry)
-                shelves[number] = kept
+            keep_others(shelves, number, entries)
+            for priority in list(ranked.get(number, ())):
+                keep_others(ranked[number], priority, entries)
 
     def drop_unfinished(self, store: Store) -> None:
         """Branches that were never prepared, or not to the end, leave nothing behind."""
@@ -246,3 +248,14 @@ def _whole(value: object) -> int:
     if not isinstance(value, int):
         raise TypeError(f"expected a number, found {type(value).__name__}")
     return value
+
+
+def keep_others(shelves: dict[int, Shelf], key: int, entries: set[int]) -> None:
+    """Takes the entries from one of the shelves, if it is there."""
+    if key in shelves:
+        kept = Shelf()
+        for entry in shelves[key]:
+            if entry not in entries:
+                kept.push(entry)
+        kept.octets = shelves[key].octets
+        shelves[key] = kept

@@ -187,9 +187,11 @@ class Outcomes:
         work = branch.source_of(index)
         channel = courier
         if work is not None:
+            lifetime_ms = message.lifetime_ms
             message = new_message(
                 message.route, message.content, message.header_size, message.traits, work.origin
             )
+            message.lifetime_ms = lifetime_ms
         if work is not None and not work.is_closed:
             channel = work.channel
         else:
@@ -219,12 +221,23 @@ class Outcomes:
             if lock.settlement is Settlement.REQUEUE:
                 continue
             lock.queue.unacked -= 1
-            if lock.delivery is not None and lock.delivery.message is not None:
-                lock.queue.settle(lock.delivery.message)
+            message = self.message_of(lock)
+            if message is not None and lock.settlement is Settlement.REJECT:
+                lock.queue.bury(message, "rejected")
+            elif message is not None:
+                lock.queue.settle(message)
             elif self.store is not None:
                 self.store.journal.append_settle(lock.queue.number, lock.entry)
         self.put_back([lock for lock in branch.locks if lock.settlement is Settlement.REQUEUE])
         branch.locks = []
+
+    def message_of(self, lock: Lock) -> Message | None:
+        """The message that is locked, if it is in memory, or is to be a dead letter."""
+        if lock.delivery is not None:
+            return lock.delivery.message
+        if lock.settlement is Settlement.REJECT and self.store is not None:
+            return self.store.load([lock.entry << 1])[0]
+        return None
 
     def unlock(self, branch: Branch) -> None:
         """At rollback: all are back, as messages that were handed out before."""

@@ -50,7 +50,7 @@ class DtxWork:
 
     def ack(self, deliveries: list[Delivery]) -> None:
         if self.branch is None:
-            self.channel.discard(deliveries)
+            self.channel.refuse(deliveries)
         else:
             self.branches.settle(self.branch, self, Settlement.ACK, deliveries)
 
@@ -61,7 +61,7 @@ class DtxWork:
         elif requeue:
             self.channel.requeue(deliveries)
         else:
-            self.channel.discard(deliveries)
+            self.channel.refuse(deliveries)
 
     def rollback(self) -> None:
         """The channel closes."""

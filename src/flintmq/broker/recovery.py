@@ -125,7 +125,7 @@ class Recovery:
 
         `damaged`: the journal has holes, and a queue's own record may have been in one of them.
         """
-        self.found_branches.take_locked(self.shelves, store)
+        self.found_branches.take_locked(self.shelves, self.ranked, store)
         policies = next(iter(virtual_hosts.values())).policies
         for identity, rest in self.policies:
             if policies is not None:

@@ -255,6 +255,34 @@ drops = st.none() | st.none() | st.integers(0, 50)
 queues = st.sampled_from(QUEUES)
 
 
+# So few values that equal ones are common: what hangs at a term is fulfilled by it, or only in part.
+few = st.sampled_from([0, 1, "x", True])
+equalities = st.recursive(
+    st.builds(
+        comparison_model, st.sampled_from(["=", "<>", "<"]), name_models, st.builds(literal_model, st.just(1))
+    )
+    | st.builds(comparison_model, st.sampled_from(["=", "<>"]), name_models, st.builds(literal_model, few))
+    | st.builds(membership_model, name_models, st.lists(few, min_size=1, max_size=2), st.booleans())
+    | st.builds(null_model, name_models, st.booleans())
+    | st.builds(truth_model, names),
+    lambda parts: (
+        st.builds(not_model, parts)
+        | st.builds(junction_model, st.sampled_from(["AND", "OR"]), st.lists(parts, min_size=2, max_size=2))
+    ),
+    max_leaves=3,
+)
+
+
+@given(
+    st.lists(st.tuples(drops, queues, equalities), min_size=1, max_size=12),
+    st.lists(st.dictionaries(names, few, min_size=1), min_size=2, max_size=8),
+)
+def test_an_index_of_equalities_agrees_with_the_model(script: list[Any], published: list[Headers]) -> None:
+    steps = [(drop, queue, wanted, "", {"x-selector": wanted[0]}) for drop, queue, wanted in script]
+    messages = [("", table) for table in published]
+    check_index(SelectorExchange("x"), steps, lambda asked, message: asked[1](message[1]) is True, messages)
+
+
 @given(
     st.lists(st.tuples(drops, queues, selectors), max_size=12),
     st.lists(headers, min_size=1, max_size=6),

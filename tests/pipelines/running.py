@@ -38,7 +38,7 @@ def run(
 
     told = Told()
     chosen = RunOptions(state, available_now, backoff_s_min=0.01, **options)
-    return Runner(spark, [pipeline], chosen, told).run(), told
+    return Runner([pipeline], chosen, told).run(lambda: spark), told
 
 
 def run_until(spark: Any, pipeline: Pipeline, state: Path, seen: Callable[[], bool], **options: Any) -> Told:
@@ -46,8 +46,8 @@ def run_until(spark: Any, pipeline: Pipeline, state: Path, seen: Callable[[], bo
     from flintmq.pipelines.runner import Runner, RunOptions
 
     told = Told()
-    runner = Runner(spark, [pipeline], RunOptions(state, backoff_s_min=0.01, **options), told)
-    thread = threading.Thread(target=runner.run)
+    runner = Runner([pipeline], RunOptions(state, backoff_s_min=0.01, **options), told)
+    thread = threading.Thread(target=runner.run, args=(lambda: spark,))
     thread.start()
     try:
         pause = threading.Event()

@@ -51,8 +51,7 @@ class RunOptions:
 class FlowRun:
     """One flow while it runs."""
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline, flow: Flow, record: FlowRecord) -> None:
-        self.spark = spark
+    def __init__(self, pipeline: Pipeline, flow: Flow, record: FlowRecord) -> None:
         self.pipeline = pipeline
         self.flow = flow
         self.record = record
@@ -60,40 +59,42 @@ class FlowRun:
         self.query: StreamingQuery | None = None
         self.failures = 0
         self.due_s = 0.0
-        self._batch = -1
+        self._seen = ""
 
     @property
     def is_over(self) -> bool:
         return self.status.state in (status.STOPPED, status.FINISHED, status.FAILED)
 
-    def start(self, available_now: bool) -> None:
+    def start(self, spark: SparkSession, available_now: bool) -> None:
         brokers.prepare(self.pipeline, self.flow)
-        session = session_of_flow(self.spark, self.pipeline.spark)
+        session = session_of_flow(spark, self.pipeline.spark)
         frame = frames.build(session, self.pipeline, self.flow)
         self.query = sinks.start(frame, self.pipeline, self.flow, self.record, available_now)
         self.status.state = status.RUNNING
 
     def observe(self, now_ms: int) -> None:
-        """Takes over what Spark tells of the last batch."""
-        progress = None if self.query is None else self.query.lastProgress
-        if progress is None:
-            return
-        told: dict[str, Any] = progress if isinstance(progress, dict) else dict(progress)
-        ended_ms = _milliseconds(told["timestamp"]) + int(told["durationMs"].get("triggerExecution", 0))
+        """Takes over what Spark tells of the batches since the last look."""
+        for progress in [] if self.query is None else self.query.recentProgress:
+            told: dict[str, Any] = progress if isinstance(progress, dict) else dict(progress)
+            if told["timestamp"] > self._seen:
+                self._seen = told["timestamp"]
+                self._take(told)
+        if now_ms - self.status.updated_ms > PROGRESS_STALE_MS:
+            self.status.rows_per_s = 0.0
+
+    def _take(self, told: dict[str, Any]) -> None:
         known = self.status
-        if told["batchId"] != self._batch or told["numInputRows"]:
-            if told["batchId"] > self._batch:
-                known.rows += told["numInputRows"]
-                self.failures = 0
-            self._batch = told["batchId"]
-        known.batch = told["batchId"]
         known.batch_ms = int(told["durationMs"].get("triggerExecution", 0))
-        known.rows_per_s = 0.0 if now_ms - ended_ms > PROGRESS_STALE_MS else _rate(told)
+        known.updated_ms = _milliseconds(told["timestamp"]) + known.batch_ms
+        known.batch = told["batchId"]
+        known.rows += told["numInputRows"]
+        known.rows_per_s = _rate(told)
         known.lag_rows = _lag_rows(told)
+        if told["numInputRows"]:
+            self.failures = 0
         latest = told.get("eventTime", {}).get("max")
         if latest is not None:
-            known.lag_s = max(0.0, (ended_ms - _milliseconds(latest)) / 1000)
-        known.updated_ms = ended_ms
+            known.lag_s = max(0.0, (known.updated_ms - _milliseconds(latest)) / 1000)
 
     def is_exhausted(self) -> bool:
         """Whether every source has come to its end, and the last batch of it is written."""
@@ -128,13 +129,11 @@ class Runner:
 
     def __init__(
         self,
-        spark: SparkSession,
         pipelines: Sequence[Pipeline],
         options: RunOptions,
         told: Callable[[str], None],
         clock: Clock | None = None,
     ) -> None:
-        self.spark = spark
         self.options = options
         self.told = told
         self.clock = clock or Clock()
@@ -144,6 +143,7 @@ class Runner:
         try:
             for pipeline in pipelines:
                 self._add(pipeline)
+            self._write(status.STARTING)
         except BaseException:
             self._close()
             raise
@@ -158,17 +158,17 @@ class Runner:
             record = fingerprint.claim(
                 checkpoint, state / "records" / pipeline.name, flow, self.options.reset, self.clock
             )
-            run = FlowRun(self.spark, pipeline, flow, record)
+            run = FlowRun(pipeline, flow, record)
             known.flows[flow.name] = run.status
             self.runs.append(run)
 
-    def run(self) -> bool:
+    def run(self, open_spark: Callable[[], SparkSession]) -> bool:
         """Until all has finished or an end is asked for; whether nothing failed for good."""
         try:
-            self._write(status.STARTING)
+            spark = open_spark()
             while not self.ended.is_set() and not all(run.is_over for run in self.runs):
                 for run in self.runs:
-                    self._step(run)
+                    self._step(spark, run)
                 self._write(status.RUNNING)
                 self.ended.wait(POLL_S)
         finally:
@@ -178,14 +178,14 @@ class Runner:
             self._close()
         return all(run.status.state != status.FAILED for run in self.runs)
 
-    def _step(self, run: FlowRun) -> None:
+    def _step(self, spark: SparkSession, run: FlowRun) -> None:
         if run.is_over:
             return
         now_s = self.clock.monotonic_s()
         query = run.query
         if query is None:
             if now_s >= run.due_s:
-                self._start(run)
+                self._start(spark, run)
             return
         run.observe(self.clock.wall_ms())
         if query.isActive:
@@ -204,12 +204,12 @@ class Runner:
         run.status.state = status.FINISHED
         self.told(f"{run.pipeline.name}.{run.flow.name}: finished, {run.status.rows} rows")
 
-    def _start(self, run: FlowRun) -> None:
+    def _start(self, spark: SparkSession, run: FlowRun) -> None:
         from py4j.protocol import Py4JError
         from pyspark.errors import AnalysisException, ParseException, PySparkException
 
         try:
-            run.start(self.options.available_now)
+            run.start(spark, self.options.available_now)
         except (AnalysisException, ParseException) as error:
             self._failed(run, error, is_lasting=True)
         except FlintError as error:
@@ -272,10 +272,17 @@ def run(pipelines: Sequence[Pipeline], master: str, options: RunOptions, told: C
                 raise PipelineFailed(
                     f"pipelines that run together need one {name}, not {given[name]} and {value}"
                 )
-    spark = open_session(master, given)
+    runner = Runner(pipelines, options, told)
+    end_on_signals(runner)
+    opened: list[SparkSession] = []
+
+    def open_spark() -> SparkSession:
+        opened.append(open_session(master, given))
+        end_on_signals(runner)  # again: Spark has taken Ctrl-C for itself
+        return opened[0]
+
     try:
-        runner = Runner(spark, pipelines, options, told)
-        end_on_signals(runner)
-        return runner.run()
+        return runner.run(open_spark)
     finally:
-        spark.stop()
+        for spark in opened:
+            spark.stop()

@@ -17,6 +17,8 @@ DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     # Python and the JVM exchange columns, not rows.
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # A worker on a busy machine needs more than the 15 s that it is given to call back.
+    "spark.python.authenticate.socketTimeout": "120s",
     # State on disk with changelogs: memory stays flat however many keys there are.
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",

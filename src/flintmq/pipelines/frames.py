@@ -101,8 +101,7 @@ def amqp_options(pipeline: Pipeline, flow: Flow, source: Source) -> dict[str, st
         options["queuePattern"] = source.target
     else:
         options["queue"] = name if source.kind == "exchange" else source.target
-    if "uri" in source.given:
-        options["uri"] = source.given["uri"]
+    options |= brokers.spark_options(source.given.get("uri"))
     if source.format != "raw" or "metadata" in source.given:
         options["columns"] = ",".join(decoding.wanted_columns(source))
     options["maxOffsetsPerTrigger"] = str(OFFSETS_PER_TRIGGER_MAX)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 _INTERVAL = re.compile(
-    r"\s*\d+(\.\d+)?\s*(ms|millisecond|s|second|m|minute|h|hour|d|day|week)s?\s*", re.IGNORECASE
+    r"\s*(\d+(?:\.\d+)?)\s*(ms|millisecond|s|second|m|minute|h|hour|d|day|week)s?\s*", re.IGNORECASE
 )
+_UNITS = {"ms": "millisecond", "s": "second", "m": "minute", "h": "hour", "d": "day"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 Parse = Callable[[object], Any]
 
@@ -88,9 +89,12 @@ def table(value: object) -> dict[str, Any]:
 
 
 def interval(value: object) -> str:
-    if not isinstance(value, str) or not _INTERVAL.fullmatch(value):
+    """A time, in the words that Spark knows."""
+    found = _INTERVAL.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
         raise ValueError('a time such as "1 second" or "500 ms"')
-    return value
+    unit = found[2].lower()
+    return f"{found[1]} {_UNITS.get(unit, unit)}s"
 
 
 def trigger(value: object) -> str:

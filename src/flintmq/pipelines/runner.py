@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 POLL_S = 0.5
 BACKOFF_S_MIN = 1.0
 BACKOFF_S_MAX = 60.0
-RESTARTS_MAX_OF_A_BOUNDED_RUN = 5
+RESTARTS_MAX_OF_A_BOUNDED_RUN = 10
 # When no batch came for so long, what the last one told is history.
 PROGRESS_STALE_MS = 5_000
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,6 +52,8 @@ def settings_for(master: str, given: Mapping[str, str]) -> dict[str, str]:
 def open_session(master: str, given: Mapping[str, str]) -> SparkSession:
     from flintmq.spark import session
 
+    # What it tells, with the whole plan, the runner tells in a line.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else it warns of a name that is not resolved
     return session(master, "flintmq pipeline", settings=settings_for(master, given))

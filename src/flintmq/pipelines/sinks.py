@@ -35,9 +35,7 @@ def _writer(frame: DataFrame, pipeline: Pipeline, flow: Flow, record: FlowRecord
     options = sink.given.get("options", {})
     if sink.kind == "exchange":
         made = messages(frame, sink).writeStream.format("amqp").options(**_constants(sink))
-        uri = brokers.sink_uri(flow)
-        if uri is not None:
-            made = made.option("uri", uri)
+        made = made.options(**brokers.spark_options(brokers.sink_uri(flow)))
         made = made.option("mode", sink.given.get("mode", "confirm"))
         made = made.option("persistent", str(sink.given.get("persistent", True)).lower())
         return made.options(**options)

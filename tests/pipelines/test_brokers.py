@@ -1,0 +1,40 @@
+"""Where a broker is, and that no password is told on the way."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import pytest
+
+from flintmq.pipelines import brokers, keys
+from flintmq.pipelines.errors import PipelineFailed
+
+
+def test_settings() -> None:
+    assert brokers.settings_of(None, {}).address
+    named = brokers.settings_of(None, {"FLINTMQ_URI": "amqp://me@there:99/x", "FLINTMQ_PASSWORD": "p"})
+    assert (named.host, named.port, named.user, named.virtual_host) == ("there", 99, "me", "x")
+    assert named.password.reveal() == "p"
+    given = brokers.settings_of("amqp://me:q@there", {"FLINTMQ_PASSWORD": "p"})
+    assert given.password.reveal() == "q"
+    with pytest.raises(PipelineFailed, match="uri"):
+        brokers.settings_of("http://there", {})
+
+
+def test_options_hold_no_password() -> None:
+    options = brokers.spark_options("amqps://me:s%40crt@there:5671/host?name=x")
+    assert options["uri"] == "amqps://me@there:5671/host?name=x"
+    with open(options["passwordFile"], encoding="utf-8") as file:
+        assert file.read() == "s@crt"
+    assert stat.S_IMODE(os.stat(options["passwordFile"]).st_mode) == 0o600
+    assert brokers.spark_options("amqp://there") == {"uri": "amqp://there"}
+    assert brokers.spark_options(None) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "made"),
+    [("100 ms", "100 milliseconds"), ("1 second", "1 seconds"), ("5m", "5 minutes"), ("2 Weeks", "2 weeks")],
+)
+def test_intervals_in_the_words_of_spark(given: str, made: str) -> None:
+    assert keys.interval(given) == made

@@ -74,7 +74,7 @@ def properties_octets(message: Message) -> bytes:
 
 
 def headers_octets(message: Message) -> bytes:
-    """The header table without its length; nothing if there is none."""
+    """The header table as it came, its length first; nothing if there is none."""
     content = message.content
     (flags,) = _FLAGS.unpack_from(content, PROPERTIES_AT)
     if not flags & HAS_HEADERS:
@@ -84,4 +84,4 @@ def headers_octets(message: Message) -> bytes:
         if flags & flag:
             at += 1 + content[at]
     (size,) = _LONG.unpack_from(content, at)
-    return content[at + 4 : at + 4 + size]
+    return content[at : at + 4 + size]

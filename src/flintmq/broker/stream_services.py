@@ -138,12 +138,12 @@ def wanted_columns(request: Request) -> tuple[int, ...]:
     if asked is None:
         return columns.STANDARD
     names = asked if isinstance(asked, list) else [asked]
-    numbers = [columns.NUMBERS.get(name) if isinstance(name, str) else None for name in names]
+    numbers = [columns.OF_STREAMS.get(name) if isinstance(name, str) else None for name in names]
     found = tuple([number for number in numbers if number is not None])
     if len(found) != len(names) or not found or len(set(found)) != len(found):
         raise ServiceFault(
             amqp.PRECONDITION_FAILED,
-            f"PRECONDITION_FAILED - argument 'columns': expected some of {', '.join(columns.NUMBERS)}",
+            f"PRECONDITION_FAILED - argument 'columns': expected some of {', '.join(columns.OF_STREAMS)}",
         )
     return found
 

@@ -56,6 +56,7 @@ NAMES = {
     REDELIVERED: "redelivered",
 }
 NUMBERS = {name: number for number, name in NAMES.items()}
+OF_STREAMS = {name: number for name, number in NUMBERS.items() if number != REDELIVERED}
 STANDARD = (OFFSET, TIMESTAMP, VALUE, ROUTING_KEY, EXCHANGE)
 
 _HEAD = struct.Struct("<4sHHQQQ")

@@ -220,7 +220,7 @@ def test_columns_have_what_was_published(tmp_path: Path) -> None:
     log.builder.append(5, b"\x00\x01q", with_headers + b"body", len(with_headers), 0, b"red")
     append(log, b"")
     store.commit_now()
-    every = tuple(columns.NAMES)
+    every = tuple(columns.OF_STREAMS.values())
     octets, count, first, following = fetch(log, 0, 9, 1 << 20, every)
     assert (count, first, following) == (2, 0, 2)
     rows = list(columns.Columns(octets).rows())

@@ -123,6 +123,7 @@ class Bench:
         ):
             options = {"uri": self.uri, "queue": "bench-stream", **({"columns": columns} if columns else {})}
             frame = self.spark.read.format("amqp").options(**options).load()
+            self.expect(frame.count())
 
             def work(frame: Any = frame) -> None:
                 frame.write.format("noop").mode("overwrite").save()
@@ -135,9 +136,30 @@ class Bench:
             writer = (
                 frame.write.format("amqp").options(uri=self.uri, queue="bench-out", mode=mode).mode("append")
             )
-            yield self.measure(f"sink, {mode}", self.rows, writer.save, lambda: self.reset("bench-out"))
+            self.reset("bench-out")
+            yield self.measure(f"sink, {mode}", self.rows, writer.save, self.before_sink)
+            self.expect(self.waiting("bench-out"))
         noop = frame.write.format("noop").mode("overwrite")
         yield self.measure("(making the sink's rows alone)", self.rows, noop.save)
+
+    def before_sink(self) -> None:
+        """What is still on its way would else come into the new queue."""
+        self.waiting("bench-out")
+        self.reset("bench-out")
+
+    def waiting(self, queue: str) -> int:
+        """Messages in a queue, once it does not grow any more: those of a commit come bit by bit."""
+        with connect(self.uri) as connection, connection.channel() as channel:
+            found, before = channel.queue(queue, passive=True).message_count, -1
+            while found != before and found != self.rows:
+                time.sleep(5)
+                found, before = channel.queue(queue, passive=True).message_count, found
+            return found
+
+    def expect(self, found: int) -> None:
+        """A figure of something that loses rows is worth nothing."""
+        if found != self.rows:
+            raise SystemExit(f"{found:,} rows came of {self.rows:,}")
 
     def frame(self, rows: int) -> Any:
         made = self.spark.range(0, rows, 1, 1)

@@ -21,7 +21,7 @@ def test_the_last_batch_is_acked_when_available_now_ends(
     fill(queue, 0, 25)
     reading = query(queue=queue, maxOffsetsPerTrigger="10")
     assert reading.run() == list(range(25))
-    assert [len(rows) for _, rows in sorted(reading.batches.items())] == [10, 10, 5]
+    assert [len(rows) for _, rows in sorted(reading.batches.items()) if rows] == [10, 10, 5]
     assert counts(connection, queue) == (0, 0)
     fill(queue, 25, 30)
     assert reading.run() == [25, 26, 27, 28, 29]
@@ -33,14 +33,14 @@ def test_a_failed_batch_is_read_again_as_it_was(
 ) -> None:
     fill(queue, 0, 10)
     reading = query(queue=queue)
-    reading.fail_at = 0
+    reading.fail_at = 1  # the first one is empty: it puts the name of the consumer into the checkpoint
     with pytest.raises(Exception, match="told to fail"):
         reading.run()
     assert counts(connection, queue) == (0, 10)  # leased, not acked
     fill(queue, 10, 12)
     reading.fail_at = None
     assert reading.run() == list(range(12))
-    assert reading.batches[0] == list(range(10))
+    assert reading.batches[1] == list(range(10))
     assert counts(connection, queue) == (0, 0)
 
 
@@ -48,7 +48,7 @@ def test_a_lease_that_expires_gives_its_messages_back(
     query: Any, connection: Connection, channel: Channel, queue: str, fill: Callable[..., None]
 ) -> None:
     fill(queue, 0, 6)
-    reading = query(queue=queue, leaseTimeout="1s")
+    reading = query(queue=queue, consumerName="export")
     reading.fail_at = 0
     with pytest.raises(Exception, match="told to fail"):
         reading.run()

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 from spark_queries import run_to_end
 
 from flintmq.client import Channel, Connection
+from flintmq.spark import transactional
+from flintmq.spark.options import WriteOptions
 
 Drain = Callable[[str], list[int]]
 
@@ -57,6 +60,21 @@ def test_a_batch_write(spark: Any, uri: str, out: str, drain: Drain, mode: str) 
     frame = spark.range(0, 1000, 1, 3).selectExpr("CAST(id AS STRING) AS value")
     frame.write.format("amqp").options(uri=uri, queue=out, mode=mode).mode("append").save()
     assert sorted(drain(out)) == list(range(1000))
+
+
+def test_a_task_uses_as_many_branches_as_it_needs(
+    uri: str, connection: Connection, out: str, drain: Drain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its own functions: half a million rows are too many for a test."""
+    monkeypatch.setattr(transactional, "BRANCH_ROWS_MAX", 20)
+    bodies = [[b"%d" % (first + row) for row in range(8)] for first in range(0, 56, 8)]
+    batches = [pyarrow.record_batch({"value": each}) for each in bodies]
+    options = WriteOptions.of({"uri": uri, "queue": out, "mode": "transactional"})
+    staged = transactional.stage(options, batches, "query", b"global", 0, 0)
+    assert (staged.rows, len(staged.xids)) == (56, 3)
+    assert drain(out) == []
+    connection.request("dtx.commit", {"xids": list(staged.xids)})
+    assert sorted(drain(out)) == list(range(56))
 
 
 def relay(spark: Any, uri: str, source: str, out: str, mode: str, checkpoint: Path) -> None:

@@ -79,11 +79,15 @@ class StreamDriver:
         self.acknowledge(start)
         begins = self._begins(start)
         spans = self._available(begins, wait=start.initial is None and not self.available_now)
+        leases = any(isinstance(feed, LeaseFeed) for feed in self.feeds.values())
+        if leases and start.initial is not None and self.options.consumer is None:
+            # The name that leases are taken under has to be in the checkpoint before the first one is taken,
+            # else a driver that dies between the two leaves messages leased to nobody.
+            return start.follow(begins, begins, self.consumer)
         ends = self._take(spans, rows_max, bytes_max)
         moved = {queue: begin for queue, begin in begins.items() if begin != start.queues.get(queue)}
         if start.initial is None and not moved and all(ends[queue] == begins[queue] for queue in ends):
             return start
-        leases = any(isinstance(feed, LeaseFeed) for feed in self.feeds.values())
         return start.follow(ends, moved, self.consumer if leases else None)
 
     def _adopt(self, progress: Progress) -> None:

@@ -1,6 +1,6 @@
 """The mode `transactional`: every row once, by the distributed transactions of the broker.
 
-    executor   dtx start, publish ..., dtx end, prepare      a branch for each task; safe on disk, not visible
+    executor   dtx start, publish ..., dtx end, prepare      a branch or more for each task: safe, not visible
     driver     dtx.commit, all branches at once, with a marker: (query, batch)
     driver     dtx.rollback of branches that lost: of attempts that Spark gave up, of drivers that died
 
@@ -30,7 +30,7 @@ from flintmq.clock import Clock
 from flintmq.spark.connections import close_quietly, open_connection, pooled, sentence
 from flintmq.spark.errors import AmqpError
 from flintmq.spark.options import WriteOptions
-from flintmq.spark.rows import RowReader, publish
+from flintmq.spark.rows import RowReader, Run, publish
 from flintmq.wire.tables import FieldTable, FieldValue
 
 log = logging.getLogger("flintmq.spark")
@@ -41,16 +41,19 @@ _BATCH = struct.Struct(">Q")
 _TASK = struct.Struct(">IIQ")
 # The xids of a commit travel in one frame of 131,072 octets, each as some 100 of them.
 BRANCHES_MAX = 1000
+# A broker lets a branch have a million messages and a gigabyte, unless its settings say otherwise.
+BRANCH_ROWS_MAX = 500_000
+BRANCH_OCTETS_MAX = 268_435_456
 ANSWER_S = 120.0
 
 
 @dataclass
 class Staged(WriterCommitMessage):  # type: ignore[misc]
-    """What a task has prepared: its branch, none if there was nothing to write."""
+    """What a task has prepared: its branches, none if there was nothing to write."""
 
     query: str
     rows: int
-    xid: str | None
+    xids: list[str]
 
 
 class Branch:
@@ -86,32 +89,60 @@ class Branch:
         close_quietly(self.connection)
 
 
+class Stage:
+    """The branches of one task: one, or as many as its rows need."""
+
+    def __init__(self, options: WriteOptions, global_id: bytes, partition: int, attempt: int) -> None:
+        self.options = options
+        self.global_id = global_id
+        self.partition = partition
+        self.attempt = attempt
+        self.branch: Branch | None = None
+        self.rows = 0
+        self.octets = 0
+        self.xids: list[str] = []
+
+    def publish(self, run: Run) -> int:
+        if self.branch is None:
+            chance = Clock().random.getrandbits(64)
+            branch_id = _TASK.pack(self.partition, self.attempt, chance)
+            self.branch = Branch(self.options, Xid(self.global_id, branch_id, FORMAT))
+            self.branch.begin()
+        published = publish(self.branch.channel, run, self.options, wait=False)
+        self.rows += published
+        self.octets += sum(map(len, run.bodies))
+        if self.rows >= BRANCH_ROWS_MAX or self.octets >= BRANCH_OCTETS_MAX:
+            self.prepare()
+        return published
+
+    def prepare(self) -> None:
+        if self.branch is not None:
+            self.branch.prepare()
+            self.xids.append(str(self.branch.xid))
+            self.close()
+
+    def close(self) -> None:
+        if self.branch is not None:
+            self.branch.close()
+        self.branch, self.rows, self.octets = None, 0, 0
+
+
 def stage(
     options: WriteOptions, batches: Iterable[Any], query: str, global_id: bytes, partition: int, attempt: int
 ) -> Staged:
-    """Publishes the rows of a task in a branch, and prepares it."""
+    """Publishes the rows of a task in branches, and prepares them."""
     reader = RowReader(options)
-    branch: Branch | None = None
+    staged = Stage(options, global_id, partition, attempt)
     rows = 0
     try:
         for batch in batches:
-            for run in reader.runs(batch):
-                if not run.bodies:
-                    continue
-                if branch is None:
-                    chance = Clock().random.getrandbits(64)
-                    branch = Branch(options, Xid(global_id, _TASK.pack(partition, attempt, chance), FORMAT))
-                    branch.begin()
-                rows += publish(branch.channel, run, options, wait=False)
-        if branch is None:
-            return Staged(query, 0, None)
-        branch.prepare()
-        return Staged(query, rows, str(branch.xid))
+            rows += sum(staged.publish(run) for run in reader.runs(batch) if run.bodies)
+        staged.prepare()
+        return Staged(query, rows, staged.xids)
     except ClientError as error:
         raise AmqpError(sentence("Publishing in a transaction", options.settings, error)) from None
     finally:
-        if branch is not None:
-            branch.close()
+        staged.close()
 
 
 def request(options: WriteOptions, service: str, arguments: FieldTable) -> FieldTable:
@@ -128,11 +159,11 @@ def staged_of(messages: Iterable[WriterCommitMessage | None]) -> list[Staged]:
 
 
 def xids_of(messages: Iterable[Staged]) -> list[FieldValue]:
-    found: list[FieldValue] = [message.xid for message in messages if message.xid is not None]
+    found: list[FieldValue] = [xid for message in messages for xid in message.xids]
     if len(found) > BRANCHES_MAX:
         raise AmqpError(
-            f"{len(found)} tasks wrote at once, and a transaction has at most {BRANCHES_MAX} branches; "
-            "coalesce the data frame to fewer partitions before writing it."
+            f"The rows were staged in {len(found)} branches, and a transaction has at most {BRANCHES_MAX}; "
+            "coalesce the data frame to fewer partitions, or write less at a time."
         )
     return found
 
@@ -177,7 +208,7 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[mi
         if done_up_to(self.options, query) >= int(batch):
             for _ in iterator:
                 pass  # it was committed by a driver that died before it could say so
-            return Staged(query, 0, None)
+            return Staged(query, 0, [])
         global_id = uuid.UUID(query).bytes + _BATCH.pack(int(batch))
         return stage(
             self.options,

@@ -1,8 +1,8 @@
 # The whole interface of the project. From a fresh clone, with Python 3.11 or later, make and a C compiler:
 #
-#   make run      start the broker, on its defaults or with ARGS="--port 0 --data /tmp/flint"
-#   make test     all tests, on the compiled build and then on the pure one; TESTS=tests/unit for a part
-#   make test-spark   those of the Spark connector alone; installs Spark, and a Java if there is none
+#   make run      the whole system alive: broker, market data, pipelines on Spark; ARGS="--rate 20000"
+#   make serve    the broker alone, on its defaults or with ARGS="--port 0 --data /tmp/flint"
+#   make test     all tests: on the compiled build, with Spark, on the pure build; TESTS=tests/unit for a part
 #   make check    format, lint, types, layers, tidy
 #   make bench    the benchmarks, with ARGS
 #   make build    a wheel in dist/
@@ -15,7 +15,7 @@
 .SUFFIXES:
 .SECONDARY:
 .NOTPARALLEL:
-.PHONY: run test test-compiled test-pure test-spark check format bench build clean interop-deps FORCE
+.PHONY: run serve test test-compiled test-pure test-spark check format bench build clean interop-deps FORCE
 
 PYTHON ?= python3
 ARGS ?=
@@ -31,30 +31,38 @@ NODE_LOCK := $(wildcard tests/interop/node/package-lock.json)
 NODE_CLIENTS := $(if $(NODE_LOCK),tests/interop/node/node_modules/.stamp)
 
 run:
-	@if $(PYTHON) tools/compiler.py; then \
-	    $(MAKE) --no-print-directory --silent .venv/.stamp-build && exec .venv/bin/flintmq serve $(ARGS); \
-	else \
-	    echo "Running the pure Python build instead, which is many times slower."; \
-	    $(MAKE) --no-print-directory --silent .venv-pure/.stamp-build && exec .venv-pure/bin/flintmq serve $(ARGS); \
-	fi
+	@$(call with-build,.stamp-build .stamp-spark,demo)
 
-# One Spark serves all tests of the connector: they run by themselves, on the compiled build.
-SPARK_TESTS := $(if $(filter tests,$(TESTS)),tests/spark,$(filter tests/spark%,$(TESTS)))
-OTHER_TESTS := $(filter-out tests/spark%,$(TESTS))
+serve:
+	@$(call with-build,.stamp-build,serve)
 
-test: $(if $(OTHER_TESTS),test-compiled test-pure) $(if $(SPARK_TESTS),test-spark)
+# $(1): stamps that the environment needs; $(2): a command of flintmq.
+define with-build
+if $(PYTHON) tools/compiler.py; then chosen=.venv; else \
+    echo "Running the pure Python build instead, which is many times slower."; chosen=.venv-pure; fi; \
+for stamp in $(1); do $(MAKE) --no-print-directory --silent $$chosen/$$stamp || exit 1; done; \
+exec $$chosen/bin/flintmq $(2) $(ARGS)
+endef
+
+# Spark takes seconds to start: its tests run by themselves, on the compiled build.
+SPARK_TESTS := tests/spark tests/pipelines tests/unit/spark
+# What kills processes, fills disks and simulates years of them runs on the compiled build alone.
+LONG_TESTS := tests/recovery tests/simulation tests/fuzz tests/live
+
+test: test-compiled $(if $(filter tests,$(TESTS)),test-spark) test-pure
 
 test-compiled: .venv/.stamp-build .venv/.stamp-dev .venv/.stamp-clients $(NODE_CLIENTS)
 	@echo "== tests, compiled build"
-	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/pytest -q -n $(WORKERS) --ignore=tests/spark $(OTHER_TESTS)
+	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/pytest -q -n $(WORKERS) $(SPARK_TESTS:%=--ignore=%) $(TESTS)
+
+test-spark: .venv/.stamp-build .venv/.stamp-dev .venv/.stamp-clients .venv/.stamp-spark
+	@echo "== tests of Spark and pipelines, compiled build"
+	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/pytest -q -n $(WORKERS) --dist loadfile $(SPARK_TESTS)
 
 test-pure: .venv-pure/.stamp-build .venv-pure/.stamp-dev .venv-pure/.stamp-clients $(NODE_CLIENTS)
 	@echo "== tests, pure build"
-	@FLINTMQ_EXPECT_BUILD=pure .venv-pure/bin/pytest -q -n $(WORKERS) --ignore=tests/spark $(OTHER_TESTS)
-
-test-spark: .venv/.stamp-build .venv/.stamp-dev .venv/.stamp-spark
-	@echo "== tests of the Spark connector, compiled build"
-	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/pytest -q $(or $(SPARK_TESTS),tests/spark)
+	@FLINTMQ_EXPECT_BUILD=pure .venv-pure/bin/pytest -q -n $(WORKERS) \
+	    $(SPARK_TESTS:%=--ignore=%) $(if $(filter tests,$(TESTS)),$(LONG_TESTS:%=--ignore=%)) $(TESTS)
 
 # Each by itself, so that `make -k check` tells everything at once.
 check: check-format check-lint check-types check-layers check-tidy
@@ -109,10 +117,8 @@ interop-deps:
 	@touch $@
 
 %/.stamp-spark: %/.stamp-venv pyproject.toml
-	@echo "== $*: Spark"
-	@mkdir -p build
-	@$*/bin/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['spark'], sep='\n')" > build/spark.txt
-	@$*/bin/python $(PIP_QUIET) install --requirement build/spark.txt
+	@echo "== $*: Spark, Java if there is none, and what pipelines need"
+	@$*/bin/python $(PIP_QUIET) install $$($*/bin/python tools/extra.py pipelines)
 	@touch $@
 
 .venv/.stamp-build: .venv/.stamp-venv build/inputs $(SOURCES) $(PACKAGING)

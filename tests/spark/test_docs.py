@@ -1,4 +1,4 @@
-"""docs/spark.md from its first line to its last: every snippet in Python is run."""
+"""docs/spark.md from its first line to its last, and README's stream: every snippet in Python is run."""
 
 from __future__ import annotations
 
@@ -8,15 +8,29 @@ from typing import Any
 
 import pytest
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "spark.md"
 
 
 def test_every_snippet_runs(spark: Any, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    snippets = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    snippets = snippets_of(PAGE)
     assert len(snippets) >= 5
+    assert run(snippets, spark, uri)["query"].exception() is None
+
+
+def test_the_stream_of_the_readme_runs(spark: Any, uri: str) -> None:
+    snippets = [snippet for snippet in snippets_of(ROOT / "README.md") if "flintmq.spark" in snippet]
+    assert run(snippets, spark, uri)["query"].exception() is None
+
+
+def snippets_of(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def run(snippets: list[str], spark: Any, uri: str) -> dict[str, Any]:
     names: dict[str, Any] = {"session_of_tests": spark}
     for snippet in snippets:
         code = snippet.replace("amqp://guest:guest@localhost:5672", uri)
-        exec(compile(code.replace('session("local[*]")', "session_of_tests"), str(PAGE), "exec"), names)
-    assert names["query"].exception() is None
+        exec(compile(code.replace('session("local[*]")', "session_of_tests"), "page", "exec"), names)
+    return names

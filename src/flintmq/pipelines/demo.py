@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -35,6 +36,7 @@ from flintmq.pipelines.feed import symbol_name
 STREAM = "ticks"
 # Some minutes of ticks: who comes late can still read them, and the disk does not fill.
 STREAM_BYTES_MAX = 1 << 30
+AMQP_PORT = 5672
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 30.0
 SHOWN_SYMBOLS = 6
@@ -224,9 +226,10 @@ class Demo:
             told("starting a broker")
             data = str(self.directory / "broker")
             broker = self._part(
-                "broker", ["flintmq", "serve", "--host", "127.0.0.1", "--port", "0", "--data", data]
+                "broker", ["flintmq", "serve", "--host", "127.0.0.1", "--port", free_port(), "--data", data]
             )
             self.uri = broker.wait_for(_LISTENING)[1]
+            told(f"the broker listens on {self.uri}: any AMQP client may join")
         self._declare()
         told("starting Spark with the pipelines bars and dropout")
         self._part("pipelines", self._pipeline_arguments())
@@ -348,3 +351,14 @@ def run(options: DemoOptions) -> int:
         view.tell("ending: feed, pipelines, broker")
         demo.stop()
     return 0
+
+
+def free_port() -> str:
+    """The port that clients expect, or any other where that is taken."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", AMQP_PORT))
+        except OSError:
+            return "0"
+    return str(AMQP_PORT)

@@ -6,7 +6,6 @@ headers are decoded row by row, and cost what that costs.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -72,9 +71,7 @@ def headers(columns: Columns, kind: Any) -> Any:
         if not octets:
             rows.append(None)
             continue
-        # A stream sends the table's length before it, a lease does not; a name's length is no such number.
-        whole = octets if octets[:4] == _LENGTH.pack(len(octets) - 4) else _LENGTH.pack(len(octets)) + octets
-        table, _ = decode_table(whole, 0, len(whole), "headers")
+        table, _ = decode_table(octets, 0, len(octets), "headers")
         rows.append([(name, described(value)) for name, value in table.items()])
     return pyarrow.array(rows, kind)
 
@@ -90,7 +87,6 @@ def _property(decoded: list[BasicProperties], name: str) -> list[Any]:
     return [getattr(each, name) for each in decoded]
 
 
-_LENGTH = struct.Struct(">I")
 # Beyond what a timestamp of microseconds holds.
 _SECONDS_MAX = (1 << 63) // 1_000_000
 

@@ -55,7 +55,7 @@ class BrokerHistory(BranchActions):
         # The largest commit in one group, and how much of a larger one is handed over at a time.
         self.commit_limits = chance.choice(((1 << 25, 0), (1 << 25, 0), (0, 0), (300, 100), (1000, 2000)))
         self.weights = [chance.choice((1, 1, 3)) for _ in ACTIONS]
-        self.dtx_share = chance.choice((0.0, 0.2, 0.8))
+        self.dtx_share = chance.choice((0.0, 0.0, 0.2, 0.8))
         if self.dtx_share > 0.5:
             for at, action in enumerate(ACTIONS):
                 self.weights[at] *= 5 if action in ("demarcate", "coordinate") else 1
@@ -278,8 +278,8 @@ class BrokerHistory(BranchActions):
         if self.chance.random() < 0.1:
             # Somebody sets the machine's clock: it matters to nobody until the next start.
             self.clock.skew_s += self.chance.choice((-1000.0, -0.1, 0.1, 1000.0))
-        self.broker.timetable.run()
         self.store.tick()
+        self.broker.timetable.run()
         self.follow_decided()
         self.listen()
         self.flush()

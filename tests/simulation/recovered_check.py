@@ -120,6 +120,7 @@ class RecoveredCheck:
             number = self.number_of(message)
             assert number not in self.found[lock.queue.number], f"{number} is locked and ready"
             self.locked[lock.queue.number][number] = (branch, lock.settlement.name.lower())
+            self.facts[lock.queue.number, number] = self.fact_of(lock.queue, message, True)
 
     def holds(self, queue: int, number: int) -> bool:
         return number in self.found[queue] or number in self.locked[queue]

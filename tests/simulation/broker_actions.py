@@ -151,7 +151,9 @@ class Actions(RuledQueues):
         channel = ModelChannel(1 if 1 not in client.channels else 2)
         client.channels[channel.number] = channel
         self.ask(client, channel, methods.ChannelOpen(), methods.ChannelOpenOk)
-        mode = 3 if self.chance.random() < self.dtx_share else self.chance.randrange(4 if self.dtx_share else 3)
+        mode = (
+            3 if self.chance.random() < self.dtx_share else self.chance.randrange(4 if self.dtx_share else 3)
+        )
         if mode <= 1:
             channel.mode = "confirm"
             self.ask(client, channel, methods.ConfirmSelect(), methods.ConfirmSelectOk)

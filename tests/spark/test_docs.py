@@ -6,31 +6,30 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "spark.md"
 
 
-def test_every_snippet_runs(spark: Any, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_every_snippet_runs(spark: Any, uri: str, tmp_path: Path) -> None:
     snippets = snippets_of(PAGE)
     assert len(snippets) >= 5
-    assert run(snippets, spark, uri)["query"].exception() is None
+    assert run(snippets, spark, uri, tmp_path)["query"].exception() is None
 
 
-def test_the_stream_of_the_readme_runs(spark: Any, uri: str) -> None:
+def test_the_stream_of_the_readme_runs(spark: Any, uri: str, tmp_path: Path) -> None:
     snippets = [snippet for snippet in snippets_of(ROOT / "README.md") if "flintmq.spark" in snippet]
-    assert run(snippets, spark, uri)["query"].exception() is None
+    assert run(snippets, spark, uri, tmp_path)["query"].exception() is None
 
 
 def snippets_of(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
-def run(snippets: list[str], spark: Any, uri: str) -> dict[str, Any]:
+def run(snippets: list[str], spark: Any, uri: str, place: Path) -> dict[str, Any]:
+    """Relative paths are relative to where Spark's JVM was started, so they are given a place here."""
     names: dict[str, Any] = {"session_of_tests": spark}
     for snippet in snippets:
         code = snippet.replace("amqp://guest:guest@localhost:5672", uri)
+        code = code.replace('"checkpoints/', f'"{place}/')
         exec(compile(code.replace('session("local[*]")', "session_of_tests"), "page", "exec"), names)
     return names

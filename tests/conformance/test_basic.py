@@ -60,6 +60,31 @@ def test_messages_that_come_back_regain_their_places(peer: Peer) -> None:
     assert [peer.delivery(2)[1].body for _ in range(6)] == [b"%d" % number for number in range(6)]
 
 
+@rule("0-9,0-9-1/basic/06", "0-9,0-9-1/basic/07")
+def test_a_queue_that_asks_for_priorities_has_them(peer: Peer) -> None:
+    ranked = methods.QueueDeclare(queue="ranked", exclusive=True, arguments={"x-max-priority": 9})
+    plain = methods.QueueDeclare(queue="plain", exclusive=True)
+    for declaration in (ranked, plain):
+        peer.call(1, declaration)
+        for priority in (0, 4, 9, 5, 1):
+            peer.publish(1, b"%d" % priority, key=declaration.queue, priority=priority)
+    for queue, order in (("ranked", b"95410"), ("plain", b"04951")):
+        got = [peer.get(1, queue) for _ in range(5)]
+        assert b"".join([each[1].body for each in got if each is not None]) == order
+
+
+@rule("0-9,0-9-1/basic.deliver/01")
+def test_a_message_is_put_aside_when_it_came_back_too_often(peer: Peer) -> None:
+    limited = methods.QueueDeclare(queue="limited", exclusive=True, arguments={"x-delivery-limit": 4})
+    peer.call(1, limited)
+    peer.publish(1, b"poison", key="limited")
+    for _ in range(5):
+        got = peer.get(1, "limited")
+        assert got is not None
+        peer.send(1, methods.BasicReject(delivery_tag=got[0].delivery_tag, requeue=True))
+    assert peer.get(1, "limited") is None
+
+
 @rule("0-9,0-9-1/basic/09")
 def test_with_no_ack_a_message_is_done_with_when_it_is_sent(peer: Peer) -> None:
     queue = declare(peer)

@@ -17,9 +17,4 @@ def composed(exchange: str, routing_key: str, properties: BasicProperties, body:
     """A message for VirtualHost.post."""
     header = _HEADER_HEAD.pack(amqp.CLASS_BASIC, 0, len(body)) + encode_properties(properties)
     route = encode_shortstr(exchange) + encode_shortstr(routing_key)
-    return new_message(route, header + body, len(header), traits_of(header), 0)
-
-
-def traits_of(header: bytes) -> int:
-    """What wire/content.py finds in a header."""
-    return content.traits_of(header)
+    return new_message(route, header + body, len(header), content.traits_of(header), 0)

@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
 from flintmq.broker.binding import Binding
-from flintmq.broker.exchange import TAKEN, Exchange, Headers
+from flintmq.broker.exchange import REFUSED, Exchange, Headers
 from flintmq.broker.kinds import KINDS
 from flintmq.errors import ChannelFault, PeerFault
 from flintmq.wire import amqp
@@ -118,7 +118,7 @@ def guarded(kind: type[Exchange]) -> type[Exchange]:
                 raise
             except Exception:
                 log.exception("exchange %r: plug-in %r failed on a message", self.name, kind.type)
-                return TAKEN
+                return REFUSED  # it goes the way of a message without a route
 
     Guarded.__name__ = kind.__name__
     Guarded.__qualname__ = kind.__qualname__

@@ -13,16 +13,15 @@ from collections.abc import Iterable, Mapping
 
 from flintmq.errors import PeerFault
 from flintmq.wire import amqp
+from flintmq.wire.header_edits import FLAGS_AT, PROPERTIES_AT, place_of
 from flintmq.wire.tables import FieldValue, decode_value, encode_value, join_entries, split_entries
 
-_SHORT = struct.Struct(">H")
-_FLAGS_AT = 12
-_PROPERTIES_AT = 14
+_FLAGS = struct.Struct(">H")
 
 
 def header_entries(content: bytes, header_size: int) -> list[tuple[str, bytes]]:
     """The headers as names and undecoded values; none when the table is not well formed."""
-    start, end = _table_span(content)
+    start, end = place_of(content, amqp.FLAG_HEADERS)
     if start == end:
         return []
     try:
@@ -44,7 +43,7 @@ def header_value(entries: Iterable[tuple[str, bytes]], name: str) -> FieldValue:
 
 def expiration_of(content: bytes) -> str | None:
     """The expiration property as it was written."""
-    start, end = _expiration_span(content)
+    start, end = place_of(content, amqp.FLAG_EXPIRATION)
     return None if start == end else content[start + 1 : end].decode("utf-8", "surrogateescape")
 
 
@@ -60,48 +59,21 @@ def with_headers(
     entries = [(name, encode_value(value)) for name, value in changed.items()]
     entries += [entry for entry in header_entries(content, header_size) if entry[0] not in gone]
     table = join_entries(entries)
-    flags = _SHORT.unpack_from(content, _FLAGS_AT)[0] | amqp.FLAG_HEADERS
-    start, end = _table_span(content)
-    cut, kept = _expiration_span(content)
+    flags = _FLAGS.unpack_from(content, FLAGS_AT)[0] | amqp.FLAG_HEADERS
+    start, end = place_of(content, amqp.FLAG_HEADERS)
+    cut, kept = place_of(content, amqp.FLAG_EXPIRATION)
     if keep_expiration or cut == kept:
         cut = kept = end
     else:
         flags &= ~amqp.FLAG_EXPIRATION
     header = b"".join(
         (
-            content[:_FLAGS_AT],
-            _SHORT.pack(flags),
-            content[_PROPERTIES_AT:start],
+            content[:FLAGS_AT],
+            _FLAGS.pack(flags),
+            content[PROPERTIES_AT:start],
             table,
             content[end:cut],
             content[kept:header_size],
         )
     )
     return header + content[header_size:], len(header)
-
-
-def _table_span(content: bytes) -> tuple[int, int]:
-    """Where the headers table is, or would be."""
-    flags = _SHORT.unpack_from(content, _FLAGS_AT)[0]
-    at = _PROPERTIES_AT
-    for bit in (amqp.FLAG_CONTENT_TYPE, amqp.FLAG_CONTENT_ENCODING):
-        if flags & bit:
-            at += 1 + content[at]
-    if not flags & amqp.FLAG_HEADERS:
-        return at, at
-    return at, at + 4 + int.from_bytes(content[at : at + 4], "big")
-
-
-def _expiration_span(content: bytes) -> tuple[int, int]:
-    """Where the expiration is, its length octet included; an empty span when there is none."""
-    flags = _SHORT.unpack_from(content, _FLAGS_AT)[0]
-    at = _table_span(content)[1]
-    if not flags & amqp.FLAG_EXPIRATION:
-        return at, at
-    for bit in (amqp.FLAG_DELIVERY_MODE, amqp.FLAG_PRIORITY):
-        if flags & bit:
-            at += 1
-    for bit in (amqp.FLAG_CORRELATION_ID, amqp.FLAG_REPLY_TO):
-        if flags & bit:
-            at += 1 + content[at]
-    return at, at + 1 + content[at]

@@ -5,28 +5,20 @@ Column by column rather than message by message: each is then a single call into
 
 from __future__ import annotations
 
-import struct
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from flintmq.wire import columns
+from flintmq.wire import amqp, columns
 from flintmq.wire.columns import Column
+from flintmq.wire.header_edits import FLAGS_AT, place_of
 
 if TYPE_CHECKING:
     from flintmq.broker.message import Message
 
 CHOICE = ("headers", "properties")
-
-_FLAGS = struct.Struct(">H")
-_LONG = struct.Struct(">I")
-# Where properties begin in a content header, and the flags of those that come before the headers.
-PROPERTIES_AT = 12
-HAS_CONTENT_TYPE = 1 << 15
-HAS_CONTENT_ENCODING = 1 << 14
-HAS_HEADERS = 1 << 13
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +62,10 @@ def arrival_us(message: Message, now_ms: int) -> int:
 
 def properties_octets(message: Message) -> bytes:
     """Flags and properties as they came."""
-    return message.content[PROPERTIES_AT : message.header_size]
+    return message.content[FLAGS_AT : message.header_size]
 
 
 def headers_octets(message: Message) -> bytes:
     """The header table as it came, its length first; nothing if there is none."""
-    content = message.content
-    (flags,) = _FLAGS.unpack_from(content, PROPERTIES_AT)
-    if not flags & HAS_HEADERS:
-        return b""
-    at = PROPERTIES_AT + 2
-    for flag in (HAS_CONTENT_TYPE, HAS_CONTENT_ENCODING):
-        if flags & flag:
-            at += 1 + content[at]
-    (size,) = _LONG.unpack_from(content, at)
-    return content[at : at + 4 + size]
+    start, end = place_of(message.content, amqp.FLAG_HEADERS)
+    return message.content[start:end]

@@ -49,6 +49,8 @@ HOT_MODULES = (
     "protocol.connection",
     "protocol.events",
     "server.link",
+    "server.listener",
+    "server.readiness",
     "server.rush",
     "server.session",
     "server.turns",

@@ -12,6 +12,7 @@ from flintmq.broker.broker import Broker
 from flintmq.clock import Clock
 from flintmq.config import Config
 from flintmq.server.link import Link
+from flintmq.server.readiness import LoopReadiness
 from flintmq.server.turns import Turns
 
 
@@ -39,11 +40,11 @@ class Pair:
     """A link's socket and its other end, with little room between them."""
 
     def __init__(self) -> None:
-        self.near, self.far = socket.socketpair()
-        for end in (self.near, self.far):
+        near, self.far = socket.socketpair()
+        for end in (near, self.far):
             end.setblocking(False)
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        self.descriptor = self.near.fileno()
+        self.descriptor = near.detach()
 
     def drain(self) -> int:
         try:
@@ -58,17 +59,16 @@ def loop() -> Loop:
 
 
 def made(loop: Loop, pair: Pair) -> Link:
-    hang_ups = SimpleNamespace(watch=lambda *_: None, forget=lambda *_: None)
     broker = Broker(Config(), Clock())
     server: Any = SimpleNamespace(
         turns=Turns(loop, broker, 65536),  # type: ignore[arg-type]
         broker=broker,
         loop=loop,
-        hang_ups=hang_ups,
+        readiness=LoopReadiness(loop),  # type: ignore[arg-type]
         gone=lambda link: None,
         after_write=lambda: None,
     )
-    link = Link(server, pair.near, "127.0.0.1")
+    link = Link(server, pair.descriptor, "127.0.0.1")
     link.start()
     return link
 
@@ -97,5 +97,5 @@ def test_a_writer_waits_only_while_there_is_something_to_write(loop: Loop) -> No
         link.writable()
     assert loop.writers == set()
     assert loop.readers == {pair.descriptor}
+    link.drop()
     pair.far.close()
-    pair.near.close()

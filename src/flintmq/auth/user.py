@@ -52,8 +52,14 @@ class User:
         return not self.is_loopback_only or is_loopback(peer_address)
 
 
+# Known without being taken apart, which costs as much as the rest of a login.
+USUAL_LOOPBACK = frozenset(("127.0.0.1", "::1"))
+
+
 def is_loopback(address: str) -> bool:
     """Whether `address` is 127.0.0.0/8 or ::1, or the former written as an IPv6 address."""
+    if address in USUAL_LOOPBACK:
+        return True
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

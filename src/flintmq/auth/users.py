@@ -11,6 +11,7 @@ the user exists or not: a refusal looks the same and takes the same time.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import secrets
 from collections.abc import Iterable, Iterator
@@ -123,7 +124,8 @@ class Users:
     def _mark(self, name: str, password: bytes) -> bytes:
         # The length first: else ("ab", "c") and ("a", "bc") were the same octets.
         encoded = name.encode("utf-8", "surrogatepass")
-        return hmac.digest(self._key, len(encoded).to_bytes(4, "big") + encoded + password, "sha256")
+        said = len(encoded).to_bytes(4, "big") + encoded + password
+        return hashlib.blake2b(said, key=self._key, digest_size=32).digest()
 
     def _remember(self, name: str, password: bytes) -> None:
         if name not in self._remembered and len(self._remembered) >= REMEMBERED_MAX:

@@ -12,7 +12,6 @@ from flintmq.wire.output cimport Output
 cdef class Link:
     cdef readonly object server
     cdef readonly Turns turns
-    cdef readonly object socket
     cdef readonly int descriptor
     cdef readonly Output output
     cdef readonly Session session
@@ -23,7 +22,9 @@ cdef class Link:
     cdef public bint sent
     cdef public int missed
     cdef public object verifying
+    cdef readonly int wanted
 
+    cpdef ready(self, int events)
     @cython.locals(buffer=bytearray, kept=Py_ssize_t, size=Py_ssize_t, rush=Rush)
     cpdef readable(self)
     @cython.locals(agenda=Agenda)
@@ -36,5 +37,6 @@ cdef class Link:
     cpdef flush(self)
     @cython.locals(output=Output, size=Py_ssize_t, pending=Py_ssize_t)
     cpdef send(self)
+    cpdef want(self, int wanted)
     cpdef wait_to_write(self, bint wanted)
     cpdef after_send(self, Py_ssize_t pending)

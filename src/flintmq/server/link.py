@@ -12,7 +12,6 @@ resume_reading, send and disconnect.
 from __future__ import annotations
 
 import logging
-import socket
 from typing import TYPE_CHECKING
 
 from flintmq.errors import ConnectionFault, PeerFault, StorageFault
@@ -34,9 +33,10 @@ log = logging.getLogger("flintmq.link")
 # Deliveries go on when this much room is there again, so that each send is a large one.
 OUTPUT_BYTES_RESUME = 131_072
 
-# At most so many reads of so little in a row: 32 KiB, a small part of what one large read brings.
-READS_MAX = 8
-READ_BYTES_LITTLE = 4096
+# What a link waits for, as epoll counts it, and what it is told of without asking.
+READ = 1
+WRITE = 4
+HANG_UP = 8 | 16
 
 # Reasons for not reading; a link is read from when it has none.
 HELD_LOGIN = 1
@@ -65,16 +65,16 @@ class Link:
         "sent",
         "server",
         "session",
-        "socket",
         "turns",
         "verifying",
+        "wanted",
     )
 
-    def __init__(self, server: Server, connected: socket.socket, peer_address: str) -> None:
+    def __init__(self, server: Server, descriptor: int, peer_address: str) -> None:
         self.server = server
         self.turns: Turns = server.turns
-        self.socket = connected
-        self.descriptor = connected.fileno()
+        self.descriptor = descriptor
+        self.wanted = READ
         self.output = Output(self.turns.outbox, self)
         self.session = Session(server.broker, self.output, self, peer_address)
         self.leftover = b""  # the beginning of a frame whose end has not come yet
@@ -88,35 +88,32 @@ class Link:
     # Reading
 
     def start(self) -> None:
-        self.server.loop.add_reader(self.descriptor, self.readable)
-        self.server.hang_ups.watch(self.descriptor, self)
+        self.server.readiness.watch(self.descriptor, self)
 
-    def hung_up(self) -> None:
-        """The peer is gone for good. What it said last is still read, unless it is held."""
+    def ready(self, events: int) -> None:
+        """The socket can be read or written, or its peer is gone for good."""
+        if events & WRITE and self.wanted & WRITE:
+            self.writable()
         if self.held:
-            self.lost()
-        else:
+            if events & HANG_UP and not self.held & HELD_CLOSED:
+                self.lost()
+        elif events & (READ | HANG_UP):
             self.readable()
 
     def readable(self) -> None:
-        """Reads once, or a few times while little comes: a peer that sends each message by itself has
-        often sent the next one by then, and they share the rest of the pass."""
+        """Reads once; if there is more, the next turn finds it."""
         buffer = self.turns.buffer
-        for _ in range(READS_MAX):
-            kept = len(self.leftover)
-            if kept:
-                buffer[:kept] = self.leftover
-            size = sockets.receive(self.descriptor, buffer, kept)
-            if size <= 0:
-                if size == sockets.NOT_NOW:
-                    break
-                self.lost()
-                return
+        kept = len(self.leftover)
+        if kept:
+            buffer[:kept] = self.leftover
+        size = sockets.receive(self.descriptor, buffer, kept)
+        if size > 0:
             self.received = True
             self.turns.rush.octets += size
             self.take(buffer, kept + size)
-            if size > READ_BYTES_LITTLE or self.held:
-                break
+        elif size != sockets.NOT_NOW:
+            self.lost()
+            return
         self.after_read()
 
     def after_read(self) -> None:
@@ -177,10 +174,14 @@ class Link:
                     self.server.loop.call_soon(self.resume)
 
     def pause_reading(self) -> None:
-        self.server.loop.remove_reader(self.descriptor)
+        self.want(self.wanted & ~READ)
 
     def resume_reading(self) -> None:
-        self.server.loop.add_reader(self.descriptor, self.readable)
+        self.want(self.wanted | READ)
+
+    def want(self, wanted: int) -> None:
+        self.wanted = wanted
+        self.server.readiness.change(self.descriptor, wanted)
 
     # Writing
 
@@ -230,10 +231,10 @@ class Link:
         output = self.output
         if wanted and not output.blocked:
             output.blocked = True
-            self.server.loop.add_writer(self.descriptor, self.writable)
+            self.want(self.wanted | WRITE)
         elif output.blocked and not wanted:
             output.blocked = False
-            self.server.loop.remove_writer(self.descriptor)
+            self.want(self.wanted & ~WRITE)
 
     def after_send(self, pending: int) -> None:
         """What follows from how much is still pending."""
@@ -300,12 +301,8 @@ class Link:
         self.server.gone(self)
 
     def disconnect(self) -> None:
-        if not self.held:
-            self.server.loop.remove_reader(self.descriptor)
-        if self.output.blocked:
-            self.server.loop.remove_writer(self.descriptor)
-        self.server.hang_ups.forget(self.descriptor)
-        self.socket.close()
+        self.server.readiness.forget(self.descriptor)
+        sockets.close(self.descriptor)
 
     # What the session asks for
 
@@ -324,12 +321,7 @@ class Link:
 
         A link that is held does not hear of it, and a password of nobody need not be checked.
         """
-        try:
-            return self.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
-        except (BlockingIOError, InterruptedError):
-            return True
-        except OSError:
-            return False
+        return sockets.is_there(self.descriptor)
 
     def verified(self, verification: Verification, matches: bool) -> None:
         self.verifying = None

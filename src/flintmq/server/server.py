@@ -10,20 +10,19 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import os
-import socket
 import ssl
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from flintmq.clock import Clock
 from flintmq.errors import ConnectionFault
-from flintmq.server.hang_ups import HangUps
 from flintmq.server.heartbeats import SLOT_S, Heartbeats
 from flintmq.server.link import HELD_ALARM, HELD_CLOSED, HELD_PRESSED, Link
+from flintmq.server.listener import Listener
 from flintmq.server.memory import MemoryAlarm, give_back
+from flintmq.server.readiness import readiness
 from flintmq.server.storage import open_broker
-from flintmq.server.tls import TlsLink, server_context
+from flintmq.server.tls import server_context
 from flintmq.server.turns import Turns
 from flintmq.wire import amqp
 
@@ -35,8 +34,6 @@ log = logging.getLogger("flintmq.server")
 
 # One read takes at most this much: some 4,000 small messages, the work of a millisecond.
 READ_BYTES_MAX = 262_144
-ACCEPTS_MAX = 64
-BACKLOG = 1024
 # A publisher that is ahead of its consumers' sockets waits until one of these drains, or this long.
 PRESSED_S = 0.005
 # A tick with fewer turns of the event loop than this is a quiet moment.
@@ -57,17 +54,17 @@ class Server:
         self.turns = Turns(loop, self.broker, buffer_bytes)
         self.links: dict[Link, None] = {}
         self.pressed: list[Link] = []
-        self.handshakes: dict[Link, asyncio.TimerHandle] = {}
+        self.handshakes: dict[Link, float] = {}  # those not done yet, and when they must be
         self.heartbeats = Heartbeats()
-        self.hang_ups = HangUps(loop)
+        self.readiness = readiness(loop, self.turns)
         self.alarm = MemoryAlarm(config)
-        # Those for TLS come with what they need to speak it.
-        self.listeners: dict[socket.socket, ssl.SSLContext | None] = {}
+        self.listeners: list[Listener] = []
         self.has_garbage = False  # connections have gone
         self.stopping: asyncio.Event | None = None
         self.all_gone = asyncio.Event()
         self.verifiers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="verify")
         self.ticker: asyncio.TimerHandle | None = None
+        self.handshake_check: asyncio.TimerHandle | None = None
 
     # Listening
 
@@ -91,77 +88,46 @@ class Server:
         urls: list[str] = []
         for host in self.config.listen.hosts:
             try:
-                listener = bound(host, port)
+                listener = Listener(self, host, port, context)
             except OSError as error:
                 if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT) and urls:
                     log.info("not listening on %s: %s", host, error.strerror)
                     continue
                 raise OSError(error.errno, f"cannot listen on {host} port {port}: {error.strerror}") from None
-            self.listeners[listener] = context
-            self.loop.add_reader(listener.fileno(), self.accept, listener)
+            self.listeners.append(listener)
             # With port 0 the first address picks one, and the others follow.
-            address, port = listener.getsockname()[:2]
+            address, port = listener.socket.getsockname()[:2]
             shown = f"[{address}]" if ":" in address else address
             urls.append(f"{scheme}://{shown}:{port}")
         return urls
 
     def close_listeners(self) -> None:
         for listener in self.listeners:
-            self.loop.remove_reader(listener.fileno())
             listener.close()
         self.listeners.clear()
 
-    def accept(self, listener: socket.socket) -> None:
-        for _ in range(ACCEPTS_MAX):
-            try:
-                connected, address = listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                self.pause_accepting(listener, error)
-                return
-            if len(self.links) >= self.config.limits.connections_max:
-                log.warning("refused %s: %d connections are open already", address[0], len(self.links))
-                connected.close()
-                continue
-            self.connect(connected, address[0], self.listeners[listener])
-
-    def pause_accepting(self, listener: socket.socket, error: OSError) -> None:
-        """Out of descriptors or memory: trying again at once would only spin."""
-        log.error("cannot accept connections: %s; trying again in a second", error.strerror)
-        self.loop.remove_reader(listener.fileno())
-
-        def resume() -> None:
-            if listener in self.listeners:
-                self.loop.add_reader(listener.fileno(), self.accept, listener)
-
-        self.loop.call_later(1.0, resume)
-
-    def connect(
-        self, connected: socket.socket, peer_address: str, context: ssl.SSLContext | None = None
-    ) -> None:
-        connected.setblocking(False)
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        link = (
-            Link(self, connected, peer_address)
-            if context is None
-            else TlsLink(self, connected, peer_address, context)
-        )
+    def connected(self, link: Link) -> None:
+        """The peer has so long for the handshake."""
         self.links[link] = None
-        self.handshakes[link] = self.loop.call_later(
-            self.config.limits.handshake_timeout_s, self.too_slow, link
-        )
-        link.start()
+        timeout_s = self.config.limits.handshake_timeout_s
+        self.handshakes[link] = self.loop.time() + timeout_s
+        if self.handshake_check is None:
+            self.handshake_check = self.loop.call_later(timeout_s, self.check_handshakes)
 
-    def too_slow(self, link: Link) -> None:
-        log.warning("%s did not finish the handshake in time", link.session)
-        link.drop()
+    def check_handshakes(self) -> None:
+        """Ends those that are too slow, the oldest first, and comes again for the others."""
+        self.handshake_check = None
+        for link, due_s in list(self.handshakes.items()):
+            wait_s = due_s - self.loop.time()
+            if wait_s > 0:
+                self.handshake_check = self.loop.call_later(wait_s, self.check_handshakes)
+                return
+            log.warning("%s did not finish the handshake in time", link.session)
+            link.drop()
 
     def opened(self, link: Link) -> None:
         """The handshake is done."""
-        timer = self.handshakes.pop(link, None)
-        if timer is not None:
-            timer.cancel()
+        self.handshakes.pop(link, None)
 
     def gone(self, link: Link) -> None:
         self.opened(link)
@@ -281,32 +247,13 @@ class Server:
                 log.warning("%d clients did not answer in time", len(self.links))
         for link in list(self.links):
             link.drop()
-        self.hang_ups.close()
-        if self.ticker is not None:
-            self.ticker.cancel()
+        self.readiness.close()
+        for timer in (self.ticker, self.handshake_check):
+            if timer is not None:
+                timer.cancel()
         self.turns.stop_alarm_clock()
         if self.broker.streams is not None:
             self.broker.streams.close()
         if self.broker.store is not None:
             self.broker.store.close()
         self.verifiers.shutdown(wait=False, cancel_futures=True)
-
-
-def bound(host: str, port: int) -> socket.socket:
-    """A listening socket on one address."""
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listener = socket.socket(family, kind, protocol)
-    try:
-        if os.name == "posix":
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listener.bind(address)
-        listener.listen(BACKLOG)
-        listener.setblocking(False)
-    except OSError:
-        listener.close()
-        raise
-    return listener

@@ -1,15 +1,72 @@
 # The C half of the twin sockets.py.
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
-from libc.errno cimport EAGAIN, EINTR, errno
+from cpython.exc cimport PyErr_SetFromErrno
+from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, errno
 
-cdef extern from "<sys/socket.h>" nogil:
-    ssize_t c_recv "recv"(int descriptor, void* buffer, size_t size, int flags)
-    ssize_t c_send "send"(int descriptor, const void* buffer, size_t size, int flags)
+cdef extern from *:
+    """
+    #include <arpa/inet.h>
+    #include <fcntl.h>
+    #include <netinet/in.h>
+    #include <string.h>
+    #include <sys/socket.h>
+    #include <unistd.h>
+
+    #ifndef MSG_NOSIGNAL
+    #define MSG_NOSIGNAL 0 /* Python ignores the signal */
+    #endif
+
+    /* A descriptor that does not block, with its peer's address in `text`; -1 with errno. */
+    static int flint_accept(int listener, char *text, socklen_t text_size)
+    {
+        struct sockaddr_storage address;
+        socklen_t size = sizeof address;
+        const void *octets;
+    #ifdef __linux__
+        int descriptor = accept4(listener, (struct sockaddr *)&address, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    #else
+        int descriptor = accept(listener, (struct sockaddr *)&address, &size);
+        if (descriptor >= 0) {
+            fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+            fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) | O_NONBLOCK);
+        }
+    #endif
+        if (descriptor < 0)
+            return -1;
+        octets = address.ss_family == AF_INET6 ? (const void *)&((struct sockaddr_in6 *)&address)->sin6_addr
+                                               : (const void *)&((struct sockaddr_in *)&address)->sin_addr;
+        if (inet_ntop(address.ss_family, octets, text, text_size) == NULL)
+            strcpy(text, "?");
+        return descriptor;
+    }
+
+    static int flint_is_there(int descriptor)
+    {
+        char octet;
+        ssize_t size = recv(descriptor, &octet, 1, MSG_PEEK | MSG_DONTWAIT);
+        return size > 0 || (size < 0 && (errno == EAGAIN || errno == EINTR));
+    }
+    """
+    int flint_accept(int listener, char* text, size_t text_size) nogil
+    bint flint_is_there(int descriptor) nogil
+    ssize_t c_recv "recv"(int descriptor, void* buffer, size_t size, int flags) nogil
+    ssize_t c_send "send"(int descriptor, const void* buffer, size_t size, int flags) nogil
+    int c_close "close"(int descriptor) nogil
     int MSG_NOSIGNAL
 
 cdef enum:
     NOT_NOW = -1
     GONE = -2
+
+
+cdef inline tuple accept(listener):
+    cdef char text[64]
+    cdef int descriptor = flint_accept(listener.fileno(), text, sizeof(text))
+    if descriptor >= 0:
+        return descriptor, text.decode("ascii")
+    if errno == EAGAIN or errno == EINTR or errno == ECONNABORTED:
+        return None
+    PyErr_SetFromErrno(OSError)
 
 
 cdef inline Py_ssize_t receive(int descriptor, bytearray buffer, Py_ssize_t start) noexcept:
@@ -26,3 +83,11 @@ cdef inline Py_ssize_t send(int descriptor, bytearray buffer, Py_ssize_t start, 
     if size >= 0:
         return size
     return NOT_NOW if errno == EAGAIN or errno == EINTR else GONE
+
+
+cdef inline bint is_there(int descriptor) noexcept:
+    return flint_is_there(descriptor)
+
+
+cdef inline close(int descriptor):
+    c_close(descriptor)

@@ -1,15 +1,26 @@
-"""Reading and writing a connected socket that does not block, by its descriptor.
+"""Taking, reading, writing and closing sockets that do not block, by their descriptors.
 
-A twin: sockets.pxd holds the same two functions in C for compiled modules, where neither "not now" nor
-"gone" costs an exception.
+A twin: sockets.pxd holds the same functions in C for compiled modules, where neither "not now" nor "gone"
+costs an exception, and a socket needs no object.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 
 NOT_NOW = -1
 GONE = -2
+
+
+def accept(listener: socket.socket) -> tuple[int, str] | None:
+    """The next connection's descriptor and its peer's address; None if there is none now."""
+    try:
+        connected, address = listener.accept()
+    except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+        return None
+    connected.setblocking(False)
+    return connected.detach(), address[0]
 
 
 def receive(descriptor: int, buffer: bytearray, start: int) -> int:
@@ -30,3 +41,18 @@ def send(descriptor: int, buffer: bytearray, start: int, end: int) -> int:
         return NOT_NOW
     except OSError:
         return GONE
+
+
+def is_there(descriptor: int) -> bool:
+    """Whether the peer has not closed or reset, as far as one can tell without reading."""
+    try:
+        with socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM) as copy:
+            return copy.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+    except (BlockingIOError, InterruptedError):
+        return True
+    except OSError:
+        return False
+
+
+def close(descriptor: int) -> None:
+    os.close(descriptor)

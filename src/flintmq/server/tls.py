@@ -64,12 +64,11 @@ def said(error: OSError) -> str:
 class TlsLink(Link, asyncio.BufferedProtocol):
     """A link that speaks TLS."""
 
-    __slots__ = ("context", "handshake", "streaming_due", "transport")
+    __slots__ = ("context", "handshake", "socket", "streaming_due", "transport")
 
-    def __init__(
-        self, server: Server, connected: socket.socket, peer_address: str, context: ssl.SSLContext
-    ) -> None:
-        super().__init__(server, connected, peer_address)
+    def __init__(self, server: Server, descriptor: int, peer_address: str, context: ssl.SSLContext) -> None:
+        super().__init__(server, descriptor, peer_address)
+        self.socket = socket.socket(fileno=descriptor)
         self.context = context
         self.transport: asyncio.Transport | None = None
         self.handshake: asyncio.Task[None] | None = None

@@ -15,15 +15,14 @@ cdef class Turns:
     cdef readonly Rush rush
     cdef bint pass_due
     cdef int reads
-    cdef bint is_busy
     cdef public int count
     cdef public bint is_alarmed
     cdef object alarm_clock
     cdef long long alarm_due_ms
 
+    cpdef begin_turn(self)
     cpdef after_read(self)
     cpdef schedule_pass(self)
-    @cython.locals(reads=int)
     cpdef end_turn(self)
     @cython.locals(outbox=list, output=Output, index=Py_ssize_t)
     cpdef finish_pass(self)

@@ -1,11 +1,9 @@
 """The turns of the event loop: who was read, when the pass over them ends, who is sent to.
 
-    readable -> link reads, broker routes -> after_read -+-> finish_pass at once   (one socket at a time)
-                                                         +-> end_turn: one pass    (several in a turn)
+    begin_turn -> link reads, broker routes -> ... the next link ... -> end_turn: one pass for all of them
 
-While only one socket at a time has something to read, its pass is finished at once, which halves the
-latency; as soon as there are several, they share one. What all links share is here: the buffer that
-they read into and the list of those with something to send.
+What comes in at another time has its pass in the next turn of the event loop. What all links share is
+here: the buffer that they read into and the list of those with something to send.
 """
 
 from __future__ import annotations
@@ -35,7 +33,6 @@ class Turns:
         "buffer",
         "count",
         "is_alarmed",
-        "is_busy",
         "loop",
         "outbox",
         "pass_due",
@@ -54,17 +51,18 @@ class Turns:
         self.rush = Rush()
         self.pass_due = False
         self.reads = 0  # in this turn
-        self.is_busy = False  # several sockets were readable in the last turn
         self.count = 0  # since somebody set it to 0
         self.is_alarmed = False  # publishers must not be read from
         self.alarm_clock: asyncio.TimerHandle | None = None
         self.alarm_due_ms = 0  # what it is set to
 
+    def begin_turn(self) -> None:
+        """Sockets are about to be read and written, and end_turn comes when they have been."""
+        self.pass_due = True
+
     def after_read(self) -> None:
         self.reads += 1
         self.schedule_pass()
-        if not self.is_busy:
-            self.finish_pass()
 
     def schedule_pass(self) -> None:
         if not self.pass_due:
@@ -75,12 +73,10 @@ class Turns:
         """After all sockets that were readable have been read."""
         self.pass_due = False
         self.count += 1
-        reads = self.reads
-        self.reads = 0
-        self.is_busy = reads > 1
         if self.outbox or self.agenda.has_work():
             self.finish_pass()
-        if reads:
+        if self.reads:
+            self.reads = 0
             self.rush.end_turn()
 
     def finish_pass(self) -> None:

@@ -1,0 +1,13 @@
+cimport cython
+cimport flintmq.server.sockets as sockets
+
+
+cdef class Listener:
+    cdef object server
+    cdef readonly object socket
+    cdef object context
+    cdef int accepts
+
+    @cython.locals(accepted=tuple, links=dict)
+    cpdef accept(self)
+    cpdef connect(self, int descriptor, str address)

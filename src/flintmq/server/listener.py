@@ -1,0 +1,101 @@
+"""A listening socket, and the links of those who connect to it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import ssl
+from typing import TYPE_CHECKING
+
+from flintmq.server import sockets
+from flintmq.server.link import Link
+from flintmq.server.tls import TlsLink
+
+if TYPE_CHECKING:
+    from flintmq.server.server import Server
+
+log = logging.getLogger("flintmq.listener")
+
+BACKLOG = 1024
+# In one turn, if they come in a rush; the first turns take fewer, for there is mostly one.
+ACCEPTS_MAX = 64
+PAUSE_S = 1.0
+
+
+class Listener:
+    """One address. Its clients speak TLS if there is a `context`."""
+
+    __slots__ = ("accepts", "context", "server", "socket")
+
+    def __init__(self, server: Server, host: str, port: int, context: ssl.SSLContext | None) -> None:
+        self.server = server
+        self.socket = bound(host, port)
+        self.context = context
+        self.accepts = 1  # tried in the next turn
+        self.resume()
+
+    def close(self) -> None:
+        if self.socket.fileno() >= 0:
+            self.server.loop.remove_reader(self.socket.fileno())
+            self.socket.close()
+
+    def accept(self) -> None:
+        for _ in range(self.accepts):
+            try:
+                accepted = sockets.accept(self.socket)
+            except OSError as error:
+                self.pause(error)
+                return
+            if accepted is None:
+                self.accepts = 1
+                return
+            descriptor, address = accepted
+            links = self.server.links
+            if len(links) >= self.server.config.limits.connections_max:
+                log.warning("refused %s: %d connections are open already", address, len(links))
+                sockets.close(descriptor)
+            else:
+                self.connect(descriptor, address)
+        self.accepts = min(2 * self.accepts, ACCEPTS_MAX)
+
+    def connect(self, descriptor: int, address: str) -> None:
+        link = (
+            Link(self.server, descriptor, address)
+            if self.context is None
+            else TlsLink(self.server, descriptor, address, self.context)
+        )
+        self.server.connected(link)
+        link.start()
+
+    def pause(self, error: OSError) -> None:
+        """Out of descriptors or memory: trying again at once would only spin."""
+        log.error("cannot accept connections: %s; trying again in a second", error.strerror)
+        self.server.loop.remove_reader(self.socket.fileno())
+        self.server.loop.call_later(PAUSE_S, self.resume)
+
+    def resume(self) -> None:
+        if self.socket.fileno() >= 0:
+            self.server.loop.add_reader(self.socket.fileno(), self.accept)
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A listening socket on one address."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        if os.name == "posix":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        # Those that it accepts inherit it.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener

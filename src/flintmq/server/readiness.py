@@ -1,0 +1,114 @@
+"""Which sockets have something to read or room to write, told to their links.
+
+One epoll of our own watches them all, and the event loop watches that one: to take up a socket, to leave
+it alone for a while or to let it go is one system call, and a turn over many sockets is one callback.
+
+    event loop -> turn -+-> link.ready    for each socket that is
+                        +-> end_turn      one pass for all of them (turns.py)
+
+A socket that is neither to be read nor written is still watched: a peer that has reset its connection or
+closed it both ways is told of at once, for its queues and messages would stay taken for ever.
+
+Where there is no epoll the event loop watches each socket by itself, and heartbeats have to find out
+about the peers of sockets that are left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from typing import TYPE_CHECKING, Protocol
+
+from flintmq.server.link import READ, WRITE, Link
+from flintmq.server.turns import Turns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EVENTS_MAX = 256
+
+
+class Readiness(Protocol):
+    """Links by their descriptors, each with what it waits for: READ, WRITE, both or neither."""
+
+    def watch(self, descriptor: int, link: Link) -> None:
+        """From now on, waiting to read."""
+
+    def change(self, descriptor: int, wanted: int) -> None: ...
+
+    def forget(self, descriptor: int) -> None:
+        """To be called before the descriptor is closed."""
+
+    def close(self) -> None: ...
+
+
+class EpollReadiness:
+    __slots__ = ("epoll", "links", "loop", "turns")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, turns: Turns) -> None:
+        self.loop = loop
+        self.turns = turns
+        self.epoll = select.epoll()
+        self.links: dict[int, Link] = {}
+        loop.add_reader(self.epoll.fileno(), self.turn)
+
+    def watch(self, descriptor: int, link: Link) -> None:
+        self.epoll.register(descriptor, READ)
+        self.links[descriptor] = link
+
+    def change(self, descriptor: int, wanted: int) -> None:
+        self.epoll.modify(descriptor, wanted)
+
+    def forget(self, descriptor: int) -> None:
+        if self.links.pop(descriptor, None) is not None:
+            self.epoll.unregister(descriptor)
+
+    def turn(self) -> None:
+        self.turns.begin_turn()
+        for descriptor, events in self.epoll.poll(0, EVENTS_MAX):
+            # One of those before may have ended it. If its number has a new owner by now, that one finds
+            # nothing to read, which does no harm.
+            link = self.links.get(descriptor)
+            if link is not None:
+                link.ready(events)
+        self.turns.end_turn()
+
+    def close(self) -> None:
+        if not self.epoll.closed:
+            self.loop.remove_reader(self.epoll.fileno())
+            self.epoll.close()
+
+
+class LoopReadiness:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.links: dict[int, Link] = {}
+
+    def watch(self, descriptor: int, link: Link) -> None:
+        self.links[descriptor] = link
+        self.change(descriptor, READ)
+
+    def change(self, descriptor: int, wanted: int) -> None:
+        loop = self.loop
+        ready: Callable[[int], None] = self.links[descriptor].ready
+        if wanted & READ:
+            loop.add_reader(descriptor, ready, READ)
+        else:
+            loop.remove_reader(descriptor)
+        if wanted & WRITE:
+            loop.add_writer(descriptor, ready, WRITE)
+        else:
+            loop.remove_writer(descriptor)
+
+    def forget(self, descriptor: int) -> None:
+        if self.links.pop(descriptor, None) is not None:
+            self.loop.remove_reader(descriptor)
+            self.loop.remove_writer(descriptor)
+
+    def close(self) -> None:
+        self.links.clear()
+
+
+def readiness(loop: asyncio.AbstractEventLoop, turns: Turns) -> Readiness:
+    """The best that this machine has."""
+    return EpollReadiness(loop, turns) if hasattr(select, "epoll") else LoopReadiness(loop)

@@ -69,7 +69,7 @@ class Broker:
             self.port = probe.getsockname()[1]
         self.directory = directory
         self.process = self.start()
-        self.uri = f"amqp://guest:guest@127.0.0.1:{self.port}"
+        self.uri = f"amqp://127.0.0.1:{self.port}"
 
     def start(self) -> BrokerProcess:
         return BrokerProcess("--data", str(self.directory), "--port", str(self.port))

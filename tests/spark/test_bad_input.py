@@ -36,12 +36,12 @@ def test_a_missing_queue(spark: Any, uri: str, tmp_path: Any) -> None:
 
 
 def test_a_wrong_password_which_is_not_shown(spark: Any, uri: str) -> None:
-    wrong = uri.replace("guest:guest", "guest:hunter2")
+    wrong = uri.replace("://", "://guest:hunter2@")
     with pytest.raises(Exception) as failure:  # noqa: PT011
-        read(spark, uri=wrong, queue="any")
+        read(spark, url=wrong, queue="any")
     assert "refused user 'guest'" in last_line(failure.value)
     assert "hunter2" not in str(failure.value)
-    plan = spark.read.format("amqp").options(uri=wrong, queue="any").load()
+    plan = spark.read.format("amqp").options(url=wrong, queue="any").load()
     assert "hunter2" not in plan._jdf.queryExecution().toString()
 
 

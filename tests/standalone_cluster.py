@@ -16,6 +16,10 @@ WORKERS = 2
 WORKER_LIMITS = ("--cores", "1", "--memory", "1200m")
 
 
+# Lives of a minute: the second compiler of the JVM would not earn back what it costs.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
 @dataclass
 class Cluster:
     """What to give as the master, and the processes of the workers, whose children are the executors."""
@@ -44,6 +48,7 @@ def standalone_cluster(directory: Path) -> Iterator[Cluster]:
         port = probe.getsockname()[1]
     cluster = Cluster(f"spark://127.0.0.1:{port}", directory)
     environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment["JAVA_TOOL_OPTIONS"] = SHORT_LIVED  # of the executors, too
     started: list[subprocess.Popen[bytes]] = []
 
     def launch(name: str, *words: str) -> int:

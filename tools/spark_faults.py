@@ -46,7 +46,7 @@ for place in (ROOT / "tests", ROOT / "tests" / "spark"):
     sys.path.insert(0, str(place))
 
 from broker_process import BrokerProcess  # noqa: E402 - found by the path above
-from standalone_cluster import Cluster, standalone_cluster  # noqa: E402
+from standalone_cluster import SHORT_LIVED, Cluster, standalone_cluster  # noqa: E402
 
 STREAM, OUT = "faults-in", "faults-out"
 ROWS = 120
@@ -91,6 +91,8 @@ def drive(arguments: argparse.Namespace) -> int:
     from flintmq.spark import session
 
     settings = {
+        "spark.driver.extraJavaOptions": SHORT_LIVED,
+        "spark.sql.codegen.wholeStage": "false",
         "spark.driver.memory": "600m",
         "spark.executor.memory": "500m",
         "spark.ui.enabled": "false",
@@ -106,16 +108,17 @@ def drive(arguments: argparse.Namespace) -> int:
     java = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
     print(json.dumps({"processes": [java, os.getpid()]}), flush=True)
     for _ in sys.stdin:
-        lives, failures = 0, []
+        lives = 0
         while lives < ATTEMPTS_MAX:
             lives += 1
             try:
                 relay(spark, arguments)
             except Exception as failure:  # whatever a killed process shows as
-                failures.append(str(failure).strip().splitlines()[0][:200])
+                # On a busy machine an interpreter does not start in the 10 s that Spark gives it: no fault.
+                lives -= "failed to connect back" in str(failure)
             else:
                 break
-        print(json.dumps({"lives": lives, "failures": failures}), flush=True)
+        print(json.dumps({"lives": lives}), flush=True)
     spark.stop()
     return 0
 
@@ -146,7 +149,11 @@ class Driver:
                 text=True,
                 start_new_session=True,
             )
-        told = self.answer(None)
+        try:
+            told = self.answer(None)
+        except BaseException:
+            self.end()
+            raise
         if told is None:
             raise RuntimeError(f"the driver did not start; see {log}")
         self.processes: list[int] = told["processes"]

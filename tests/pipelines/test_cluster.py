@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from broker_process import BrokerProcess
 from running import bodies, drain
-from standalone_cluster import Cluster, standalone_cluster
+from standalone_cluster import SHORT_LIVED, Cluster, standalone_cluster
 
 from flintmq.client import connect
 
@@ -41,8 +41,8 @@ def guarded(tmp_path: Path) -> Iterator[str]:
         yield f"amqp://me:{PASSWORD}@127.0.0.1:{broker.port}/"
 
 
-def run(cluster: Cluster, *words: str, **variables: str) -> str:
-    environment = {**os.environ, **variables, "SPARK_LOCAL_IP": "127.0.0.1"}
+def run(cluster: Cluster, *words: str) -> str:
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "JAVA_TOOL_OPTIONS": SHORT_LIVED}
     command = [sys.executable, "-m", "flintmq", "pipeline", "run", *words]
     done = subprocess.run(
         [*command, "--master", cluster.url, "--available-now"],

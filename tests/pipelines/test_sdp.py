@@ -5,19 +5,23 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyspark
 import pytest
 from running import bodies, drain
+from standalone_cluster import SHORT_LIVED
 
 from flintmq.pipelines.document import copy_template
 from flintmq.spark.sessions import prepare_environment
 
 RUN_S_MAX = 240
+CATALOG = ("--conf", "spark.sql.catalogImplementation=hive")
 # Of pyspark[pipelines], which brings them.
 NEEDED = ("grpc", "grpc_status", "google.rpc", "yaml", "zstandard")
 
@@ -36,19 +40,21 @@ def run(directory: Path) -> str:
     prepare_environment()
     home = Path(pyspark.__file__).parent
     environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment["JAVA_TOOL_OPTIONS"] = SHORT_LIVED
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    command = [str(home / "bin" / "spark-pipelines"), "run"]
-    done = subprocess.run(
-        command,
-        cwd=directory,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=RUN_S_MAX,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    command = [str(home / "bin" / "spark-pipelines"), "run", *CATALOG]
+    log = directory / "log"
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            command, cwd=directory, env=environment, stdout=file, stderr=file, start_new_session=True
+        )
+    try:
+        status = process.wait(RUN_S_MAX)
+    finally:
+        with suppress(ProcessLookupError):  # all of its processes have ended
+            os.killpg(process.pid, signal.SIGKILL)
+    assert status == 0, log.read_text()
+    return log.read_text()
 
 
 @pytest.mark.skipif(bool(missing), reason=f"pip install 'pyspark[pipelines]' brings {', '.join(missing)}")

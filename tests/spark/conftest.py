@@ -20,6 +20,7 @@ if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyar
 sys.path.insert(0, str(Path(__file__).parent))
 
 from spark_queries import Query
+from standalone_cluster import SHORT_LIVED
 
 from flintmq.client import Channel, Connection, connect
 from flintmq.spark import session
@@ -57,9 +58,10 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(records: Path) -> Iterator[Any]:
+    logging = f"-Dlog4j2.configurationFile={records / 'log4j2.properties'}"
     settings = {
         **SETTINGS,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={records / 'log4j2.properties'}",
+        "spark.driver.extraJavaOptions": f"{SHORT_LIVED} {logging}",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": (records / "events").as_uri(),

@@ -37,14 +37,19 @@ def ticks() -> Any:
 def bars() -> Any:
     """A bar per symbol and minute, when its minute is over. From the stream and not from the table `ticks`:
     Spark looks for the table when it sees the watermark, and that is before it has made it."""
-    made = parsed().withWatermark("event_time", "2 seconds").groupBy(F.window("event_time", "1 minute").alias("minute"), "symbol").agg(
-        F.min_by("price", "seq").alias("open"),
-        F.max("price").alias("high"),
-        F.min("price").alias("low"),
-        F.max_by("price", "seq").alias("close"),
-        F.sum("size").alias("volume"),
-        F.expr("sum(price * size) / sum(size)").alias("vwap"),
-        F.count("*").alias("ticks"),
+    made = (
+        parsed()
+        .withWatermark("event_time", "2 seconds")
+        .groupBy(F.window("event_time", "1 minute").alias("minute"), "symbol")
+        .agg(
+            F.min_by("price", "seq").alias("open"),
+            F.max("price").alias("high"),
+            F.min("price").alias("low"),
+            F.max_by("price", "seq").alias("close"),
+            F.sum("size").alias("volume"),
+            F.expr("sum(price * size) / sum(size)").alias("vwap"),
+            F.count("*").alias("ticks"),
+        )
     )
     bar = "struct(symbol, minute.start AS start, open, high, low, close, volume, vwap, ticks)"
     return made.selectExpr(

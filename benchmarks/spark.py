@@ -75,7 +75,7 @@ class Bench:
         self.broker = broker
         self.rows = rows
         self.rounds = rounds
-        self.uri = f"amqp://guest:guest@127.0.0.1:{broker.port}"
+        self.uri = f"amqp://127.0.0.1:{broker.port}"
         self.jvm = int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
 
     def measure(

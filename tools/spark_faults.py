@@ -1,19 +1,33 @@
-"""Kills drivers, executors and brokers under running Spark queries, and counts what came out at the end.
+"""Kills processes with kill -9 under a running Spark query, at every moment of a batch, and counts the rows.
 
-    python tools/spark_faults.py --rounds 20                          one machine, streams into transactions
-    python tools/spark_faults.py --rounds 20 --cluster                 a standalone cluster of two workers
-    python tools/spark_faults.py --source queue --mode confirm         at least once
+    python tools/spark_faults.py                                  one machine: every point, every victim
+    python tools/spark_faults.py --cluster                        a standalone cluster of two workers
+    python tools/spark_faults.py --source queue --mode confirm    at least once
+    python tools/spark_faults.py --points after-commit --victims broker,driver
 
-Each round publishes some rows, starts the query, kills something at a step that the seed has chosen (kill -9,
-at every step of a batch or at any moment), starts it again until it ends by itself, and looks at the rows.
-Exit status 1 if a row is lost, or came twice where it must not. The seed is printed, and repeats the run.
+A point is a moment between two steps of a micro-batch; tests/spark/faulty_source.py names and places them. A
+victim is what is killed when a process of the query comes there:
+
+    driver       the Java and the Python of the application
+    executor     on a cluster, the executor that runs the task, or one of them
+    broker       flintmq; it is started again at once
+    process      the connector's own process that is there: the reader of the source, the worker of a task,
+                 the coordinator of the sink
+
+A round publishes rows, has the query read them, kills one victim at one point, runs the query until it ends
+by itself, and looks at what came out. Rounds use the same stream, checkpoint, broker and driver, as long as
+those live. The seed, which is printed, is the order of the rounds. The table at the end has a line for each
+point.
+Exit status 1 if a row is lost, or came twice where it must not, or a branch or a lease was left behind.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
+import select
 import signal
 import socket
 import subprocess
@@ -21,8 +35,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,36 +46,19 @@ for place in (ROOT / "tests", ROOT / "tests" / "spark"):
     sys.path.insert(0, str(place))
 
 from broker_process import BrokerProcess  # noqa: E402 - found by the path above
+from standalone_cluster import SHORT_LIVED, Cluster, standalone_cluster  # noqa: E402
 
 STREAM, OUT = "faults-in", "faults-out"
-ROWS = 300
-ROWS_A_BATCH = 60
+ROWS = 120
+ROWS_A_BATCH = 40
 ATTEMPTS_MAX = 8
-ATTEMPT_S = 600
-BROKER_KILL_S_MAX = 12.0
-
-
-@dataclass(frozen=True)
-class Fault:
-    victim: str  # driver, executor, worker or broker
-    step: str
-    after_s: float = 0.0
-
-    def __str__(self) -> str:
-        return f"{self.victim} at {self.step}" if self.step else f"{self.victim} after {self.after_s:.1f} s"
-
-
-def choose(chance: random.Random, cluster: bool) -> Fault:
-    from faulty_source import STEPS, TASK_STEPS
-
-    victim = chance.choice(["driver", "driver", "worker", "broker", *(["executor"] if cluster else [])])
-    if victim == "broker":
-        return Fault(victim, "", chance.uniform(0.0, BROKER_KILL_S_MAX))
-    return Fault(victim, chance.choice(STEPS if victim == "driver" else TASK_STEPS))
+ROUND_S_MAX = 600.0
+LOOK_S = 0.1
+VICTIMS = ("driver", "executor", "broker", "process")
 
 
 class Broker:
-    """A broker that can be killed and started again, on the same port and the same directory."""
+    """A broker that is started again when it was killed, on the same port and the same directory."""
 
     def __init__(self, directory: Path) -> None:
         with socket.socket() as probe:
@@ -69,200 +66,307 @@ class Broker:
             self.port = probe.getsockname()[1]
         self.directory = directory
         self.process = self.start()
-        self.uri = f"amqp://guest:guest@127.0.0.1:{self.port}"
+        self.uri = f"amqp://127.0.0.1:{self.port}"
 
     def start(self) -> BrokerProcess:
         return BrokerProcess("--data", str(self.directory), "--port", str(self.port))
 
+    def revive(self) -> None:
+        if self.process.process.poll() is not None:
+            self.process = self.start()
+
     def kill(self) -> None:
         self.process.process.kill()
         self.process.process.wait()
-        self.process = self.start()
 
 
-@contextmanager
-def standalone_cluster(directory: Path) -> Iterator[str]:
-    """A master and two workers, from the pip package; the master's URL."""
-    import pyspark
-
-    from flintmq.spark.sessions import prepare_environment
-
-    prepare_environment()
-    home = Path(pyspark.__file__).parent
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    url = f"spark://127.0.0.1:{port}"
-    environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
-    started: list[subprocess.Popen[bytes]] = []
-
-    def launch(name: str, *words: str) -> None:
-        command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *words]
-        log = (directory / f"{name}-{len(started)}.log").open("wb")
-        started.append(
-            subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-        )
-
-    try:
-        launch("master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")
-        for number in range(2):
-            work = directory / f"worker-{number}"
-            limits = ("--cores", "1", "--memory", "700m", "--webui-port", "0", "--work-dir", str(work))
-            launch("worker.Worker", "--host", "127.0.0.1", *limits, url)
-        yield url
-    finally:
-        for process in reversed(started):
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+# The driver: a process of its own, told on its standard input what to do.
 
 
 def drive(arguments: argparse.Namespace) -> int:
-    """One life of the driver: until the query has read everything, or something is killed."""
+    """Runs the query to its end for each line of the input; tells how often it had to be started."""
     import faulty_source
     from pyspark import cloudpickle
 
     from flintmq.spark import session
 
     settings = {
+        "spark.driver.extraJavaOptions": SHORT_LIVED,
+        "spark.sql.codegen.wholeStage": "false",
         "spark.driver.memory": "600m",
         "spark.executor.memory": "500m",
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     }
     spark = session(arguments.master, "flintmq faults", settings=settings)
     spark.sparkContext.setLogLevel("ERROR")
     cloudpickle.register_pickle_by_value(faulty_source)
     spark.dataSource.register(faulty_source.FaultyDataSource)
-    jvm = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
-    victims = {"driver": f"{jvm} {os.getpid()}", "executor": "java", "worker": ""}
-    if arguments.step:
-        (arguments.directory / arguments.step).write_text(victims[arguments.victim])
-    faults = {"uri": arguments.uri, "faults": str(arguments.directory)}
-    frame = (
-        spark.readStream.format("amqp-faulty")
-        .options(queue=STREAM, startingOffsets="earliest", maxOffsetsPerTrigger=str(ROWS_A_BATCH), **faults)
-        .options(minPartitions="2", leaseTimeout="20s")
-        .load()
-    )
-    writer = (
-        frame.select("value")
-        .writeStream.format("amqp-faulty")
-        .options(queue=OUT, mode=arguments.mode, **faults)
-    )
-    checkpoint = arguments.directory / "checkpoint"
-    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-    print("query started", flush=True)
-    query.awaitTermination()
+    java = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
+    print(json.dumps({"processes": [java, os.getpid()]}), flush=True)
+    for _ in sys.stdin:
+        lives = 0
+        while lives < ATTEMPTS_MAX:
+            lives += 1
+            try:
+                relay(spark, arguments)
+            except Exception as failure:  # whatever a killed process shows as
+                # On a busy machine an interpreter does not start in the 10 s that Spark gives it: no fault.
+                lives -= "failed to connect back" in str(failure)
+            else:
+                break
+        print(json.dumps({"lives": lives}), flush=True)
     spark.stop()
     return 0
 
 
+def relay(spark: Any, arguments: argparse.Namespace) -> None:
+    faults = {"uri": arguments.uri, "faults": str(arguments.directory)}
+    reader = spark.readStream.format("amqp-faulty").options(
+        queue=STREAM, startingOffsets="earliest", maxOffsetsPerTrigger=str(ROWS_A_BATCH), **faults
+    )
+    frame = reader.options(minPartitions="2", leaseTimeout="20s").load()
+    writer = frame.select("value").writeStream.format("amqp-faulty")
+    writer = writer.options(queue=OUT, mode=arguments.mode, **faults)
+    writer = writer.option("checkpointLocation", str(arguments.directory / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+class Driver:
+    """One life of the driver, as the tool sees it."""
+
+    def __init__(self, words: Sequence[str], log: Path) -> None:
+        command = [sys.executable, __file__, "--drive", *words]
+        with log.open("ab") as file:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                text=True,
+                start_new_session=True,
+            )
+        try:
+            told = self.answer(None)
+        except BaseException:
+            self.end()
+            raise
+        if told is None:
+            raise RuntimeError(f"the driver did not start; see {log}")
+        self.processes: list[int] = told["processes"]
+
+    def answer(self, broker: Broker | None) -> dict[str, Any] | None:
+        """The next line that it says, while the broker is kept alive; None if it has died."""
+        assert self.process.stdout is not None
+        deadline_s = time.monotonic() + ROUND_S_MAX
+        while time.monotonic() < deadline_s:
+            ready, _, _ = select.select([self.process.stdout], [], [], LOOK_S)
+            if ready:
+                line = self.process.stdout.readline()
+                return json.loads(line) if line else None
+            if broker is not None:
+                broker.revive()
+        raise RuntimeError(f"the driver said nothing for {ROUND_S_MAX:g} s")
+
+    def go(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+    def end(self) -> None:
+        """A killed driver leaves its Python workers behind; they are of its session."""
+        with suppress(ProcessLookupError):  # all gone
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    point: str
+    victim: str
+    is_reached: bool
+    lives: int
+    lost: int
+    twice: int
+    left: int  # branches or leases that nobody ended
+    is_exact: bool
+    seconds: float
+
+    @property
+    def is_good(self) -> bool:
+        return self.is_reached and not (self.lost or self.left or (self.is_exact and self.twice))
+
+    def __str__(self) -> str:
+        if not self.is_reached:
+            return "NOT REACHED"
+        said = [f"{self.lost} LOST"] if self.lost else []
+        said += [f"{self.left} LEFT"] if self.left else []
+        if self.twice:
+            said.append(f"{self.twice} {'TWICE' if self.is_exact else 'twice'}")
+        return f"{', '.join(said) or 'each once'}; {self.lives} starts, {self.seconds:.0f} s"
+
+
 class Run:
-    def __init__(self, arguments: argparse.Namespace, directory: Path, master: str) -> None:
+    def __init__(self, arguments: argparse.Namespace, directory: Path, cluster: Cluster | None) -> None:
         self.arguments = arguments
         self.directory = directory
-        self.master = master
-        self.chance = random.Random(arguments.seed)
+        self.cluster = cluster
+        self.is_exact = arguments.mode == "transactional" and arguments.source == "stream"
         self.broker = Broker(directory / "broker")
-        self.found: Counter[int] = Counter()
+        self.driver: Driver | None = None
         self.published = 0
-        self.kills: Counter[str] = Counter()
 
-    def declare(self) -> None:
+    def connect(self) -> Any:
         from flintmq.client import connect
 
+        return connect(self.broker.uri)
+
+    def declare(self) -> None:
         kind: Any = {"x-queue-type": "stream"} if self.arguments.source == "stream" else None
-        with connect(self.broker.uri) as connection, connection.channel() as channel:
+        with self.connect() as connection, connection.channel() as channel:
             channel.queue(STREAM, durable=True, arguments=kind)
             channel.queue(OUT, durable=True)
 
-    def publish(self) -> None:
-        from flintmq.client import connect
-
-        with connect(self.broker.uri) as connection, connection.channel(confirm=True) as channel:
-            bodies = [b"%d" % number for number in range(self.published, self.published + ROWS)]
-            channel.publish_many(bodies, routing_key=STREAM, persistent=True)
+    def publish(self) -> range:
+        rows = range(self.published, self.published + ROWS)
+        with self.connect() as connection, connection.channel(confirm=True) as channel:
+            channel.publish_many([b"%d" % row for row in rows], routing_key=STREAM, persistent=True)
         self.published += ROWS
+        return rows
 
-    def attempt(self, fault: Fault | None) -> bool:
-        """One life of the driver; whether the query came to its end."""
-        words = [
-            sys.executable,
-            __file__,
-            "--drive",
-            "--directory",
-            str(self.directory),
-            "--master",
-            self.master,
-        ]
-        words += ["--uri", self.broker.uri, "--mode", self.arguments.mode]
-        if fault is not None and fault.step:
-            words += ["--victim", fault.victim, "--step", fault.step]
-        with (self.directory / "driver.log").open("ab") as log:
-            process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, start_new_session=True)
-            try:
-                assert process.stdout is not None
-                process.stdout.readline()
-                if fault is not None and fault.victim == "broker":
-                    time.sleep(fault.after_s)
-                    self.broker.kill()
-                status = process.wait(ATTEMPT_S)
-            finally:
-                self.end_session(process)
-        return status == 0
+    def living_driver(self) -> Driver:
+        if self.driver is None:
+            master = "local[2,4]" if self.cluster is None else self.cluster.url
+            words = ["--directory", str(self.directory), "--master", master]
+            words += ["--uri", self.broker.uri, "--mode", self.arguments.mode]
+            self.driver = Driver(words, self.directory / "driver.log")
+        return self.driver
 
-    def end_session(self, process: subprocess.Popen[bytes]) -> None:
-        """A killed driver leaves its Python workers behind; they are of its session."""
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return  # all gone
-        process.wait()
+    def order(self, point: str, victim: str) -> Path:
+        """Tells whoever gets to the point what to kill there."""
+        from faulty_source import TASK_STEPS
 
-    def round(self, number: int) -> bool:
-        fault = choose(self.chance, self.arguments.cluster)
-        self.publish()
-        lives = 1
-        done = self.attempt(fault)
-        while not done and lives < ATTEMPTS_MAX:
-            lives += 1
-            done = self.attempt(None)
-        for order in self.directory.glob("*-*"):
-            if order.is_file() and order.name == fault.step:
-                order.unlink()  # nobody came to that step in this round
-                fault = Fault(fault.victim, f"{fault.step} (not reached)")
-        self.kills[fault.victim] += 1
-        self.drain()
-        lost = [row for row in range(self.published) if row not in self.found]
-        twice = [row for row, count in self.found.items() if count > 1]
-        print(
-            f"round {number}: {fault}; {lives} lives; {len(lost)} lost, {len(twice)} more than once",
-            flush=True,
-        )
-        exact = self.arguments.mode == "transactional" and self.arguments.source == "stream"
-        return done and not lost and not (exact and twice)
+        words = ""
+        if victim == "driver":
+            words = " ".join(map(str, self.living_driver().processes))
+        elif victim == "broker":
+            words = f"spare {self.broker.process.process.pid}"
+        elif victim == "executor" and point in TASK_STEPS:
+            words = "java"
+        elif victim == "executor" and self.cluster is not None:
+            words = f"spare child-of={self.cluster.workers[0]}"
+        if self.arguments.source == "queue":
+            words = f"skip=1 {words}"  # the first batch only notes the name of the consumer
+        path = self.directory / point
+        path.write_text(words)
+        return path
 
-    def drain(self) -> None:
-        from flintmq.client import connect
+    def round(self, point: str, victim: str) -> Outcome:
+        began_s = time.monotonic()
+        rows = self.publish()
+        self.living_driver()
+        order = self.order(point, victim)
+        starts = 0
+        for _ in range(ATTEMPTS_MAX):
+            driver = self.living_driver()
+            driver.go()
+            told = driver.answer(self.broker)
+            starts += 1 if told is None else told["lives"]
+            if told is not None:
+                break
+            driver.end()
+            self.driver = None
+        is_reached = not order.exists()
+        order.unlink(missing_ok=True)
+        found, left = self.found()
+        lost = sum(row not in found for row in rows)
+        twice = sum(count > 1 or row not in rows for row, count in found.items())
+        seconds = time.monotonic() - began_s
+        return Outcome(point, victim, is_reached, starts, lost, twice, left, self.is_exact, seconds)
 
-        with connect(self.broker.uri) as connection, connection.channel() as channel:
+    def found(self) -> tuple[Counter[int], int]:
+        """The rows that came, and what was left behind that should not be."""
+        self.broker.revive()
+        found: Counter[int] = Counter()
+        with self.connect() as connection, connection.channel() as channel:
             while (message := channel.get(OUT, no_ack=True)) is not None:
-                self.found[int(message.body)] += 1
+                found[int(message.body)] += 1
+            left = len(connection.request("dtx.list").results["rows"])
+            if self.arguments.source == "queue":
+                about = connection.request("queue.info", {"queue": STREAM}).results
+                left += about["messages-ready"] + about["messages-unacked"]
+        return found, left
+
+    def end(self) -> None:
+        if self.driver is not None:
+            self.driver.end()
+        self.broker.kill()
+
+
+def chosen(arguments: argparse.Namespace) -> list[tuple[str, str]]:
+    """Every point with every victim, in the order of the seed; one driver for as many as possible."""
+    from faulty_source import STEPS
+
+    points = arguments.points.split(",") if arguments.points else list(STEPS)
+    victims = arguments.victims.split(",") if arguments.victims else list(VICTIMS)
+    if unknown := [name for name in points if name not in STEPS] + [
+        name for name in victims if name not in VICTIMS
+    ]:
+        raise SystemExit(f"there is no {unknown[0]!r}; points are {', '.join(STEPS)}")
+    if not arguments.cluster:
+        victims = [victim for victim in victims if victim != "executor"]  # it is the driver
+    if arguments.mode == "confirm":
+        points = [point for point in points if point != "amid-commit"]
+    rounds = [(point, victim) for point in points for victim in victims]
+    random.Random(arguments.seed).shuffle(rounds)
+    return rounds[: arguments.rounds] if arguments.rounds else rounds
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    from faulty_source import MOMENTS
+
+    victims = [victim for victim in VICTIMS if any(each.victim == victim for each in outcomes)]
+    lines = [f"| point | between | {' | '.join(victims)} |", f"|---|---|{'---|' * len(victims)}"]
+    for point, between in MOMENTS.items():
+        here = {each.victim: str(each) for each in outcomes if each.point == point}
+        if here:
+            cells = " | ".join(here.get(victim, "") for victim in victims)
+            lines.append(f"| {point} | {between} | {cells} |")
+    return "\n".join(lines)
+
+
+def walk(run: Run) -> int:
+    outcomes: list[Outcome] = []
+    try:
+        run.declare()
+        for number, (point, victim) in enumerate(chosen(run.arguments)):
+            outcomes.append(run.round(point, victim))
+            print(f"round {number}: {victim} at {point}: {outcomes[-1]}", flush=True)
+    finally:
+        run.end()
+        if outcomes:
+            print(table(outcomes))
+    good = sum(outcome.is_good for outcome in outcomes)
+    print(f"{good} of {len(outcomes)} rounds good; {run.published} rows")
+    return 0 if good == len(outcomes) else 1
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Kills drivers, executors and brokers under Spark queries.")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = argparse.ArgumentParser(description="Kills what a Spark query needs, at any moment.")
+    parser.add_argument("--rounds", type=int, default=0, help="at most so many (0: all)")
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--points", default="", help="only these, with commas")
+    parser.add_argument("--victims", default="", help=f"only these, of {', '.join(VICTIMS)}")
     parser.add_argument("--cluster", action="store_true", help="a standalone cluster of two workers")
     parser.add_argument("--source", choices=["stream", "queue"], default="stream")
     parser.add_argument("--mode", choices=["transactional", "confirm"], default="transactional")
     parser.add_argument("--drive", action="store_true", help=argparse.SUPPRESS)
-    for name in ("--master", "--uri", "--victim", "--step"):
+    for name in ("--master", "--uri"):
         parser.add_argument(name, default="", help=argparse.SUPPRESS)
-    parser.add_argument("--directory", type=Path, default=None, help=argparse.SUPPRESS)
+    parser.add_argument("--directory", type=Path, default=None, help="where logs and data stay")
     arguments = parser.parse_args()
     if arguments.drive:
         return drive(arguments)
@@ -270,23 +374,12 @@ def main() -> int:
         arguments.seed = random.SystemRandom().getrandbits(32)
     print(f"seed {arguments.seed}", flush=True)
     with tempfile.TemporaryDirectory() as place:
-        directory = Path(place)
+        directory = arguments.directory or Path(place)
+        directory.mkdir(parents=True, exist_ok=True)
         if not arguments.cluster:
-            return rounds(Run(arguments, directory, "local[2,4]"))
-        with standalone_cluster(directory) as url:
-            return rounds(Run(arguments, directory, url))
-
-
-def rounds(run: Run) -> int:
-    try:
-        run.declare()
-        good = sum(run.round(number) for number in range(run.arguments.rounds))
-    finally:
-        run.broker.process.process.kill()
-        run.broker.process.process.wait()
-    killed = ", ".join(f"{count} {victim}s" for victim, count in sorted(run.kills.items()))
-    print(f"{good} of {run.arguments.rounds} rounds good; {run.published} rows; killed: {killed}")
-    return 0 if good == run.arguments.rounds else 1
+            return walk(Run(arguments, directory, None))
+        with standalone_cluster(directory) as cluster:
+            return walk(Run(arguments, directory, cluster))
 
 
 if __name__ == "__main__":

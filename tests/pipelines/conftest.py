@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from broker_process import BrokerProcess
+from standalone_cluster import SHORT_LIVED
 
 NEEDED = ("pyspark", "pyarrow", "pandas", "deltalake", "fastavro", "rich")
 if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
@@ -32,10 +33,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from flintmq.pipelines.sessions import open_session
+    from flintmq.pipelines.sessions import open_session, settings_for
 
     warehouse = tmp_path_factory.mktemp("warehouse")
-    session = open_session("local[2]", {"spark.sql.warehouse.dir": str(warehouse)})
+    java = f"{settings_for('local[2]', {})['spark.driver.extraJavaOptions']} {SHORT_LIVED}"
+    given = {"spark.sql.warehouse.dir": str(warehouse), "spark.driver.extraJavaOptions": java}
+    session = open_session("local[2]", given)
     yield session
     session.stop()
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
-
 import pytest
 
 from flintmq.pipelines import brokers, keys
@@ -22,12 +19,9 @@ def test_settings() -> None:
         brokers.settings_of("http://there", {})
 
 
-def test_options_hold_no_password() -> None:
-    options = brokers.spark_options("amqps://me:s%40crt@there:5671/host?name=x")
-    assert options["uri"] == "amqps://me@there:5671/host?name=x"
-    with open(options["passwordFile"], encoding="utf-8") as file:
-        assert file.read() == "s@crt"
-    assert stat.S_IMODE(os.stat(options["passwordFile"]).st_mode) == 0o600
+def test_a_password_goes_by_the_option_that_spark_hides() -> None:
+    uri = "amqps://me:s%40crt@there:5671/host?name=x"
+    assert brokers.spark_options(uri) == {"url": uri}
     assert brokers.spark_options("amqp://there") == {"uri": "amqp://there"}
     assert brokers.spark_options(None) == {}
 

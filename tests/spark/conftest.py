@@ -20,6 +20,7 @@ if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyar
 sys.path.insert(0, str(Path(__file__).parent))
 
 from spark_queries import Query
+from standalone_cluster import SHORT_LIVED
 
 from flintmq.client import Channel, Connection, connect
 from flintmq.spark import session
@@ -34,9 +35,40 @@ SETTINGS = {
 }
 
 
+# What is logged at all goes to a file, in full.
+LOGGING = """
+rootLogger.level = off
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {file}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %p %c: %m%n%ex
+"""
+
+
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    made = session("local[2]", "flintmq tests", settings=SETTINGS)
+def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where Spark writes its log and its event log."""
+    place = tmp_path_factory.mktemp("records")
+    (place / "events").mkdir()
+    (place / "log4j2.properties").write_text(LOGGING.format(file=place / "spark.log"))
+    return place
+
+
+@pytest.fixture(scope="session")
+def spark(records: Path) -> Iterator[Any]:
+    logging = f"-Dlog4j2.configurationFile={records / 'log4j2.properties'}"
+    settings = {
+        **SETTINGS,
+        "spark.driver.extraJavaOptions": f"{SHORT_LIVED} {logging}",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": (records / "events").as_uri(),
+        # Plans in full, as the SQL page of the UI shows them.
+        "spark.sql.ui.explainMode": "extended",
+    }
+    made = session("local[2]", "flintmq tests", settings=settings)
     made.sparkContext.setLogLevel("OFF")
     yield made
     made.stop()
@@ -50,7 +82,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture(scope="session")
 def uri(broker: BrokerProcess) -> str:
-    return f"amqp://guest:guest@127.0.0.1:{broker.port}"
+    return f"amqp://127.0.0.1:{broker.port}"
 
 
 @pytest.fixture

@@ -1,9 +1,17 @@
 """The format `amqp` with a hole in it: at one step, once, a process is killed as kill -9 does it.
 
 The option `faults` names a directory. A file there called after a step is the order to die at it: whoever
-gets there first takes the file away, kills the processes that are listed in it, and itself. `java` in that
-list is the Java process above it: an executor of a cluster, the driver where all is in one. `skip=1` before
-the list lets the first one pass.
+gets there first takes the file away, kills the processes that are listed in it, and itself. In that list
+
+    1234           is a process
+    java           is the Java process above: an executor of a cluster, the driver where all is in one
+    child-of=1234  is a child of that process: an executor of a worker
+    spare          before others lets the one that got there live
+    skip=1         at the very beginning lets the first one pass
+
+A micro-batch of Spark goes through these steps; each name below is a moment between two of them:
+
+    latestOffset | offsets/N written | source commit(N-1) | partitions | read, write | sink commit | commits/N
 """
 
 from __future__ import annotations
@@ -14,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from flintmq.spark import transactional
 from flintmq.spark.source import AmqpDataSource
 from flintmq.spark.stream_reader import AmqpStreamReader
 from flintmq.spark.transactional import TransactionalStreamWriter
@@ -28,8 +37,25 @@ READER_STEPS = (
     "after-source-commit",
 )
 TASK_STEPS = ("before-read", "amid-read", "before-write", "amid-write", "after-write")
-SINK_STEPS = ("before-commit", "after-commit")
+SINK_STEPS = ("before-commit", "amid-commit", "after-commit")
 STEPS = (*READER_STEPS, *TASK_STEPS, *SINK_STEPS)
+# Between what and what each of them is.
+MOMENTS = {
+    "before-latest": "commits/N-1 written, latestOffset",
+    "after-latest": "latestOffset, offsets/N written",
+    "before-source-commit": "offsets/N written, source commit(N-1)",
+    "after-source-commit": "source commit(N-1), partitions",
+    "before-partitions": "source commit(N-1), partitions",
+    "after-partitions": "partitions, first task",
+    "before-read": "task begun, read",
+    "amid-read": "first rows read, last rows read",
+    "before-write": "task begun, write",
+    "amid-write": "first rows published, last rows published",
+    "after-write": "rows prepared or confirmed, task ended",
+    "before-commit": "last task ended, sink commit",
+    "amid-commit": "branches committed, losers rolled back",
+    "after-commit": "sink commit, commits/N written",
+}
 
 
 class Faults:
@@ -56,20 +82,47 @@ class Faults:
             return
         for word in words:
             try:
-                os.kill(java_above() if word == "java" else int(word), signal.SIGKILL)
+                if word != "spare":
+                    os.kill(named(word), signal.SIGKILL)
             except ProcessLookupError:
                 continue  # it is gone already
-        os.kill(os.getpid(), signal.SIGKILL)
+        if "spare" not in words:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def named(word: str) -> int:
+    """The process that a word of an order means."""
+    if word == "java":
+        return java_above()
+    if word.startswith("child-of="):
+        return child_of(int(word[9:]))
+    return int(word)
+
+
+def parent_of(pid: int) -> tuple[str, int]:
+    """The name of a process, and the process above it."""
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return stat[stat.index("(") + 1 : stat.rindex(")")], int(stat[stat.rindex(")") + 2 :].split()[1])
 
 
 def java_above() -> int:
     pid = os.getpid()
     while pid > 1:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        if stat[stat.index("(") + 1 : stat.rindex(")")] == "java":
+        name, parent = parent_of(pid)
+        if name == "java":
             return pid
-        pid = int(stat[stat.rindex(")") + 2 :].split()[1])
+        pid = parent
     raise ProcessLookupError("no Java above")
+
+
+def child_of(worker: int) -> int:
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            if parent_of(int(place.name)) == ("java", worker):
+                return int(place.name)
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended while we looked
+    raise ProcessLookupError("no executor there")
 
 
 class FaultyReader(AmqpStreamReader):
@@ -123,7 +176,17 @@ class FaultyWriting:
 
     def commit(self, messages: Any, batchId: int) -> None:
         self.faults.reach("before-commit")
-        super().commit(messages, batchId)  # type: ignore[misc]
+        found = transactional.losers
+
+        def losers(*given: Any) -> Any:
+            self.faults.reach("amid-commit")
+            return found(*given)
+
+        transactional.losers = losers  # type: ignore[assignment]
+        try:
+            super().commit(messages, batchId)  # type: ignore[misc]
+        finally:
+            transactional.losers = found
         self.faults.reach("after-commit")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,8 +20,8 @@ def last_line(failure: BaseException) -> str:
     return str(found[-1])
 
 
-def read(spark: Any, **options: str) -> Any:
-    return spark.read.format("amqp").options(**options).load().collect()
+def read(spark: Any, path: Any, **options: str) -> None:
+    spark.read.format("amqp").options(**options).load().collect()
 
 
 def stream(spark: Any, path: Any, **options: str) -> None:
@@ -28,33 +30,57 @@ def stream(spark: Any, path: Any, **options: str) -> None:
     run_to_end(writer.trigger(availableNow=True))
 
 
-def test_a_missing_queue(spark: Any, uri: str, tmp_path: Any) -> None:
+def write(spark: Any, path: Any, columns: str = "'a' AS value", **options: str) -> None:
+    spark.range(1).selectExpr(*columns.split("; ")).write.format("amqp").options(**options).mode(
+        "append"
+    ).save()
+
+
+def write_stream(spark: Any, path: Any, columns: str = "'a' AS value", **options: str) -> None:
+    frame = spark.readStream.format("rate").option("rowsPerSecond", "1000").load()
+    writer = frame.selectExpr(*columns.split("; ")).writeStream.format("amqp").options(**options)
+    run_to_end(writer.option("checkpointLocation", str(path)).trigger(processingTime="100 milliseconds"))
+
+
+Use = Callable[..., None]
+
+
+def refusal(use: Use, spark: Any, path: Any, **options: str) -> str:
     with pytest.raises(Exception) as failure:  # noqa: PT011 - Spark's own classes vary
-        stream(spark, tmp_path, uri=uri, queue="nowhere")
-    assert "no queue 'nowhere'" in last_line(failure.value)
-    assert "declare it first" in last_line(failure.value)
-
-
-def test_a_wrong_password_which_is_not_shown(spark: Any, uri: str) -> None:
-    wrong = uri.replace("guest:guest", "guest:hunter2")
-    with pytest.raises(Exception) as failure:  # noqa: PT011
-        read(spark, uri=wrong, queue="any")
-    assert "refused user 'guest'" in last_line(failure.value)
+        use(spark, path, **options)
     assert "hunter2" not in str(failure.value)
-    plan = spark.read.format("amqp").options(uri=wrong, queue="any").load()
-    assert "hunter2" not in plan._jdf.queryExecution().toString()
+    return last_line(failure.value)
 
 
-def test_no_broker(spark: Any) -> None:
-    with pytest.raises(Exception) as failure:  # noqa: PT011
-        read(spark, uri="amqp://127.0.0.1:1", queue="any")
-    assert "no connection to amqp://127.0.0.1:1" in last_line(failure.value)
+@pytest.mark.parametrize("use", [read, stream])
+def test_a_missing_queue(spark: Any, uri: str, tmp_path: Any, use: Use) -> None:
+    told = refusal(use, spark, tmp_path, uri=uri, queue="nowhere")
+    assert "no queue 'nowhere'" in told
+    assert "declare it first" in told
 
 
-def test_an_unknown_option(spark: Any, uri: str) -> None:
-    with pytest.raises(Exception) as failure:  # noqa: PT011
-        read(spark, uri=uri, queue="any", startingOffset="earliest")
-    assert "did you mean 'startingOffsets'?" in last_line(failure.value)
+@pytest.mark.parametrize(("use", "mode"), [(write, "confirm"), (write_stream, "transactional")])
+def test_a_missing_exchange(spark: Any, uri: str, tmp_path: Any, use: Use, mode: str) -> None:
+    told = refusal(use, spark, tmp_path, uri=uri, exchange="nowhere", mode=mode)
+    assert "no exchange 'nowhere'" in told
+    assert "declare it first" in told
+
+
+@pytest.mark.parametrize("use", [read, stream, write_stream])
+def test_a_wrong_password_which_is_not_shown(spark: Any, uri: str, tmp_path: Any, use: Use) -> None:
+    wrong = uri.replace("://", "://guest:hunter2@")
+    assert "refused user 'guest'" in refusal(use, spark, tmp_path, url=wrong, queue="any")
+
+
+def test_no_broker(spark: Any, tmp_path: Any) -> None:
+    told = refusal(read, spark, tmp_path, uri="amqp://127.0.0.1:1", queue="any")
+    assert "no connection to amqp://127.0.0.1:1" in told
+
+
+@pytest.mark.parametrize("use", [read, write_stream])
+def test_an_unknown_option(spark: Any, uri: str, tmp_path: Any, use: Use) -> None:
+    told = refusal(use, spark, tmp_path, uri=uri, queue="any", retryTimeouts="1s")
+    assert "did you mean 'retryTimeout'?" in told
 
 
 def test_a_schema_that_is_not_ours(spark: Any, uri: str) -> None:
@@ -71,23 +97,34 @@ def test_a_schema_that_is_not_ours(spark: Any, uri: str) -> None:
     [
         ("id AS price", "no column 'price'"),
         ("id AS value", "binary or string"),
-        ("'a' AS value, 3 AS offset", "Column 'offset' cannot be written"),
+        ("'a' AS value; 3 AS offset", "Column 'offset' cannot be written"),
         ("'a' AS exchange", "'value' is missing"),
-        ("'a' AS value, 7 AS message_id", "make it string"),
+        ("'a' AS value; 7 AS message_id", "make it string"),
     ],
 )
-def test_columns_that_cannot_be_written(spark: Any, uri: str, columns: str, said: str) -> None:
-    frame = spark.range(1).selectExpr(*columns.split(", "))
-    with pytest.raises(Exception) as failure:  # noqa: PT011
-        frame.write.format("amqp").options(uri=uri, exchange="amq.topic").mode("append").save()
-    assert said in last_line(failure.value)
+def test_columns_that_cannot_be_written(spark: Any, uri: str, tmp_path: Any, columns: str, said: str) -> None:
+    assert said in refusal(write, spark, tmp_path, columns=columns, uri=uri, exchange="amq.topic")
 
 
-def test_a_null_value(spark: Any, uri: str) -> None:
-    frame = spark.sql("SELECT CAST(NULL AS STRING) AS value")
-    with pytest.raises(Exception) as failure:  # noqa: PT011
-        frame.write.format("amqp").options(uri=uri, exchange="amq.topic").mode("append").save()
-    assert "null 'value'" in last_line(failure.value)
+def test_columns_that_a_stream_cannot_write(spark: Any, uri: str, tmp_path: Any) -> None:
+    told = refusal(write_stream, spark, tmp_path, columns="1.5D AS price", uri=uri, exchange="amq.topic")
+    assert "no column 'price'" in told
+
+
+@pytest.mark.parametrize(
+    ("use", "columns", "said"),
+    [
+        (write, "CAST(NULL AS STRING) AS value", "null 'value'"),
+        (write_stream, "CAST(NULL AS STRING) AS value", "null 'value'"),
+        (write, "'a' AS value; repeat('k', 300) AS routing_key", "correct such rows, or filter them out"),
+        (write, "'a' AS value; 300 AS priority", "priority 300 does not fit 1 octets"),
+        (write, "'a' AS value; 'soon' AS expiration", "invalid expiration 'soon'"),
+    ],
+)
+def test_rows_that_cannot_be_messages(
+    spark: Any, uri: str, tmp_path: Any, use: Use, columns: str, said: str
+) -> None:
+    assert said in refusal(use, spark, tmp_path, columns=columns, uri=uri, exchange="amq.topic")
 
 
 def test_expired_retention(spark: Any, uri: str, channel: Channel, name: str, query: Any) -> None:
@@ -107,3 +144,6 @@ def test_expired_retention(spark: Any, uri: str, channel: Channel, name: str, qu
     assert "have expired before they were read" in last_line(failure.value)
     assert "failOnDataLoss" in last_line(failure.value)
     assert len(reading.run(failOnDataLoss="false")) > 50
+    told = refusal(read, spark, None, uri=uri, queue=name, startingOffsets=json.dumps({name: 0}))
+    assert "have expired before they were read" in told
+    assert "failOnDataLoss" in told

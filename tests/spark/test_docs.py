@@ -29,7 +29,7 @@ def run(snippets: list[str], spark: Any, uri: str, place: Path) -> dict[str, Any
     """Relative paths are relative to where Spark's JVM was started, so they are given a place here."""
     names: dict[str, Any] = {"session_of_tests": spark}
     for snippet in snippets:
-        code = snippet.replace("amqp://guest:guest@localhost:5672", uri)
+        code = snippet.replace("localhost:5672", uri.partition("://")[2])
         code = code.replace('"checkpoints/', f'"{place}/')
         exec(compile(code.replace('session("local[*]")', "session_of_tests"), "page", "exec"), names)
     return names

@@ -27,7 +27,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with brokers.rabbitmq(tmp_path_factory.mktemp("rabbitmq")) as broker:
-        yield f"amqp://guest:guest@127.0.0.1:{broker.port}"
+        yield f"amqp://127.0.0.1:{broker.port}"
 
 
 @pytest.fixture(scope="module")

@@ -262,7 +262,7 @@ class ChannelCore:
             octets = encode_properties(properties)
             each = None if properties_each is None else [encode_properties(one) for one in properties_each]
         except ProtocolMisuse as misuse:
-            raise ClientError(f"publishing to exchange {exchange!r} cannot be done: {misuse}") from None
+            raise ClientError(f"publishing to exchange {exchange[:80]!r} cannot be done: {misuse}") from None
         for name, found in (("routing_keys", frames), ("properties", each)):
             if found is not None and len(found) != len(bodies):
                 raise ClientError(

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from flintmq.client.batch import Rows, total_bytes
-from flintmq.client.errors import ClientError, PublishFailed
+from flintmq.client.errors import ChannelClosed, ClientError, PublishFailed
 from flintmq.client.message import Message
 from flintmq.client.pending import Pending
 from flintmq.errors import ConnectionFault
@@ -59,6 +59,7 @@ class Ledger:
         self.returned: list[Message] = []
         self.returned_dropped = 0
         self.told: Callable[[], None] | None = None  # called when something was settled
+        self.ended_by: ClientError | None = None  # why the channel is gone
 
     @property
     def outstanding(self) -> int:
@@ -154,6 +155,15 @@ class Ledger:
         if not (self.nacked or self.unknown or self.returned):
             return None
         made = failure(1, self.nacked, self.unknown, self.returned, self.returned_dropped)
+        if self.unknown and isinstance(self.ended_by, ChannelClosed):
+            made = PublishFailed(
+                f"{len(self.unknown)} messages were on their way when the channel was closed, and may have "
+                f"arrived: {self.ended_by}",
+                self.nacked,
+                self.unknown,
+                self.returned,
+            )
+            made.__cause__ = self.ended_by
         self.nacked, self.unknown, self.returned, self.returned_dropped = [], [], [], 0
         return made
 
@@ -190,6 +200,7 @@ class Ledger:
 
     def abandon(self, error: ClientError) -> None:
         """The channel is gone for good."""
+        self.ended_by = error
         for segment in self.segments:
             if segment.pending is None:
                 self.unknown += [segment.numbers[index] for index in self._unsettled(segment)]

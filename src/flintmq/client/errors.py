@@ -175,4 +175,6 @@ def channel_closed(code: int, text: str, doing: str) -> ChannelClosed:
     advice = _ADVICE.get(code)
     if code == amqp.PRECONDITION_FAILED and "delivery" in text and "tag" in text:
         advice = "settle each delivery once, on the channel it came on"
+    elif code == amqp.PRECONDITION_FAILED and "inequivalent" not in text:
+        advice = None  # not of a declaration: the text says what is wrong
     return kind(f"{doing} was refused with {code}: {text}" + (f"; {advice}" if advice else ""), code, text)

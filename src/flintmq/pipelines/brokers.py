@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from flintmq.client.errors import BadSettings, ClientError, NotFound
 from flintmq.client.settings import Secret, Settings
@@ -32,29 +29,11 @@ def settings_of(uri: str | None, environment: Mapping[str, str] | None = None) -
 
 
 def spark_options(uri: str | None) -> dict[str, str]:
-    """How the amqp format is told of a broker. Spark shows options in its plans, and plans in its errors: a
-    password goes by a file that only this user can read and that goes when this process does."""
+    """How the amqp format is told of a broker. Spark shows options in its plans, and plans in its errors, but
+    not the one called `url`: there a password may be."""
     if uri is None:
         return {}
-    parts = urlsplit(uri)
-    if not parts.password:
-        return {"uri": uri}
-    user, _, _ = parts.netloc.rpartition("@")[0].partition(":")
-    shown = urlunsplit(parts._replace(netloc=f"{user}@{parts.netloc.rpartition('@')[2]}"))
-    return {"uri": shown, "passwordFile": _password_file(unquote(parts.password))}
-
-
-_passwords: dict[str, str] = {}
-
-
-def _password_file(password: str) -> str:
-    if password not in _passwords:
-        handle, path = tempfile.mkstemp(prefix="flintmq-", suffix=".password")  # mode 0600
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(password)
-        atexit.register(Path(path).unlink, missing_ok=True)
-        _passwords[password] = path
-    return _passwords[password]
+    return {"url" if urlsplit(uri).password else "uri": uri}
 
 
 def reader_name(pipeline: Pipeline, flow: Flow, source: Source) -> str:

@@ -13,13 +13,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from flintmq.client.errors import ClientError
 from flintmq.client.settings import Settings
 from flintmq.client.sync import Connection, connect
 from flintmq.pipelines import schema
 from flintmq.pipelines.brokers import settings_of
+from flintmq.pipelines.errors import PipelineFailed
 from flintmq.pipelines.model import Source
+from flintmq.spark.errors import BadOption
 from flintmq.wire.properties import BasicProperties
 
 if TYPE_CHECKING:
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
 MALFORMED = "_malformed"
 REASON = "_reason"
 REASON_CHARACTERS_MAX = 500
+FORMATS = ("json", "csv", "arrow")
+CHOICES = ("fail", "drop", "dead-letter")
 # Where a malformed row came from, for its headers and for the message of a failure.
 _ORIGIN = ("queue", "offset")
 
@@ -50,6 +56,36 @@ def decoded(frame: DataFrame, source: Source, pipeline: str) -> DataFrame:
         )
         return parsed.filter(f"{MALFORMED} IS NULL OR assert_true(false, {told}) IS NULL").select(*kept)
     return _dead_lettered(parsed, kept, source, pipeline)
+
+
+def decode(
+    frame: DataFrame,
+    format: str,
+    schema: str,
+    malformed: str = "fail",
+    dead_letter_exchange: str | None = None,
+    dead_letter_routing_key: str = "malformed",
+    uri: str | None = None,
+) -> DataFrame:
+    """Messages of the amqp format to columns, outside of a pipeline; `frame` has value, queue and offset.
+
+    What cannot be read, or lacks a NOT NULL column, fails the query, is dropped, or goes to the exchange.
+    """
+    if format not in FORMATS or malformed not in CHOICES:
+        raise BadOption(
+            f"decode: format {format!r} is one of {', '.join(FORMATS)}, malformed {malformed!r} one of "
+            f"{', '.join(CHOICES)}."
+        )
+    if lacking := [name for name in ("value", *_ORIGIN) if name not in frame.columns]:
+        raise BadOption(f"decode: the data frame has no column {lacking[0]!r}; do not leave it out.")
+    if (malformed == "dead-letter") != (dead_letter_exchange is not None):
+        raise BadOption("decode: malformed='dead-letter' and dead_letter_exchange belong together.")
+    given = {"format": format, "schema": schema, "malformed": malformed, "uri": uri}
+    given |= {
+        "dead_letter_exchange": dead_letter_exchange,
+        "dead_letter_routing_key": dead_letter_routing_key,
+    }
+    return decoded(frame, Source("decode", "stream", None, given, 0), "")
 
 
 def wanted_columns(source: Source) -> list[str]:
@@ -212,6 +248,17 @@ class DeadLetters:
             batch = batch.filter(bodies.is_null())
         return batch.select(kept)
 
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        try:
+            yield
+        except ClientError as error:
+            reason = str(error.__cause__ or error).rstrip(".")
+            raise PipelineFailed(
+                f"malformed rows do not get to exchange {self.exchange!r}: {reason}; nothing is lost: the "
+                "batch is not done, and is run again when the query is"
+            ) from None
+
     def publish(self, rows: list[dict[str, Any]]) -> None:
         """Returns when the broker has them all."""
         properties = [
@@ -226,9 +273,13 @@ class DeadLetters:
             )
             for row in rows
         ]
-        with connection_to(self.settings).channel(confirm=True) as channel:
+        with self.told(), connection_to(self.settings).channel(confirm=True) as channel:
             channel.publish_many(
-                [row[MALFORMED] for row in rows], self.exchange, self.routing_key, properties=properties
+                [row[MALFORMED] for row in rows],
+                self.exchange,
+                self.routing_key,
+                properties=properties,
+                mandatory=True,  # what goes to no queue is lost
             )
 
 

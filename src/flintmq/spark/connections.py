@@ -105,6 +105,8 @@ def sentence(what: str, settings: Settings, error: ClientError) -> str:
     code = getattr(error, "code", 0)
     if isinstance(error, ServiceError | NotFound | AccessRefused) and code in _ADVICE:
         return f"{what}: {shortened(getattr(error, 'text', str(error)))}; {_ADVICE[code]} ({where})."
+    if type(error) is ClientError and "cannot be done" in str(error):
+        return f"{what}: {str(error).rstrip('.')}; correct such rows, or filter them out."
     return f"{what}: {ended(error)}"
 
 

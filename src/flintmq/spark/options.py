@@ -3,6 +3,9 @@
 Names are those of Spark's Kafka source where it has one. Spark hands options over in lower case and as
 text. An option that is not known is an error with the nearest name, as a misspelt limit is else found
 out in production.
+
+Spark shows options in plans, and plans in logs, except those whose names match its patterns of redaction: of
+ours `url`, `password` and `passwordFile` do. So a password in `uri` is refused, before there is a plan.
 """
 
 from __future__ import annotations
@@ -14,9 +17,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from flintmq.client.errors import BadSettings
-from flintmq.client.settings import Secret, Settings
+from flintmq.client.settings import Secret, Settings, parse_uri
 from flintmq.spark.errors import BadOption
 
 URI_DEFAULT = "amqp://guest:guest@localhost:5672/"
@@ -40,6 +44,18 @@ Positions = str | dict[str, int | str]
 def _text(text: str) -> str:
     if not text:
         raise ValueError("expected some text")
+    return text
+
+
+def _uri(text: str) -> str:
+    if parse_uri(_text(text)).password.reveal() and _has_password(text):
+        raise ValueError(
+            f"it has a password in it, and Spark shows this option in plans and logs; give the same text as "
+            f"the option 'url', which Spark keeps out of them, or the password as 'password', as "
+            f"'passwordFile' or in the environment as {SETS_PASSWORD}"
+        )
+    if "@" in urlsplit(text).path:
+        raise ValueError("it has an '@' after a '/'; write '/' in a password as %2F, '@' in a name as %40")
     return text
 
 
@@ -155,7 +171,8 @@ _WRITES = frozenset((WRITE,))
 KNOWN = {
     each.name.lower(): each
     for each in (
-        Known("uri", _text, _ALL),
+        Known("uri", _uri, _ALL),
+        Known("url", _text, _ALL),
         Known("username", _text, _ALL),
         Known("password", str, _ALL),
         Known("passwordFile", _text, _ALL),
@@ -206,7 +223,7 @@ def parse(options: Mapping[str, str], use: str) -> dict[str, Any]:
         try:
             found[known.name] = known.read(text.strip() if known.name != "password" else text)
         except ValueError as error:
-            shown = "" if known.name in ("uri", "password") else f" {text!r}"
+            shown = "" if known.name in ("uri", "url", "password") else f" {text!r}"
             raise BadOption(f"Option {known.name!r}{shown} is wrong: {error}.") from None
     for known in KNOWN.values():
         if use in known.uses or use == ANY_READ:
@@ -229,7 +246,9 @@ def settings_of(
 ) -> Settings:
     """Where to connect and as whom. An option wins over a file, a file over the environment."""
     environment = os.environ if environment is None else environment
-    uri = options.get("uri") or environment.get(SETS_URI) or URI_DEFAULT
+    if options.get("uri") and options.get("url"):
+        raise BadOption("Give one of the options 'uri' and 'url': they say the same.")
+    uri = options.get("url") or options.get("uri") or environment.get(SETS_URI) or URI_DEFAULT
     changes: dict[str, Any] = {}
     if options.get("username"):
         changes["user"] = options["username"]
@@ -244,7 +263,13 @@ def settings_of(
         settings = Settings.of(uri, **changes)
         return settings if settings.name else Settings.of(settings, name=name)
     except BadSettings as error:
-        raise BadOption(f"Option 'uri' is wrong: {error}.") from None
+        raise BadOption(f"{_place_of(options)} is wrong: {error}.") from None
+
+
+def _place_of(options: Mapping[str, Any]) -> str:
+    """Where the address came from."""
+    given = next((name for name in ("url", "uri") if options.get(name)), None)
+    return f"${SETS_URI}" if given is None else f"Option {given!r}"
 
 
 def _has_password(uri: str) -> bool:

@@ -56,14 +56,17 @@ def write_confirmed(options: WriteOptions, batches: Iterator[Any]) -> Published:
                     rows += publish(channel, run, options, wait=False)
             channel.wait_for_confirms(options.confirm_timeout_s)
     except PublishFailed as failure:
-        raise AmqpError(refused(failure)) from None
+        raise AmqpError(refused(failure, options)) from None
     except ClientError as error:
         forget(options.settings)
         raise AmqpError(sentence("Publishing", options.settings, error)) from None
     return Published(rows)
 
 
-def refused(failure: PublishFailed) -> str:
+def refused(failure: PublishFailed, options: WriteOptions) -> str:
+    cause = failure.__cause__
+    if isinstance(cause, ClientError):  # the channel was closed: its reason is the row's or the exchange's
+        return sentence("Publishing", options.settings, cause)
     if failure.returned:
         first = failure.returned[0]
         return (

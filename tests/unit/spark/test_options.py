@@ -16,7 +16,7 @@ def read(use: str = STREAM, **given: str) -> ReadOptions:
 
 def test_a_stream_with_every_option() -> None:
     options = read(
-        uri="amqp://me:secret@broker:5673/orders",
+        url="amqp://me:secret@broker:5673/orders",
         queues="a, b,a",
         consumerName="export",
         startingOffsets='{"a": {"0": 23}, "b": -2}',
@@ -97,17 +97,31 @@ def test_credentials_by_option_file_and_environment(tmp_path) -> None:  # type: 
     assert by_file.password.reveal() == "from a file"
     by_option = settings_of({"password": "given", "passwordFile": str(secret)}, environment)
     assert by_option.password.reveal() == "given"
-    # One that stands in the URI is not overruled by the environment.
-    assert settings_of({"uri": "amqp://me:own@there/"}, environment).password.reveal() == "own"
+    # One that stands in the URL is not overruled by the environment.
+    assert settings_of({"url": "amqp://me:own@there/"}, environment).password.reveal() == "own"
+    with pytest.raises(BadOption, match=r"\$FLINTMQ_URI is wrong"):
+        settings_of({}, {"FLINTMQ_URI": "ftp://there"})
     with pytest.raises(BadOption, match="cannot be read"):
         settings_of({"passwordFile": str(tmp_path / "nowhere")}, {})
 
 
 def test_nothing_shows_the_password() -> None:
-    options = read(uri="amqp://me:hunter2@there/", queue="q")
+    options = read(url="amqp://me:hunter2@there/", queue="q")
     assert "hunter2" not in repr(options)
     assert pickle.loads(pickle.dumps(options)).settings.password.reveal() == "hunter2"
     for uri in ("ftp://me:hunter2@there/", "amqp://me:hunter2@there:port/", "amqp://me:hunter2@there/?x=1"):
-        with pytest.raises(BadOption) as refused:
-            read(uri=uri, queue="q")
-        assert "hunter2" not in str(refused.value)
+        for name in ("uri", "url"):
+            with pytest.raises(BadOption) as refused:
+                read(**{name: uri, "queue": "q"})
+            assert "hunter2" not in str(refused.value)
+
+
+def test_a_password_in_the_option_that_spark_shows_is_refused() -> None:
+    with pytest.raises(BadOption, match="give the same text as the option 'url'") as refused:
+        read(uri="amqp://me:hunter2@there/", queue="q")
+    assert "hunter2" not in str(refused.value)
+    assert read(uri="amqp://me@there/?name=a:b@c", queue="q").settings.user == "me"
+    with pytest.raises(BadOption, match="write '/' in a password as %2F"):
+        read(uri="amqp://me:12/34@there", queue="q")
+    with pytest.raises(BadOption, match="one of the options 'uri' and 'url'"):
+        read(uri="amqp://there", url="amqp://there", queue="q")

@@ -13,9 +13,8 @@ SCHEMA = "feed STRING, seq BIGINT, symbol STRING, price DOUBLE, size BIGINT, tim
 dp.create_sink("bars_exchange", "amqp", {"uri": URI, "exchange": spark.conf.get("flintmq.exchange")})
 
 
-@dp.table
-def ticks() -> Any:
-    """Every tick, once."""
+def parsed() -> Any:
+    """The ticks of the stream, in columns."""
     messages = (
         spark.readStream.format("amqp")
         .option("uri", URI)
@@ -24,22 +23,33 @@ def ticks() -> Any:
         .option("columns", "value")
         .load()
     )
-    parsed = messages.selectExpr(f"from_json(CAST(value AS STRING), '{SCHEMA}') AS tick").select("tick.*")
-    return parsed.selectExpr("*", "timestamp_millis(time) AS event_time")
+    ticks = messages.selectExpr(f"from_json(CAST(value AS STRING), '{SCHEMA}') AS tick").select("tick.*")
+    return ticks.selectExpr("*", "timestamp_millis(time) AS event_time")
+
+
+@dp.table
+def ticks() -> Any:
+    """Every tick, once."""
+    return parsed()
 
 
 @dp.append_flow(target="bars_exchange")
 def bars() -> Any:
-    """A bar per symbol and minute, when its minute is over."""
-    ticks_in_time = spark.readStream.table("ticks").withWatermark("event_time", "2 seconds")
-    made = ticks_in_time.groupBy(F.window("event_time", "1 minute").alias("minute"), "symbol").agg(
-        F.min_by("price", "seq").alias("open"),
-        F.max("price").alias("high"),
-        F.min("price").alias("low"),
-        F.max_by("price", "seq").alias("close"),
-        F.sum("size").alias("volume"),
-        F.expr("sum(price * size) / sum(size)").alias("vwap"),
-        F.count("*").alias("ticks"),
+    """A bar per symbol and minute, when its minute is over. From the stream and not from the table `ticks`:
+    Spark looks for the table when it sees the watermark, and that is before it has made it."""
+    made = (
+        parsed()
+        .withWatermark("event_time", "2 seconds")
+        .groupBy(F.window("event_time", "1 minute").alias("minute"), "symbol")
+        .agg(
+            F.min_by("price", "seq").alias("open"),
+            F.max("price").alias("high"),
+            F.min("price").alias("low"),
+            F.max_by("price", "seq").alias("close"),
+            F.sum("size").alias("volume"),
+            F.expr("sum(price * size) / sum(size)").alias("vwap"),
+            F.count("*").alias("ticks"),
+        )
     )
     bar = "struct(symbol, minute.start AS start, open, high, low, close, volume, vwap, ticks)"
     return made.selectExpr(

@@ -1,8 +1,10 @@
 """From the octets of messages to columns, and what becomes of those that cannot be read.
 
-    json, csv     Spark parses; a row it cannot read, or that lacks a NOT NULL column, is malformed
+    json, csv     Spark parses; for json of simple types it is done in bulk (json_rows.py)
     avro, arrow   a library parses, on the executors
     raw           nothing is parsed
+
+A row that cannot be read, or that lacks a NOT NULL column, is malformed.
 
 A malformed row fails the batch with its queue and offset, or is dropped, or goes to an exchange with the
 reason in its headers. That is published, and confirmed, while the batch runs: never lost, though a batch
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from flintmq.client.errors import ClientError
 from flintmq.client.settings import Settings
 from flintmq.client.sync import Connection, connect
-from flintmq.pipelines import schema
+from flintmq.pipelines import json_rows, schema
 from flintmq.pipelines.brokers import settings_of
 from flintmq.pipelines.errors import PipelineFailed
 from flintmq.pipelines.model import Source
@@ -29,6 +31,7 @@ from flintmq.wire.properties import BasicProperties
 if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 MALFORMED = "_malformed"
 REASON = "_reason"
@@ -43,8 +46,7 @@ def decoded(frame: DataFrame, source: Source, pipeline: str) -> DataFrame:
     """The source's columns: those of its schema, then its metadata."""
     if source.format == "raw":
         return frame
-    parse = _parsed if source.format in ("json", "csv") else _parsed_by_library
-    parsed = parse(frame, source)
+    parsed = _parsed(frame, source)
     malformed = source.given.get("malformed", "fail")
     kept = [name for name in parsed.columns if name not in (MALFORMED, REASON, *_hidden(source))]
     if malformed == "drop":
@@ -110,6 +112,29 @@ def _metadata(source: Source) -> list[str]:
 
 
 def _parsed(frame: DataFrame, source: Source) -> DataFrame:
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    loose = ", ".join(_nullable(part) for part in schema.columns(source.given["schema"]))
+    columns = StructType.fromDDL(loose)
+    if source.format == "avro":
+        with open(source.given["avro_schema"], encoding="utf-8") as file:
+            decode = _avro_decoder(json.load(file))
+    elif source.format == "arrow":
+        decode = _arrow_decoder()
+    elif source.format == "json" and json_rows.is_simple(to_arrow_schema(columns)):
+        required = schema.not_null(source.given["schema"])
+        return _parsed_by_batch(
+            frame, source, columns, lambda batch, target, count: _decode_json(batch, target, count, required)
+        )
+    else:
+        return _parsed_by_spark(frame, source)
+    return _parsed_by_batch(
+        frame, source, columns, lambda batch, target, count: _decode_batch(batch, decode, target, count)
+    )
+
+
+def _parsed_by_spark(frame: DataFrame, source: Source) -> DataFrame:
     ddl = source.given["schema"]
     required = schema.not_null(ddl)
     # NOT NULL is checked below: what a parser says of it depends on the format.
@@ -135,30 +160,27 @@ def _parsed(frame: DataFrame, source: Source) -> DataFrame:
     )
 
 
-def _parsed_by_library(frame: DataFrame, source: Source) -> DataFrame:
+def _parsed_by_batch(
+    frame: DataFrame, source: Source, columns: StructType, decode_batch: DecodeBatch
+) -> DataFrame:
+    """`columns` and what goes along, made on the executors."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
-    parsed = StructType.fromDDL(", ".join(_nullable(part) for part in schema.columns(source.given["schema"])))
     aside = frame.selectExpr("value", *_aside(source))
-    made = StructType(list(parsed.fields))
+    made = StructType(list(columns.fields))
     made.add("_queue", StringType()).add("_offset", LongType())
     for field in aside.schema.fields[3:]:
         made.add(field.name, field.dataType)
     if "value" in _metadata(source):
         made.add("value", BinaryType())
     made.add(REASON, StringType()).add(MALFORMED, BinaryType())
-    if source.format == "avro":
-        with open(source.given["avro_schema"], encoding="utf-8") as file:
-            decode = _avro_decoder(json.load(file))
-    else:
-        decode = _arrow_decoder()
     target = to_arrow_schema(made)
-    count = len(parsed.fields)
+    count = len(columns.fields)
 
     def run(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         for batch in batches:
-            yield _decode_batch(batch, decode, target, count)
+            yield decode_batch(batch, target, count)
 
     return aside.mapInArrow(run, made)
 
@@ -168,6 +190,7 @@ def _nullable(part: str) -> str:
 
 
 Decode = Callable[[bytes], list[dict[str, Any]]]
+DecodeBatch = Callable[["pyarrow.RecordBatch", "pyarrow.Schema", int], "pyarrow.RecordBatch"]
 
 
 def _arrow_decoder() -> Decode:
@@ -211,6 +234,33 @@ def _decode_batch(
             text = f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
             rows.append({**given, REASON: text, MALFORMED: body})
     return pyarrow.RecordBatch.from_pylist(rows, schema=target)
+
+
+def _decode_json(
+    batch: pyarrow.RecordBatch, target: pyarrow.Schema, count: int, required: list[str]
+) -> pyarrow.RecordBatch:
+    import pyarrow
+
+    bodies = batch.column("value")
+    table, malformed = json_rows.parse(bodies, pyarrow.schema(list(target)[:count]))
+    reasons: dict[int, str] = {}
+    for name in reversed(required):
+        if table.column(name).null_count:
+            lacking = pyarrow.compute.indices_nonzero(table.column(name).is_null())
+            reasons |= dict.fromkeys(lacking.to_pylist(), f"it has no {name}")
+    for place in malformed:
+        said = bodies[place].as_py().decode(errors="replace")[:200]
+        reasons[place] = f"not json of the schema: {said}"
+    made = {name: table.column(name).combine_chunks() for name in target.names[:count]}
+    for name in target.names[count:-2]:
+        made[name] = batch.column(name)
+    if reasons:
+        made[REASON] = pyarrow.array([reasons.get(place) for place in range(len(bodies))], pyarrow.string())
+        made[MALFORMED] = pyarrow.compute.if_else(made[REASON].is_valid(), bodies, None)
+    else:
+        made[REASON] = pyarrow.nulls(len(bodies), pyarrow.string())
+        made[MALFORMED] = pyarrow.nulls(len(bodies), pyarrow.binary())
+    return pyarrow.RecordBatch.from_pydict(made, schema=target)
 
 
 def _dead_lettered(parsed: DataFrame, kept: list[str], source: Source, pipeline: str) -> DataFrame:

@@ -5,7 +5,7 @@ text. An option that is not known is an error with the nearest name, as a misspe
 out in production.
 
 Spark shows options in plans, and plans in logs, except those whose names match its patterns of redaction: of
-ours `url`, `password` and `passwordFile` do. So a password in `uri` is refused, before there is a plan.
+ours `url`, `password` and `passwordFile` do, and `uri` in sessions that sessions.py has made.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import difflib
 import json
 import os
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -48,11 +49,12 @@ def _text(text: str) -> str:
 
 
 def _uri(text: str) -> str:
-    if parse_uri(_text(text)).password.reveal() and _has_password(text):
-        raise ValueError(
-            f"it has a password in it, and Spark shows this option in plans and logs; give the same text as "
-            f"the option 'url', which Spark keeps out of them, or the password as 'password', as "
-            f"'passwordFile' or in the environment as {SETS_PASSWORD}"
+    if parse_uri(_text(text)).password.reveal() not in ("", "guest") and _has_password(text):
+        warnings.warn(
+            "The option 'uri' has a password in it, which Spark shows in plans and logs unless the session "
+            "was made by flintmq.spark.session. Give the same text as the option 'url', which Spark hides "
+            f"by itself, or the password as 'password', 'passwordFile' or ${SETS_PASSWORD}.",
+            stacklevel=2,
         )
     if "@" in urlsplit(text).path:
         raise ValueError("it has an '@' after a '/'; write '/' in a password as %2F, '@' in a name as %40")

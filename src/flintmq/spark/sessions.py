@@ -121,7 +121,7 @@ _DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",
     # On a busy machine an interpreter takes longer than the 15 seconds that Spark gives it to start.
     "spark.python.authenticate.socketTimeout": "60s",
-    # Spark's own is (?i)url. What is refused, since it has a password in `uri`, is hidden as well.
+    # Spark's own is (?i)url: the password in a `uri` is to be hidden as well.
     "spark.sql.redaction.options.regex": "(?i)ur[il]",
 }
 

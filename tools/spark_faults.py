@@ -108,17 +108,17 @@ def drive(arguments: argparse.Namespace) -> int:
     java = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
     print(json.dumps({"processes": [java, os.getpid()]}), flush=True)
     for _ in sys.stdin:
-        lives = 0
-        while lives < ATTEMPTS_MAX:
+        lives, is_done = 0, False
+        while lives < ATTEMPTS_MAX and not is_done:
             lives += 1
             try:
                 relay(spark, arguments)
+                is_done = True
             except Exception as failure:  # whatever a killed process shows as
                 # On a busy machine an interpreter does not start in the 10 s that Spark gives it: no fault.
                 lives -= "failed to connect back" in str(failure)
-            else:
-                break
-        print(json.dumps({"lives": lives}), flush=True)
+                print(failure, file=sys.stderr, flush=True)
+        print(json.dumps({"lives": lives, "is_done": is_done}), flush=True)
     spark.stop()
     return 0
 
@@ -188,6 +188,7 @@ class Outcome:
     point: str
     victim: str
     is_reached: bool
+    is_done: bool
     lives: int
     lost: int
     twice: int
@@ -197,11 +198,17 @@ class Outcome:
 
     @property
     def is_good(self) -> bool:
-        return self.is_reached and not (self.lost or self.left or (self.is_exact and self.twice))
+        return (
+            self.is_reached
+            and self.is_done
+            and not (self.lost or self.left or (self.is_exact and self.twice))
+        )
 
     def __str__(self) -> str:
         if not self.is_reached:
             return "NOT REACHED"
+        if not self.is_done:
+            return f"NOT DONE after {self.lives} starts"
         said = [f"{self.lost} LOST"] if self.lost else []
         said += [f"{self.left} LEFT"] if self.left else []
         if self.twice:
@@ -269,13 +276,14 @@ class Run:
         rows = self.publish()
         self.living_driver()
         order = self.order(point, victim)
-        starts = 0
+        starts, is_done = 0, False
         for _ in range(ATTEMPTS_MAX):
             driver = self.living_driver()
             driver.go()
-            told = driver.answer(self.broker)
-            starts += 1 if told is None else told["lives"]
-            if told is not None:
+            answer = driver.answer(self.broker)
+            starts += 1 if answer is None else answer["lives"]
+            if answer is not None:
+                is_done = answer["is_done"]
                 break
             driver.end()
             self.driver = None
@@ -285,7 +293,8 @@ class Run:
         lost = sum(row not in found for row in rows)
         twice = sum(count > 1 or row not in rows for row, count in found.items())
         seconds = time.monotonic() - began_s
-        return Outcome(point, victim, is_reached, starts, lost, twice, left, self.is_exact, seconds)
+        counts = (starts, lost, twice, left)
+        return Outcome(point, victim, is_reached, is_done, *counts, self.is_exact, seconds)
 
     def found(self) -> tuple[Counter[int], int]:
         """The rows that came, and what was left behind that should not be."""

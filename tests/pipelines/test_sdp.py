@@ -20,9 +20,9 @@ from standalone_cluster import SHORT_LIVED
 from flintmq.pipelines.document import copy_template
 from flintmq.spark.sessions import prepare_environment
 
-RUN_S_MAX = 240
+RUN_S_MAX = 130
 CATALOG = ("--conf", "spark.sql.catalogImplementation=hive")
-# Of pyspark[pipelines], which brings them.
+# Of flintmq[sdp], which brings them.
 NEEDED = ("grpc", "grpc_status", "google.rpc", "yaml", "zstandard")
 
 
@@ -57,7 +57,7 @@ def run(directory: Path) -> str:
     return log.read_text()
 
 
-@pytest.mark.skipif(bool(missing), reason=f"pip install 'pyspark[pipelines]' brings {', '.join(missing)}")
+@pytest.mark.skipif(bool(missing), reason=f"pip install 'flintmq[sdp]' brings {', '.join(missing)}")
 def test_the_template_runs_twice(uri: str, connection: Any, tmp_path: Path) -> None:
     copy_template(str(tmp_path / "market"))
     settings = tmp_path / "market" / "spark-pipeline.yml"

@@ -206,3 +206,21 @@ def test_what_is_wrong_with_a_request_is_said(
     asker.fill("orders")
     with pytest.raises(Refused, match=text):
         asker.ask(service, **arguments)
+
+
+def test_the_age_of_the_oldest_message(asker: Asker) -> None:
+    asker.fill("orders", b"first", b"second")
+    found, _ = asker.ask("queue.info", queue="orders")
+    now, _ = asker.ask("broker.info")
+    assert found["oldest-ms"] <= now["now-ms"] < found["oldest-ms"] + 60_000
+    assert 0 <= found["oldest-age-ms"] < 60_000
+    asker.channel.queue_purge("orders")
+    found, _ = asker.ask("queue.info", queue="orders")
+    assert "oldest-ms" not in found
+
+    asker.channel.queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})
+    asker.channel.basic_publish("", "log", b"safe when this returns")
+    rows, _ = asker.ask("queue.list")
+    log = {row["name"]: row for row in rows["rows"]}["log"]
+    assert found.get("oldest-ms") is None
+    assert now["now-ms"] <= log["oldest-ms"] < now["now-ms"] + 60_000

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from flintmq.broker.priority_queue import PriorityQueue
+from flintmq.broker.stream_queue import StreamQueue
 from flintmq.wire import traits
 
 if TYPE_CHECKING:
@@ -29,6 +31,18 @@ READ_ENTRIES = 256
 
 def browse(queue: Queue, after: int) -> Iterator[tuple[int, Message, bool]]:
     """Place, message and whether it was delivered before, from the first place behind `after` on."""
+    for lane in lanes_of(queue):
+        yield from browse_lane(lane, after)
+
+
+def lanes_of(queue: Queue) -> list[Queue]:
+    """The queues that hold the messages: the queue itself, or one for each priority, the highest first."""
+    if isinstance(queue, PriorityQueue):
+        return [queue.lanes[rank] for rank in reversed(queue.ranks)]
+    return [queue]
+
+
+def browse_lane(queue: Queue, after: int) -> Iterator[tuple[int, Message, bool]]:
     for delivery in reversed(queue.returned):
         if delivery.position > after and delivery.message is not None:
             yield delivery.position, delivery.message, delivery.redeliveries > 0
@@ -39,6 +53,31 @@ def browse(queue: Queue, after: int) -> Iterator[tuple[int, Message, bool]]:
             yield place, message, False
         place += 1
     yield from browse_shelf(queue, queue.position + queue.ready.count, place)
+
+
+def oldest_ms(queue: Queue) -> int | None:
+    """When the oldest message that waits in the queue came; None if there is none, or nobody has noted it.
+
+    Reads at most one message of each priority from disk, and leaves it there.
+    """
+    if isinstance(queue, StreamQueue):
+        first_ms: int | None = queue.log.first_time_ms
+        return first_ms
+    heads = [message for lane in lanes_of(queue) if (message := first_of(lane)) is not None]
+    return min((message.arrived_ms for message in heads if message.arrived_ms), default=None)
+
+
+def first_of(queue: Queue) -> Message | None:
+    """The message that is handed out next, without bringing any back from the shelf."""
+    if queue.returned:
+        return queue.returned[-1].message
+    for index in range(queue.ready.count):
+        message: Message | None = queue.ready.at(index)
+        if message is not None:
+            return message
+    if queue.store is None or not queue.shelf.count:
+        return None
+    return queue.store.load([next(iter(queue.shelf))])[0]
 
 
 def browse_shelf(queue: Queue, first: int, place: int) -> Iterator[tuple[int, Message, bool]]:

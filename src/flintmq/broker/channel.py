@@ -136,6 +136,7 @@ class Channel:
         ):
             route = self.find_route(route_octets)
         message = Message.create(route.octets, whole, header_size, found, self.origin)
+        message.arrived_ms = self.agenda.now_ms
         if found & traits.HAS_EXPIRATION:
             message.lifetime_ms = lifetime_ms_of(whole)
         if self.transaction is not None:
@@ -516,11 +517,9 @@ class Channel:
     def get(self, queue: Queue, no_ack: bool) -> bool:
         """basic.get: sends get-ok with the next message; False when there is none."""
         delivery = queue.take()
-        if delivery is None:
+        if delivery is None or delivery.message is None:
             return False
         message = delivery.message
-        if message is None:
-            return False
         body = None
         if message.traits & traits.SPOOLED:
             body = self.body_of(message)

@@ -76,6 +76,7 @@ def without_blind(message: Message) -> Message:
     found = message.traits & ~traits.HAS_COPIES
     content = header + message.content[message.header_size :]
     shown = message.variant(message.route, content, len(header), found)
+    shown.arrived_ms = message.arrived_ms
     shown.lifetime_ms = message.lifetime_ms
     return shown
 

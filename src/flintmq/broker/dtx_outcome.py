@@ -192,6 +192,7 @@ class Outcomes:
                 message.route, message.content, message.header_size, message.traits, work.origin
             )
             message.lifetime_ms = lifetime_ms
+        message.arrived_ms = self.host.agenda.now_ms
         if work is not None and not work.is_closed:
             channel = work.channel
         else:

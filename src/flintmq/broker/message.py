@@ -36,7 +36,7 @@ class Message:
         message.traits = traits  # bits of wire/traits.py
         message.origin = origin  # number of the connection it came by
         message.entry = 0  # where it lies on disk, see store.py
-        message.arrived_ms = 0  # when it came, where that matters
+        message.arrived_ms = 0  # when it came, 0 if nobody has noted it; exact where TIMED is set
         message.lifetime_ms = -1  # its expiration; -1: it has none
         return message
 
@@ -52,7 +52,7 @@ class Message:
         return twin
 
     def stamp(self, now_ms: int) -> None:
-        """It came now; that goes to disk with it."""
+        """It came now, and may expire: that goes to disk with it."""
         self.arrived_ms = now_ms
         self.traits |= traits.TIMED
 

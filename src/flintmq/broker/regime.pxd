@@ -81,7 +81,7 @@ cdef class Regime:
     cpdef restore_returns(self, dict returns, list waiting)
     @cython.locals(delivery=Delivery, message=Message)
     cpdef restored(self, bint is_timed)
-    @cython.locals(until_ms=cython.longlong)
+    @cython.locals(until_ms=cython.longlong, since_ms=cython.longlong)
     cdef long long due_ms(self, Message message) noexcept
     @cython.locals(due_ms=cython.longlong, now_ms=cython.longlong)
     cdef bint has_expired(self, Message message) except -1

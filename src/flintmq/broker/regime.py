@@ -134,7 +134,7 @@ class Regime:
             if regime is not None:
                 timed = timed or regime.ttl_ms >= 0
                 is_refused = is_refused or (regime.refuses and regime.is_full(message))
-        if timed and not message.arrived_ms:
+        if timed and not message.traits & traits.TIMED:
             message.stamp(agenda.timetable.now_ms())
         if not is_refused:
             return queues
@@ -152,7 +152,7 @@ class Regime:
         queue = self.queue
         if self.timed or message.traits & traits.HAS_EXPIRATION:
             self.timed = True
-            if not message.arrived_ms and (message.lifetime_ms >= 0 or self.ttl_ms >= 0):
+            if not message.traits & traits.TIMED and (message.lifetime_ms >= 0 or self.ttl_ms >= 0):
                 message.stamp(self.timetable.now_ms())
             if message.lifetime_ms == 0 or self.ttl_ms == 0:
                 self.enqueue_momentary(message)
@@ -460,7 +460,8 @@ class Regime:
         if message.lifetime_ms >= 0:
             due_ms = message.arrived_ms + message.lifetime_ms
         if self.ttl_ms >= 0:
-            until_ms = (message.arrived_ms or self.ttl_since_ms) + self.ttl_ms
+            since_ms = message.arrived_ms if message.traits & traits.TIMED else self.ttl_since_ms
+            until_ms = since_ms + self.ttl_ms
             if due_ms < 0 or until_ms < due_ms:
                 due_ms = until_ms
         return due_ms

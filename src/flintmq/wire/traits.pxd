@@ -9,3 +9,4 @@ cdef enum:
     SPOOLED = 64
     HAS_COPIES = 0x10000
     TIMED = 0x20000
+    NOTED = 0x40000

@@ -1,0 +1,105 @@
+"""Messages that lie on disk only: what is still known of them, and how they are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playbook.dialogue import Client
+from playbook.shelved import ShelvedPlaybook
+from playbook.test_services import ask, reply_queue
+
+from flintmq.wire.methods import BasicConsume, BasicConsumeOk
+
+
+@pytest.fixture
+def playbook(tmp_path: Path) -> Iterator[ShelvedPlaybook]:
+    playbook = ShelvedPlaybook(tmp_path)
+    yield playbook
+    playbook.end()
+    playbook.close()
+
+
+def age(client: Client, queue: str) -> object:
+    return ask(client, "queue.info", queue=queue).get("oldest-age-ms")
+
+
+@pytest.mark.parametrize("mode", [1, 2])
+def test_the_age_of_the_oldest_message(playbook: ShelvedPlaybook, client: Client, mode: int) -> None:
+    reply_queue(client)
+    client.declares("q", durable=True)
+    assert age(client, "q") is None, "there is none"
+    for number in range(12):
+        client.publishes("q", b"%d" % number, delivery_mode=mode)
+        playbook.passes(1000)
+    assert playbook.queue("q").shelf.count == 8
+    for number in range(12):
+        assert age(client, "q") == 12_000 - number * 1000
+        assert client.gets("q") == b"%d" % number
+    assert age(client, "q") is None
+
+
+def test_the_age_after_a_restart_is_that_of_before(playbook: ShelvedPlaybook, client: Client) -> None:
+    client.declares("q", durable=True)
+    client.publishes("q", b"kept", delivery_mode=2)
+    playbook.passes(7000)
+    playbook.restart()
+    playbook.passes(1000)
+    other = playbook.client()
+    reply_queue(other)
+    assert age(other, "q") == 8000
+    assert playbook.queue("q").shelf.count == 1, "it was looked at and stayed where it was"
+
+
+def test_the_oldest_of_all_priorities_counts(playbook: ShelvedPlaybook, client: Client) -> None:
+    reply_queue(client)
+    client.declares("q", arguments={"x-max-priority": 5})
+    client.publishes("q", b"low", priority=1)
+    playbook.passes(3000)
+    client.publishes("q", b"high", priority=5)
+    playbook.passes(1000)
+    assert age(client, "q") == 4000
+    assert client.gets("q") == b"high"
+    assert age(client, "q") == 4000
+
+
+def test_a_message_that_came_back_keeps_its_age(playbook: ShelvedPlaybook, client: Client) -> None:
+    reply_queue(client)
+    client.declares("q")
+    other = playbook.client()
+    client.publishes("q", b"m")
+    playbook.passes(2000)
+    other >> BasicConsume(queue="q", consumer_tag="c")
+    other << BasicConsumeOk(consumer_tag="c")
+    other.next(1)
+    assert age(client, "q") is None, "it is handed out"
+    playbook.passes(2000)
+    other.session.release()
+    assert age(client, "q") == 4000
+
+
+@pytest.mark.parametrize("mode", [1, 2])
+def test_no_local_holds_for_what_was_on_disk(playbook: ShelvedPlaybook, client: Client, mode: int) -> None:
+    other = playbook.client()
+    client.declares("q", durable=True)
+    for number in range(20):
+        (client if number % 2 else other).publishes("q", b"%d" % number, delivery_mode=mode)
+    assert playbook.queue("q").shelf.count == 16
+    client.consumes("q", "mine", no_ack=True, no_local=True)
+    assert [found.body for _, found in client.heard()] == [b"%d" % number for number in range(0, 20, 2)]  # type: ignore[attr-defined]
+    client.inbox.clear()
+    other.consumes("q", "theirs", no_ack=True)
+    assert len(other.heard()) == 10
+    other.inbox.clear()
+
+
+def test_after_a_restart_nobody_is_local(playbook: ShelvedPlaybook, client: Client) -> None:
+    client.declares("q", durable=True)
+    client.publishes("q", b"of an earlier life", delivery_mode=2)
+    playbook.restart()
+    other = playbook.client()
+    assert other.session.number == 1, "the number that the publisher had"
+    other.consumes("q", "c", no_ack=True, no_local=True)
+    assert [found.body for _, found in other.heard()] == [b"of an earlier life"]  # type: ignore[attr-defined]
+    other.inbox.clear()

@@ -176,6 +176,22 @@ def test_looking_disturbs_nothing_and_goes_on_where_it_stopped(asker: Asker) -> 
     assert asker.depth("orders") == 5
 
 
+def test_a_selector_finds_messages_and_leaves_them(asker: Asker) -> None:
+    asker.channel.queue_declare("orders")
+    for amount in range(10):
+        properties = pika.BasicProperties(headers={"amount": amount})
+        asker.channel.basic_publish("", "orders", b"%d" % amount, properties)
+    found, body = asker.ask("queue.peek", queue="orders", selector="amount >= 3", limit=4)
+    assert values(list(Columns(body).rows())) == [b"3", b"4", b"5", b"6"]
+    assert (found["more"], found["looked-at"]) == (True, 7)
+    found, body = asker.ask("queue.peek", queue="orders", selector="amount >= 3", after=found["last"])
+    assert values(list(Columns(body).rows())) == [b"7", b"8", b"9"]
+    assert found["more"] is False
+    _, body = asker.ask("queue.peek", queue="orders", selector="amount >= 3", contains="8")
+    assert values(list(Columns(body).rows())) == [b"8"]
+    assert asker.depth("orders") == 10
+
+
 def test_messages_are_moved_and_copied(asker: Asker) -> None:
     asker.fill("from", *numbered(5))
     asker.fill("to")
@@ -198,6 +214,8 @@ def test_messages_are_moved_and_copied(asker: Asker) -> None:
         ("lease.read", {"queue": "orders", "consumer": "nobody", "epoch": 1}, "has no lease"),
         ("queue.move", {"queue": "orders", "to": "orders"}, "the same queue"),
         ("queue.peek", {"queue": "orders", "columns": ["nonsense"]}, "'columns'"),
+        ("queue.peek", {"queue": "orders", "selector": "a ="}, "selector, position 4"),
+        ("queue.peek", {"queue": "orders", "selector": 1}, "'selector'"),
     ],
 )
 def test_what_is_wrong_with_a_request_is_said(

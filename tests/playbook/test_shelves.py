@@ -103,3 +103,27 @@ def test_after_a_restart_nobody_is_local(playbook: ShelvedPlaybook, client: Clie
     other.consumes("q", "c", no_ack=True, no_local=True)
     assert [found.body for _, found in other.heard()] == [b"of an earlier life"]  # type: ignore[attr-defined]
     other.inbox.clear()
+
+
+def test_a_search_reads_the_shelf_and_leaves_it(playbook: ShelvedPlaybook, client: Client) -> None:
+    reply_queue(client)
+    client.declares("q")
+    for number in range(3000):
+        client.publishes("q", b"%d" % number, headers={"n": number})
+    shelved = playbook.queue("q").shelf.count
+    found = ask(client, "queue.peek", queue="q", selector="n = 2999")
+    assert (found["count"], found["looked-at"], found["more"]) == (0, 2048, True)
+    found = ask(client, "queue.peek", queue="q", selector="n = 2999", after=found["last"])
+    assert (found["count"], found["looked-at"], found["more"]) == (1, 952, False)
+    assert playbook.queue("q").shelf.count == shelved
+
+
+def test_a_search_sees_every_priority(playbook: ShelvedPlaybook, client: Client) -> None:
+    reply_queue(client)
+    client.declares("q", arguments={"x-max-priority": 3})
+    for number in range(30):
+        client.publishes("q", b"%d" % number, priority=number % 4, headers={"n": number})
+    found = ask(client, "queue.peek", queue="q", selector="n >= 10", limit=8)
+    assert (found["count"], found["more"]) == (8, True)
+    found = ask(client, "queue.peek", queue="q", selector="n >= 10", after=found["last"])
+    assert (found["count"], found["more"]) == (12, False)

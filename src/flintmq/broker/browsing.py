@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from flintmq.broker.store import Store
     from flintmq.broker.virtual_host import VirtualHost
 
-# Entries read from disk at a time.
-READ_ENTRIES = 256
+# Entries read from disk at a time: few at first, and more where they turn out to be small.
+READ_ENTRIES_MIN = 8
+READ_ENTRIES_MAX = 256
+READ_BYTES = 1_048_576
 
 
 def browse(queue: Queue, after: int) -> Iterator[tuple[int, Message, bool]]:
@@ -43,8 +45,9 @@ def lanes_of(queue: Queue) -> list[Queue]:
 
 
 def browse_lane(queue: Queue, after: int) -> Iterator[tuple[int, Message, bool]]:
-    for delivery in reversed(queue.returned):
-        if delivery.position > after and delivery.message is not None:
+    for index in range(queue.returned_after(after) - 1, -1, -1):
+        delivery = queue.returned[index]
+        if delivery.message is not None:
             yield delivery.position, delivery.message, delivery.redeliveries > 0
     place = max(queue.position, after + 1)
     while place - queue.position < queue.ready.count:
@@ -77,16 +80,19 @@ def first_of(queue: Queue) -> Message | None:
             return message
     if queue.store is None or not queue.shelf.count:
         return None
-    return queue.store.load([next(iter(queue.shelf))])[0]
+    return queue.store.load(queue.shelf.window(0, 1))[0]
 
 
 def browse_shelf(queue: Queue, first: int, place: int) -> Iterator[tuple[int, Message, bool]]:
     """What lies on disk, of which `first` is the place of the first."""
     if queue.store is None or not queue.shelf.count:
         return
-    entries = islice(iter(queue.shelf), place - first, None)
-    while portion := list(islice(entries, READ_ENTRIES)):
-        for message in queue.store.load(portion):
+    most = READ_ENTRIES_MIN
+    while portion := queue.shelf.window(place - first, most):
+        messages = queue.store.load(portion)
+        size = sum(len(message.content) for message in messages if message is not None)
+        most = min(max(READ_ENTRIES_MIN, READ_BYTES * len(portion) // (size + 1)), READ_ENTRIES_MAX)
+        for message in messages:
             if message is not None:
                 handed_out = message.entry & 1 == 0 and message.entry >> 1 <= queue.handed_out
                 yield place, message, handed_out

@@ -88,7 +88,7 @@ cdef class Queue:
     @cython.locals(message=Message, position=cython.longlong, backs=list)
     cpdef give_back(self, list messages)
     @cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t, other=Delivery)
-    cdef Py_ssize_t returned_after(self, long long position) except -1
+    cpdef Py_ssize_t returned_after(self, long long position) except -1
     @cython.locals(drawn=list, message=Message)
     cdef draw_out(self, long long position)
     @cython.locals(size=cython.longlong, index=Py_ssize_t, message=Message, delivery=Delivery)

@@ -11,4 +11,6 @@ cdef class Shelf:
     cpdef push(self, unsigned long long entry)
     @cython.locals(end=Py_ssize_t, taken=list)
     cpdef list take(self, Py_ssize_t most)
+    @cython.locals(at=Py_ssize_t, found=list)
+    cpdef list window(self, Py_ssize_t start, Py_ssize_t most)
     cpdef put_back(self, list entries)

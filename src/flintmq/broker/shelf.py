@@ -47,6 +47,20 @@ class Shelf:
         self.count -= len(taken)
         return taken
 
+    def window(self, start: int, most: int) -> list[int]:
+        """At most `most` entries, of which the first has `start` before it; they stay where they are."""
+        found: list[int] = []
+        at = start + self.taken
+        for run in self.runs:
+            if at >= len(run):
+                at -= len(run)
+                continue
+            found.extend(run[at : at + most - len(found)])
+            if len(found) >= most:
+                break
+            at = 0
+        return found
+
     def put_back(self, entries: list[int]) -> None:
         """In front of all others."""
         if self.taken:

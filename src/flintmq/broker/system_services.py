@@ -51,7 +51,7 @@ def broker_info(request: Request) -> None:
             "channels": sum(len(each.channels) for each in connections),
             "exchanges": len(host.exchanges),
             "queues": len(host.queues),
-            "bindings": sum(len(exchange.bindings) for exchange in host.exchanges.values()),
+            "bindings": host.binding_count,
             "consumers": sum(len(queue.consumers) for queue in host.queues.values()),
             "messages-ready": sum(queue.message_count() for queue in host.queues.values()),
         }

@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from flintmq.broker.priority_queue import PriorityQueue
-from flintmq.broker.stream_queue import StreamQueue
 from flintmq.wire import traits
 
 if TYPE_CHECKING:
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
     from flintmq.broker.queue import Queue
     from flintmq.broker.store import Store
     from flintmq.broker.virtual_host import VirtualHost
+    from flintmq.storage.stream_log import StreamLog
 
 # Entries read from disk at a time: few at first, and more where they turn out to be small.
 READ_ENTRIES_MIN = 8
@@ -33,15 +32,8 @@ READ_BYTES = 1_048_576
 
 def browse(queue: Queue, after: int) -> Iterator[tuple[int, Message, bool]]:
     """Place, message and whether it was delivered before, from the first place behind `after` on."""
-    for lane in lanes_of(queue):
+    for lane in queue.parts():
         yield from browse_lane(lane, after)
-
-
-def lanes_of(queue: Queue) -> list[Queue]:
-    """The queues that hold the messages: the queue itself, or one for each priority, the highest first."""
-    if isinstance(queue, PriorityQueue):
-        return [queue.lanes[rank] for rank in reversed(queue.ranks)]
-    return [queue]
 
 
 def browse_lane(queue: Queue, after: int) -> Iterator[tuple[int, Message, bool]]:
@@ -63,10 +55,10 @@ def oldest_ms(queue: Queue) -> int | None:
 
     Reads at most one message of each priority from disk, and leaves it there.
     """
-    if isinstance(queue, StreamQueue):
-        first_ms: int | None = queue.log.first_time_ms
-        return first_ms
-    heads = [message for lane in lanes_of(queue) if (message := first_of(lane)) is not None]
+    if queue.is_stream:
+        log: StreamLog = queue.log  # type: ignore[attr-defined]
+        return log.first_time_ms
+    heads = [message for lane in queue.parts() if (message := first_of(lane)) is not None]
     return min((message.arrived_ms for message in heads if message.arrived_ms), default=None)
 
 

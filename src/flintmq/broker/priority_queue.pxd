@@ -17,6 +17,7 @@ cdef class PriorityQueue(Queue):
     cdef Queue lane(self, long long rank)
     @cython.locals(count=Py_ssize_t, lane=Queue)
     cpdef Py_ssize_t message_count(self) noexcept
+    cpdef list parts(self)
     @cython.locals(lane=Queue)
     cdef int append(self, Message message) except -1
     @cython.locals(count=Py_ssize_t, size=cython.longlong, lane=Queue)

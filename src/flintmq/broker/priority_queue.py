@@ -86,6 +86,9 @@ class PriorityQueue(Queue):
             count += lane.message_count()
         return count
 
+    def parts(self) -> list[Queue]:
+        return [self.lanes[rank] for rank in reversed(self.ranks)]
+
     def append(self, message: Message) -> int:
         lane = self.lane(self.rank_of(message))
         if self.store is not None and not lane.shelf.count and self.is_long():

@@ -48,6 +48,7 @@ cdef class Queue:
     cdef readonly bint is_stream
 
     cpdef Py_ssize_t message_count(self) noexcept
+    cpdef list parts(self)
     cpdef Regime oversee(self)
     cpdef int enqueue(self, Message message) except -1
     cdef int append(self, Message message) except -1

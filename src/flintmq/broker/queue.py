@@ -135,6 +135,10 @@ class Queue:
         """How many are ready, not counting those handed out."""
         return self.ready.count - self.holes + len(self.returned) + self.shelf.count
 
+    def parts(self) -> list[Queue]:
+        """The queues that hold its messages: itself, or one for each priority, the highest first."""
+        return [self]
+
     def oversee(self) -> Regime:
         """The queue's regime, from now on if it had none."""
         if self.regime is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pika
@@ -39,3 +40,14 @@ def test_one_too_many_is_refused_and_the_others_stay(tmp_path: Path) -> None:
         connection = pika.BlockingConnection(parameters)
         assert connection.channel().basic_get("one", auto_ack=True)[2] == b"stays"
         connection.close()
+
+
+def test_names_reach_the_log_in_one_line(tmp_path: Path) -> None:
+    with BrokerProcess("--data", str(tmp_path)) as broker:
+        connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker):
+            connection.channel().queue_declare("no\n2026-01-01 ERROR such\x1b[2J", passive=True)
+        connection.close()
+        line = broker.wait_for(re.compile(r".*no queue 'no.*")).group()
+    assert line.count("\n") == 0
+    assert r"no queue 'no\n2026-01-01 ERROR such\x1b[2J'" in line

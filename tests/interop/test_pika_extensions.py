@@ -125,6 +125,25 @@ def test_single_active_consumer(channel: Any, name: Name) -> None:
     assert got[-1] == "second"
 
 
+def test_a_single_active_consumer_makes_way_for_a_higher_priority(channel: Any, name: Name) -> None:
+    quorum = {"x-queue-type": "quorum", "x-single-active-consumer": True}
+    channel.queue_declare(name("queue"), durable=True, arguments=quorum)
+    got: list[tuple[str, int]] = []
+
+    def deliver(_channel: Any, method: Any, _properties: Any, _body: bytes) -> None:
+        got.append((method.consumer_tag, method.delivery_tag))
+
+    channel.basic_consume(name("queue"), deliver, consumer_tag="low")
+    publish(channel, name("queue"), b"x")
+    gather(channel.connection, got, 1)
+    channel.basic_consume(name("queue"), deliver, consumer_tag="high", arguments={"x-priority": 5})
+    publish(channel, name("queue"), b"x")
+    assert [tag for tag, _ in got] == ["low"]
+    channel.basic_ack(got[0][1])
+    gather(channel.connection, got, 2)
+    assert [tag for tag, _ in got] == ["low", "high"]
+
+
 def test_consumer_priority(channel: Any, name: Name) -> None:
     channel.queue_declare(name("queue"))
     got: list[str] = []

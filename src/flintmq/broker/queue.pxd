@@ -75,6 +75,7 @@ cdef class Queue:
     @cython.locals(consumer=Consumer)
     cdef bint offer(self, Message message, long long position, int redeliveries) except -1
     cdef park(self, Consumer consumer)
+    cpdef bint withdraw(self, Consumer consumer) except -1
     cpdef rejoin(self, Consumer consumer)
     cpdef Delivery take(self)
     @cython.locals(message=Message)

@@ -370,6 +370,16 @@ class Queue:
         consumer.park()
         del self.active[self.turn]
 
+    def withdraw(self, consumer: Consumer) -> bool:
+        """Takes any consumer out of the round; parked, and True, if it has something to settle yet."""
+        if consumer in self.active:
+            self.active.remove(consumer)
+        consumer.forget()
+        consumer.parked = False
+        if consumer.outstanding:
+            consumer.park()
+        return consumer.parked
+
     def rejoin(self, consumer: Consumer) -> None:
         if self.regime is None:
             self.active.append(consumer)

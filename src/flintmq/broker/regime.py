@@ -16,11 +16,12 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
+from flintmq.broker import succession
 from flintmq.broker.consumer import Consumer
 from flintmq.broker.delivery import Delivery
 from flintmq.broker.header_changes import with_headers
 from flintmq.broker.message import Message
-from flintmq.broker.overdue import Overdue
+from flintmq.broker.overdue import Overdue, overdue_of
 from flintmq.broker.queue_rules import PLAIN, REJECT_PUBLISH_DLX, QueueRules
 from flintmq.broker.wiring import forget_return, put_return
 from flintmq.wire import traits
@@ -63,6 +64,7 @@ class Regime:
         "unused_since_ms",
         "waiting",
         "waiting_bytes",
+        "yields",
     )
 
     def __init__(self, queue: Queue) -> None:
@@ -87,6 +89,7 @@ class Regime:
         self.ranked = 0  # consumers with a priority
         self.single_active = False
         self.single: Consumer | None = None
+        self.yields = False  # to a consumer of a higher priority
         self.expires_ms = -1
         self.unused_since_ms = 0
 
@@ -112,6 +115,7 @@ class Regime:
         self.delivery_limit = -1 if rules.delivery_limit is None else rules.delivery_limit
         self.counts = rules.delivery_limit is not None or rules.retry_type != "disabled"
         self.single_active = rules.single_active_consumer
+        self.yields = self.single_active and succession.yields(self.queue)
         self.overdue = overdue_of(self.queue, rules.consumer_timeout_ms, self.overdue)
         if self.expires_ms < 0:
             self.unused_since_ms = now_ms
@@ -327,13 +331,14 @@ class Regime:
     def subscribe(self, consumer: Consumer) -> None:
         if consumer.priority:
             self.ranked += 1
-        if self.single_active and self.single is None:
-            self.single = consumer
-        self.join(consumer)
+        if self.single_active:
+            self.succeed()
+        else:
+            self.join(consumer)
 
     def join(self, consumer: Consumer) -> None:
         """Into the round, behind those of its priority; where one alone is active, the others wait."""
-        if self.single_active and self.single is not consumer:
+        if self.single_active and (self.single is not consumer or (self.yields and self.succeed())):
             return
         active = self.queue.active
         index = len(active)
@@ -345,21 +350,26 @@ class Regime:
         active.insert(index, consumer)
 
     def unsubscribe(self, consumer: Consumer) -> None:
-        queue = self.queue
         if consumer.priority:
             self.ranked -= 1
         if self.single is consumer:
             self.single = None
-            heir: Consumer | None = None
-            for each in queue.consumers:
-                if heir is None or each.priority > heir.priority:
-                    heir = each
-            if heir is not None:
-                self.single = heir
-                self.join(heir)
-                queue.mark()
+            self.succeed()
         self.touch()
         self.watch()
+
+    def succeed(self) -> bool:
+        """Makes way for the consumer that should be the active one, if there is another."""
+        queue = self.queue
+        heir = succession.heir_of(queue.consumers, self.single)
+        if heir is None or (self.single is not None and not self.yields):
+            return False
+        if self.single is not None and queue.withdraw(self.single):
+            return True  # it gets no more, and is asked again with each message that it settles
+        self.single = heir
+        self.join(heir)
+        queue.mark()
+        return True
 
     # Coming back
 
@@ -582,13 +592,3 @@ class Regime:
         if self.alarm is not None:
             self.alarm.cancel()
             self.alarm = None
-
-
-def overdue_of(queue: Queue, timeout_ms: int | None, present: Overdue | None) -> Overdue | None:
-    """Who watches over consumers that take too long; what is out already stays watched."""
-    if timeout_ms is None:
-        return None
-    if present is None:
-        return Overdue(queue, timeout_ms)
-    present.timeout_ms = timeout_ms
-    return present

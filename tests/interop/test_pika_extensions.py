@@ -76,6 +76,25 @@ def test_rejected_message_is_dead_lettered_with_its_story(channel: Any, name: Na
     assert header.headers["x-first-death-queue"] == queue
 
 
+def test_dead_letter_goes_to_all_keys_of_its_message(channel: Any, name: Name) -> None:
+    queue, carbon, blind = name("queue"), name("carbon"), name("blind")
+    channel.queue_declare(queue, arguments={"x-dead-letter-exchange": name("dead")})
+    channel.exchange_declare(name("dead"), "direct")
+    for each in (carbon, blind):
+        channel.queue_declare(each)
+        channel.queue_bind(each, name("dead"), each)
+    properties = pika.BasicProperties(headers={"CC": [carbon], "BCC": [blind]})
+    channel.basic_publish("", queue, b"x", properties)
+    assert bodies(channel, carbon) == bodies(channel, blind) == [b"x"]
+    method, _, _ = channel.basic_get(queue)
+    channel.basic_reject(method.delivery_tag, requeue=False)
+    for each in (carbon, blind):
+        await_depth(channel, each, 1)
+        _, found, _ = channel.basic_get(each, auto_ack=True)
+        assert found.headers["x-death"][0]["routing-keys"] == [queue, carbon]
+        assert "BCC" not in found.headers
+
+
 def test_expired_message_is_dead_lettered(channel: Any, name: Name) -> None:
     queue, morgue = dead_lettered(channel, name, **{"x-message-ttl": 50})
     publish(channel, queue, b"old")

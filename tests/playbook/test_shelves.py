@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playbook.dialogue import Client
 from playbook.shelved import ShelvedPlaybook
 from playbook.test_services import ask, reply_queue
 
-from flintmq.wire.methods import BasicConsume, BasicConsumeOk
+from flintmq.wire.methods import BasicConsume, BasicConsumeOk, BasicNack
 
 
 @pytest.fixture
@@ -127,3 +128,27 @@ def test_a_search_sees_every_priority(playbook: ShelvedPlaybook, client: Client)
     assert (found["count"], found["more"]) == (8, True)
     found = ask(client, "queue.peek", queue="q", selector="n >= 10", after=found["last"])
     assert (found["count"], found["more"]) == (12, False)
+
+
+@pytest.mark.parametrize("mode", [1, 2])
+def test_blind_copies_are_known_of_what_was_on_disk(
+    playbook: ShelvedPlaybook, client: Client, mode: int
+) -> None:
+    reply_queue(client)
+    client.declares("blind", durable=True)
+    client.declares("q", durable=True, arguments={"x-dead-letter-exchange": "", "x-max-length": 20})
+    for number in range(20):
+        client.publishes("q", b"%d" % number, headers={"BCC": ["blind"]}, delivery_mode=mode)
+    client.gets_all("blind")
+    assert playbook.queue("q").shelf.count == 16
+    assert ask(client, "queue.peek", queue="q", selector="routing_key = 'q'")["count"] == 20
+    other = playbook.client()
+    other.consumes("q", "c", no_ack=False)
+    deliveries: list[Any] = [found for _, found in other.heard()]
+    other.inbox.clear()
+    assert {found.method.routing_key for found in deliveries} == {"q"}
+    assert [found.body for found in deliveries] == [b"%d" % number for number in range(20)]
+    other >> BasicNack(delivery_tag=0, multiple=True, requeue=False)
+    assert client.gets_all("blind") == [b"%d" % number for number in range(20)]
+    assert len(other.heard()) == 20, "by the routing key they come back to the queue"
+    other.inbox.clear()

@@ -232,9 +232,8 @@ class Channel:
 
     def give_back(self, message: Message, code: int, text: str) -> None:
         """basic.return"""
-        payload = (
-            _RETURN_HEAD.pack(amqp.BASIC_RETURN, code) + bytes((len(text),)) + text.encode() + message.route
-        )
+        payload = _RETURN_HEAD.pack(amqp.BASIC_RETURN, code) + bytes((len(text),)) + text.encode()
+        payload += message.shown_route()
         body = self.body_of(message) if message.traits & traits.SPOOLED else None
         self.output.write_method_content(self.number, payload, message.content, message.header_size)
         if body is not None:
@@ -530,7 +529,7 @@ class Channel:
         redelivered = 1 if delivery.redeliveries else 0
         payload = (
             _GET_OK_HEAD.pack(amqp.BASIC_GET_OK, self.delivery_tag, redelivered)
-            + message.route
+            + message.shown_route()
             + _LONG.pack(queue.message_count())
         )
         written = message

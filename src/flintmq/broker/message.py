@@ -1,6 +1,7 @@
 """A message as the broker keeps it: octets as they came, and the few facts that steer it.
 
     route    | exchange 1+n | routing key 1+n |           the two short strings of basic.publish
+             | ...                            | 4+n |      with the keys of a BCC that nobody may see: BLIND
     content  | header payload | body |                     delivered as it came, frames made anew
              | header payload |                            of a spooled message, see spooling.py
 
@@ -61,11 +62,19 @@ class Message:
             return octets.read_longlong(octets.readable_bytes(self.content), 4)
         return len(self.content) - self.header_size
 
+    def shown_route(self) -> bytes:
+        """Exchange and routing key alone, as others may see it."""
+        if self.traits & traits.BLIND:
+            end = 2 + self.route[0] + self.route[1 + self.route[0]]
+            return self.route[:end]
+        return self.route
+
     def exchange_name(self) -> str:
         return self.route[1 : 1 + self.route[0]].decode("utf-8", "surrogateescape")
 
     def routing_key(self) -> str:
-        return self.route[2 + self.route[0] :].decode("utf-8", "surrogateescape")
+        start = 2 + self.route[0]
+        return self.route[start : start + self.route[start - 1]].decode("utf-8", "surrogateescape")
 
 
 def new_message(route: bytes, content: bytes, header_size: int, traits: int, origin: int) -> Message:

@@ -366,6 +366,8 @@ def restored(entry: int, head: bytes, content: bytes, recovered: int) -> Message
     if found & traits.SPOOLED:
         content, route = route[:header_size], route[header_size:]
     end = 2 + route[0] + route[1 + route[0]]
+    if found & traits.BLIND:
+        end += 4 + int.from_bytes(route[end : end + 4], "big")
     if len(route) > end:  # whoever kept it has noted something behind the route
         route = route[:end]
     if found & traits.HAS_EXPIRATION and not found & traits.TIMED:  # it has not reached a queue yet

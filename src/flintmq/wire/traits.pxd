@@ -10,3 +10,4 @@ cdef enum:
     HAS_COPIES = 0x10000
     TIMED = 0x20000
     NOTED = 0x40000
+    BLIND = 0x80000

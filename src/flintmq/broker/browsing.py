@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from flintmq.broker.shelf_scan import read_along
 from flintmq.wire import traits
 
 if TYPE_CHECKING:
@@ -23,11 +24,6 @@ if TYPE_CHECKING:
     from flintmq.broker.store import Store
     from flintmq.broker.virtual_host import VirtualHost
     from flintmq.storage.stream_log import StreamLog
-
-# Entries read from disk at a time: few at first, and more where they turn out to be small.
-READ_ENTRIES_MIN = 8
-READ_ENTRIES_MAX = 256
-READ_BYTES = 1_048_576
 
 
 def browse(queue: Queue, after: int) -> Iterator[tuple[int, Message, bool]]:
@@ -72,22 +68,22 @@ def first_of(queue: Queue) -> Message | None:
             return message
     if queue.store is None or not queue.shelf.count:
         return None
-    return queue.store.load(queue.shelf.window(0, 1))[0]
+    for messages in read_along(queue, 0):
+        for message in messages:
+            if message is not None:
+                return message
+    return None
 
 
 def browse_shelf(queue: Queue, first: int, place: int) -> Iterator[tuple[int, Message, bool]]:
     """What lies on disk, of which `first` is the place of the first."""
     if queue.store is None or not queue.shelf.count:
         return
-    most = READ_ENTRIES_MIN
-    while portion := queue.shelf.window(place - first, most):
-        messages = queue.store.load(portion)
-        size = sum(len(message.content) for message in messages if message is not None)
-        most = min(max(READ_ENTRIES_MIN, READ_BYTES * len(portion) // (size + 1)), READ_ENTRIES_MAX)
+    for messages in read_along(queue, place - first):
         for message in messages:
             if message is not None:
-                handed_out = message.entry & 1 == 0 and message.entry >> 1 <= queue.handed_out
-                yield place, message, handed_out
+                is_marked = message.entry & 1 == 0 and message.entry >> 1 <= queue.marked
+                yield place, message, is_marked or place in queue.reshelved
             place += 1
 
 

@@ -110,11 +110,6 @@ class PriorityQueue(Queue):
             size += lane.ready_bytes
         return count >= self.store.kept_messages or size >= self.store.kept_bytes
 
-    def look_again(self, position: int) -> None:
-        """Consumers that refuse some have not seen what is at this position now."""
-        for consumer in self.consumers:
-            consumer.seen = min(consumer.seen, position)
-
     def head(self) -> Message | None:
         while self.ranks:
             lane = self.lanes[self.ranks[-1]]
@@ -143,17 +138,19 @@ class PriorityQueue(Queue):
             lane = self.lane(rank)
             lane.put_back(backs)
             if self.selective:
-                self.look_again(lane.returned[-1].position)
+                self.look_again(min([delivery.position for delivery in backs]))
 
-    def dispatch_selectively(self) -> None:
+    def dispatch_selectively(self) -> bool:
+        more = False
         for rank in reversed(self.ranks):
-            if self.active:
+            if self.active and not more:  # a lower lane comes when all of the higher one was looked at
                 lane = self.lanes[rank]
-                lane.dispatch_selectively()
+                more = lane.dispatch_selectively()
         for rank in list(self.ranks):
             lane = self.lanes[rank]
             if not lane.message_count():
                 self.close_lane(rank)
+        return more
 
     def shed(self) -> None:
         for lane in self.lanes.values():

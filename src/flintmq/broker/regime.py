@@ -257,7 +257,8 @@ class Regime:
             queue.mark()  # there is more to expire, in the next pass
             return 0
         if queue.selective:
-            queue.dispatch_selectively()
+            if queue.dispatch_selectively():
+                queue.mark()
             self.watch()
             return 0
         while queue.active:

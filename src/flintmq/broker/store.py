@@ -187,7 +187,9 @@ class Store:
         return self.overflow.append_entry((OVERFLOW_OWNER,), head, message.content) << 1 | 1
 
     def load(self, entries: list[int]) -> list[Message | None]:
-        """The messages of these entries; None for one that the disk does not give back."""
+        """The messages of these entries; None for a hole (0) and for what the disk does not give back."""
+        if not all(entries):
+            return [self.load_one(entry) if entry else None for entry in entries]
         if self.held and entries and max(entries) >= HELD:
             return [self.load_one(entry) for entry in entries]
         try:

@@ -204,6 +204,11 @@ class Limits:
 
     connections_max: int = _setting(65_536, _whole(1, 1_000_000))
     channels_per_connection_max: int = _setting(2047, _whole(1, 65_535))
+    consumers_per_channel_max: int = _setting(10_000, _whole(1, 100_000_000))
+    consumers_per_connection_max: int = _setting(100_000, _whole(1, 100_000_000))
+    queues_per_virtual_host_max: int = _setting(100_000, _whole(1, 100_000_000))
+    exchanges_per_virtual_host_max: int = _setting(100_000, _whole(1, 100_000_000))
+    bindings_per_virtual_host_max: int = _setting(1_000_000, _whole(1, 100_000_000))
     # 4096 is the least that every peer must accept (0-9-1, frame-min-size).
     frame_bytes_max: int = _setting(131_072, _size(4096, 128 * 2**20))
     message_bytes_max: int = _setting(512 * 2**20, _size(1, 2**40))

@@ -176,6 +176,22 @@ def test_looking_disturbs_nothing_and_goes_on_where_it_stopped(asker: Asker) -> 
     assert asker.depth("orders") == 5
 
 
+def test_a_selector_finds_messages_and_leaves_them(asker: Asker) -> None:
+    asker.channel.queue_declare("orders")
+    for amount in range(10):
+        properties = pika.BasicProperties(headers={"amount": amount})
+        asker.channel.basic_publish("", "orders", b"%d" % amount, properties)
+    found, body = asker.ask("queue.peek", queue="orders", selector="amount >= 3", limit=4)
+    assert values(list(Columns(body).rows())) == [b"3", b"4", b"5", b"6"]
+    assert (found["more"], found["looked-at"]) == (True, 7)
+    found, body = asker.ask("queue.peek", queue="orders", selector="amount >= 3", after=found["last"])
+    assert values(list(Columns(body).rows())) == [b"7", b"8", b"9"]
+    assert found["more"] is False
+    _, body = asker.ask("queue.peek", queue="orders", selector="amount >= 3", contains="8")
+    assert values(list(Columns(body).rows())) == [b"8"]
+    assert asker.depth("orders") == 10
+
+
 def test_messages_are_moved_and_copied(asker: Asker) -> None:
     asker.fill("from", *numbered(5))
     asker.fill("to")
@@ -198,6 +214,8 @@ def test_messages_are_moved_and_copied(asker: Asker) -> None:
         ("lease.read", {"queue": "orders", "consumer": "nobody", "epoch": 1}, "has no lease"),
         ("queue.move", {"queue": "orders", "to": "orders"}, "the same queue"),
         ("queue.peek", {"queue": "orders", "columns": ["nonsense"]}, "'columns'"),
+        ("queue.peek", {"queue": "orders", "selector": "a ="}, "selector, position 4"),
+        ("queue.peek", {"queue": "orders", "selector": 1}, "'selector'"),
     ],
 )
 def test_what_is_wrong_with_a_request_is_said(
@@ -206,3 +224,21 @@ def test_what_is_wrong_with_a_request_is_said(
     asker.fill("orders")
     with pytest.raises(Refused, match=text):
         asker.ask(service, **arguments)
+
+
+def test_the_age_of_the_oldest_message(asker: Asker) -> None:
+    asker.fill("orders", b"first", b"second")
+    found, _ = asker.ask("queue.info", queue="orders")
+    now, _ = asker.ask("broker.info")
+    assert found["oldest-ms"] <= now["now-ms"] < found["oldest-ms"] + 60_000
+    assert 0 <= found["oldest-age-ms"] < 60_000
+    asker.channel.queue_purge("orders")
+    found, _ = asker.ask("queue.info", queue="orders")
+    assert "oldest-ms" not in found
+
+    asker.channel.queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})
+    asker.channel.basic_publish("", "log", b"safe when this returns")
+    rows, _ = asker.ask("queue.list")
+    log = {row["name"]: row for row in rows["rows"]}["log"]
+    assert found.get("oldest-ms") is None
+    assert now["now-ms"] <= log["oldest-ms"] < now["now-ms"] + 60_000

@@ -76,6 +76,25 @@ def test_rejected_message_is_dead_lettered_with_its_story(channel: Any, name: Na
     assert header.headers["x-first-death-queue"] == queue
 
 
+def test_dead_letter_goes_to_all_keys_of_its_message(channel: Any, name: Name) -> None:
+    queue, carbon, blind = name("queue"), name("carbon"), name("blind")
+    channel.queue_declare(queue, arguments={"x-dead-letter-exchange": name("dead")})
+    channel.exchange_declare(name("dead"), "direct")
+    for each in (carbon, blind):
+        channel.queue_declare(each)
+        channel.queue_bind(each, name("dead"), each)
+    properties = pika.BasicProperties(headers={"CC": [carbon], "BCC": [blind]})
+    channel.basic_publish("", queue, b"x", properties)
+    assert bodies(channel, carbon) == bodies(channel, blind) == [b"x"]
+    method, _, _ = channel.basic_get(queue)
+    channel.basic_reject(method.delivery_tag, requeue=False)
+    for each in (carbon, blind):
+        await_depth(channel, each, 1)
+        _, found, _ = channel.basic_get(each, auto_ack=True)
+        assert found.headers["x-death"][0]["routing-keys"] == [queue, carbon]
+        assert "BCC" not in found.headers
+
+
 def test_expired_message_is_dead_lettered(channel: Any, name: Name) -> None:
     queue, morgue = dead_lettered(channel, name, **{"x-message-ttl": 50})
     publish(channel, queue, b"old")
@@ -123,6 +142,25 @@ def test_single_active_consumer(channel: Any, name: Name) -> None:
     publish(channel, name("queue"), b"x")
     gather(channel.connection, got, 5)
     assert got[-1] == "second"
+
+
+def test_a_single_active_consumer_makes_way_for_a_higher_priority(channel: Any, name: Name) -> None:
+    quorum = {"x-queue-type": "quorum", "x-single-active-consumer": True}
+    channel.queue_declare(name("queue"), durable=True, arguments=quorum)
+    got: list[tuple[str, int]] = []
+
+    def deliver(_channel: Any, method: Any, _properties: Any, _body: bytes) -> None:
+        got.append((method.consumer_tag, method.delivery_tag))
+
+    channel.basic_consume(name("queue"), deliver, consumer_tag="low")
+    publish(channel, name("queue"), b"x")
+    gather(channel.connection, got, 1)
+    channel.basic_consume(name("queue"), deliver, consumer_tag="high", arguments={"x-priority": 5})
+    publish(channel, name("queue"), b"x")
+    assert [tag for tag, _ in got] == ["low"]
+    channel.basic_ack(got[0][1])
+    gather(channel.connection, got, 2)
+    assert [tag for tag, _ in got] == ["low", "high"]
 
 
 def test_consumer_priority(channel: Any, name: Name) -> None:

@@ -234,3 +234,39 @@ def test_a_queue_may_only_be_given_an_exchange_that_the_user_may_write_to() -> N
     client = TimedPlaybook(config).client()
     client >> QueueDeclare(queue="q", arguments={"x-dead-letter-exchange": "amq.direct"})
     assert client.hears(ChannelClose).reply_code == 403
+
+
+def test_blind_copies_go_along_and_are_told_to_nobody() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("blind", arguments={"x-dead-letter-exchange": "amq.fanout"})
+    client.declares("q", arguments={"x-dead-letter-exchange": ""})
+    client.publishes("q", b"1", headers={"BCC": ["blind", "größe" * 100], "mine": 1})
+    copy: Any = letter(client, "blind")
+    assert (copy.method.routing_key, copy.properties.headers) == ("q", {"mine": 1})
+    client >> BasicGet(queue="q")
+    found: Any = client.next(1)
+    assert (found.method.routing_key, found.properties.headers) == ("q", {"mine": 1})
+    client >> BasicReject(delivery_tag=found.method.delivery_tag, requeue=False)
+    client >> BasicGet(queue="blind")
+    found = client.next(1)
+    assert (found.method.routing_key, found.body) == ("q", b"1")
+    [death] = found.properties.headers["x-death"]
+    assert death["routing-keys"] == ["q"]
+    assert "BCC" not in found.properties.headers
+    client.declares("end")
+    client.binds("end", "amq.fanout")
+    client >> BasicReject(delivery_tag=found.method.delivery_tag, requeue=False)
+    found = letter(client, "end")
+    assert found.properties.headers["x-death"][0]["routing-keys"] == ["q"]
+
+
+def test_a_key_for_all_replaces_blind_copies_too() -> None:
+    client = TimedPlaybook().client()
+    client.declares("blind")
+    with_morgue(client)
+    client.publishes("q", b"1", headers={"BCC": ["blind"]})
+    assert client.gets_all("blind") == [b"1"]
+    rejects(client, "q")
+    assert client.gets_all("morgue") == [b"1"]
+    assert client.gets("blind") is None

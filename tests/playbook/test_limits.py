@@ -235,6 +235,87 @@ def test_one_consumer_is_active_at_a_time() -> None:
     playbook.clients.remove(other)
 
 
+QUORUM = {"x-single-active-consumer": True, "x-queue-type": "quorum"}
+
+
+def tags(client: Any) -> list[str]:
+    return [tag for tag, _, _ in client.deliveries()]
+
+
+def test_the_active_one_of_a_quorum_queue_makes_way_when_it_holds_nothing() -> None:
+    playbook = TimedPlaybook()
+    client, other = playbook.client(), playbook.client()
+    client.declares("q", durable=True, arguments=QUORUM)
+    consume(client, "low")
+    client.publishes("q", b"1", b"2")
+    assert tags(client) == ["low", "low"]
+    consume(other, "high", arguments={"x-priority": 5})
+    client.publishes("q", b"3")
+    client.hears_nothing()
+    other.hears_nothing()
+    client >> BasicAck(delivery_tag=1)
+    other.hears_nothing()
+    client >> BasicNack(delivery_tag=2, requeue=True)
+    assert [(tag, body) for tag, _, body in other.deliveries()] == [("high", b"2"), ("high", b"3")]
+    consume(client, "lower", arguments={"x-priority": 4})
+    consume(client, "higher", arguments={"x-priority": 6})
+    other >> BasicAck(delivery_tag=2, multiple=True)
+    client.publishes("q", b"4")
+    assert tags(client) == ["higher"]
+    client >> BasicCancel(consumer_tag="higher")
+    client << BasicCancelOk(consumer_tag="higher")
+    client.publishes("q", b"5")
+    assert tags(other) == ["high"], "the next in rank is active again"
+
+
+def test_without_acks_there_is_nothing_to_wait_for() -> None:
+    client = TimedPlaybook().client()
+    client.declares("q", durable=True, arguments=QUORUM)
+    consume(client, "low", no_ack=True)
+    client.publishes("q", b"1")
+    assert tags(client) == ["low"]
+    consume(client, "high", no_ack=True, arguments={"x-priority": 1})
+    consume(client, "as high", no_ack=True, arguments={"x-priority": 1})
+    client.publishes("q", b"2")
+    assert tags(client) == ["high"]
+
+
+def test_who_makes_way_may_leave_before() -> None:
+    playbook = TimedPlaybook()
+    client, other = playbook.client(), playbook.client()
+    client.declares("q", durable=True, arguments=QUORUM)
+    consume(client, "low")
+    client.publishes("q", b"1")
+    assert tags(client) == ["low"]
+    consume(other, "high", arguments={"x-priority": 5})
+    client >> BasicCancel(consumer_tag="low")
+    client << BasicCancelOk(consumer_tag="low")
+    client.publishes("q", b"2")
+    assert tags(other) == ["high"]
+    client >> BasicAck(delivery_tag=1)
+    consume(client, "low again")
+    other.session.release()
+    playbook.finish_pass()
+    assert tags(client) == ["low again"]
+    playbook.clients.remove(other)
+
+
+def test_who_waited_for_credit_makes_way_too() -> None:
+    playbook = TimedPlaybook()
+    client, other = playbook.client(), playbook.client()
+    client.declares("q", durable=True, arguments=QUORUM)
+    client >> BasicQos(prefetch_count=1)
+    client << BasicQosOk()
+    consume(client, "low")
+    client.publishes("q", b"1", b"2", b"3")
+    assert tags(client) == ["low"]
+    consume(other, "high", arguments={"x-priority": 5})
+    other.hears_nothing()
+    client >> BasicAck(delivery_tag=1)
+    assert tags(other) == ["high", "high"]
+    client.hears_nothing()
+
+
 def test_a_waiting_consumer_may_leave() -> None:
     client = TimedPlaybook().client()
     client.declares("q", arguments={"x-single-active-consumer": True})

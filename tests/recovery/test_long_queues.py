@@ -120,6 +120,28 @@ def test_what_lies_on_disk_only_goes_with_its_queue(start: Any, data: Path, how:
     life.stop()
 
 
+def test_a_selective_consumer_leaves_on_disk_what_it_refuses(start: Any) -> None:
+    """240 MB, of which the last message alone is wanted; others are served while it is looked for."""
+    life = start()
+    count = 12_000
+    with life.connect() as peer, life.connect() as other:
+        peer.call(1, methods.QueueDeclare(queue="q", durable=True))
+        fill(peer, "q", 2, count, 20_000)
+        peer.publish(1, b"wanted", key="q", delivery_mode=2, message_id="last")
+        peer.expect(1, methods.BasicAck)
+        before = life.rss_octets()
+        peer.socket.settimeout(120)
+        selector = {"x-selector": "message_id = 'last'"}
+        peer.send(1, methods.BasicConsume(queue="q", consumer_tag="c", arguments=selector))
+        other.call(1, methods.QueueDeclare(queue="elsewhere"))
+        peer.expect(1, methods.BasicConsumeOk)
+        _, found = peer.delivery(1)
+        assert found.body == b"wanted"
+        assert life.rss_octets() - before < 64 << 20
+        assert other.call(1, methods.QueueDeclare(queue="q", passive=True)).message_count == count
+    life.stop()
+
+
 def test_one_old_message_pins_no_more_than_itself(start: Any, data: Path, drain: Any) -> None:
     """Churn past an unacked message: disk use stays under twice the live data plus two segments."""
     life = start()

@@ -9,5 +9,7 @@ cdef class Agenda:
     cdef public bint pressed
     cdef public bint logged
     cdef public object timetable
+    cdef readonly long long now_ms
 
+    cpdef tick(self)
     cpdef bint has_work(self)

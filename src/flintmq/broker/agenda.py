@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 class Agenda:
     """Queues with messages for ready consumers, channels with publishes to confirm, consumers to be told."""
 
-    __slots__ = ("confirms", "logged", "lost_consumers", "pressed", "queues", "timetable")
+    __slots__ = ("confirms", "logged", "lost_consumers", "now_ms", "pressed", "queues", "timetable")
 
     def __init__(self, timetable: Timetable) -> None:
         self.timetable = timetable
+        # The time that messages are noted to have come at, late by half a second at most (see tick): asking
+        # for it anew is more than a message costs on its way.
+        self.now_ms = timetable.now_ms()
         self.queues: list[Queue] = []
         self.confirms: list[Channel] = []
         self.lost_consumers: list[Consumer] = []
@@ -28,6 +31,10 @@ class Agenda:
         self.pressed = False
         # A publish went to a stream: its publisher has to wait for the disk.
         self.logged = False
+
+    def tick(self) -> None:
+        """Some time has gone by; called twice a second."""
+        self.now_ms = self.timetable.now_ms()
 
     def has_work(self) -> bool:
         return bool(self.queues or self.confirms or self.lost_consumers)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from flintmq.broker.shelf_scan import read_along
 from flintmq.wire import traits
 
 if TYPE_CHECKING:
@@ -22,15 +23,19 @@ if TYPE_CHECKING:
     from flintmq.broker.queue import Queue
     from flintmq.broker.store import Store
     from flintmq.broker.virtual_host import VirtualHost
-
-# Entries read from disk at a time.
-READ_ENTRIES = 256
+    from flintmq.storage.stream_log import StreamLog
 
 
 def browse(queue: Queue, after: int) -> Iterator[tuple[int, Message, bool]]:
     """Place, message and whether it was delivered before, from the first place behind `after` on."""
-    for delivery in reversed(queue.returned):
-        if delivery.position > after and delivery.message is not None:
+    for lane in queue.parts():
+        yield from browse_lane(lane, after)
+
+
+def browse_lane(queue: Queue, after: int) -> Iterator[tuple[int, Message, bool]]:
+    for index in range(queue.returned_after(after) - 1, -1, -1):
+        delivery = queue.returned[index]
+        if delivery.message is not None:
             yield delivery.position, delivery.message, delivery.redeliveries > 0
     place = max(queue.position, after + 1)
     while place - queue.position < queue.ready.count:
@@ -41,16 +46,44 @@ def browse(queue: Queue, after: int) -> Iterator[tuple[int, Message, bool]]:
     yield from browse_shelf(queue, queue.position + queue.ready.count, place)
 
 
+def oldest_ms(queue: Queue) -> int | None:
+    """When the oldest message that waits in the queue came; None if there is none, or nobody has noted it.
+
+    Reads at most one message of each priority from disk, and leaves it there.
+    """
+    if queue.is_stream:
+        log: StreamLog = queue.log  # type: ignore[attr-defined]
+        return log.first_time_ms
+    heads = [message for lane in queue.parts() if (message := first_of(lane)) is not None]
+    return min((message.arrived_ms for message in heads if message.arrived_ms), default=None)
+
+
+def first_of(queue: Queue) -> Message | None:
+    """The message that is handed out next, without bringing any back from the shelf."""
+    if queue.returned:
+        return queue.returned[-1].message
+    for index in range(queue.ready.count):
+        message: Message | None = queue.ready.at(index)
+        if message is not None:
+            return message
+    if queue.store is None or not queue.shelf.count:
+        return None
+    for messages in read_along(queue, 0):
+        for message in messages:
+            if message is not None:
+                return message
+    return None
+
+
 def browse_shelf(queue: Queue, first: int, place: int) -> Iterator[tuple[int, Message, bool]]:
     """What lies on disk, of which `first` is the place of the first."""
     if queue.store is None or not queue.shelf.count:
         return
-    entries = islice(iter(queue.shelf), place - first, None)
-    while portion := list(islice(entries, READ_ENTRIES)):
-        for message in queue.store.load(portion):
+    for messages in read_along(queue, place - first):
+        for message in messages:
             if message is not None:
-                handed_out = message.entry & 1 == 0 and message.entry >> 1 <= queue.handed_out
-                yield place, message, handed_out
+                is_marked = message.entry & 1 == 0 and message.entry >> 1 <= queue.marked
+                yield place, message, is_marked or place in queue.reshelved
             place += 1
 
 

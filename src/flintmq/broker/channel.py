@@ -136,6 +136,7 @@ class Channel:
         ):
             route = self.find_route(route_octets)
         message = Message.create(route.octets, whole, header_size, found, self.origin)
+        message.arrived_ms = self.agenda.now_ms
         if found & traits.HAS_EXPIRATION:
             message.lifetime_ms = lifetime_ms_of(whole)
         if self.transaction is not None:
@@ -231,9 +232,8 @@ class Channel:
 
     def give_back(self, message: Message, code: int, text: str) -> None:
         """basic.return"""
-        payload = (
-            _RETURN_HEAD.pack(amqp.BASIC_RETURN, code) + bytes((len(text),)) + text.encode() + message.route
-        )
+        payload = _RETURN_HEAD.pack(amqp.BASIC_RETURN, code) + bytes((len(text),)) + text.encode()
+        payload += message.shown_route()
         body = self.body_of(message) if message.traits & traits.SPOOLED else None
         self.output.write_method_content(self.number, payload, message.content, message.header_size)
         if body is not None:
@@ -516,11 +516,9 @@ class Channel:
     def get(self, queue: Queue, no_ack: bool) -> bool:
         """basic.get: sends get-ok with the next message; False when there is none."""
         delivery = queue.take()
-        if delivery is None:
+        if delivery is None or delivery.message is None:
             return False
         message = delivery.message
-        if message is None:
-            return False
         body = None
         if message.traits & traits.SPOOLED:
             body = self.body_of(message)
@@ -531,7 +529,7 @@ class Channel:
         redelivered = 1 if delivery.redeliveries else 0
         payload = (
             _GET_OK_HEAD.pack(amqp.BASIC_GET_OK, self.delivery_tag, redelivered)
-            + message.route
+            + message.shown_route()
             + _LONG.pack(queue.message_count())
         )
         written = message

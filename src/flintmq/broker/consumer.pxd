@@ -34,6 +34,6 @@ cdef class Consumer:
     cdef bint ready(self, Message message) except -1
     cpdef park(self)
     cpdef forget(self)
-    @cython.locals(channel=Channel, delivery=Delivery, written=Message)
+    @cython.locals(channel=Channel, delivery=Delivery, written=Message, route=bytes)
     cdef int deliver(self, Message message, long long position, int redeliveries) except -1
     cpdef wake(self)

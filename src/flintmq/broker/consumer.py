@@ -117,11 +117,14 @@ class Consumer:
     def deliver(self, message: Message, position: int, redeliveries: int) -> int:
         channel = self.channel
         body = None
-        if message.traits & traits.SPOOLED:
-            body = channel.body_of(message)
-            if body is None:
-                self.queue.settle(message)
-                return 0
+        route = message.route
+        if message.traits & (traits.SPOOLED | traits.BLIND):
+            route = message.shown_route()
+            if message.traits & traits.SPOOLED:
+                body = channel.body_of(message)
+                if body is None:
+                    self.queue.settle(message)
+                    return 0
         channel.delivery_tag += 1
         written = message
         if redeliveries and self.queue.regime is not None and self.queue.regime.counts:
@@ -131,7 +134,7 @@ class Consumer:
             self.tag_octets,
             channel.delivery_tag,
             redeliveries > 0,
-            message.route,
+            route,
             written.content,
             written.header_size,
         )

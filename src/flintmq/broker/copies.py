@@ -1,7 +1,10 @@
 """Messages that name further routing keys: the headers CC and BCC, arrays of text.
 
 Such a message goes wherever any of its keys leads, once to each queue. BCC is taken out before anybody
-else sees the message; the rest of the header stays octet for octet.
+else sees the message; the rest of the header stays octet for octet. As its dead letter goes wherever any of
+its keys leads too, those of BCC stay with it, behind its route and out of sight:
+
+    | exchange 1+n | routing key 1+n | octets of all that follows 4 | key 4+n | key 4+n | ...
 """
 
 from __future__ import annotations
@@ -36,9 +39,9 @@ def keys_of(message: Message) -> list[str]:
     return keys_in(headers_of(message))
 
 
-def keys_in(headers: FieldTable) -> list[str]:
+def keys_in(headers: FieldTable, names: tuple[str, ...] = (CC, BCC)) -> list[str]:
     keys: list[str] = []
-    for name in (CC, BCC):
+    for name in names:
         value = headers.get(name)
         if value is None and name not in headers:
             continue
@@ -75,9 +78,34 @@ def without_blind(message: Message) -> Message:
     header = without_entry(old, BCC)
     found = message.traits & ~traits.HAS_COPIES
     content = header + message.content[message.header_size :]
-    shown = message.variant(message.route, content, len(header), found)
+    route = message.route
+    blind = keys_in(headers_of(message), (BCC,))
+    if blind:
+        route += blind_octets(blind)
+        found |= traits.BLIND
+    shown = message.variant(route, content, len(header), found)
+    shown.arrived_ms = message.arrived_ms
     shown.lifetime_ms = message.lifetime_ms
     return shown
+
+
+def blind_octets(keys: list[str]) -> bytes:
+    octets = b""
+    for key in keys:
+        each = key.encode("utf-8", "surrogateescape")
+        octets += len(each).to_bytes(4, "big") + each
+    return len(octets).to_bytes(4, "big") + octets
+
+
+def blind_keys_of(message: Message) -> list[str]:
+    """The keys of the BCC that was taken out of the message."""
+    keys: list[str] = []
+    if message.traits & traits.BLIND:
+        at = len(message.shown_route()) + 4
+        while at < len(message.route):
+            start, at = at + 4, at + 4 + int.from_bytes(message.route[at : at + 4], "big")
+            keys.append(message.route[start:at].decode("utf-8", "surrogateescape"))
+    return keys
 
 
 def forward(channel: Channel, message: Message, route: Route, flags: int) -> None:

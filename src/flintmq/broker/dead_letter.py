@@ -10,6 +10,9 @@ queue drops its oldest to take the copy) waits in a list until the one before it
                        exchange, routing-keys, original-expiration
     x-first-death-*, x-last-death-*    reason, queue, exchange
 
+Without a routing key of the queue's own it keeps those of the message, with CC and BCC; with one, it has that
+alone, and CC is taken out. The story has no keys of a BCC.
+
 A message that would come to a queue where it died before, without a rejection since then, goes round by
 itself and for ever: it is dropped.
 """
@@ -21,6 +24,7 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from flintmq.broker.copies import blind_keys_of, blind_octets
 from flintmq.broker.forwarding import forward
 from flintmq.broker.header_changes import expiration_of, header_entries, header_value, with_headers
 from flintmq.broker.message import Message
@@ -88,7 +92,8 @@ class DeadLetters:
         entries = header_entries(message.content, message.header_size)
         copies = header_value(entries, "CC")
         carbon = [each for each in copies if isinstance(each, str)] if isinstance(copies, list) else []
-        keys = [message.routing_key(), *carbon] if key is None else [key]
+        blind = blind_keys_of(message) if key is None else []
+        keys = [message.routing_key(), *carbon, *blind] if key is None else [key]
         death = self.death_of(queue, message, reason, [message.routing_key(), *carbon])
         before = header_value(entries, "x-death")
         deaths = told(before if isinstance(before, list) else [], death)
@@ -102,8 +107,11 @@ class DeadLetters:
             changed[f"x-last-death-{name}"] = death[name]
         removed = () if key is None else ("CC",)
         content, header_size = with_headers(message.content, message.header_size, changed, removed, False)
-        found = message.traits & ~(traits.HAS_EXPIRATION | traits.TIMED) | traits.HAS_HEADERS
-        letter = message.variant(route_octets(exchange, keys[0]), content, header_size, found)
+        found = message.traits & ~(traits.HAS_EXPIRATION | traits.TIMED | traits.BLIND) | traits.HAS_HEADERS
+        route = route_octets(exchange, keys[0])
+        if blind:  # its own dead letter goes there as well
+            route, found = route + blind_octets(blind), found | traits.BLIND
+        letter = message.variant(route, content, header_size, found)
         queues = self.destinations(exchange, keys, letter)
         if reason != "rejected":
             queues = [each for each in queues if not is_cycle(each.name, deaths)]
@@ -128,12 +136,12 @@ class DeadLetters:
             store.forget_arrived(letter)
 
     def destinations(self, exchange: str, keys: list[str], letter: Message) -> list[Queue]:
-        queues: dict[Queue, None] = {}
-        for key in keys:
-            route = self.host.route_of(route_octets(exchange, key))
-            found = self.host.match(route, letter, None) if route.by_headers else route.queues
-            queues.update(dict.fromkeys(found or ()))
-        return list(queues)
+        if len(keys) > 1:  # of those of CC and BCC some may be longer than a routing key can be
+            source = self.host.exchanges[exchange] if exchange else None
+            return self.host.match_keys(source, keys, letter, None) or []
+        route = self.host.route_of(route_octets(exchange, keys[0]))
+        found = self.host.match(route, letter, None) if route.by_headers else route.queues
+        return list(found or ())
 
     def death_of(self, queue: Queue, message: Message, reason: str, keys: list[str]) -> FieldTable:
         now_ms = self.host.agenda.timetable.now_ms()

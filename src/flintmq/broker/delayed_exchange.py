@@ -203,6 +203,7 @@ class DelayedExchange(OuterExchange):
         """Routes a message that has waited."""
         host: VirtualHost = self.virtual_host
         message = waited.twin()  # it gets an entry of its own
+        message.arrived_ms = 0  # to its queues it comes now
         passage = Passage(message, None, message.routing_key())
         passage.past = self
         keys = [passage.key]

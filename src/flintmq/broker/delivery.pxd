@@ -18,3 +18,6 @@ cdef class Delivery:
     cdef Delivery create(
         unsigned long long tag, Message message, Queue queue, Consumer consumer, long long position, int redeliveries
     )
+
+
+cpdef Delivery new_delivery(Message message, Queue queue, long long position)

@@ -34,3 +34,8 @@ class Delivery:
         delivery.position = position  # in the queue, for coming back to the same place
         delivery.redeliveries = redeliveries
         return delivery
+
+
+def new_delivery(message: Message, queue: Queue, position: int) -> Delivery:
+    """One that nobody holds, for those that are not compiled."""
+    return Delivery.create(0, message, queue, None, position, 0)

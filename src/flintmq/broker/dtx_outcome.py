@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from flintmq.auth import User
+from flintmq.broker import delivery
 from flintmq.broker.channel import Channel
 from flintmq.broker.dtx_branch import Branch, BranchState, Lock, Settlement
 from flintmq.broker.dtx_journal import put_manifest
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from flintmq.broker.virtual_host import VirtualHost
 
 log = logging.getLogger("flintmq.dtx")
+
+# Positions of messages that were handed out before the broker started: the order of entries, below 0.
+BEFORE_ALL = 1 << 62
 
 # A group is held in memory until it is written: 32 MiB, and as much again while the journal makes room.
 GROUP_BYTES_MAX = 33_554_432
@@ -192,6 +196,7 @@ class Outcomes:
                 message.route, message.content, message.header_size, message.traits, work.origin
             )
             message.lifetime_ms = lifetime_ms
+        message.arrived_ms = self.host.agenda.now_ms
         if work is not None and not work.is_closed:
             channel = work.channel
         else:
@@ -259,4 +264,9 @@ class Outcomes:
                 messages = [each for each in self.store.load(entries) if each is not None]
                 queue.unacked -= len(entries) - len(messages)
                 if messages:
-                    queue.give_back(messages)
+                    queue.requeue([come_back(queue, message) for message in messages])
+
+
+def come_back(queue: Queue, message: Message) -> Delivery:
+    """A message that was handed out before the broker started goes back to its queue, ahead of all others."""
+    return delivery.new_delivery(message, queue, (message.entry >> 1) - BEFORE_ALL)

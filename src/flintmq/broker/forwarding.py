@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 def forward(host: VirtualHost, message: Message, queues: list[Queue]) -> None:
     """Gives the message to these queues, but for those that refuse it."""
+    if not message.arrived_ms:
+        message.arrived_ms = host.agenda.now_ms
     queues = host.admit(message, queues)
     if not queues:
         return

@@ -22,6 +22,8 @@ cdef class Message:
     cpdef Message twin(self)
     cpdef stamp(self, long long now_ms)
     cpdef Py_ssize_t body_size(self) noexcept
+    @cython.locals(end=Py_ssize_t)
+    cpdef bytes shown_route(self)
 
 
 cpdef Message new_message(bytes route, bytes content, unsigned int header_size, int traits, unsigned int origin)

@@ -1,6 +1,7 @@
 """A message as the broker keeps it: octets as they came, and the few facts that steer it.
 
     route    | exchange 1+n | routing key 1+n |           the two short strings of basic.publish
+             | ...                            | 4+n |      with the keys of a BCC that nobody may see: BLIND
     content  | header payload | body |                     delivered as it came, frames made anew
              | header payload |                            of a spooled message, see spooling.py
 
@@ -36,7 +37,7 @@ class Message:
         message.traits = traits  # bits of wire/traits.py
         message.origin = origin  # number of the connection it came by
         message.entry = 0  # where it lies on disk, see store.py
-        message.arrived_ms = 0  # when it came, where that matters
+        message.arrived_ms = 0  # when it came, 0 if nobody has noted it; exact where TIMED is set
         message.lifetime_ms = -1  # its expiration; -1: it has none
         return message
 
@@ -52,7 +53,7 @@ class Message:
         return twin
 
     def stamp(self, now_ms: int) -> None:
-        """It came now; that goes to disk with it."""
+        """It came now, and may expire: that goes to disk with it."""
         self.arrived_ms = now_ms
         self.traits |= traits.TIMED
 
@@ -61,11 +62,19 @@ class Message:
             return octets.read_longlong(octets.readable_bytes(self.content), 4)
         return len(self.content) - self.header_size
 
+    def shown_route(self) -> bytes:
+        """Exchange and routing key alone, as others may see it."""
+        if self.traits & traits.BLIND:
+            end = 2 + self.route[0] + self.route[1 + self.route[0]]
+            return self.route[:end]
+        return self.route
+
     def exchange_name(self) -> str:
         return self.route[1 : 1 + self.route[0]].decode("utf-8", "surrogateescape")
 
     def routing_key(self) -> str:
-        return self.route[2 + self.route[0] :].decode("utf-8", "surrogateescape")
+        start = 2 + self.route[0]
+        return self.route[start : start + self.route[start - 1]].decode("utf-8", "surrogateescape")
 
 
 def new_message(route: bytes, content: bytes, header_size: int, traits: int, origin: int) -> Message:

@@ -55,3 +55,13 @@ class Overdue:
                 self.timeout_ms,
             )
             channel.take_back(tag)
+
+
+def overdue_of(queue: Queue, timeout_ms: int | None, present: Overdue | None) -> Overdue | None:
+    """Who watches over consumers that take too long; what is out already stays watched."""
+    if timeout_ms is None:
+        return None
+    if present is None:
+        return Overdue(queue, timeout_ms)
+    present.timeout_ms = timeout_ms
+    return present

@@ -17,12 +17,11 @@ cdef class PriorityQueue(Queue):
     cdef Queue lane(self, long long rank)
     @cython.locals(count=Py_ssize_t, lane=Queue)
     cpdef Py_ssize_t message_count(self) noexcept
+    cpdef list parts(self)
     @cython.locals(lane=Queue)
     cdef int append(self, Message message) except -1
     @cython.locals(count=Py_ssize_t, size=cython.longlong, lane=Queue)
     cdef bint is_long(self) except -1
-    @cython.locals(consumer=Consumer)
-    cdef look_again(self, long long position)
     @cython.locals(lane=Queue, message=Message)
     cpdef Message head(self)
     @cython.locals(lane=Queue)
@@ -31,8 +30,8 @@ cdef class PriorityQueue(Queue):
     cpdef Delivery draw(self)
     @cython.locals(delivery=Delivery, lane=Queue)
     cdef put_back(self, list deliveries)
-    @cython.locals(lane=Queue)
-    cpdef dispatch_selectively(self)
+    @cython.locals(lane=Queue, more=cython.bint)
+    cpdef bint dispatch_selectively(self) except -1
     @cython.locals(lane=Queue)
     cpdef shed(self)
     @cython.locals(size=cython.longlong, lane=Queue)

@@ -86,6 +86,9 @@ class PriorityQueue(Queue):
             count += lane.message_count()
         return count
 
+    def parts(self) -> list[Queue]:
+        return [self.lanes[rank] for rank in reversed(self.ranks)]
+
     def append(self, message: Message) -> int:
         lane = self.lane(self.rank_of(message))
         if self.store is not None and not lane.shelf.count and self.is_long():
@@ -106,11 +109,6 @@ class PriorityQueue(Queue):
             count += lane.ready.count
             size += lane.ready_bytes
         return count >= self.store.kept_messages or size >= self.store.kept_bytes
-
-    def look_again(self, position: int) -> None:
-        """Consumers that refuse some have not seen what is at this position now."""
-        for consumer in self.consumers:
-            consumer.seen = min(consumer.seen, position)
 
     def head(self) -> Message | None:
         while self.ranks:
@@ -140,17 +138,19 @@ class PriorityQueue(Queue):
             lane = self.lane(rank)
             lane.put_back(backs)
             if self.selective:
-                self.look_again(lane.returned[-1].position)
+                self.look_again(min([delivery.position for delivery in backs]))
 
-    def dispatch_selectively(self) -> None:
+    def dispatch_selectively(self) -> bool:
+        more = False
         for rank in reversed(self.ranks):
-            if self.active:
+            if self.active and not more:  # a lower lane comes when all of the higher one was looked at
                 lane = self.lanes[rank]
-                lane.dispatch_selectively()
+                more = lane.dispatch_selectively()
         for rank in list(self.ranks):
             lane = self.lanes[rank]
             if not lane.message_count():
                 self.close_lane(rank)
+        return more
 
     def shed(self) -> None:
         for lane in self.lanes.values():

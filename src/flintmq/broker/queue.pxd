@@ -12,7 +12,6 @@ from flintmq.broker.store cimport Store
 cdef Py_ssize_t CONGESTED_MESSAGES
 cdef Py_ssize_t CONGESTED_BYTES
 cdef Py_ssize_t HOLES_MIN
-cdef long long BEFORE_ALL
 
 
 cdef class Queue:
@@ -29,6 +28,8 @@ cdef class Queue:
     cdef readonly Shelf shelf
     cdef readonly unsigned long long handed_out
     cdef public bint handed_out_due
+    cdef readonly unsigned long long marked
+    cdef readonly dict reshelved
     cdef readonly Ring ready
     cdef readonly long long ready_bytes
     cdef readonly long long position
@@ -48,6 +49,7 @@ cdef class Queue:
     cdef readonly bint is_stream
 
     cpdef Py_ssize_t message_count(self) noexcept
+    cpdef list parts(self)
     cpdef Regime oversee(self)
     cpdef int enqueue(self, Message message) except -1
     cdef int append(self, Message message) except -1
@@ -60,6 +62,9 @@ cdef class Queue:
         redeliveries=cython.int
     )
     cpdef int load(self) except -1
+    @cython.locals(redeliveries=cython.int)
+    cpdef int redeliveries_of(self, Message message, long long position) except -1
+    cpdef tidy_shelf(self)
     cpdef restore(self, Shelf shelf, unsigned long long handed_out)
     @cython.locals(entry=cython.ulonglong)
     cpdef int hand_out(self, Message message) except -1
@@ -68,12 +73,13 @@ cdef class Queue:
     cpdef Message head(self)
     @cython.locals(message=Message, consumer=Consumer, delivery=Delivery, start=cython.longlong)
     cpdef int dispatch(self) except -1
-    cpdef dispatch_selectively(self)
+    cpdef bint dispatch_selectively(self) except -1
     @cython.locals(delivery=Delivery, message=Message, consumer=Consumer, index=Py_ssize_t, seen=cython.longlong)
     cdef offer_in_turn(self)
     @cython.locals(consumer=Consumer)
-    cdef bint offer(self, Message message, long long position, int redeliveries) except -1
+    cpdef bint offer(self, Message message, long long position, int redeliveries) except -1
     cdef park(self, Consumer consumer)
+    cpdef bint withdraw(self, Consumer consumer) except -1
     cpdef rejoin(self, Consumer consumer)
     cpdef Delivery take(self)
     @cython.locals(message=Message)
@@ -83,12 +89,12 @@ cdef class Queue:
     cpdef bury(self, Message message, str reason)
     @cython.locals(delivery=Delivery)
     cpdef requeue(self, list deliveries, bint failed=*)
-    @cython.locals(delivery=Delivery, consumer=Consumer)
+    @cython.locals(delivery=Delivery)
     cdef put_back(self, list deliveries)
-    @cython.locals(message=Message, position=cython.longlong, backs=list)
-    cpdef give_back(self, list messages)
+    @cython.locals(consumer=Consumer)
+    cdef look_again(self, long long position)
     @cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t, other=Delivery)
-    cdef Py_ssize_t returned_after(self, long long position) except -1
+    cpdef Py_ssize_t returned_after(self, long long position) except -1
     @cython.locals(drawn=list, message=Message)
     cdef draw_out(self, long long position)
     @cython.locals(size=cython.longlong, index=Py_ssize_t, message=Message, delivery=Delivery)

@@ -6,7 +6,8 @@
 
 Messages are numbered by their place. Those handed out and not acked live in their channel; one that
 comes back goes to `returned`, which is always ahead of the ring, so it regains its place for free.
-A consumer that may refuse messages (no-local, a selector) takes some from the middle and leaves a hole.
+A consumer that may refuse messages (no-local, a selector) takes some from the middle and leaves a hole, on
+the shelf too (shelf_scan.py); one that comes back to the shelf lies in its old place there.
 Past a certain length, and sooner when memory is short, what arrives goes to the shelf and is loaded
 again when ready runs out: a long queue costs little memory.
 Knows nothing of sockets: deliveries are written into the consumers' outputs.
@@ -17,6 +18,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from flintmq.broker import shelf_scan
 from flintmq.broker.agenda import Agenda
 from flintmq.broker.consumer import Consumer
 from flintmq.broker.deduplication import DEDUPLICATED, Duplicates
@@ -43,9 +45,6 @@ CONGESTED_BYTES = 4_194_304
 # leaves a hole of 8 octets: 32 KiB of them before they are done away with.
 HOLES_MIN = 4096
 
-# Positions of messages that were handed out before the broker started: the order of entries, below 0.
-BEFORE_ALL = 1 << 62
-
 _by_position = attrgetter("position")
 
 
@@ -69,6 +68,7 @@ class Queue:
         "holes",
         "is_stream",
         "leases",
+        "marked",
         "name",
         "number",
         "owner",
@@ -76,6 +76,7 @@ class Queue:
         "ready",
         "ready_bytes",
         "regime",
+        "reshelved",
         "returned",
         "selective",
         "shelf",
@@ -110,6 +111,8 @@ class Queue:
         # The newest entry that was handed out and asks for an ack; after a crash it is redelivered.
         self.handed_out = 0
         self.handed_out_due = False
+        self.marked = 0  # the newest that was handed out in an earlier life
+        self.reshelved: dict[int, int] = {}  # by position: how often one on the shelf was handed out
         self.sources: dict[Exchange, None] = {}  # exchanges with bindings to it
         self.ready = Ring()
         self.ready_bytes = 0
@@ -134,6 +137,10 @@ class Queue:
     def message_count(self) -> int:
         """How many are ready, not counting those handed out."""
         return self.ready.count - self.holes + len(self.returned) + self.shelf.count
+
+    def parts(self) -> list[Queue]:
+        """The queues that hold its messages: itself, or one for each priority, the highest first."""
+        return [self]
 
     def oversee(self) -> Regime:
         """The queue's regime, from now on if it had none."""
@@ -208,29 +215,48 @@ class Queue:
             entries = self.shelf.take(min(wanted, 64))
             for message in self.store.load(entries):
                 if message is None:
+                    self.ready.push(None)
+                    self.holes += 1
                     continue
                 loaded += 1
                 size += len(message.content)
                 self.shelf.octets -= message.body_size()
-                redeliveries = 1
-                if message.traits & traits.TIMED or self.regime is not None:
-                    redeliveries = self.oversee().loaded(message)
-                # Marked ones come first of all; behind others they could not keep their place.
-                if message.entry & 1 == 0 and message.entry >> 1 <= self.handed_out and not self.ready.count:
+                redeliveries = self.redeliveries_of(message, self.position + self.ready.count)
+                if redeliveries:
+                    self.draw_out(self.position + self.ready.count)
                     back = Delivery.create(0, message, self, None, self.position, redeliveries)
+                    self.reshelved.pop(self.position, None)
                     self.position += 1
                     self.returned.insert(0, back)
                 else:
                     self.ready.push(message)
                     self.ready_bytes += len(message.content)
-        if not self.shelf.count:
-            self.shelf.octets = 0
+        self.tidy_shelf()
         return loaded
+
+    def redeliveries_of(self, message: Message, position: int) -> int:
+        """How often a message that was read from the shelf has been handed out, as far as is known."""
+        redeliveries = 1
+        if message.traits & traits.TIMED or self.regime is not None:
+            redeliveries = self.oversee().loaded(message)
+        if self.reshelved and position in self.reshelved:
+            return self.reshelved[position]
+        return redeliveries if message.entry & 1 == 0 and message.entry >> 1 <= self.marked else 0
+
+    def tidy_shelf(self) -> None:
+        """Where nothing but holes is left of the shelf, what comes next takes the places behind them."""
+        if self.shelf.count:
+            return
+        if self.shelf.holes:
+            self.draw_out(self.position + self.ready.count)
+            self.position += self.shelf.holes
+        self.shelf.clear()
 
     def restore(self, shelf: Shelf, handed_out: int) -> None:
         """What recovery found of it."""
         self.shelf = shelf
         self.handed_out = handed_out
+        self.marked = handed_out
 
     def hand_out(self, message: Message) -> int:
         """Notes that the message left with a request for an ack, to be written at the end of the pass."""
@@ -272,7 +298,8 @@ class Queue:
             self.regime.dispatch()
             return 0
         if self.selective:
-            self.dispatch_selectively()
+            if self.dispatch_selectively():
+                self.mark()
             return 0
         start = self.position
         while self.active:
@@ -298,14 +325,20 @@ class Queue:
             self.congested = self.position != start
         return 0
 
-    def dispatch_selectively(self) -> None:
-        """The same where consumers may refuse: each message is offered to all before the next one.
+    def dispatch_selectively(self) -> bool:
+        """The same where consumers may refuse; whether there is more to look at, in the next pass.
 
-        A consumer remembers how far it has looked, so that what it refused is not offered again.
+        Each message is offered to all before the next one. A consumer remembers how far it has looked, so
+        that what it refused is not offered again. Of what nobody takes, little is kept in memory.
         """
         self.offer_in_turn()
-        while self.active and self.shelf.count and self.load():
+        while self.store is not None and self.active and self.shelf.count:
+            if self.ready.count + len(self.returned) >= self.store.loaded_messages:
+                return shelf_scan.offer_shelved(self)
+            if not self.load():
+                break
             self.offer_in_turn()
+        return False
 
     def offer_in_turn(self) -> None:
         """Offers what is in memory, first what came back."""
@@ -329,7 +362,7 @@ class Queue:
                 self.holes += 1
             index += 1
         for consumer in self.active:
-            consumer.seen = self.position + index
+            consumer.seen = max(consumer.seen, self.position + index)
         while self.ready.count and self.ready.at(0) is None:
             self.ready.pop()
             self.position += 1
@@ -365,6 +398,16 @@ class Queue:
         """Takes the consumer whose turn it is out of the round."""
         consumer.park()
         del self.active[self.turn]
+
+    def withdraw(self, consumer: Consumer) -> bool:
+        """Takes any consumer out of the round; parked, and True, if it has something to settle yet."""
+        if consumer in self.active:
+            self.active.remove(consumer)
+        consumer.forget()
+        consumer.parked = False
+        if consumer.outstanding:
+            consumer.park()
+        return consumer.parked
 
     def rejoin(self, consumer: Consumer) -> None:
         if self.regime is None:
@@ -432,6 +475,12 @@ class Queue:
 
     def put_back(self, deliveries: list[Delivery]) -> None:
         """Each in its place."""
+        if self.selective:
+            self.look_again(min([delivery.position for delivery in deliveries]))
+        if self.shelf.holes:
+            deliveries = shelf_scan.reshelve(self, deliveries)
+            if not deliveries:
+                return
         self.draw_out(max([delivery.position for delivery in deliveries]))
         # Sorting all for the sake of a few, and that for each nack, would stop the broker for seconds.
         if len(deliveries) * 16 < len(self.returned):
@@ -440,18 +489,11 @@ class Queue:
         else:
             self.returned.extend(deliveries)
             self.returned.sort(key=_by_position, reverse=True)
-        if self.selective:
-            first = self.returned[-1].position
-            for consumer in self.consumers:
-                consumer.seen = min(consumer.seen, first)
 
-    def give_back(self, messages: list[Message]) -> None:
-        """Messages that were handed out before the broker started come back, ahead of all others."""
-        backs: list[Delivery] = []
-        for message in messages:
-            position = (message.entry >> 1) - BEFORE_ALL
-            backs.append(Delivery.create(0, message, self, None, position, 0))
-        self.requeue(backs)
+    def look_again(self, position: int) -> None:
+        """Consumers that refuse some have not seen what is at this position now."""
+        for consumer in self.consumers:
+            consumer.seen = min(consumer.seen, position)
 
     def returned_after(self, position: int) -> int:
         """How many of `returned` come after `position`, and so before it in the list."""
@@ -499,12 +541,15 @@ class Queue:
     def purge(self) -> int:
         """Drops what is ready; the number of messages."""
         count = self.shelf.count
+        places = count + self.shelf.holes
         if count and self.duplicates is not None:
             self.duplicates.clear()  # what is on the shelf goes unread
         if self.store is not None:
             while self.shelf.count:
                 for entry in self.shelf.take(self.store.loaded_messages):
-                    self.store.settle(self.number, entry)
+                    if entry:
+                        self.store.settle(self.number, entry)
+            self.reshelved.clear()
         while True:
             delivery = self.draw()
             if delivery is None:
@@ -512,7 +557,8 @@ class Queue:
             if delivery.message is not None:
                 self.settle(delivery.message)
             count += 1
-        self.shelf.octets = 0
+        self.position += places
+        self.shelf.clear()
         if self.regime is not None:
             count += self.regime.purge()
         return count

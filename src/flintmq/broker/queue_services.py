@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from flintmq.auth import Operation
 from flintmq.broker import browsing
 from flintmq.broker.leases import Lease, find_lease, lease_of
 from flintmq.broker.row_columns import CHOICE, Row, lay_out
+from flintmq.broker.selection import Recent, Selection
+from flintmq.broker.selector_parser import parse_selector
 from flintmq.broker.services import Request, ServiceFault, service
 from flintmq.wire import amqp
 
@@ -20,6 +22,9 @@ ROWS_MAX = 1_000_000
 # Of one reply: it is a message in memory, once here and once on its way out.
 REPLY_BYTES_MAX = 67_108_864
 REPLY_BYTES = 8_388_608
+# What one look into a queue goes through at most: some milliseconds.
+LOOKED_MAX = 2048
+LOOKED_BYTES_MAX = 16_777_216
 LEASE_BYTES = 67_108_864
 LEASE_BYTES_MAX = 268_435_456
 TIMEOUT_MS = 60_000
@@ -154,11 +159,14 @@ def rows_of(request: Request, deliveries: Iterable[Delivery], number: int) -> It
 
 
 def answer(request: Request, rows: Iterable[Row], last: int) -> None:
-    """Lays out as many of the rows as the reply may hold, at least one."""
+    """Answers with as many of the rows as the reply may hold, at least one."""
+    chosen, taken = chosen_columns(request), fitting(request, rows)
+    reply_rows(request, taken, chosen, {"last": taken[-1].number if taken else last})
+
+
+def fitting(request: Request, rows: Iterable[Row]) -> list[Row]:
+    """The first of the rows, as many as the reply may hold, at least one."""
     bytes_max = request.number("max-bytes", REPLY_BYTES, 1, REPLY_BYTES_MAX)
-    chosen = request.arguments.get("columns", [])
-    if not isinstance(chosen, list) or not all(name in CHOICE for name in chosen):
-        raise request.wrong("columns", f"expected a list of: {', '.join(CHOICE)}")
     taken: list[Row] = []
     size = 0
     for row in rows:
@@ -167,11 +175,20 @@ def answer(request: Request, rows: Iterable[Row], last: int) -> None:
         if taken and size > bytes_max:
             break
         taken.append(row)
-        last = row.number
+    return taken
+
+
+def chosen_columns(request: Request) -> list[str]:
+    chosen = request.arguments.get("columns", [])
+    if not isinstance(chosen, list) or not all(name in CHOICE for name in chosen):
+        raise request.wrong("columns", f"expected a list of: {', '.join(CHOICE)}")
+    return [str(each) for each in chosen]
+
+
+def reply_rows(request: Request, rows: list[Row], chosen: list[str], results: dict[str, int]) -> None:
+    """`results` have the number to go on after, `last`."""
     now_ms = request.broker.timetable.now_ms()
-    request.reply(
-        {"count": len(taken), "last": last}, lay_out(taken, last + 1, [str(each) for each in chosen], now_ms)
-    )
+    request.reply({"count": len(rows), **results}, lay_out(rows, results["last"] + 1, chosen, now_ms))
 
 
 @service("lease.ack")
@@ -222,23 +239,44 @@ def lease_list(request: Request) -> None:
 
 @service("queue.peek")
 def queue_peek(request: Request) -> None:
-    """The messages that wait in a queue, in columns, without taking them: queue, after, limit."""
-    queue = queue_of(request)
-    after = request.number("after", -1, -(1 << 62))
-    limit = request.number("limit", 100, 1, ROWS_MAX)
-    wanted = request.text("contains", "").encode("utf-8", "surrogateescape")
+    """The messages that wait in a queue, in columns, without taking them: queue, after, limit, selector."""
+    chosen = chosen_columns(request)
+    look = Look(request, queue_of(request))
+    found = fitting(request, look.rows())
+    reply_rows(request, found, chosen, {"last": look.last, "looked-at": look.looked_at, "more": look.more})
 
-    def rows() -> Iterable[Row]:
-        found = 0
-        for looked, (place, message, is_redelivered) in enumerate(browsing.browse(queue, after)):
-            if found == limit or looked == ROWS_MAX:
+
+class Look:
+    """One look into a queue: at some of its messages, so that others have their turn, and where it ended."""
+
+    def __init__(self, request: Request, queue: Queue) -> None:
+        self.channel = request.channel
+        self.queue = queue
+        self.last = request.number("after", -1, -(1 << 62))
+        self.limit = request.number("limit", 100, 1, ROWS_MAX)
+        self.wanted = request.text("contains", "").encode("utf-8", "surrogateescape")
+        text = request.text("selector", "")
+        self.selection = Selection(parse_selector(text), Recent()) if text else None
+        self.looked_at = 0
+        self.more = True  # there may be messages behind `last`
+
+    def rows(self) -> Iterator[Row]:
+        """What is found, one by one; `last` is behind those that were not asked for any more."""
+        found = octets = 0
+        for place, message, is_redelivered in browsing.browse(self.queue, self.last):
+            if found == self.limit or self.looked_at == LOOKED_MAX or octets > LOOKED_BYTES_MAX:
                 return
-            body = browsing.whole_body(request.channel, message, REPLY_BYTES_MAX)
-            if body is not None and wanted in body:
-                found += 1
-                yield Row(place, message, body, is_redelivered)
-
-    answer(request, rows(), after)
+            self.looked_at += 1
+            octets += len(message.content)
+            if self.selection is None or self.selection.accepts(message):
+                body = browsing.whole_body(self.channel, message, REPLY_BYTES_MAX)
+                if body is not None:
+                    octets += len(body)
+                    if self.wanted in body:
+                        found += 1
+                        yield Row(place, message, body, is_redelivered)
+            self.last = place
+        self.more = False
 
 
 @service("queue.copy")

@@ -33,6 +33,7 @@ cdef class Regime:
     cdef readonly Py_ssize_t ranked
     cdef readonly bint single_active
     cdef readonly Consumer single
+    cdef readonly bint yields
     cdef readonly long long expires_ms
     cdef long long unused_since_ms
 
@@ -66,8 +67,9 @@ cdef class Regime:
     cdef subscribe(self, Consumer consumer)
     @cython.locals(active=list, index=Py_ssize_t, other=Consumer)
     cdef join(self, Consumer consumer)
-    @cython.locals(queue=Queue, heir=Consumer, each=Consumer)
     cdef unsubscribe(self, Consumer consumer)
+    @cython.locals(queue=Queue, heir=Consumer)
+    cpdef bint succeed(self) except -1
     @cython.locals(ready=list, dead=list, delivery=Delivery, message=Message, due_ms=cython.longlong)
     cdef list returned(self, list deliveries, bint failed)
     cdef Py_ssize_t retry_due_ms(self, long long redeliveries, bint failed) except -1
@@ -81,7 +83,7 @@ cdef class Regime:
     cpdef restore_returns(self, dict returns, list waiting)
     @cython.locals(delivery=Delivery, message=Message)
     cpdef restored(self, bint is_timed)
-    @cython.locals(until_ms=cython.longlong)
+    @cython.locals(until_ms=cython.longlong, since_ms=cython.longlong)
     cdef long long due_ms(self, Message message) noexcept
     @cython.locals(due_ms=cython.longlong, now_ms=cython.longlong)
     cdef bint has_expired(self, Message message) except -1

@@ -16,11 +16,12 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
+from flintmq.broker import succession
 from flintmq.broker.consumer import Consumer
 from flintmq.broker.delivery import Delivery
 from flintmq.broker.header_changes import with_headers
 from flintmq.broker.message import Message
-from flintmq.broker.overdue import Overdue
+from flintmq.broker.overdue import Overdue, overdue_of
 from flintmq.broker.queue_rules import PLAIN, REJECT_PUBLISH_DLX, QueueRules
 from flintmq.broker.wiring import forget_return, put_return
 from flintmq.wire import traits
@@ -63,6 +64,7 @@ class Regime:
         "unused_since_ms",
         "waiting",
         "waiting_bytes",
+        "yields",
     )
 
     def __init__(self, queue: Queue) -> None:
@@ -87,6 +89,7 @@ class Regime:
         self.ranked = 0  # consumers with a priority
         self.single_active = False
         self.single: Consumer | None = None
+        self.yields = False  # to a consumer of a higher priority
         self.expires_ms = -1
         self.unused_since_ms = 0
 
@@ -112,6 +115,7 @@ class Regime:
         self.delivery_limit = -1 if rules.delivery_limit is None else rules.delivery_limit
         self.counts = rules.delivery_limit is not None or rules.retry_type != "disabled"
         self.single_active = rules.single_active_consumer
+        self.yields = self.single_active and succession.yields(self.queue)
         self.overdue = overdue_of(self.queue, rules.consumer_timeout_ms, self.overdue)
         if self.expires_ms < 0:
             self.unused_since_ms = now_ms
@@ -134,7 +138,7 @@ class Regime:
             if regime is not None:
                 timed = timed or regime.ttl_ms >= 0
                 is_refused = is_refused or (regime.refuses and regime.is_full(message))
-        if timed and not message.arrived_ms:
+        if timed and not message.traits & traits.TIMED:
             message.stamp(agenda.timetable.now_ms())
         if not is_refused:
             return queues
@@ -152,7 +156,7 @@ class Regime:
         queue = self.queue
         if self.timed or message.traits & traits.HAS_EXPIRATION:
             self.timed = True
-            if not message.arrived_ms and (message.lifetime_ms >= 0 or self.ttl_ms >= 0):
+            if not message.traits & traits.TIMED and (message.lifetime_ms >= 0 or self.ttl_ms >= 0):
                 message.stamp(self.timetable.now_ms())
             if message.lifetime_ms == 0 or self.ttl_ms == 0:
                 self.enqueue_momentary(message)
@@ -253,7 +257,8 @@ class Regime:
             queue.mark()  # there is more to expire, in the next pass
             return 0
         if queue.selective:
-            queue.dispatch_selectively()
+            if queue.dispatch_selectively():
+                queue.mark()
             self.watch()
             return 0
         while queue.active:
@@ -327,13 +332,14 @@ class Regime:
     def subscribe(self, consumer: Consumer) -> None:
         if consumer.priority:
             self.ranked += 1
-        if self.single_active and self.single is None:
-            self.single = consumer
-        self.join(consumer)
+        if self.single_active:
+            self.succeed()
+        else:
+            self.join(consumer)
 
     def join(self, consumer: Consumer) -> None:
         """Into the round, behind those of its priority; where one alone is active, the others wait."""
-        if self.single_active and self.single is not consumer:
+        if self.single_active and (self.single is not consumer or (self.yields and self.succeed())):
             return
         active = self.queue.active
         index = len(active)
@@ -345,21 +351,26 @@ class Regime:
         active.insert(index, consumer)
 
     def unsubscribe(self, consumer: Consumer) -> None:
-        queue = self.queue
         if consumer.priority:
             self.ranked -= 1
         if self.single is consumer:
             self.single = None
-            heir: Consumer | None = None
-            for each in queue.consumers:
-                if heir is None or each.priority > heir.priority:
-                    heir = each
-            if heir is not None:
-                self.single = heir
-                self.join(heir)
-                queue.mark()
+            self.succeed()
         self.touch()
         self.watch()
+
+    def succeed(self) -> bool:
+        """Makes way for the consumer that should be the active one, if there is another."""
+        queue = self.queue
+        heir = succession.heir_of(queue.consumers, self.single)
+        if heir is None or (self.single is not None and not self.yields):
+            return False
+        if self.single is not None and queue.withdraw(self.single):
+            return True  # it gets no more, and is asked again with each message that it settles
+        self.single = heir
+        self.join(heir)
+        queue.mark()
+        return True
 
     # Coming back
 
@@ -460,7 +471,8 @@ class Regime:
         if message.lifetime_ms >= 0:
             due_ms = message.arrived_ms + message.lifetime_ms
         if self.ttl_ms >= 0:
-            until_ms = (message.arrived_ms or self.ttl_since_ms) + self.ttl_ms
+            since_ms = message.arrived_ms if message.traits & traits.TIMED else self.ttl_since_ms
+            until_ms = since_ms + self.ttl_ms
             if due_ms < 0 or until_ms < due_ms:
                 due_ms = until_ms
         return due_ms
@@ -581,13 +593,3 @@ class Regime:
         if self.alarm is not None:
             self.alarm.cancel()
             self.alarm = None
-
-
-def overdue_of(queue: Queue, timeout_ms: int | None, present: Overdue | None) -> Overdue | None:
-    """Who watches over consumers that take too long; what is out already stays watched."""
-    if timeout_ms is None:
-        return None
-    if present is None:
-        return Overdue(queue, timeout_ms)
-    present.timeout_ms = timeout_ms
-    return present

@@ -33,7 +33,7 @@ class Row:
 
 def lay_out(rows: Sequence[Row], next_number: int, chosen: Sequence[str], now_ms: int) -> bytes:
     """The rows as one body; `chosen` of CHOICE come with them."""
-    routes = [row.message.route for row in rows]
+    routes = [row.message.shown_route() for row in rows]
     found = [
         Column(columns.OFFSET, array("q", [row.number for row in rows]).tobytes()),
         Column(columns.TIMESTAMP, array("q", [arrival_us(row.message, now_ms) for row in rows]).tobytes()),

@@ -6,9 +6,17 @@ cdef class Shelf:
     cdef object runs
     cdef Py_ssize_t taken
     cdef readonly Py_ssize_t count
+    cdef readonly Py_ssize_t holes
     cdef public long long octets
 
     cpdef push(self, unsigned long long entry)
-    @cython.locals(end=Py_ssize_t, taken=list)
+    @cython.locals(end=Py_ssize_t, holes=Py_ssize_t, taken=list)
     cpdef list take(self, Py_ssize_t most)
+    @cython.locals(at=Py_ssize_t, found=list)
+    cpdef list window(self, Py_ssize_t start, Py_ssize_t most)
     cpdef put_back(self, list entries)
+    cpdef punch(self, Py_ssize_t index)
+    cpdef bint fill(self, Py_ssize_t index, unsigned long long entry) except -1
+    @cython.locals(at=Py_ssize_t, number=Py_ssize_t)
+    cpdef tuple place_of(self, Py_ssize_t index)
+    cpdef clear(self)

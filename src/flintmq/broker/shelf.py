@@ -1,9 +1,11 @@
 """The far end of a long queue: messages that lie on disk only, known here by eight octets each.
 
-    ready (messages in memory) | shelf (numbers of entries) ........
-                               ^ loaded from here when ready runs out
+    ready (messages in memory) | shelf (numbers of entries) .... 0 .... 0 0 ....
+                               ^ loaded from here when ready runs out    ^ holes
 
-A number names an entry of the journal, or of the overflow where the lowest bit is set.
+A number names an entry of the journal, or of the overflow where the lowest bit is set. Consumers that refuse
+some messages take others from the middle: the hole, which is 0, keeps the places of those behind it. Runs
+that are nothing but holes are all the same one in memory.
 """
 
 from __future__ import annotations
@@ -14,17 +16,21 @@ from collections.abc import Iterator
 
 # 4,096 numbers of 8 octets: 32 KiB are given back at a time.
 RUN_ENTRIES = 4096
+# What a run is replaced by when all of it is gone; never changed.
+HOLES_OCTETS = bytes(8 * RUN_ENTRIES)
+HOLES_RUN = array("Q", HOLES_OCTETS)
 
 
 class Shelf:
-    """First in, first out, with room for putting things back in front."""
+    """First in, first out, with room for putting things back in front and for taking them from the middle."""
 
-    __slots__ = ("count", "octets", "runs", "taken")
+    __slots__ = ("count", "holes", "octets", "runs", "taken")
 
     def __init__(self) -> None:
         self.runs: deque[array[int]] = deque()
         self.taken = 0  # of the first run
         self.count = 0
+        self.holes = 0
         self.octets = 0  # of the bodies; kept by those who know them
 
     def push(self, entry: int) -> None:
@@ -34,18 +40,35 @@ class Shelf:
         self.count += 1
 
     def take(self, most: int) -> list[int]:
-        """The first entries, at most `most`."""
+        """The first entries, at most `most`, with the holes between them."""
         taken: list[int] = []
         while self.runs and len(taken) < most:
             run = self.runs[0]
             end = min(len(run), self.taken + most - len(taken))
-            taken.extend(run[self.taken : end])
+            part = run[self.taken : end]
+            holes = part.count(0) if self.holes else 0
+            taken.extend(part)
+            self.count -= len(part) - holes
+            self.holes -= holes
             self.taken = end
             if end == len(run):
                 self.runs.popleft()
                 self.taken = 0
-        self.count -= len(taken)
         return taken
+
+    def window(self, start: int, most: int) -> list[int]:
+        """At most `most` entries and holes, of which the first has `start` before it; they stay."""
+        found: list[int] = []
+        at = start + self.taken
+        for run in self.runs:
+            if at >= len(run):
+                at -= len(run)
+                continue
+            found.extend(run[at : at + most - len(found)])
+            if len(found) >= most:
+                break
+            at = 0
+        return found
 
     def put_back(self, entries: list[int]) -> None:
         """In front of all others."""
@@ -56,6 +79,51 @@ class Shelf:
             self.runs.appendleft(array("Q", entries))
             self.count += len(entries)
 
+    def punch(self, index: int) -> None:
+        """Takes the entry that has `index` before it, and leaves a hole."""
+        number, at = self.place_of(index)
+        run = self.runs[number]
+        run[at] = 0
+        self.count -= 1
+        self.holes += 1
+        # The ends tell of most runs that they are not empty, which is dear to find out.
+        if not run[0] and not run[-1] and run.tobytes() == HOLES_OCTETS:
+            self.runs[number] = HOLES_RUN
+
+    def fill(self, index: int, entry: int) -> bool:
+        """Puts an entry into the hole that has `index` before it; False if there is none."""
+        if not 0 <= index < self.count + self.holes:
+            return False
+        number, at = self.place_of(index)
+        if self.runs[number][at]:
+            return False
+        if self.runs[number] is HOLES_RUN:
+            self.runs[number] = array("Q", HOLES_RUN)
+        self.runs[number][at] = entry
+        self.count += 1
+        self.holes -= 1
+        return True
+
+    def place_of(self, index: int) -> tuple[int, int]:
+        """Which run, and where in it."""
+        at = index + self.taken
+        number = 0
+        for run in self.runs:
+            if at < len(run):
+                break
+            at -= len(run)
+            number += 1
+        return number, at
+
+    def clear(self) -> None:
+        self.runs.clear()
+        self.taken = 0
+        self.count = 0
+        self.holes = 0
+        self.octets = 0
+
     def __iter__(self) -> Iterator[int]:
         for index, run in enumerate(self.runs):
-            yield from run[self.taken :] if index == 0 else run
+            for entry in run[self.taken :] if index == 0 else run:
+                if entry:
+                    yield entry

@@ -1,4 +1,5 @@
 cimport cython
+cimport flintmq.broker.entry_head as entry_head
 cimport flintmq.wire.traits as traits
 from flintmq.broker.message cimport Message
 from flintmq.storage.journal cimport Journal
@@ -31,8 +32,7 @@ cdef class Store:
     cdef list due
 
     cpdef int keep(self, Message message, tuple owners) except -1
-    @cython.locals(head=bytes)
-    cdef bytes head_of(self, Message message)
+    cdef bytes head_of(self, Message message, bytes rest)
     cpdef int settle(self, unsigned int owner, unsigned long long entry) except -1
     @cython.locals(entry=cython.ulonglong)
     cpdef unsigned long long stage(self, Message message, tuple owners) except? 0
@@ -53,5 +53,8 @@ cdef class Store:
     cpdef wait(self, channel, unsigned long long published)
 
 
-@cython.locals(message=Message, route=bytes, found=cython.int, at=Py_ssize_t, end=Py_ssize_t, arrived_ms=cython.longlong, lifetime_ms=cython.longlong)
-cpdef Message restored(unsigned long long entry, bytes head, bytes content)
+@cython.locals(
+    message=Message, route=bytes, found=cython.int, at=Py_ssize_t, end=Py_ssize_t, arrived_ms=cython.longlong,
+    lifetime_ms=cython.longlong, origin=cython.uint
+)
+cpdef Message restored(unsigned long long entry, bytes head, bytes content, unsigned long long recovered)

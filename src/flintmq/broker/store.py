@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from flintmq.broker import published
+from flintmq.broker import entry_head, published
 from flintmq.broker.message import Message
 from flintmq.broker.spooling import Hold
 from flintmq.broker.wiring import put_handed_out
@@ -36,9 +36,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flintmq.store")
 
-# What an entry's header holds before the route: size of the content header, traits. Of a spooled message
-# the content header comes next, as the payload is the body alone.
+# What an entry's header holds before the route, see entry_head.py: size of the content header, traits. Of a
+# spooled message the content header comes next, as the payload is the body alone.
 _HEAD = struct.Struct("<II")
+# After it, if the traits say NOTED: when the message came, and by which connection.
+_NOTES = struct.Struct("<qI")
 # After it, if the traits say TIMED: when the message came, and its expiration (-1: none), in milliseconds.
 _TIMES = struct.Struct("<qq")
 # The overflow counts owners too; each of its entries has one.
@@ -132,15 +134,17 @@ class Store:
 
     def keep(self, message: Message, owners: tuple[int, ...]) -> int:
         """Puts the message into the journal, for these queues."""
-        head = self.head_of(message) + message.route
+        head = self.head_of(message, message.route)
         message.entry = self.journal.append_entry(owners, head, message.content) << 1
         return 0
 
-    def head_of(self, message: Message) -> bytes:
-        head = _HEAD.pack(message.header_size, message.traits)
+    def head_of(self, message: Message, rest: bytes) -> bytes:
+        """The header of the message's entry: what is noted of it, and then the rest."""
         if message.traits & traits.TIMED:
-            head += _TIMES.pack(message.arrived_ms, message.lifetime_ms)
-        return head
+            rest = _TIMES.pack(message.arrived_ms, message.lifetime_ms) + rest
+        return entry_head.pack(
+            message.header_size, message.traits | traits.NOTED, message.arrived_ms, message.origin, rest
+        )
 
     def stage(self, message: Message, owners: tuple[int, ...]) -> int:
         """Puts a message into the journal that goes to no queue yet; its number there."""
@@ -179,18 +183,23 @@ class Store:
 
     def spill(self, message: Message) -> int:
         """Puts a transient message on disk for one queue; the entry it has there."""
-        head = self.head_of(message) + message.route
+        head = self.head_of(message, message.route)
         return self.overflow.append_entry((OVERFLOW_OWNER,), head, message.content) << 1 | 1
 
     def load(self, entries: list[int]) -> list[Message | None]:
-        """The messages of these entries; None for one that the disk does not give back."""
+        """The messages of these entries; None for a hole (0) and for what the disk does not give back."""
+        if not all(entries):
+            return [self.load_one(entry) if entry else None for entry in entries]
         if self.held and entries and max(entries) >= HELD:
             return [self.load_one(entry) for entry in entries]
         try:
             read = self.read(entries)
         except StorageFault:
             return [self.load_one(entry) for entry in entries]
-        return [restored(entry, head, content) for entry, (head, content) in zip(entries, read, strict=True)]
+        return [
+            restored(entry, head, content, self.recovered)
+            for entry, (head, content) in zip(entries, read, strict=True)
+        ]
 
     def read(self, entries: list[int]) -> list[tuple[bytes, bytes]]:
         if not any(entry & 1 for entry in entries):
@@ -207,13 +216,13 @@ class Store:
         except StorageFault as fault:
             log.error("a message is lost: %s", fault)
             return None
-        return restored(entry, head, content)
+        return restored(entry, head, content, self.recovered)
 
     # Spooled messages
 
     def keep_spooled(self, message: Message, owners: tuple[int, ...]) -> None:
         """Puts a message whose body has arrived into the journal, for these queues."""
-        head = self.head_of(message) + message.content + message.route
+        head = self.head_of(message, message.content + message.route)
         spool = self.arrived[message].share()
         message.entry = self.journal.append_spooled(owners, head, spool) << 1
 
@@ -341,10 +350,17 @@ class Store:
             log.error("not everything is on disk: %s", fault)
 
 
-def restored(entry: int, head: bytes, content: bytes) -> Message:
+def restored(entry: int, head: bytes, content: bytes, recovered: int) -> Message:
+    """The message of an entry; up to `recovered` they are of an earlier life of the broker."""
     header_size, found = _HEAD.unpack_from(head)
     at = _HEAD.size
-    arrived_ms, lifetime_ms = 0, -1
+    origin, arrived_ms, lifetime_ms = 0, 0, -1
+    if found & traits.NOTED:
+        arrived_ms, origin = _NOTES.unpack_from(head, at)
+        at += _NOTES.size
+        found &= ~traits.NOTED
+        if entry & 1 == 0 and entry >> 1 <= recovered:
+            origin = 0  # connections are counted anew since then
     if found & traits.TIMED:
         arrived_ms, lifetime_ms = _TIMES.unpack_from(head, at)
         at += _TIMES.size
@@ -352,11 +368,13 @@ def restored(entry: int, head: bytes, content: bytes) -> Message:
     if found & traits.SPOOLED:
         content, route = route[:header_size], route[header_size:]
     end = 2 + route[0] + route[1 + route[0]]
+    if found & traits.BLIND:
+        end += 4 + int.from_bytes(route[end : end + 4], "big")
     if len(route) > end:  # whoever kept it has noted something behind the route
         route = route[:end]
     if found & traits.HAS_EXPIRATION and not found & traits.TIMED:  # it has not reached a queue yet
         lifetime_ms = published.lifetime_ms_of(content)
-    message = Message.create(route, content, header_size, found, 0)
+    message = Message.create(route, content, header_size, found, origin)
     message.entry = entry
     message.arrived_ms = arrived_ms
     message.lifetime_ms = lifetime_ms

@@ -91,10 +91,10 @@ class StreamQueue(Queue):
             value = filter_value_of(content, message.header_size)
         fill = builder.append(
             self.now_ms,
-            message.route,
+            message.shown_route(),
             content,
             message.header_size,
-            message.traits & ~traits.SPOOLED,
+            message.traits & ~(traits.SPOOLED | traits.BLIND),
             value,
         )
         if fill >= self.full_octets:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from flintmq import __version__
 from flintmq.auth import Operation, Tag, may
-from flintmq.broker import direct_reply
+from flintmq.broker import browsing, direct_reply
 from flintmq.broker.binding import Binding
 from flintmq.broker.client_connection import ClientConnection
 from flintmq.broker.consumer import Consumer
@@ -51,7 +51,7 @@ def broker_info(request: Request) -> None:
             "channels": sum(len(each.channels) for each in connections),
             "exchanges": len(host.exchanges),
             "queues": len(host.queues),
-            "bindings": sum(len(exchange.bindings) for exchange in host.exchanges.values()),
+            "bindings": host.binding_count,
             "consumers": sum(len(queue.consumers) for queue in host.queues.values()),
             "messages-ready": sum(queue.message_count() for queue in host.queues.values()),
         }
@@ -80,7 +80,7 @@ def queue_list(request: Request) -> None:
     def rows() -> Iterator[Row]:
         for name, queue in queues.items():
             if not is_hidden(queue) and may_see(request, name):
-                yield name, lambda queue=queue: queue_table(queue)  # type: ignore[misc]
+                yield name, lambda queue=queue: queue_table(queue, request)  # type: ignore[misc]
 
     request.page(rows())
 
@@ -92,7 +92,7 @@ def queue_info(request: Request) -> None:
     if not may_see(request, name):
         request.require(Operation.READ, "queue", name)
     queue = request.channel.virtual_host.find_queue(name, request.channel.origin)
-    request.reply({**queue_table(queue), "arguments": queue.arguments})
+    request.reply({**queue_table(queue, request), "arguments": queue.arguments})
 
 
 def is_hidden(queue: Queue) -> bool:
@@ -100,8 +100,8 @@ def is_hidden(queue: Queue) -> bool:
     return queue.name.startswith(direct_reply.NAME)
 
 
-def queue_table(queue: Queue) -> FieldTable:
-    return {
+def queue_table(queue: Queue, request: Request) -> FieldTable:
+    table: FieldTable = {
         "name": queue.name,
         "durable": queue.durable,
         "exclusive": queue.exclusive,
@@ -110,6 +110,11 @@ def queue_table(queue: Queue) -> FieldTable:
         "messages-unacked": queue.unacked,
         "consumers": len(queue.consumers),
     }
+    oldest_ms = browsing.oldest_ms(queue)
+    if oldest_ms is not None:
+        table["oldest-ms"] = oldest_ms
+        table["oldest-age-ms"] = max(0, request.broker.timetable.now_ms() - oldest_ms)
+    return table
 
 
 @service("exchange.list")

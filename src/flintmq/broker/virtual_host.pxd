@@ -20,6 +20,7 @@ cdef class VirtualHost:
     cdef readonly Agenda agenda
     cdef readonly object branches
     cdef public object broker
+    cdef readonly Py_ssize_t binding_count
     cdef readonly object chains
     cdef readonly set configured
     cdef readonly dict exchanges

@@ -55,7 +55,6 @@ log = logging.getLogger("flintmq.virtual_host")
 # A route is some 500 octets with its key: 65,536 of them are 32 MB at the worst.
 ROUTES_MAX = 65_536
 
-
 PREDECLARED = (
     ("amq.direct", "direct", False),
     ("amq.fanout", "fanout", False),
@@ -73,6 +72,7 @@ class VirtualHost:
 
     __slots__ = (
         "agenda",
+        "binding_count",
         "branches",
         "broker",
         "chains",
@@ -100,6 +100,7 @@ class VirtualHost:
         self.streams: Streams | None = None
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
+        self.binding_count = 0  # of all exchanges together
         self.chains = Chains()
         self.configured: set[tuple[str, ...]] = set()  # what the settings declare, see configured.py
         self.exclusive: dict[int, dict[Queue, None]] = {}  # by the connection they belong to
@@ -396,6 +397,7 @@ class VirtualHost:
         """The binding in memory alone: what the journal holds of it is right already."""
         if not source.bind(destination, key, arguments):
             return False
+        self.binding_count += 1
         destination.sources[source] = None
         if VIA in arguments:
             binding = source.find_binding(destination, key, arguments)
@@ -406,6 +408,7 @@ class VirtualHost:
 
     def forget_binding(self, binding: Binding) -> None:
         """Takes it out of the journal, and out of its chain."""
+        self.binding_count -= 1
         if binding.is_chained():
             self.chains.detach(binding)
         if self.wiring is not None and is_durable(binding):

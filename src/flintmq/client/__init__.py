@@ -32,16 +32,17 @@ from flintmq.client.errors import (
     TransactionLost,
 )
 from flintmq.client.message import Message
-from flintmq.client.services import Leased, Offsets, Reply
+from flintmq.client.services import Glance, Leased, Offsets, Reply
 from flintmq.client.settings import Recovery, Secret, Settings, Tls
 from flintmq.client.sync import Connection, connect
 from flintmq.client.sync_channel import Channel, Consumer, Exchange, Queue
-from flintmq.client.sync_services import Lease, Stream
+from flintmq.client.sync_services import Browser, Lease, Stream
 from flintmq.wire.properties import BasicProperties as Properties
 
 __all__ = [
     "AccessRefused",
     "BadSettings",
+    "Browser",
     "CallTimeout",
     "Channel",
     "ChannelClosed",
@@ -54,6 +55,7 @@ __all__ = [
     "ConsumerCancelled",
     "Exchange",
     "ForkedConnection",
+    "Glance",
     "Lease",
     "Leased",
     "LoginRefused",

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from flintmq.client.aio_channel import Channel
-from flintmq.client.aio_services import Lease, Stream
+from flintmq.client.aio_services import Browser, Lease, Stream
 from flintmq.client.connection_core import ConnectionCore
 from flintmq.client.errors import (
     CallTimeout,
@@ -428,6 +428,10 @@ class Connection:
     def stream(self, queue: str) -> Stream:
         """A stream queue, read by offset."""
         return Stream(self, queue)
+
+    def browse(self, queue: str) -> Browser:
+        """The messages that wait in a queue, looked at and searched without taking any."""
+        return Browser(self, queue)
 
     def lease(self, queue: str, consumer: str) -> Lease:
         """Batches of a queue's messages, leased to a consumer by name."""

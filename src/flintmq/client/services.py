@@ -13,6 +13,7 @@ known of a service. These are the services with a wrapper (see also docs/interna
 | stream.offset-for-time | stream, time-ms | offset |
 | stream.bytes | stream, from, to | octets |
 | stream.fetch | stream, from, to, max-bytes, columns | first, next, count, end; body: columns |
+| queue.peek | queue, after, limit, selector, contains, max-bytes, columns | last, more; body: columns |
 | queue.lease | queue, consumer, start, max-rows, max-bytes, timeout-ms, wait-ms | epoch, start, end, octets |
 | lease.read | queue, consumer, epoch, start, end, max-bytes, columns | next, count; body: columns |
 | lease.ack | queue, consumer, epoch, end | acked |
@@ -220,6 +221,44 @@ def stream_fetch(
         names: list[FieldValue] = list(columns)
         arguments["columns"] = names
     return Ask("stream.fetch", arguments, b"", columns_of)
+
+
+# Looking into queues
+
+
+class Glance(NamedTuple):
+    """What one look has found. `last` is the place to go on after, `more` whether there may be more."""
+
+    columns: Columns
+    last: int
+    more: bool
+
+
+def queue_peek(
+    queue: str,
+    after: int | None,
+    limit: int,
+    selector: str,
+    contains: str,
+    bytes_max: int,
+    columns: tuple[str, ...] | None,
+) -> Ask[Glance]:
+    arguments: FieldTable = {"queue": queue, "limit": limit, "max-bytes": bytes_max}
+    if after is not None:
+        arguments["after"] = after
+    if selector:
+        arguments["selector"] = selector
+    if contains:
+        arguments["contains"] = contains
+    if columns is not None:
+        names: list[FieldValue] = list(columns)
+        arguments["columns"] = names
+    return Ask(
+        "queue.peek",
+        arguments,
+        b"",
+        lambda reply: Glance(columns_of(reply), number(reply, "last"), bool(reply.results.get("more"))),
+    )
 
 
 # Leases

@@ -36,7 +36,7 @@ from flintmq.client.pending import Pending, Steps
 from flintmq.client.services import Ask, Reply, ServiceCalls
 from flintmq.client.settings import Settings
 from flintmq.client.sync_channel import Channel
-from flintmq.client.sync_services import Lease, Stream
+from flintmq.client.sync_services import Browser, Lease, Stream
 from flintmq.clock import Clock
 from flintmq.wire.tables import FieldTable
 
@@ -400,6 +400,10 @@ class Connection:
     def stream(self, queue: str) -> Stream:
         """A stream queue, read by offset."""
         return Stream(self, queue)
+
+    def browse(self, queue: str) -> Browser:
+        """The messages that wait in a queue, looked at and searched without taking any."""
+        return Browser(self, queue)
 
     def lease(self, queue: str, consumer: str) -> Lease:
         """Batches of a queue's messages, leased to a consumer by name."""

@@ -1,11 +1,12 @@
-"""Streams and leases of the sync client: typed calls of the broker's services."""
+"""Streams, leases and looks into queues of the sync client: typed calls of the broker's services."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from flintmq.client import services
-from flintmq.client.services import Leased, Offsets
+from flintmq.client.services import Glance, Leased, Offsets
 from flintmq.wire.columns import Columns
 
 if TYPE_CHECKING:
@@ -42,6 +43,40 @@ class Stream:
     ) -> Columns:
         """Messages of offsets start..end-1, as many as fit `bytes_max`; `next_offset` goes on from there."""
         return self.connection.ask(services.stream_fetch(self.name, start, end, bytes_max, columns))
+
+
+class Browser:
+    """The messages that wait in a queue, looked at where they are: nothing is taken, nothing is marked."""
+
+    def __init__(self, connection: Connection, queue: str) -> None:
+        self.connection = connection
+        self.queue = queue
+
+    def peek(
+        self,
+        *,
+        after: int | None = None,
+        limit: int = 100,
+        selector: str = "",
+        contains: str = "",
+        bytes_max: int = FETCH_BYTES,
+        columns: tuple[str, ...] | None = None,
+    ) -> Glance:
+        """One look, at a part of a long queue: go on `after` the `last` place while there is `more`."""
+        ask = services.queue_peek(self.queue, after, limit, selector, contains, bytes_max, columns)
+        return self.connection.ask(ask)
+
+    def search(
+        self, *, selector: str = "", contains: str = "", columns: tuple[str, ...] | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """All messages that fit, row by row, look after look to the end of the queue."""
+        after: int | None = None
+        while True:
+            glance = self.peek(after=after, selector=selector, contains=contains, columns=columns)
+            yield from glance.columns.rows()
+            if not glance.more:
+                return
+            after = glance.last
 
 
 class Lease:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flintmq.auth import Operation, require
-from flintmq.broker import configured, direct_reply, namespaces, queue_templates
+from flintmq.broker import configured, direct_reply, namespaces, queue_templates, quotas
 from flintmq.broker.binding import VIA
 from flintmq.broker.chains import via_of
 from flintmq.broker.channel import Channel as BrokerChannel
@@ -144,6 +144,7 @@ def exchange_declare(session: Session, channel: Channel, method: methods.Exchang
                 raise bad_argument("alternate-exchange", "text")
             may(owner, Operation.READ, "exchange", method.exchange)
             may(owner, Operation.WRITE, "exchange", alternate)
+        quotas.check_exchange(session.broker.config.limits, host, method.exchange)
         host.declare_exchange(
             method.exchange,
             method.type,
@@ -172,7 +173,9 @@ def exchange_bind(session: Session, channel: Channel, method: methods.ExchangeBi
     owner = broker_channel(channel)
     source, destination = exchange_pair(owner, method.source, method.destination)
     may_chain(owner, method.arguments)
-    owner.virtual_host.bind(source, destination, method.routing_key, method.arguments)
+    host, key, arguments = owner.virtual_host, method.routing_key, method.arguments
+    quotas.check_binding(session.broker.config.limits, host, source, destination, key, arguments)
+    host.bind(source, destination, key, arguments)
     if not method.no_wait:
         session.send(channel.number, methods.ExchangeBindOk())
 
@@ -271,6 +274,7 @@ def declared_queue(session: Session, owner: BrokerChannel, method: methods.Queue
         arguments,
     )
     may_dead_letter(owner, name, arguments)
+    quotas.check_queue(session.broker.config.limits, host, name)
     declare = host.declare_queue if is_named else host.add_queue
     return declare(name, durable, method.exclusive, auto_delete, arguments, owner.origin)
 
@@ -318,6 +322,8 @@ def queue_bind(session: Session, channel: Channel, method: methods.QueueBind) ->
             f"NOT_ALLOWED - durable queue '{queue.name}' cannot be bound to exchange '{source.name}', "
             "which is transient",
         )
+    limits = session.broker.config.limits
+    quotas.check_binding(limits, owner.virtual_host, source, queue, key, arguments)
     owner.virtual_host.bind(source, queue, key, arguments)
     if not method.no_wait:
         session.send(channel.number, methods.QueueBindOk())
@@ -418,6 +424,7 @@ def basic_consume(session: Session, channel: Channel, method: methods.BasicConsu
     tag = method.consumer_tag or session.broker.new_name("amq.ctag-")
     if tag in owner.consumers:
         raise ConnectionFault(amqp.NOT_ALLOWED, f"NOT_ALLOWED - attempt to reuse consumer tag '{tag}'")
+    quotas.check_consumer(session.broker.config.limits, session.broker, owner)
     if queue is None:
         token = session.broker.new_name(f"{direct_reply.NAME}.")
         queue = direct_reply.open_queue(owner, token, method.no_ack)

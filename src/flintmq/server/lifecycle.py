@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from flintmq import __version__
 from flintmq.build import build, event_loop
 from flintmq.clock import Clock
+from flintmq.server.log_lines import LogLines
 from flintmq.server.server import Server
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ GC_NEW_OBJECTS = 100_000
 
 def run(config: Config) -> int:
     """Serves until SIGTERM or SIGINT; the exit status."""
-    logging.basicConfig(
-        level=config.log.level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LogLines())
+    logging.basicConfig(level=config.log.level.upper(), handlers=[handler])
     raise_descriptor_limit(config.limits.connections_max + 64)
     gc.freeze()
     gc.set_threshold(GC_NEW_OBJECTS, 20, 100)

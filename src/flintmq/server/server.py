@@ -204,6 +204,7 @@ class Server:
     def tick(self) -> None:
         self.ticker = self.loop.call_later(SLOT_S, self.tick)
         self.heartbeats.tick()
+        self.broker.agenda.tick()
         if self.broker.store is not None:
             self.broker.store.tick()
         if self.broker.streams is not None:

@@ -95,6 +95,11 @@ class StreamLog:
         return self.segments[0].first_offset if self.segments and self.segments[0].octets else self.end
 
     @property
+    def first_time_ms(self) -> int | None:
+        """When the oldest message that is there came."""
+        return self.segments[0].first_time_ms if self.segments and self.segments[0].octets else None
+
+    @property
     def octets(self) -> int:
         return sum([segment.octets for segment in self.segments])
 

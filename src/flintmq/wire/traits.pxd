@@ -9,3 +9,5 @@ cdef enum:
     SPOOLED = 64
     HAS_COPIES = 0x10000
     TIMED = 0x20000
+    NOTED = 0x40000
+    BLIND = 0x80000

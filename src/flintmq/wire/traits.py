@@ -16,3 +16,7 @@ SPOOLED = 64
 HAS_COPIES = 0x10000
 # Not found in the header either: it is known when the message came, which is on disk with it.
 TIMED = 0x20000
+# Of an entry on disk: when the message came and by which connection is noted, see broker/entry_head.py.
+NOTED = 0x40000
+# Not found in the header, where it was: behind its route are the keys of its BCC, see broker/copies.py.
+BLIND = 0x80000

@@ -1,0 +1,81 @@
+"""How many queues, exchanges, bindings and consumers clients may make, by the operator's settings.
+
+Whoever asks for one too many is refused as in RabbitMQ, and told the limit and its setting; what is there
+stays, and so does what recovery and the settings bring, which is not asked about here. A name that exists
+already may be declared, bound or asked for at any time. Names come last in the texts, as these are cut at
+255 octets.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flintmq.errors import ChannelFault, ConnectionFault
+from flintmq.wire import amqp
+
+if TYPE_CHECKING:
+    from flintmq.broker.broker import Broker
+    from flintmq.broker.channel import Channel
+    from flintmq.broker.exchange import Exchange
+    from flintmq.broker.queue import Queue
+    from flintmq.broker.virtual_host import VirtualHost
+    from flintmq.config import Limits
+    from flintmq.wire.tables import FieldTable
+
+
+def check_queue(limits: Limits, host: VirtualHost, name: str) -> None:
+    """Raises 406 if the queue would be one too many."""
+    if len(host.queues) >= limits.queues_per_virtual_host_max and name not in host.queues:
+        raise reached(
+            host, "queue", limits.queues_per_virtual_host_max, "queues", f"cannot declare queue '{name}'"
+        )
+
+
+def check_exchange(limits: Limits, host: VirtualHost, name: str) -> None:
+    """Raises 406 if the exchange would be one too many, beside those that are always there."""
+    if len(host.exchanges) >= limits.exchanges_per_virtual_host_max and name not in host.exchanges:
+        why = f"cannot declare exchange '{name}'"
+        raise reached(host, "exchange", limits.exchanges_per_virtual_host_max, "exchanges", why)
+
+
+def check_binding(
+    limits: Limits,
+    host: VirtualHost,
+    source: Exchange,
+    destination: Queue | Exchange,
+    key: str,
+    arguments: FieldTable,
+) -> None:
+    """Raises 406 if the binding would be one too many."""
+    if host.binding_count < limits.bindings_per_virtual_host_max:
+        return
+    if source.find_binding(destination, key, arguments) is None:
+        why = f"cannot bind '{destination.name}' to exchange '{source.name}'"
+        raise reached(host, "binding", limits.bindings_per_virtual_host_max, "bindings", why)
+
+
+def reached(host: VirtualHost, kind: str, limit: int, setting: str, why: str) -> ChannelFault:
+    return ChannelFault(
+        amqp.PRECONDITION_FAILED,
+        f"PRECONDITION_FAILED - {kind} limit in vhost '{host.name}' ({limit}) is reached "
+        f"(limits.{setting}_per_virtual_host_max): {why}",
+    )
+
+
+def check_consumer(limits: Limits, broker: Broker, channel: Channel) -> None:
+    """Raises 530 if the channel, or its connection, may have no further consumer."""
+    if len(channel.consumers) >= limits.consumers_per_channel_max:
+        raise too_many_consumers(limits.consumers_per_channel_max, "channel")
+    client = broker.connections.get(channel.origin)
+    if client is None:
+        return
+    consumers = sum([len(each.consumers) for each in client.channels.values()])
+    if consumers >= limits.consumers_per_connection_max:
+        raise too_many_consumers(limits.consumers_per_connection_max, "connection")
+
+
+def too_many_consumers(limit: int, kind: str) -> ConnectionFault:
+    return ConnectionFault(
+        amqp.NOT_ALLOWED,
+        f"NOT_ALLOWED - reached maximum ({limit}) of consumers per {kind} (limits.consumers_per_{kind}_max)",
+    )

@@ -1,0 +1,154 @@
+"""Messages that lie on disk only: what is still known of them, and how they are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playbook.dialogue import Client
+from playbook.shelved import ShelvedPlaybook
+from playbook.test_services import ask, reply_queue
+
+from flintmq.wire.methods import BasicConsume, BasicConsumeOk, BasicNack
+
+
+@pytest.fixture
+def playbook(tmp_path: Path) -> Iterator[ShelvedPlaybook]:
+    playbook = ShelvedPlaybook(tmp_path)
+    yield playbook
+    playbook.end()
+    playbook.close()
+
+
+def age(client: Client, queue: str) -> object:
+    return ask(client, "queue.info", queue=queue).get("oldest-age-ms")
+
+
+@pytest.mark.parametrize("mode", [1, 2])
+def test_the_age_of_the_oldest_message(playbook: ShelvedPlaybook, client: Client, mode: int) -> None:
+    reply_queue(client)
+    client.declares("q", durable=True)
+    assert age(client, "q") is None, "there is none"
+    for number in range(12):
+        client.publishes("q", b"%d" % number, delivery_mode=mode)
+        playbook.passes(1000)
+    assert playbook.queue("q").shelf.count == 8
+    for number in range(12):
+        assert age(client, "q") == 12_000 - number * 1000
+        assert client.gets("q") == b"%d" % number
+    assert age(client, "q") is None
+
+
+def test_the_age_after_a_restart_is_that_of_before(playbook: ShelvedPlaybook, client: Client) -> None:
+    client.declares("q", durable=True)
+    client.publishes("q", b"kept", delivery_mode=2)
+    playbook.passes(7000)
+    playbook.restart()
+    playbook.passes(1000)
+    other = playbook.client()
+    reply_queue(other)
+    assert age(other, "q") == 8000
+    assert playbook.queue("q").shelf.count == 1, "it was looked at and stayed where it was"
+
+
+def test_the_oldest_of_all_priorities_counts(playbook: ShelvedPlaybook, client: Client) -> None:
+    reply_queue(client)
+    client.declares("q", arguments={"x-max-priority": 5})
+    client.publishes("q", b"low", priority=1)
+    playbook.passes(3000)
+    client.publishes("q", b"high", priority=5)
+    playbook.passes(1000)
+    assert age(client, "q") == 4000
+    assert client.gets("q") == b"high"
+    assert age(client, "q") == 4000
+
+
+def test_a_message_that_came_back_keeps_its_age(playbook: ShelvedPlaybook, client: Client) -> None:
+    reply_queue(client)
+    client.declares("q")
+    other = playbook.client()
+    client.publishes("q", b"m")
+    playbook.passes(2000)
+    other >> BasicConsume(queue="q", consumer_tag="c")
+    other << BasicConsumeOk(consumer_tag="c")
+    other.next(1)
+    assert age(client, "q") is None, "it is handed out"
+    playbook.passes(2000)
+    other.session.release()
+    assert age(client, "q") == 4000
+
+
+@pytest.mark.parametrize("mode", [1, 2])
+def test_no_local_holds_for_what_was_on_disk(playbook: ShelvedPlaybook, client: Client, mode: int) -> None:
+    other = playbook.client()
+    client.declares("q", durable=True)
+    for number in range(20):
+        (client if number % 2 else other).publishes("q", b"%d" % number, delivery_mode=mode)
+    assert playbook.queue("q").shelf.count == 16
+    client.consumes("q", "mine", no_ack=True, no_local=True)
+    assert [found.body for _, found in client.heard()] == [b"%d" % number for number in range(0, 20, 2)]  # type: ignore[attr-defined]
+    client.inbox.clear()
+    other.consumes("q", "theirs", no_ack=True)
+    assert len(other.heard()) == 10
+    other.inbox.clear()
+
+
+def test_after_a_restart_nobody_is_local(playbook: ShelvedPlaybook, client: Client) -> None:
+    client.declares("q", durable=True)
+    client.publishes("q", b"of an earlier life", delivery_mode=2)
+    playbook.restart()
+    other = playbook.client()
+    assert other.session.number == 1, "the number that the publisher had"
+    other.consumes("q", "c", no_ack=True, no_local=True)
+    assert [found.body for _, found in other.heard()] == [b"of an earlier life"]  # type: ignore[attr-defined]
+    other.inbox.clear()
+
+
+def test_a_search_reads_the_shelf_and_leaves_it(playbook: ShelvedPlaybook, client: Client) -> None:
+    reply_queue(client)
+    client.declares("q")
+    for number in range(3000):
+        client.publishes("q", b"%d" % number, headers={"n": number})
+    shelved = playbook.queue("q").shelf.count
+    found = ask(client, "queue.peek", queue="q", selector="n = 2999")
+    assert (found["count"], found["looked-at"], found["more"]) == (0, 2048, True)
+    found = ask(client, "queue.peek", queue="q", selector="n = 2999", after=found["last"])
+    assert (found["count"], found["looked-at"], found["more"]) == (1, 952, False)
+    assert playbook.queue("q").shelf.count == shelved
+
+
+def test_a_search_sees_every_priority(playbook: ShelvedPlaybook, client: Client) -> None:
+    reply_queue(client)
+    client.declares("q", arguments={"x-max-priority": 3})
+    for number in range(30):
+        client.publishes("q", b"%d" % number, priority=number % 4, headers={"n": number})
+    found = ask(client, "queue.peek", queue="q", selector="n >= 10", limit=8)
+    assert (found["count"], found["more"]) == (8, True)
+    found = ask(client, "queue.peek", queue="q", selector="n >= 10", after=found["last"])
+    assert (found["count"], found["more"]) == (12, False)
+
+
+@pytest.mark.parametrize("mode", [1, 2])
+def test_blind_copies_are_known_of_what_was_on_disk(
+    playbook: ShelvedPlaybook, client: Client, mode: int
+) -> None:
+    reply_queue(client)
+    client.declares("blind", durable=True)
+    client.declares("q", durable=True, arguments={"x-dead-letter-exchange": "", "x-max-length": 20})
+    for number in range(20):
+        client.publishes("q", b"%d" % number, headers={"BCC": ["blind"]}, delivery_mode=mode)
+    client.gets_all("blind")
+    assert playbook.queue("q").shelf.count == 16
+    assert ask(client, "queue.peek", queue="q", selector="routing_key = 'q'")["count"] == 20
+    other = playbook.client()
+    other.consumes("q", "c", no_ack=False)
+    deliveries: list[Any] = [found for _, found in other.heard()]
+    other.inbox.clear()
+    assert {found.method.routing_key for found in deliveries} == {"q"}
+    assert [found.body for found in deliveries] == [b"%d" % number for number in range(20)]
+    other >> BasicNack(delivery_tag=0, multiple=True, requeue=False)
+    assert client.gets_all("blind") == [b"%d" % number for number in range(20)]
+    assert len(other.heard()) == 20, "by the routing key they come back to the queue"
+    other.inbox.clear()

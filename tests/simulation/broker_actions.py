@@ -14,15 +14,15 @@ from flintmq.broker.virtual_host import VirtualHost
 from flintmq.wire import methods
 from flintmq.wire.methods import Method
 from flintmq.wire.output import Output
+from flintmq.wire.properties import BasicProperties
 
 from .broker_client import Client, Event
 from .broker_model import READY, Commit, Copy, Held, Model, ModelChannel, ModelConsumer, ModelQueue
-from .ruled_queues import MORGUES, RULES, RuledQueues, arguments_of
+from .ruled_queues import MORGUE, MORGUES, RULES, RuledQueues, arguments_of
 
 EXCHANGES = ("amq.direct", "amq.fanout", "amq.topic", "x1", "x2", "x3")
 PLAIN_QUEUES = ("q1", "q2", "q3", "q4")
 PUBLIC_QUEUES = (*PLAIN_QUEUES, *RULES)
-QUEUES = (*PUBLIC_QUEUES, *MORGUES)
 KEYS = ("a.b", "a.c", "b")
 PATTERNS = ("a.b", "a.c", "b", "a.*", "#")
 
@@ -43,6 +43,7 @@ class Actions(RuledQueues):
     groups: list[set[int]]
     sent: dict[int, tuple[str, str, bool]]
     dtx_share: float
+    queue_names: list[str]  # that this history has; few of them are fuller
 
     # Listening
 
@@ -190,8 +191,9 @@ class Actions(RuledQueues):
         client.unheard.append((what, max((self.model.sequence_of(key) for key in keys), default=0)))
 
     def declare_queue(self, client: Client, channel: ModelChannel) -> None:
-        # The model does not know what branches do to queues with rules: a history has either.
-        name = self.chance.choice(PLAIN_QUEUES if self.dtx_share else QUEUES)
+        name = self.chance.choice(self.queue_names)
+        if name in RULES and self.chance.random() < 0.3:
+            name = MORGUE + name
         known = self.model.queues.get(name)
         durable = self.chance.random() < 0.75 if known is None else known.number != 0
         method = methods.QueueDeclare(queue=name, durable=durable, arguments=arguments_of(name))
@@ -278,7 +280,7 @@ class Actions(RuledQueues):
         if not client.publishes:
             return
         exchange = self.chance.choice(("", "", *self.known_exchanges()))
-        key = self.chance.choice(KEYS if exchange else PUBLIC_QUEUES)
+        key = self.chance.choice(KEYS if exchange else self.queue_names)
         persistent = self.chance.random() < 0.75
         self.numbers += 1
         number = self.numbers
@@ -290,7 +292,12 @@ class Actions(RuledQueues):
         expiration = self.chance.choice((None, None, None, 50, 1000))
         if expiration is not None:
             self.expirations[number] = expiration
-        client.publish(channel.number, exchange, key, self.body(number), persistent, priority, expiration)
+        properties = None
+        if priority is not None or expiration is not None:
+            properties = BasicProperties(
+                priority=priority, expiration=None if expiration is None else str(expiration)
+            )
+        client.publish(channel.number, exchange, key, self.body(number), persistent, properties)
         if channel.mode == "tx":
             channel.gathered.append((exchange, key, number, persistent))
             return
@@ -439,6 +446,10 @@ REPEATS = {
     "settle": (1, 4),
     "recover": (0, 1),
     "end_transaction": (1, 1),
+    "lease": (1, 1, 2),
+    "read_lease": (1, 1),
+    "ack_lease": (1, 1),
+    "tend_lease": (0, 1),
     "demarcate": (1, 1),
     "coordinate": (1, 1, 2),
     "close_channel": (0, 0, 1),

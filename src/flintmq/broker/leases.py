@@ -252,37 +252,36 @@ class Lease:
     def restore(self, octets: bytes) -> None:
         """As it was before a restart; its queue has been restored and nobody has taken anything of it."""
         self.epoch, self.acked, self.last, self.timeout_ms, grants = _HEAD.unpack_from(octets)
-        at = _HEAD.size + 8 * grants
         self.ends = list(struct.unpack_from(f"<{grants}Q", octets, _HEAD.size))
-        (runs,) = _COUNT.unpack_from(octets, at)
-        wanted: set[int] = set()
-        for index in range(runs):
-            first, count = _RUN.unpack_from(octets, at + _COUNT.size + index * _RUN.size)
-            wanted.update(range(first, first + 2 * count, 2))
-        self._take_back(wanted)
+        entries = entries_of(octets)
+        there = {entry for entry in entries if self._is_kept(entry)}
+        found = {delivery.message.entry: delivery for delivery in self.queue.pick(there) if delivery.message}
+        for entry in entries:
+            delivery = found.get(entry)
+            if delivery is not None and delivery.message is not None:
+                self.deliveries.append(delivery)
+                self.held_bytes += len(delivery.message.content)
         if len(self.deliveries) != self.last - self.acked:
             self.release()  # a transient message, or one that the disk has lost: the numbers are not whole
         else:
             self.renew(self.timeout_ms)
 
-    def _take_back(self, wanted: set[int]) -> None:
-        """Finds the entries in the queue; the others that were before them go back to their places."""
-        queue = self.queue
-        others: list[Delivery] = []
-        while wanted:
-            delivery = queue.take()
-            if delivery is None:
-                break
-            queue.unacked += 1
-            message = delivery.message
-            if message is not None and message.entry in wanted:
-                wanted.discard(message.entry)
-                self.deliveries.append(delivery)
-                self.held_bytes += len(message.content)
-            else:
-                others.append(delivery)
-        if others:
-            queue.requeue(others)
+    def _is_kept(self, entry: int) -> bool:
+        """Whether the journal has it for the queue; the search for one that it has not would never end."""
+        journal = self.journal()
+        return journal is not None and not entry & 1 and self.queue.number in journal.owners_of(entry >> 1)
+
+
+def entries_of(octets: bytes) -> list[int]:
+    """What a lease in the journal holds, in the order of its numbers."""
+    grants = _HEAD.unpack_from(octets)[4]
+    at = _HEAD.size + 8 * grants
+    (runs,) = _COUNT.unpack_from(octets, at)
+    entries: list[int] = []
+    for index in range(runs):
+        first, count = _RUN.unpack_from(octets, at + _COUNT.size + index * _RUN.size)
+        entries.extend(range(first, first + 2 * count, 2))
+    return entries
 
 
 def runs_of(entries: list[int]) -> list[tuple[int, int]]:

@@ -87,6 +87,8 @@ cdef class Queue:
     cdef put_back(self, list deliveries)
     @cython.locals(message=Message, position=cython.longlong, backs=list)
     cpdef give_back(self, list messages)
+    @cython.locals(picked=list, others=list, delivery=Delivery, message=Message)
+    cpdef list pick(self, set entries)
     @cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t, other=Delivery)
     cdef Py_ssize_t returned_after(self, long long position) except -1
     @cython.locals(drawn=list, message=Message)

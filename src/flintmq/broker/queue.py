@@ -453,6 +453,26 @@ class Queue:
             backs.append(Delivery.create(0, message, self, None, position, 0))
         self.requeue(backs)
 
+    def pick(self, entries: set[int]) -> list[Delivery]:
+        """Takes what has these entries, wherever it is; all others keep their places, as if never seen."""
+        picked: list[Delivery] = []
+        others: list[Delivery] = []
+        while len(picked) < len(entries):
+            delivery = self.draw()
+            if delivery is None:
+                break
+            message = delivery.message
+            if message is not None and message.entry in entries:
+                picked.append(delivery)
+                if self.regime is not None:
+                    self.regime.waiting_bytes -= message.body_size()
+            else:
+                others.append(delivery)
+        if others:
+            self.put_back(others)
+        self.unacked += len(picked)
+        return picked
+
     def returned_after(self, position: int) -> int:
         """How many of `returned` come after `position`, and so before it in the list."""
         low = 0

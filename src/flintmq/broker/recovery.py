@@ -213,8 +213,8 @@ class Recovery:
         number = whole(rest, "number")
         queue = host.restore_queue(text(identity, "name"), number, bool(rest["auto-delete"]), table(rest))
         returns = self.returns.get(number, {})
-        waiting = self.waiting_among(returns, queue)
         lanes = self.ranked.pop(number, {})
+        waiting = self.waiting_among(returns, queue, [*lanes.values(), *([] if shelf is None else [shelf])])
         if not isinstance(queue, PriorityQueue) and lanes:
             shelf = merged([*lanes.values(), *([] if shelf is None else [shelf])])
             lanes = {}
@@ -230,10 +230,22 @@ class Recovery:
         if number in self.timed or queue.regime is not None:
             queue.oversee().restored(number in self.timed)
 
-    def waiting_among(self, returns: dict[int, tuple[int, int]], queue: Queue) -> set[int]:
-        """Entries that came back and are to be tried later."""
+    def waiting_among(
+        self, returns: dict[int, tuple[int, int]], queue: Queue, shelves: list[Shelf]
+    ) -> set[int]:
+        """Entries that came back and are to be tried later.
+
+        After the clock was set back that may seem so of some that were handed out again since then: those
+        that a branch has locked are on no shelf, and those that a reader has leased are its own.
+        """
         now_ms = queue.agenda.timetable.now_ms()
-        return {entry for entry, (_, due_ms) in returns.items() if due_ms > now_ms}
+        waiting = {entry for entry, (_, due_ms) in returns.items() if due_ms > now_ms}
+        if not waiting:
+            return waiting
+        for key, octets in self.leases:
+            if leases.split_key(key[1:])[0] == queue.number:
+                waiting.difference_update(leases.entries_of(octets))
+        return {entry for shelf in shelves for entry in shelf if entry in waiting}
 
     def forget_returns(self, store: Store) -> None:
         """Returns of what is gone go too."""

@@ -146,3 +146,38 @@ def test_what_was_tried_again_and_leased_stays_leased_when_the_clock_is_set_back
     bench.clock.skew_s -= 7200
     client = crash(bench)
     assert rows(client, epoch) == [(1, b"1")]
+
+
+def test_a_lease_that_ends_by_a_restart_costs_no_other_its_messages() -> None:
+    bench = Bench()
+    client = bench.client()
+    declare(client, "q", max_length=2)
+    publish(client, "q", b"1")
+    client.publish(1, "", "q", b"2", False)
+    first = lease(client, 2, "a", claim=True)
+    publish(client, "q", b"3")
+    publish(client, "q", b"4")
+    second = lease(client, 2, "b", claim=True)
+    client = crash(bench)
+    assert rows(client, second, "b") == [(1, b"3"), (2, b"4")]
+    assert lease(client, 0, "a", epoch=first + 1) == first + 1
+    got = get(client, "q")
+    assert got is not None
+    assert (got[1], got[0].redelivered) == (b"1", True)
+
+
+def test_what_was_leased_is_marked_with_the_lease() -> None:
+    bench = Bench()
+    client = bench.client()
+    declare(client, "q")
+    publish(client, "q", b"1")
+    client.publish(1, "", "q", b"2", False)
+    lease(client, 2, claim=True)
+    store = bench.broker.store
+    assert store is not None
+    store.journal.commit_now()  # the pass has not ended, and never does
+    bench.disk.kill()
+    bench.open()
+    got = get(bench.client(), "q")
+    assert got is not None
+    assert got[0].redelivered

@@ -28,6 +28,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from flintmq.broker.services import ServiceFault
+from flintmq.broker.wiring import put_handed_out
 from flintmq.wire import amqp
 
 if TYPE_CHECKING:
@@ -142,6 +143,10 @@ class Lease:
             self.held_bytes += size
             self.last += taken
             self.ends.append(self.last)
+            journal = self.journal()
+            if journal is not None:
+                # Before the lease itself, not with the pass: should it end by a crash, they are redelivered.
+                put_handed_out(journal, queue.number, queue.handed_out)
             self.keep()
 
     def between(self, start: int, end: int) -> Iterator[Delivery]:
@@ -254,15 +259,23 @@ class Lease:
         self.epoch, self.acked, self.last, self.timeout_ms, grants = _HEAD.unpack_from(octets)
         self.ends = list(struct.unpack_from(f"<{grants}Q", octets, _HEAD.size))
         entries = entries_of(octets)
-        there = {entry for entry in entries if self._is_kept(entry)}
-        found = {delivery.message.entry: delivery for delivery in self.queue.pick(there) if delivery.message}
+        if not all(self._is_kept(entry) for entry in entries):
+            return  # a transient message, or one that was torn off: the numbers are not whole
+        found = {
+            delivery.message.entry: delivery
+            for delivery in self.queue.pick(set(entries))
+            if delivery.message is not None
+        }
         for entry in entries:
             delivery = found.get(entry)
             if delivery is not None and delivery.message is not None:
                 self.deliveries.append(delivery)
                 self.held_bytes += len(delivery.message.content)
+
+    def resume(self) -> None:
+        """All leases of the queue have been restored: this one goes on, or ends if it is not whole."""
         if len(self.deliveries) != self.last - self.acked:
-            self.release()  # a transient message, or one that the disk has lost: the numbers are not whole
+            self.release()
         else:
             self.renew(self.timeout_ms)
 
@@ -339,9 +352,10 @@ def end_leases(queue: Queue) -> None:
         queue.leases = None
 
 
-def restore_lease(queue: Queue, name: str, octets: bytes) -> None:
+def restore_lease(queue: Queue, name: str, octets: bytes) -> Lease:
     lease = lease_of(queue, name, 0)
     lease.restore(octets)
+    return lease
 
 
 def split_key(rest: bytes) -> tuple[int, str]:

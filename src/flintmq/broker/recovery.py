@@ -166,13 +166,16 @@ class Recovery:
     def restore_leases(self, virtual_hosts: dict[str, VirtualHost], store: Store, numbers: set[int]) -> None:
         """Readers find their numbers again; those of a queue that is gone go."""
         served = {queue.number: queue for host in virtual_hosts.values() for queue in host.queues.values()}
+        restored: list[leases.Lease] = []
         for key, octets in self.leases:
             number, name = leases.split_key(key[1:])
             queue = served.get(number)
             if queue is not None:
-                leases.restore_lease(queue, name, octets)
+                restored.append(leases.restore_lease(queue, name, octets))
             elif number not in numbers:
                 store.journal.delete_wiring(key)
+        for lease in restored:
+            lease.resume()
 
     def queue_numbers(self) -> set[int]:
         """Those that the journal knows, served here or not."""

@@ -41,3 +41,79 @@ def test_an_ack_outside_of_branches_is_no_rejection() -> None:
     client.say(1, methods.BasicAck(delivery_tag=1))
     assert bodies(client, "morgue") == []
     assert bench.broker.virtual_hosts["/"].queues["q"].unacked == 0
+
+
+def test_returns_before_a_branch_count_after_a_restart() -> None:
+    bench = Bench()
+    client = selected(bench)
+    declare(client, "morgue")
+    declare(client, "q", delivery_limit=1, dead_letter_exchange="", dead_letter_routing_key="morgue")
+    publish(client, "q", b"1")
+    get(client, "q", no_ack=False)
+    client.say(1, methods.BasicNack(delivery_tag=1, requeue=True))
+    get(client, "q", no_ack=False)
+    prepared(client, 2, methods.BasicAck())
+    client = crash(bench)
+    client.say(1, methods.DtxCoordinationRollback(xid=XID))
+    assert bodies(client, "morgue") == [b"1"]
+
+
+def test_a_branch_that_survives_a_restart_is_no_return() -> None:
+    bench = Bench()
+    client = selected(bench)
+    declare(client, "q", delivery_limit=1)
+    publish(client, "q", b"1")
+    get(client, "q", no_ack=False)
+    prepared(client, 1, methods.BasicAck())
+    client = crash(bench)
+    client.say(1, methods.DtxCoordinationRollback(xid=XID))
+    got = get(client, "q", no_ack=False)
+    assert got is not None
+    assert got[0].redelivered
+
+
+def test_what_a_branch_held_expires_though_the_clock_was_set_back() -> None:
+    bench = Bench()
+    client = selected(bench)
+    declare(client, "morgue")
+    declare(client, "q", message_ttl=1000, dead_letter_exchange="", dead_letter_routing_key="morgue")
+    publish(client, "q", b"1")
+    get(client, "q", no_ack=False)
+    prepared(client, 1, methods.BasicAck())
+    bench.clock.skew_s -= 7200
+    client = crash(bench)
+    client.say(1, methods.DtxCoordinationRollback(xid=XID))
+    passes(bench, 1000)
+    assert bodies(client, "morgue") == [b"1"]
+
+
+def test_what_was_tried_again_and_locked_is_not_there_twice_when_the_clock_is_set_back() -> None:
+    bench = Bench()
+    client = selected(bench)
+    declare(client, "q", delayed_retry_type="all", delayed_retry_min=1000)
+    publish(client, "q", b"1")
+    get(client, "q", no_ack=False)
+    client.say(1, methods.BasicNack(delivery_tag=1, requeue=True))
+    passes(bench, 1000)
+    get(client, "q", no_ack=False)
+    prepared(client, 2, methods.BasicAck())
+    bench.clock.skew_s -= 7200
+    client = crash(bench)
+    passes(bench, 7_300_000)
+    assert bodies(client, "q") == []
+    client.say(1, methods.DtxCoordinationRollback(xid=XID))
+    passes(bench, 10_000)
+    assert bodies(client, "q") == [b"1"]
+
+
+def test_what_waits_for_its_next_try_waits_no_longer_for_a_clock_that_was_set_back() -> None:
+    bench = Bench()
+    client = bench.client()
+    declare(client, "q", delayed_retry_type="all", delayed_retry_min=1000)
+    publish(client, "q", b"1")
+    get(client, "q", no_ack=False)
+    client.say(1, methods.BasicNack(delivery_tag=1, requeue=True))
+    bench.clock.skew_s -= 7200
+    client = crash(bench)
+    passes(bench, 1000)
+    assert bodies(client, "q") == [b"1"]

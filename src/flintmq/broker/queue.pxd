@@ -85,7 +85,7 @@ cdef class Queue:
     cpdef requeue(self, list deliveries, bint failed=*)
     @cython.locals(delivery=Delivery, consumer=Consumer)
     cdef put_back(self, list deliveries)
-    @cython.locals(message=Message, position=cython.longlong, backs=list)
+    @cython.locals(message=Message, position=cython.longlong, backs=list, redeliveries=cython.int)
     cpdef give_back(self, list messages)
     @cython.locals(picked=list, others=list, delivery=Delivery, message=Message)
     cpdef list pick(self, set entries)

@@ -450,7 +450,10 @@ class Queue:
         backs: list[Delivery] = []
         for message in messages:
             position = (message.entry >> 1) - BEFORE_ALL
-            backs.append(Delivery.create(0, message, self, None, position, 0))
+            redeliveries = 0
+            if message.traits & traits.TIMED or self.regime is not None:
+                redeliveries = self.oversee().earlier_returns(message)
+            backs.append(Delivery.create(0, message, self, None, position, redeliveries))
         self.requeue(backs)
 
     def pick(self, entries: set[int]) -> list[Delivery]:

@@ -77,6 +77,7 @@ cdef class Regime:
     cdef forget(self, Message message)
     @cython.locals(store=Store)
     cdef int loaded(self, Message message) except -1
+    cdef int earlier_returns(self, Message message) except -1
     @cython.locals(store=Store, message=Message, delivery=Delivery, place=cython.longlong)
     cpdef restore_returns(self, dict returns, list waiting)
     @cython.locals(delivery=Delivery, message=Message)

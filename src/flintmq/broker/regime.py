@@ -420,6 +420,10 @@ class Regime:
                 message.arrived_ms = min(message.arrived_ms, self.timetable.started_ms)
         return self.notes.get(message.entry, 1)
 
+    def earlier_returns(self, message: Message) -> int:
+        """A message comes back that a branch has held over a restart: how often it did so before that."""
+        return self.loaded(message) if message.entry in self.notes else 0
+
     def restore_returns(self, returns: dict[int, tuple[int, int]], waiting: list[int]) -> None:
         """What recovery found: by entry the returns and when it is due; those that wait are not shelved."""
         store = self.queue.store
@@ -431,6 +435,9 @@ class Regime:
             if message is not None:
                 count, due_ms = returns[entry]
                 self.loaded(message)
+                # The clock may have been set back since then: it waits for as long as it would from now.
+                again_ms = max(self.retry_due_ms(count, True), self.retry_due_ms(count, False))
+                due_ms = min(due_ms, again_ms or due_ms)
                 delivery = Delivery.create(0, message, self.queue, None, place, count)
                 heapq.heappush(self.waiting, (due_ms, place, delivery))
             place += 1

@@ -203,3 +203,13 @@ def test_policies_set_at_run_time_are_back_before_the_queues() -> None:
     assert bench.broker.policies.of("/") == []
     passes(bench, 10_000)
     assert not bench.broker.virtual_hosts["/"].queues
+
+
+def test_priorities_above_the_highest_share_a_lane_in_the_order_they_came() -> None:
+    bench = Bench()
+    client = bench.client()
+    declare(client, "q", max_priority=2)
+    for number, priority in enumerate((9, 2, 9, 3, 2)):
+        publish(client, "q", b"%d" % number, priority=priority)
+    client = crash(bench)
+    assert bodies(client, "q") == [b"0", b"1", b"2", b"3", b"4"]

@@ -53,6 +53,7 @@ class Recovery:
         self.shelves: dict[int, Shelf] = {}
         # Of queues with priorities: by the queue's number, then by priority. The lowest is in `shelves`.
         self.ranked: dict[int, dict[int, Shelf]] = {}
+        self.priorities_max: dict[int, int] = {}  # of these queues
         self.timed: set[int] = set()  # queues that hold messages which may expire
         # By the queue's number, then by entry: how often it came back, and when it is due again.
         self.returns: dict[int, dict[int, tuple[int, int]]] = {}
@@ -70,8 +71,11 @@ class Recovery:
                 self.delays[whole(self.exchanges[-1][1], "number")] = []
         elif kind == wiring.QUEUE:
             self.queues.append((self.named(kind, rest), wiring.table_of(octets)))
-            if "x-max-priority" in table(self.queues[-1][1]):
-                self.ranked[whole(self.queues[-1][1], "number")] = {}
+            highest = table(self.queues[-1][1]).get("x-max-priority")
+            if isinstance(highest, int):
+                number = whole(self.queues[-1][1], "number")
+                self.ranked[number] = {}
+                self.priorities_max[number] = highest
         elif kind == leases.LEASE:
             self.leases.append((key, octets))
         elif kind == dtx_journal.MARKER:
@@ -103,9 +107,10 @@ class Recovery:
             if delays is not None:
                 delays.append((due_in(header), sequence << 1))
                 continue
-            priority = found >> 8 & 0xFF
             shelves, key = self.shelves, owner
-            if priority and owner in self.ranked:
+            # All that are above the highest share its lane, in the order in which they came.
+            priority = min(found >> 8 & 0xFF, self.priorities_max.get(owner, 0))
+            if priority:
                 shelves, key = self.ranked[owner], priority
             shelf = shelves.get(key)
             if shelf is None:

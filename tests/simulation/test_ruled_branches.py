@@ -117,3 +117,23 @@ def test_what_waits_for_its_next_try_waits_no_longer_for_a_clock_that_was_set_ba
     client = crash(bench)
     passes(bench, 1000)
     assert bodies(client, "q") == [b"1"]
+
+
+def test_what_damage_brings_back_of_a_branch_is_not_part_of_a_later_one() -> None:
+    bench = Bench()
+    client = selected(bench)
+    declare(client, "q")
+    client.say(1, methods.DtxDemarcationStart(xid=XID))
+    publish(client, "q", b"never prepared")
+    bench.broker.finish_pass()
+    store = bench.broker.store
+    assert store is not None
+    store.journal.commit_now()
+    [first] = bench.broker.virtual_hosts["/"].branches.branches.values()
+    owner = first.owner()
+    bench.disk.kill()
+    bench.open()  # which lets go of it; and that is the record which damage may cost
+    client = selected(bench)
+    client.say(1, methods.DtxDemarcationStart(xid=XID))
+    [second] = bench.broker.virtual_hosts["/"].branches.branches.values()
+    assert second.owner() != owner

@@ -422,7 +422,7 @@ class Regime:
 
     def earlier_returns(self, message: Message) -> int:
         """A message comes back that a branch has held over a restart: how often it did so before that."""
-        return self.loaded(message) if message.entry in self.notes else 0
+        return self.loaded(message) * (message.entry in self.notes)
 
     def restore_returns(self, returns: dict[int, tuple[int, int]], waiting: list[int]) -> None:
         """What recovery found: by entry the returns and when it is due; those that wait are not shelved."""

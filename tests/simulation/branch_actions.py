@@ -14,7 +14,7 @@ from flintmq.wire.methods import Method
 
 from .broker_actions import Actions
 from .broker_client import Client
-from .broker_model import READY, Commit, Copy, ModelBranch, ModelChannel
+from .broker_model import Commit, Copy, ModelBranch, ModelChannel
 
 XIDS = tuple(Xid(1, b"simulated", b"%d" % number) for number in range(4))
 
@@ -98,12 +98,17 @@ class BranchActions(Actions):
         self.lock(branch)
         commit = branch.commit = Commit(self.store.last())
         for copy, way in branch.locked:
+            if way == "reject":
+                letter = self.die(copy, "rejected", commit.sequence)
+                if letter is not None:
+                    commit.published.append(letter)
+            elif way == "ack":
+                self.model.settle(copy, commit.sequence)
+            if way != "requeue" and copy.sequence:
+                commit.settled.append(copy)
+        for copy, way in branch.locked:
             if way == "requeue":
                 self.return_locked(copy)
-            else:
-                self.model.settle(copy, commit.sequence)
-                if copy.sequence:
-                    commit.settled.append(copy)
         branch.locked.clear()
         real = self.host.branches.branches.get(branch.xid)
         if real is not None:
@@ -151,11 +156,7 @@ class BranchActions(Actions):
         self.forget(branch)
 
     def return_locked(self, copy: Copy) -> None:
-        copy.redelivered = True
-        if copy.queue.deleted:
-            self.model.settle(copy)
-        else:
-            copy.state = READY
+        self.come_back(self.model.ready_again(copy))
 
     def forget(self, branch: ModelBranch) -> None:
         del self.model.branches[branch.xid]

@@ -7,6 +7,7 @@ at once, what it promises when it leaves, and what it finds again in `recovered_
 
 from __future__ import annotations
 
+import heapq
 import logging
 import random
 
@@ -15,11 +16,11 @@ from flintmq.server.storage import recovered_broker
 from flintmq.storage.options import JournalOptions, SyncPolicy
 from flintmq.wire.output import Output
 
-from .branch_actions import BranchActions
-from .broker_actions import ACTIONS, REPEATS
+from .broker_actions import ACTIONS, PUBLIC_QUEUES, REPEATS
 from .broker_client import Client
 from .broker_model import UNKNOWN, Model
 from .journal_history import DIRECTORY, SimulatedClock
+from .lease_actions import REPLIES, LeaseActions
 from .recovered_check import RecoveredCheck
 from .ruled_queues import MORGUE
 from .simulated_disk import PowerLost, SimulatedDisk
@@ -29,7 +30,7 @@ CAPACITY = 1 << 40
 CALM_ROUNDS_MAX = 60
 
 
-class BrokerHistory(BranchActions):
+class BrokerHistory(LeaseActions):
     """Runs one seed; any broken promise is an AssertionError."""
 
     def __init__(self, seed: int) -> None:
@@ -56,9 +57,16 @@ class BrokerHistory(BranchActions):
         self.commit_limits = chance.choice(((1 << 25, 0), (1 << 25, 0), (0, 0), (300, 100), (1000, 2000)))
         self.weights = [chance.choice((1, 1, 3)) for _ in ACTIONS]
         self.dtx_share = chance.choice((0.0, 0.0, 0.2, 0.8))
+        self.lease_share = chance.choice((0, 1, 1, 4))
         if self.dtx_share > 0.5:
             for at, action in enumerate(ACTIONS):
                 self.weights[at] *= 5 if action in ("demarcate", "coordinate") else 1
+        self.queue_names = chance.sample(PUBLIC_QUEUES, chance.choice((1, 2, 4, len(PUBLIC_QUEUES))))
+        for at, action in enumerate(ACTIONS):
+            if action.endswith("lease"):
+                self.weights[at] *= self.lease_share
+            elif action in ("publish", "declare_queue") and self.lease_share > 1:
+                self.weights[at] *= 3
         self.haste = chance.choice((0.1, 0.5, 0.9))  # how soon a pass ends
         self.sloth = chance.choice((0.1, 0.5, 0.9))  # how late the disk is
         self.numbers = 0
@@ -110,6 +118,8 @@ class BrokerHistory(BranchActions):
         return failed
 
     def run(self, steps: int) -> None:
+        if self.chance.random() < 0.7:
+            self.furnish()
         for _ in range(steps):
             try:
                 self.step()
@@ -120,6 +130,16 @@ class BrokerHistory(BranchActions):
                 self.crash(power=self.chance.random() < 0.7)
         self.finale()
 
+    def furnish(self) -> None:
+        """Else a short history has hardly anything in its queues."""
+        self.connect()
+        [client] = self.clients
+        for _ in range(2 * len(self.queue_names)):
+            self.declare_queue(client, client.channels[1])
+        for _ in range(4 * len(self.queue_names)):
+            self.publish(client, client.channels[1])
+            self.reconcile()
+
     def finale(self) -> None:
         """Everything that should be there is handed out; then, after a clean stop, nothing is left."""
         self.calm()
@@ -128,6 +148,9 @@ class BrokerHistory(BranchActions):
         self.connect()
         for branch in list(self.model.branches.values()):
             self.roll_back(self.clients[0], self.clients[0].channels[1], branch)
+        for lease in list(self.model.leases.values()):
+            self.release_lease(self.clients[0], lease)
+            self.reconcile()
         # Morgues last: what expires meanwhile is found there.
         for name, queue in sorted(self.model.queues.items(), key=lambda each: each[0].startswith(MORGUE)):
             while queue.ready():
@@ -279,10 +302,25 @@ class BrokerHistory(BranchActions):
             # Somebody sets the machine's clock: it matters to nobody until the next start.
             self.clock.skew_s += self.chance.choice((-1000.0, -0.1, 0.1, 1000.0))
         self.store.tick()
-        self.broker.timetable.run()
-        self.follow_decided()
+        while self.run_alarm():
+            self.follow_decided()
+            self.follow_leases()
+            self.listen(exact=False)
+            self.reconcile()
+        self.check_leases()
         self.listen()
         self.flush()
+
+    def run_alarm(self) -> bool:
+        """The next one that is due, alone: so the model sees what each of them does."""
+        timetable = self.broker.timetable
+        due_ms = timetable.next_due_ms()
+        if due_ms is None or due_ms > self.now_ms():
+            return False
+        callback = heapq.heappop(timetable.alarms).callback
+        assert callback is not None
+        callback()
+        return True
 
     def flush(self) -> None:
         outbox = self.outbox[:]
@@ -317,8 +355,9 @@ class BrokerHistory(BranchActions):
                     assert not can_take, f"{each.tag} waits for what is in {queue.name}"
 
     def check_counts(self) -> None:
-        assert set(self.host.queues) == set(self.model.queues)
-        for name, queue in self.host.queues.items():
+        real = {name: queue for name, queue in self.host.queues.items() if not name.startswith(REPLIES)}
+        assert set(real) == set(self.model.queues)
+        for name, queue in real.items():
             model = self.model.queues[name]
             ready = len(model.ready())
             assert queue.message_count() == ready, f"{name} counts {queue.message_count()}, not {ready}"

@@ -13,6 +13,7 @@ Up to `synced` the disk must agree with the model; of what came later any record
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from flintmq.broker.xid import Xid
 
@@ -124,6 +125,42 @@ class ModelBranch:
         return tuple(number for _, _, number, _ in self.gathered), frozenset(locks)
 
 
+class LeaseValue(NamedTuple):
+    """What must be on disk of a lease: its numbers, and the messages they stand for."""
+
+    epoch: int
+    acked: int
+    last: int
+    ends: tuple[int, ...]
+    rows: tuple[int, ...]
+
+    def released(self) -> LeaseValue:
+        """The same after recovery has not found all of its messages."""
+        return LeaseValue(self.epoch + 1, self.last, self.last, (), ())
+
+
+@dataclass(eq=False, slots=True)
+class ModelLease:
+    """What one reader holds of one queue: the messages numbered acked + 1 to last."""
+
+    reader: str
+    queue: ModelQueue
+    epoch: int = 0
+    acked: int = 0
+    last: int = 0
+    ends: list[int] = field(default_factory=list)
+    rows: list[Copy] = field(default_factory=list)
+    timeout_ms: int = 0
+    due_ms: int = 0
+
+    def key(self) -> Key:
+        return ("lease", str(self.queue.number), self.reader)
+
+    def value(self) -> LeaseValue:
+        numbers = tuple(copy.number for copy in self.rows)
+        return LeaseValue(self.epoch, self.acked, self.last, tuple(self.ends), numbers)
+
+
 class Model:
     """Wiring and messages of one life of the broker, and what its disk may hold."""
 
@@ -138,6 +175,7 @@ class Model:
         self.commits: list[Commit] = []
         self.branches: dict[Xid, ModelBranch] = {}
         self.decided: list[ModelBranch] = []  # in the order in which they are handed over
+        self.leases: dict[tuple[str, str], ModelLease] = {}  # by queue and reader
         self.deaths: list[tuple[Copy, Copy]] = []  # a copy that died, and its letter
         self.pending: list[Copy] = []  # settled or handed out in this pass
         self.places = 0
@@ -179,10 +217,19 @@ class Model:
         queue.deleted = True
         for copy in queue.ready():
             self.settle(copy)
+        for lease in [each for each in self.leases.values() if each.queue is queue]:
+            del self.leases[name, lease.reader]
+            for copy in lease.rows:
+                self.settle(copy)
+            self.note_lease(lease, None, sequence)
         for key in [key for key in self.bindings if key[2] == name]:
             self.unbind(key, sequence)
         if queue.number:
             self.note(("queue", name), None, sequence)
+
+    def note_lease(self, lease: ModelLease, value: LeaseValue | None, sequence: int) -> None:
+        if lease.queue.number:
+            self.note(lease.key(), value, sequence)
 
     def bind(self, key: Key, sequence: int) -> None:
         durable = self.is_durable(key[1]) and self.queues[key[2]].number != 0
@@ -251,7 +298,9 @@ class Model:
         return held.copy
 
     def put_back(self, channel: ModelChannel, tag: int) -> Copy:
-        copy = self.release(channel, tag)
+        return self.ready_again(self.release(channel, tag))
+
+    def ready_again(self, copy: Copy) -> Copy:
         copy.redelivered = True
         if copy.queue.deleted:
             self.settle(copy)

@@ -3,6 +3,7 @@
     wiring     a value that the key had at `floor` or since
     messages   all entries up to `floor` whose letting go is not on disk; none whose letting go is
     order      of each queue as published
+    leases     a state that they had at `floor` or since, or over where a message of theirs is not there
     commits    whole
     marks      what was handed out before `floor` is redelivered
 
@@ -17,6 +18,7 @@ from collections.abc import Callable
 
 from flintmq.broker.broker import Broker
 from flintmq.broker.dtx_branch import Branch, BranchState
+from flintmq.broker.leases import Lease
 from flintmq.broker.message import Message
 from flintmq.broker.priority_queue import PriorityQueue
 from flintmq.broker.queue import Queue
@@ -24,7 +26,7 @@ from flintmq.broker.recovery import LOST_AND_FOUND
 from flintmq.broker.virtual_host import PREDECLARED_NAMES
 from flintmq.storage.replay import RecoveryReport
 
-from .broker_model import OUT, Commit, Copy, Key, Model, ModelBranch, ModelQueue
+from .broker_model import OUT, Commit, Copy, Key, LeaseValue, Model, ModelBranch, ModelLease, ModelQueue
 from .ruled_queues import MORGUES, arguments_of
 
 LOCKED_PLACE = 1 << 40
@@ -53,6 +55,8 @@ class RecoveredCheck:
         # Of branches: the messages each one holds in order, and by the queue's number what it has locked.
         self.staged: dict[Branch, list[int]] = {}
         self.locked: dict[int, dict[int, tuple[Branch, str]]] = {}
+        # By the queue's number: what readers hold under leases, and whether it is marked as handed out.
+        self.leased: dict[int, dict[int, bool]] = {}
         self.host = broker.virtual_hosts["/"]
         # By the queue's number: what is on disk, in order, and whether it is marked as handed out.
         self.found: dict[int, dict[int, bool]] = {}
@@ -64,12 +68,18 @@ class RecoveredCheck:
         for queue in self.host.queues.values():
             self.found[queue.number] = self.read(queue)
             self.locked[queue.number] = {}
+            self.leased[queue.number] = self.read_leased(queue)
         for branch in self.host.branches.branches.values():
             self.read_branch(branch)
+        for queue in self.host.queues.values():
+            assert queue.unacked == len(self.locked[queue.number]) + len(self.leased[queue.number])
         self.check_truth()
         if is_strict:
             assert not self.report.damaged, f"damage out of nothing: {self.report.lines()}"
             for key, value in self.wiring().items():
+                if key[0] == "lease":
+                    self.check_lease(key, value)
+                    continue
                 allowed = [self.without_gone(each) for each in self.model.allowed(key, self.floor)]
                 assert value in allowed, f"{key} is {value}, allowed are {allowed}"
             self.check_messages()
@@ -86,12 +96,7 @@ class RecoveredCheck:
         assert queue.number
         store = self.broker.store
         assert store is not None
-        shelves = (
-            [lane.shelf for lane in queue.lanes.values()]
-            if isinstance(queue, PriorityQueue)
-            else [queue.shelf]
-        )
-        entries = sorted(entry for shelf in shelves for entry in shelf)
+        entries = sorted(entries_of(queue))
         assert queue.message_count() == len(entries)
         found: dict[int, bool] = {}
         for entry, message in zip(entries, store.load(entries), strict=True):
@@ -101,6 +106,21 @@ class RecoveredCheck:
             found[number] = entry >> 1 <= queue.handed_out
             self.facts[queue.number, number] = self.fact_of(queue, message, found[number])
         return found
+
+    def read_leased(self, queue: Queue) -> dict[int, bool]:
+        """What readers hold; it is nobody else's."""
+        held: dict[int, bool] = {}
+        for lease in (queue.leases or {}).values():
+            assert len(lease.deliveries) == lease.last - lease.acked
+            for delivery in lease.deliveries:
+                message = delivery.message
+                assert message is not None
+                number = self.number_of(message)
+                assert number not in held, f"{number} of {queue.name} is leased twice"
+                assert number not in self.found[queue.number], f"{number} of {queue.name} is leased and ready"
+                held[number] = message.entry >> 1 <= queue.handed_out
+                self.facts[queue.number, number] = self.fact_of(queue, message, held[number])
+        return held
 
     def number_of(self, message: Message) -> int:
         octets = message.content[message.header_size :]
@@ -120,10 +140,13 @@ class RecoveredCheck:
             number = self.number_of(message)
             assert number not in self.found[lock.queue.number], f"{number} is locked and ready"
             self.locked[lock.queue.number][number] = (branch, lock.settlement.name.lower())
-            self.facts[lock.queue.number, number] = self.fact_of(lock.queue, message, True)
+            due_ms, _ = self.fact_of(lock.queue, message, True)
+            notes = {} if lock.queue.regime is None else lock.queue.regime.notes
+            # It has not come back by the crash: the branch has it still.
+            self.facts[lock.queue.number, number] = due_ms, notes.get(message.entry, 0)
 
     def holds(self, queue: int, number: int) -> bool:
-        return number in self.found[queue] or number in self.locked[queue]
+        return number in self.found[queue] or number in self.locked[queue] or number in self.leased[queue]
 
     def without_gone(self, value: object) -> object:
         """What a branch must hold, without locks on messages that are gone: with their queue, or torn off."""
@@ -137,6 +160,18 @@ class RecoveredCheck:
             return True
         copy = self.model.on_disk[queue].copies.get(number)
         return copy is not None and copy.sequence > self.floor and not self.holds(queue, number)
+
+    def check_lease(self, key: Key, value: object) -> None:
+        """As it was, numbers and all; or over, where a message of it is not there."""
+        number = int(key[1])
+        if number not in self.found:
+            assert value is None
+            return
+        allowed: list[object] = []
+        for each in self.model.allowed(key, self.floor):
+            is_whole = isinstance(each, LeaseValue) and all(self.holds(number, row) for row in each.rows)
+            allowed.append(each.released() if isinstance(each, LeaseValue) and not is_whole else each)
+        assert value in allowed, f"{key} is {value}, allowed are {allowed}"
 
     def is_decided(self, number: int) -> bool:
         return any(
@@ -154,10 +189,10 @@ class RecoveredCheck:
 
     def check_death(self, copy: Copy, letter: Copy) -> None:
         """A letter and the end of its original are one group: never both of them, and never neither."""
-        here, there = self.found.get(copy.queue.number), self.found.get(letter.queue.number)
-        if here is None or there is None or not copy.sequence:
+        here, there = copy.queue.number, letter.queue.number
+        if here not in self.found or there not in self.found or not copy.sequence:
             return
-        both = copy.number in here, letter.number in there
+        both = self.holds(here, copy.number), self.holds(there, letter.number)
         assert both != (True, True), f"{copy.number} is in {copy.queue.name} and in its morgue"
         if copy.sequence <= self.floor and not letter.settled:
             assert any(both), f"{copy.number} is neither in {copy.queue.name} nor in its morgue"
@@ -166,7 +201,8 @@ class RecoveredCheck:
         letters = {queue.number for name, queue in self.host.queues.items() if name in MORGUES}
         for number, found in self.found.items():
             ever = self.ever[number]
-            assert found.keys() <= ever.keys(), f"{found.keys() - ever.keys()} are invented"
+            known = found.keys() | self.leased[number].keys() | self.locked[number].keys()
+            assert known <= ever.keys(), f"{known - ever.keys()} are invented"
             places = [ever[each] for each in found]
             if number in letters:
                 continue  # the model does not know which of two died first
@@ -183,6 +219,8 @@ class RecoveredCheck:
                 found["binding", name, binding.destination.name, binding.routing_key] = True
         for name, queue in self.host.queues.items():
             found["queue", name] = queue.number
+            for reader, lease in (queue.leases or {}).items():
+                found["lease", str(queue.number), reader] = self.value_of(lease)
         for branch, staged in self.staged.items():
             locks = frozenset(
                 (queue, number, way)
@@ -194,6 +232,10 @@ class RecoveredCheck:
             found["branch", str(branch.xid)] = "decided" if is_decided else (tuple(staged), locks)
         return found
 
+    def value_of(self, lease: Lease) -> LeaseValue:
+        rows = [self.number_of(each.message) for each in lease.deliveries if each.message is not None]
+        return LeaseValue(lease.epoch, lease.acked, lease.last, tuple(lease.ends), tuple(rows))
+
     def recovered(self) -> list[tuple[ModelQueue, dict[int, bool]]]:
         """Queues that the model knows; after a bit has flipped one may be back that it does not."""
         known = self.model.on_disk
@@ -201,12 +243,13 @@ class RecoveredCheck:
 
     def check_messages(self) -> None:
         for queue, found in self.recovered():
-            for number in found:
+            marks = {**found, **self.leased[queue.number]}
+            for number in marks:
                 copy = queue.copies.get(number) or queue.left.get(number)
                 assert copy is not None, f"{number} is back in {queue.name}"
                 assert not copy.settled or copy.settled > self.floor, f"{number} is back in {queue.name}"
                 if copy.handed_out and copy.handed_out <= self.floor:
-                    assert found[number], f"{number} of {queue.name} was handed out and does not say so"
+                    assert marks[number], f"{number} of {queue.name} was handed out and does not say so"
             for copy in queue.copies.values():
                 if 0 < copy.sequence <= self.floor:
                     there = self.holds(queue.number, copy.number)
@@ -240,7 +283,8 @@ class RecoveredCheck:
         wrong = [
             key
             for key, value in self.wiring().items()
-            if key[0] not in ("binding", "branch")  # a lost record of a branch is the end of the branch
+            # A lost record of a branch or a lease is the end of it; so is, for a lease, a lost message.
+            if key[0] not in ("binding", "branch", "lease")
             and not key[1].startswith(LOST_AND_FOUND)  # where the messages of a lost queue are rescued to
             and value not in self.model.allowed(key, self.floor)
         ]
@@ -269,11 +313,26 @@ class RecoveredCheck:
                 # Ahead of all others when it comes back, in the order of entries.
                 place = ever[number] - LOCKED_PLACE
                 fresh.copies[number] = Copy(number, fresh, place, 1, state=OUT, redelivered=True)
+            self.next_leases(model, fresh, queue)
         self.next_branches(model)
         for name, exchange in self.host.exchanges.items():
             for binding in exchange.bindings.values():
                 model.bind(("binding", name, binding.destination.name, binding.routing_key), 0)
         return model
+
+    def next_leases(self, model: Model, fresh: ModelQueue, queue: Queue) -> None:
+        marks = self.leased[queue.number]
+        for reader, lease in (queue.leases or {}).items():
+            value = self.value_of(lease)
+            held = ModelLease(reader, fresh, value.epoch, value.acked, value.last, list(value.ends))
+            for number in value.rows:
+                copy = Copy(number, fresh, self.ever[queue.number][number], 1, OUT, marks[number])
+                fresh.copies[number] = copy
+                held.rows.append(copy)
+            held.timeout_ms = lease.timeout_ms
+            held.due_ms = self.broker.timetable.now_ms() + lease.timeout_ms
+            model.leases[queue.name, reader] = held
+            model.note_lease(held, value, 0)
 
     def next_branches(self, model: Model) -> None:
         queues = {queue.number: queue for queue in model.queues.values()}
@@ -291,3 +350,12 @@ class RecoveredCheck:
             if fresh.state == "decided":
                 model.decided.append(fresh)
             model.note(fresh.key(), "decided" if fresh.state == "decided" else fresh.value(), 0)
+
+
+def entries_of(queue: Queue) -> list[int]:
+    """Everything that is ready, on the shelf or in memory."""
+    if isinstance(queue, PriorityQueue):
+        return [entry for lane in queue.lanes.values() for entry in entries_of(lane)]
+    ring = [queue.ready.at(index) for index in range(queue.ready.count)]
+    back = [delivery.message for delivery in queue.returned]
+    return [*queue.shelf, *(message.entry for message in (*ring, *back) if message is not None)]

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from flintmq.broker.forwarding import secure_streams
 from flintmq.wire import traits
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ def move(host: VirtualHost, source: Queue, target: Queue, limit: int) -> int:
             host.hand_over(message.twin(), [target])
             source.settle(message)
             moved += 1
+        secure_streams(host)
     return moved
 
 

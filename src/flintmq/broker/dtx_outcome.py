@@ -22,6 +22,7 @@ from flintmq.auth import User
 from flintmq.broker.channel import Channel
 from flintmq.broker.dtx_branch import Branch, BranchState, Lock, Settlement
 from flintmq.broker.dtx_journal import put_manifest
+from flintmq.broker.forwarding import secure_streams
 from flintmq.broker.message import new_message
 from flintmq.errors import PeerFault, StorageFault
 from flintmq.wire import traits
@@ -95,6 +96,7 @@ class Outcomes:
                 else:
                     self.hand_over(branch, 0, branch.octets)
                     self.finish(branch)
+            secure_streams(self.host)
         finally:
             if store is not None:
                 sequence = store.journal.commit_group()
@@ -136,6 +138,7 @@ class Outcomes:
                 del self.decided[0]
                 self.applied = 0
                 self.finish(branch)
+            secure_streams(self.host)
         finally:
             store.journal.commit_group()
         self.go_on()
@@ -207,6 +210,9 @@ class Outcomes:
                     return
                 store.arrived[message] = spool.share()
             channel.forward(message, self.host.route_of(message.route), flags)
+            streams = self.host.streams
+            if streams is not None and not streams.is_safe(channel):
+                streams.moved = True
         except PeerFault as fault:
             log.warning("a message of branch %s is dropped: %s", branch.xid, fault.text)
         finally:

@@ -15,7 +15,7 @@ from flintmq.wire.properties import BasicProperties
 from .broker_client import Client
 from .test_broker_recovery import Bench
 from .test_lease_recovery import ask
-from .test_ruled_recovery import bodies, declare, get, publish
+from .test_ruled_recovery import bodies, declare, get, passes, publish
 
 XID = Xid(1, b"branch", b"1").octets()
 
@@ -110,3 +110,20 @@ def test_what_is_moved(bench: Bench) -> None:
     client = cut_off(bench)
     assert bodies(client, "q") == []
     assert count(bench, "s") == 1
+
+
+def test_a_move_passes_over_what_has_expired() -> None:
+    bench = Bench()
+    client = bench.client()
+    declare(client, "morgue")
+    declare(client, "target")
+    declare(client, "q", dead_letter_exchange="", dead_letter_routing_key="morgue")
+    publish(client, "q", b"1", expiration="10")
+    publish(client, "q", b"2")
+    bench.clock.now_s += 1
+    results, _ = ask(client, "queue.move", queue="q", to="target")
+    assert results == {"moved": 1, "left": 0}
+    assert bodies(client, "target") == [b"2"]
+    assert bodies(client, "morgue") == [b"1"]
+    passes(bench, 10)
+    assert bench.broker.virtual_hosts["/"].queues["q"].unacked == 0

@@ -96,7 +96,16 @@ def move(host: VirtualHost, source: Queue, target: Queue, limit: int) -> int:
             message = source.head()
             if message is None or message.traits & traits.SPOOLED:
                 break
-            source.take()
+            delivery = source.take()
+            if delivery is None:
+                break
+            if delivery.message is not message:
+                # Those before it had expired, and died of being looked at.
+                message = delivery.message
+                if message is None or message.traits & traits.SPOOLED:
+                    source.unacked += 1
+                    source.requeue([delivery])
+                    break
             host.hand_over(message.twin(), [target])
             source.settle(message)
             moved += 1

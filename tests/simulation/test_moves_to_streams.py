@@ -127,3 +127,15 @@ def test_a_move_passes_over_what_has_expired() -> None:
     assert bodies(client, "morgue") == [b"1"]
     passes(bench, 10)
     assert bench.broker.virtual_hosts["/"].queues["q"].unacked == 0
+
+
+def test_a_confirm_does_not_wait_for_a_stream_that_is_gone(bench: Bench) -> None:
+    client = bench.client()
+    client.say(1, methods.ConfirmSelect())
+    publish(client, "s", b"1")
+    client.say(1, methods.QueueDelete(queue="s"))
+    client.written()
+    bench.broker.finish_pass()
+    assert bench.broker.streams is not None
+    bench.broker.streams.collect()
+    assert [type(event.method) for event in client.written()] == [methods.BasicAck]

@@ -117,7 +117,10 @@ class BranchActions(Actions):
             self.model.decided.append(branch)
             self.model.note(branch.key(), "decided", commit.sequence)
         else:
+            ends = self.stream_ends()
             self.hand_over(branch, len(branch.gathered))
+            if not self.broker.storage_alarm():
+                client.unheard_offsets += self.stream_ends_since(ends)
             self.forget(branch)
         self.model.commits.append(commit)
         self.groups.append({number for _, _, number, _ in branch.gathered})
@@ -126,7 +129,7 @@ class BranchActions(Actions):
     def hand_over(self, branch: ModelBranch, end: int) -> None:
         for exchange, key, number, persistent in branch.gathered[branch.applied : end]:
             if not exchange or exchange in self.known_exchanges():
-                copies = self.enqueue(number, self.model.route(exchange, key), persistent)
+                copies = self.route_out(number, exchange, key, persistent)
                 if branch.commit is not None:
                     branch.commit.published += copies
         branch.applied = end

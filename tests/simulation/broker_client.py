@@ -21,7 +21,7 @@ from flintmq.wire.methods import Method, decode_method, encode_method
 from flintmq.wire.output import Output
 from flintmq.wire.properties import BasicProperties, encode_properties
 
-from .broker_model import ModelChannel
+from .broker_model import ModelChannel, ModelStream
 
 FRAME_BYTES_MAX = 131_072
 PERSISTENT = b"\x10\x00\x02"
@@ -47,6 +47,8 @@ class Client:
     channels: dict[int, ModelChannel] = field(default_factory=dict)
     # What the octets on their way promise: in words, and the record that must be safe.
     unheard: list[tuple[str, int]] = field(default_factory=list)
+    # The same of streams: where each must end.
+    unheard_offsets: list[tuple[ModelStream, int]] = field(default_factory=list)
     scanned: int = 0
     publishes: bool = True
     gone: bool = False
@@ -147,6 +149,9 @@ class Client:
         for what, sequence in self.unheard:
             assert sequence <= synced, f"{what} was told before it was safe: {sequence}, synced {synced}"
         self.unheard.clear()
+        for stream, end in self.unheard_offsets:
+            stream.hear(end)
+        self.unheard_offsets.clear()
 
 
 def frame(kind: int, number: int, payload: bytes) -> bytes:

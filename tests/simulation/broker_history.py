@@ -16,21 +16,22 @@ from flintmq.server.storage import recovered_broker
 from flintmq.storage.options import JournalOptions, SyncPolicy
 from flintmq.wire.output import Output
 
-from .broker_actions import ACTIONS, PUBLIC_QUEUES, REPEATS
+from .broker_actions import ACTIONS, LATER, PUBLIC_QUEUES, REPEATS
 from .broker_client import Client
 from .broker_model import UNKNOWN, Model
 from .journal_history import DIRECTORY, SimulatedClock
-from .lease_actions import REPLIES, LeaseActions
+from .lease_actions import REPLIES
 from .recovered_check import RecoveredCheck
 from .ruled_queues import MORGUE
 from .simulated_disk import PowerLost, SimulatedDisk
+from .stream_actions import StreamActions
 
 CONFIG = Config()
 CAPACITY = 1 << 40
 CALM_ROUNDS_MAX = 60
 
 
-class BrokerHistory(LeaseActions):
+class BrokerHistory(StreamActions):
     """Runs one seed; any broken promise is an AssertionError."""
 
     def __init__(self, seed: int) -> None:
@@ -58,6 +59,8 @@ class BrokerHistory(LeaseActions):
         self.weights = [chance.choice((1, 1, 3)) for _ in ACTIONS]
         self.dtx_share = chance.choice((0.0, 0.0, 0.2, 0.8))
         self.lease_share = chance.choice((0, 1, 1, 4))
+        self.stream_share = chance.choice((0, 1, 2))
+        self.later_share = chance.choice((0.0, 0.2, 0.6))
         if self.dtx_share > 0.5:
             for at, action in enumerate(ACTIONS):
                 self.weights[at] *= 5 if action in ("demarcate", "coordinate") else 1
@@ -65,6 +68,8 @@ class BrokerHistory(LeaseActions):
         for at, action in enumerate(ACTIONS):
             if action.endswith("lease"):
                 self.weights[at] *= self.lease_share
+            elif action.endswith("stream"):
+                self.weights[at] *= self.stream_share
             elif action in ("publish", "declare_queue") and self.lease_share > 1:
                 self.weights[at] *= 3
         self.haste = chance.choice((0.1, 0.5, 0.9))  # how soon a pass ends
@@ -81,7 +86,8 @@ class BrokerHistory(LeaseActions):
         # Whatever went to disk: queue's number -> message's number -> place.
         self.ever: dict[int, dict[int, int]] = {}
         self.groups: list[set[int]] = []  # messages committed together
-        self.sent: dict[int, tuple[str, str, bool]] = {}  # in branches: exchange, key, whether persistent
+        self.sent: dict[int, tuple[str, str, bool]] = {}  # exchange, key, whether persistent
+        self.delays: dict[int, int] = {}
         self.start()
 
     # Lives
@@ -111,6 +117,8 @@ class BrokerHistory(LeaseActions):
         store = self.broker.store
         assert store is not None
         self.store = store
+        assert self.broker.streams is not None
+        self.streams = self.broker.streams
         store.kept_messages, store.kept_bytes, store.kept_messages_lean = self.limits[:3]
         store.kept_bytes_lean, store.loaded_messages = self.limits[3:]
         outcomes = self.host.branches.outcomes
@@ -136,6 +144,12 @@ class BrokerHistory(LeaseActions):
         [client] = self.clients
         for _ in range(2 * len(self.queue_names)):
             self.declare_queue(client, client.channels[1])
+        for _ in range(2 * self.stream_share):
+            self.declare_stream(client, client.channels[1])
+        if self.later_share:
+            self.declare_exchange(client, client.channels[1], LATER)
+        for _ in range(4):
+            self.bind(client, client.channels[1])
         for _ in range(4 * len(self.queue_names)):
             self.publish(client, client.channels[1])
             self.reconcile()
@@ -148,6 +162,8 @@ class BrokerHistory(LeaseActions):
         self.connect()
         for branch in list(self.model.branches.values()):
             self.roll_back(self.clients[0], self.clients[0].channels[1], branch)
+        self.clock.now_s += 1_000_000  # whatever waits for its time has waited long enough
+        self.calm()
         for lease in list(self.model.leases.values()):
             self.release_lease(self.clients[0], lease)
             self.reconcile()
@@ -197,10 +213,11 @@ class BrokerHistory(LeaseActions):
         for client in list(self.clients):
             self.lose(client)
         self.finish_pass()
-        sound = sound and not self.store.alarm
+        sound = sound and not self.broker.storage_alarm()
         if self.options.sync is not SyncPolicy.ALWAYS:
             # The one sync at the end is all there is: what it loses nobody writes again.
             self.disk.sync_failures_left = 0
+        self.streams.close()
         self.store.close()
         power = self.chance.random() < 0.5
         self.crash(power, UNKNOWN - 1 if sound else None, may_rot)
@@ -227,7 +244,7 @@ class BrokerHistory(LeaseActions):
             or self.disk.sync_failures_left
             or self.disk.write_failures_left
             or self.disk.power_left is not None
-            or self.store.alarm
+            or self.broker.storage_alarm()
         )
 
     # Steps
@@ -293,21 +310,27 @@ class BrokerHistory(LeaseActions):
 
     def collect(self) -> None:
         self.store.collect()
+        self.streams.collect()
         self.listen()
         self.flush()
 
     def tick(self) -> None:
         self.clock.now_s += self.chance.choice((0.005, 0.05, 0.3))
+        if self.chance.random() < 0.05:
+            self.clock.now_s += self.chance.choice((60.0, 7200.0, 100_000.0))  # it was stopped meanwhile
         if self.chance.random() < 0.1:
             # Somebody sets the machine's clock: it matters to nobody until the next start.
-            self.clock.skew_s += self.chance.choice((-1000.0, -0.1, 0.1, 1000.0))
+            self.clock.skew_s += self.chance.choice((-20_000.0, -1000.0, -0.1, 0.1, 1000.0, 20_000.0))
         self.store.tick()
+        self.streams.tick()
         while self.run_alarm():
             self.follow_decided()
             self.follow_leases()
+            self.follow_delays()
             self.listen(exact=False)
             self.reconcile()
         self.check_leases()
+        self.check_delays()
         self.listen()
         self.flush()
 
@@ -336,6 +359,8 @@ class BrokerHistory(LeaseActions):
             self.tick()
             self.collect()
             is_safe = self.store.synced == self.store.last() and not self.store.alarm
+            is_safe = is_safe and not self.streams.alarm and not self.streams.storage.dirty
+            is_safe = is_safe and not self.streams.waiting and not self.streams.outputs
             is_safe = is_safe and not self.host.branches.outcomes.decided
             if is_safe and not self.broker.has_work() and not self.outbox:
                 break
@@ -344,6 +369,7 @@ class BrokerHistory(LeaseActions):
         self.syncs_failed = self.disk.syncs_failed
         for client in self.clients:
             assert not client.unheard
+            assert not client.unheard_offsets
             assert not client.output.barrier
             assert not client.output.pending()
             for channel in client.channels.values():
@@ -356,6 +382,10 @@ class BrokerHistory(LeaseActions):
 
     def check_counts(self) -> None:
         real = {name: queue for name, queue in self.host.queues.items() if not name.startswith(REPLIES)}
+        streams = {name for name, queue in real.items() if queue.is_stream}
+        assert streams == set(self.model.streams)
+        for name in streams:
+            del real[name]
         assert set(real) == set(self.model.queues)
         for name, queue in real.items():
             model = self.model.queues[name]

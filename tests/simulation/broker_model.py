@@ -16,8 +16,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from flintmq.broker.xid import Xid
+from flintmq.storage.stream_log import StreamLog
 
 UNKNOWN = 1 << 62
+
+DELAYED = "x-delayed-message:"  # the type of an exchange, and behind it what it routes as
 
 READY, OUT, SETTLED = "ready", "out", "settled"
 
@@ -44,6 +47,7 @@ class Copy:
     due_ms: int = -1  # when it expires; -1: never
     rank: int = 0  # minus its priority in the queue
     returns: int = 0
+    entry: int = 0  # where it waits for its time
 
 
 @dataclass(eq=False, slots=True)
@@ -72,6 +76,23 @@ class ModelQueue:
 
 
 @dataclass(eq=False, slots=True)
+class ModelStream(ModelQueue):
+    """Which message has which offset, and up to where that was promised."""
+
+    numbers: list[int] = field(default_factory=list)
+    promised: int = 0
+    log: StreamLog | None = None
+    has_holes: bool = False  # the loss of power has cost some of it, which was allowed
+
+    def hear(self, end: int) -> None:
+        """A promise has reached a client."""
+        if not self.deleted:
+            assert self.log is not None
+            assert self.log.end >= end, f"offset {end - 1} of {self.name} was told before it was safe"
+            self.promised = max(self.promised, end)
+
+
+@dataclass(eq=False, slots=True)
 class Held:
     """A delivery that the client has not settled."""
 
@@ -90,6 +111,8 @@ class ModelChannel:
     published: int = 0
     confirmed: int = 0
     sequences: dict[int, int] = field(default_factory=dict)  # by the number of the publish
+    # The same for streams, and where each ends with it.
+    offsets: dict[int, list[tuple[ModelStream, int]]] = field(default_factory=dict)
     # Of the open transaction: (exchange, key, number, persistent); tag -> "ack", "reject", "requeue".
     gathered: list[tuple[str, str, int, bool]] = field(default_factory=list)
     settling: dict[int, str] = field(default_factory=dict)
@@ -175,6 +198,10 @@ class Model:
         self.commits: list[Commit] = []
         self.branches: dict[Xid, ModelBranch] = {}
         self.decided: list[ModelBranch] = []  # in the order in which they are handed over
+        self.streams: dict[str, ModelStream] = {}
+        self.holders: dict[str, ModelQueue] = {}  # of exchanges that delay
+        # What went from the journal to a stream: the copy it let go, the stream, where that ends with it.
+        self.moves: list[tuple[Copy, ModelStream, int]] = []
         self.leases: dict[tuple[str, str], ModelLease] = {}  # by queue and reader
         self.deaths: list[tuple[Copy, Copy]] = []  # a copy that died, and its letter
         self.pending: list[Copy] = []  # settled or handed out in this pass
@@ -201,10 +228,33 @@ class Model:
 
     def delete_exchange(self, name: str, sequence: int) -> None:
         _, durable = self.exchanges.pop(name)
+        holder = self.holders.pop(name, None)
+        if holder is not None:
+            holder.deleted = True
+            for copy in list(holder.copies.values()):
+                self.settle(copy)
         for key in [key for key in self.bindings if key[1] == name]:
             self.unbind(key, sequence)
         if durable:
             self.note(("exchange", name), None, sequence)
+
+    def add_holder(self, holder: ModelQueue) -> None:
+        self.holders[holder.name] = holder
+        if holder.number:
+            self.on_disk[holder.number] = holder
+
+    def add_stream(self, stream: ModelStream, sequence: int) -> None:
+        self.streams[stream.name] = stream
+        self.note(("queue", stream.name), stream.number, sequence)
+
+    def delete_stream(self, name: str, sequence: int) -> None:
+        self.streams.pop(name).deleted = True
+        for key in [key for key in self.bindings if key[2] == name]:
+            self.unbind(key, sequence)
+        self.note(("queue", name), None, sequence)
+
+    def find(self, name: str) -> ModelQueue | None:
+        return self.queues.get(name) or self.streams.get(name)
 
     def add_queue(self, queue: ModelQueue, sequence: int) -> None:
         self.queues[queue.name] = queue
@@ -232,7 +282,8 @@ class Model:
             self.note(lease.key(), value, sequence)
 
     def bind(self, key: Key, sequence: int) -> None:
-        durable = self.is_durable(key[1]) and self.queues[key[2]].number != 0
+        queue = self.find(key[2])
+        durable = self.is_durable(key[1]) and queue is not None and queue.number != 0
         self.bindings[key] = durable
         if durable:
             self.note(key, True, sequence)
@@ -245,18 +296,22 @@ class Model:
         return exchange.startswith("amq.") or self.exchanges[exchange][1]
 
     def kind_of(self, exchange: str) -> str:
-        return exchange[4:] if exchange.startswith("amq.") else self.exchanges[exchange][0]
+        if exchange.startswith("amq."):
+            return exchange[4:]
+        return self.exchanges[exchange][0].removeprefix(DELAYED)
 
     def route(self, exchange: str, key: str) -> list[ModelQueue]:
         if not exchange:
-            return [self.queues[key]] if key in self.queues else []
+            queue = self.find(key)
+            return [] if queue is None else [queue]
         kind = self.kind_of(exchange)
         names = [
             name
             for _, source, name, pattern in self.bindings
             if source == exchange and (kind == "fanout" or matches(kind, pattern, key))
         ]
-        return [self.queues[name] for name in dict.fromkeys(names)]
+        found = [self.find(name) for name in dict.fromkeys(names)]
+        return [queue for queue in found if queue is not None]
 
     # Messages
 
@@ -265,6 +320,9 @@ class Model:
         self.places += 1
         copies = []
         for queue in queues:
+            if isinstance(queue, ModelStream):
+                queue.numbers.append(number)
+                continue
             copy = Copy(number, queue, self.places)
             queue.copies[number] = copy
             if persistent and queue.number:

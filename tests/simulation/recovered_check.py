@@ -17,19 +17,38 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flintmq.broker.broker import Broker
+from flintmq.broker.delayed_exchange import DelayedExchange
 from flintmq.broker.dtx_branch import Branch, BranchState
+from flintmq.broker.exchange import Exchange
 from flintmq.broker.leases import Lease
 from flintmq.broker.message import Message
 from flintmq.broker.priority_queue import PriorityQueue
 from flintmq.broker.queue import Queue
 from flintmq.broker.recovery import LOST_AND_FOUND
+from flintmq.broker.stream_queue import StreamQueue
 from flintmq.broker.virtual_host import PREDECLARED_NAMES
 from flintmq.storage.replay import RecoveryReport
+from flintmq.storage.stream_columns import fetch
+from flintmq.wire import columns
 
-from .broker_model import OUT, Commit, Copy, Key, LeaseValue, Model, ModelBranch, ModelLease, ModelQueue
+from .broker_model import (
+    DELAYED,
+    OUT,
+    Commit,
+    Copy,
+    Key,
+    LeaseValue,
+    Model,
+    ModelBranch,
+    ModelLease,
+    ModelQueue,
+    ModelStream,
+)
 from .ruled_queues import MORGUES, arguments_of
 
 LOCKED_PLACE = 1 << 40
+HOLE = -1  # in a stream, where less was promised than a sync
+ENTRY_MASK = (1 << 64) - 1
 
 
 class RecoveredCheck:
@@ -57,6 +76,9 @@ class RecoveredCheck:
         self.locked: dict[int, dict[int, tuple[Branch, str]]] = {}
         # By the queue's number: what readers hold under leases, and whether it is marked as handed out.
         self.leased: dict[int, dict[int, bool]] = {}
+        # By exchange and message: when it is due, and its entry; by the stream's number: what it holds.
+        self.delayed: dict[tuple[int, int], tuple[int, int]] = {}
+        self.streams: dict[int, list[int]] = {}
         self.host = broker.virtual_hosts["/"]
         # By the queue's number: what is on disk, in order, and whether it is marked as handed out.
         self.found: dict[int, dict[int, bool]] = {}
@@ -65,13 +87,19 @@ class RecoveredCheck:
 
     def run(self, is_strict: bool, is_rotten: bool) -> Model:
         """Returns the model of the next life."""
-        for queue in self.host.queues.values():
+        for queue in self.queues().values():
             self.found[queue.number] = self.read(queue)
             self.locked[queue.number] = {}
             self.leased[queue.number] = self.read_leased(queue)
+        for exchange in self.host.exchanges.values():
+            if isinstance(exchange, DelayedExchange):
+                self.read_delayed(exchange)
+        for queue in self.host.queues.values():
+            if isinstance(queue, StreamQueue):
+                self.streams[queue.number] = self.read_stream(queue)
         for branch in self.host.branches.branches.values():
             self.read_branch(branch)
-        for queue in self.host.queues.values():
+        for queue in self.queues().values():
             assert queue.unacked == len(self.locked[queue.number]) + len(self.leased[queue.number])
         self.check_truth()
         if is_strict:
@@ -87,9 +115,61 @@ class RecoveredCheck:
                 self.check_commit(commit)
             for copy, letter in self.model.deaths:
                 self.check_death(copy, letter)
+            self.check_streams()
         elif is_rotten:
             self.check_rotten()
         return self.next_life()
+
+    def queues(self) -> dict[str, Queue]:
+        """Those that are not streams."""
+        return {name: queue for name, queue in self.host.queues.items() if not queue.is_stream}
+
+    def read_delayed(self, exchange: DelayedExchange) -> None:
+        """What waits for its time, in the order in which it came."""
+        assert exchange.number
+        store = self.broker.store
+        assert store is not None
+        found: dict[int, bool] = {}
+        waiting = {each & ENTRY_MASK: each >> 64 for each in exchange.waiting}
+        assert len(waiting) == len(exchange.waiting)
+        for entry, message in zip(sorted(waiting), store.load(sorted(waiting)), strict=True):
+            assert message is not None
+            number = self.number_of(message)
+            assert number not in found, f"{number} waits twice"
+            found[number] = False
+            self.delayed[exchange.number, number] = waiting[entry], entry
+        self.found[exchange.number] = found
+        self.locked[exchange.number] = {}
+        self.leased[exchange.number] = {}
+
+    def read_stream(self, queue: StreamQueue) -> list[int]:
+        """The message of each offset; HOLE where there is none."""
+        numbers = [HOLE] * queue.log.end
+        at = queue.log.first
+        while at < queue.log.end:
+            body, _, _, at = fetch(queue.log, at, queue.log.end, 1 << 20, columns.STANDARD)
+            found = columns.Columns(bytes(body))
+            for offset, value in zip(found.numbers("offset"), found.values("value"), strict=True):
+                assert numbers[offset] == HOLE, f"{queue.name} has offset {offset} twice"
+                numbers[offset] = int(value[: value.index(b".")])
+                assert value == self.body(numbers[offset]), f"{numbers[offset]} was changed"
+        return numbers
+
+    def check_streams(self) -> None:
+        for name, stream in self.model.streams.items():
+            found = self.streams.get(stream.number)
+            if found is None or stream.deleted:
+                continue  # gone, or going: nothing was promised but that
+            assert stream.has_holes or found == stream.numbers[: len(found)], f"{name} is not what was published"
+            assert len(found) >= stream.promised, f"{name} ends at {len(found)}, before {stream.promised}"
+        for copy, stream, end in self.model.moves:
+            found = self.streams.get(stream.number)
+            if found is None or stream.deleted:
+                continue
+            if copy.queue.number not in self.found or copy.sequence > self.floor:
+                continue
+            there = len(found) >= end or self.holds(copy.queue.number, copy.number)
+            assert there, f"{copy.number} is neither in {stream.name} nor where it was"
 
     def read(self, queue: Queue) -> dict[int, bool]:
         assert queue.durable
@@ -199,6 +279,9 @@ class RecoveredCheck:
 
     def check_truth(self) -> None:
         letters = {queue.number for name, queue in self.host.queues.items() if name in MORGUES}
+        for stream in self.model.streams.values():
+            for known, number in zip(stream.numbers, self.streams.get(stream.number, []), strict=False):
+                assert number in (known, HOLE), f"{stream.name}: {known} has become {number}"
         for number, found in self.found.items():
             ever = self.ever[number]
             known = found.keys() | self.leased[number].keys() | self.locked[number].keys()
@@ -214,7 +297,7 @@ class RecoveredCheck:
         for name, exchange in self.host.exchanges.items():
             assert exchange.durable
             if name not in PREDECLARED_NAMES:
-                found["exchange", name] = exchange.type
+                found["exchange", name] = kind_of(exchange)
             for binding in exchange.bindings.values():
                 found["binding", name, binding.destination.name, binding.routing_key] = True
         for name, queue in self.host.queues.items():
@@ -270,6 +353,10 @@ class RecoveredCheck:
 
     def check_rotten(self) -> None:
         """One flipped bit costs one record, or one group, and is told."""
+        # What died or came to its time: its group may be lost, and then it is where it was before.
+        before = {
+            (letter.queue.number, letter.number): copy.queue.number for copy, letter in self.model.deaths
+        }
         numbers = {
             copy.number
             for queue, _ in self.recovered()
@@ -277,6 +364,7 @@ class RecoveredCheck:
             if 0 < copy.sequence <= self.floor
             and not self.holds(queue.number, copy.number)
             and not self.is_decided(copy.number)
+            and not self.is_back(before.get((queue.number, copy.number), 0), copy.number)
         }
         grouped = any(numbers <= group for group in self.groups)
         assert len(numbers) <= 1 or grouped, f"one bit cost {sorted(numbers)}"
@@ -296,14 +384,26 @@ class RecoveredCheck:
             told = report.damaged or report.set_aside or report.groups_dropped or report.torn_octets
             assert told, f"{numbers or wrong} went without a word: {report.lines()}"
 
+    def is_back(self, queue: int, number: int) -> bool:
+        return queue in self.found and self.holds(queue, number)
+
     def next_life(self) -> Model:
         """What was found is the truth from here on."""
         model = Model()
         model.places = self.model.places
         for name, exchange in self.host.exchanges.items():
             if name not in PREDECLARED_NAMES:
-                model.add_exchange(name, exchange.type, True, 0)
+                model.add_exchange(name, kind_of(exchange), True, 0)
+            if isinstance(exchange, DelayedExchange):
+                self.next_holder(model, exchange)
         for name, queue in self.host.queues.items():
+            if isinstance(queue, StreamQueue):
+                stream = ModelStream(name, queue.number, log=queue.log)
+                stream.numbers = self.streams[queue.number]
+                stream.has_holes = HOLE in stream.numbers
+                stream.promised = 0 if stream.has_holes else len(stream.numbers)
+                model.add_stream(stream, 0)
+        for name, queue in self.queues().items():
             fresh = ModelQueue(name, queue.number)
             model.add_queue(fresh, 0)
             ever = self.ever[queue.number]
@@ -319,6 +419,14 @@ class RecoveredCheck:
             for binding in exchange.bindings.values():
                 model.bind(("binding", name, binding.destination.name, binding.routing_key), 0)
         return model
+
+    def next_holder(self, model: Model, exchange: DelayedExchange) -> None:
+        holder = ModelQueue(exchange.name, exchange.number)
+        model.add_holder(holder)
+        for number in self.found[exchange.number]:
+            copy = Copy(number, holder, self.ever[exchange.number][number], 1)
+            copy.due_ms, copy.entry = self.delayed[exchange.number, number]
+            holder.copies[number] = copy
 
     def next_leases(self, model: Model, fresh: ModelQueue, queue: Queue) -> None:
         marks = self.leased[queue.number]
@@ -359,3 +467,9 @@ def entries_of(queue: Queue) -> list[int]:
     ring = [queue.ready.at(index) for index in range(queue.ready.count)]
     back = [delivery.message for delivery in queue.returned]
     return [*queue.shelf, *(message.entry for message in (*ring, *back) if message is not None)]
+
+
+def kind_of(exchange: Exchange) -> str:
+    if not isinstance(exchange, DelayedExchange):
+        return exchange.type
+    return f"{DELAYED}{exchange.arguments['x-delayed-type']}"

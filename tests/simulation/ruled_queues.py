@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .broker_model import READY, Copy, ModelQueue
+from .broker_model import READY, Copy, ModelQueue, ModelStream
 
 if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
@@ -103,6 +103,8 @@ class RuledQueues:
         for copy in copies:
             self.ever[copy.queue.number][number] = copy.place
         for queue in queues:
+            if isinstance(queue, ModelStream):
+                continue
             copy = queue.copies[number]
             lives_ms = RULES.get(queue.name, {}).get("x-message-ttl", -1)
             own_ms = -1 if is_letter else self.expirations.get(number, -1)

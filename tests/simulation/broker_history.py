@@ -182,6 +182,12 @@ class BrokerHistory(StreamActions):
         floor = self.store.synced if floor is None else floor
         # A failed sync takes what was merely written, as the loss of power does.
         keeps_written = not power and self.disk.syncs_failed == self.syncs_failed
+        gathered = {
+            number
+            for client in self.clients
+            for channel in client.channels.values()
+            for _, _, number, _ in channel.gathered
+        }
         for client in self.clients:
             client.output.release()
         self.clients.clear()
@@ -195,7 +201,7 @@ class BrokerHistory(StreamActions):
         keeps_written = not self.start(rotten) and keeps_written
         is_strict = not rotten and (keeps_written or self.options.sync is SyncPolicy.ALWAYS)
         check = RecoveredCheck(
-            self.model, self.broker, self.report, floor, self.ever, self.body, self.groups, self.sent
+            self.model, self.broker, self.report, floor, self.ever, self.body, self.groups, self.sent, gathered
         )
         self.model = check.run(is_strict, rotten and self.options.sync is SyncPolicy.ALWAYS)
         self.take_stock(check)

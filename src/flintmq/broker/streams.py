@@ -46,6 +46,7 @@ class Streams:
         self.moved = False  # something that the journal is about to let go is in a chunk, and there alone
         self.made = 0  # numbers given out where there is no journal to give them
         storage.on_committed = self.committed
+        storage.now_ms = agenda.timetable.now_ms
 
     @property
     def alarm(self) -> str:

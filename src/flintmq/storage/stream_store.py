@@ -56,6 +56,8 @@ class StreamStore:
         self.sync = SyncPolicy.NEVER if directory is None else options.sync
         self.options = options
         self.clock = clock
+        # What messages are stamped with, and their age is told by; a broker has a time that does not leap.
+        self.now_ms: Callable[[], int] = clock.wall_ms
         self.logs: dict[int, StreamLog] = {}
         self.dirty: dict[StreamLog, None] = {}
         self.batch = 1  # the number of the one that is being filled
@@ -311,7 +313,7 @@ class StreamStore:
 
     def _retain(self, stream: StreamLog) -> None:
         before = stream.recent_octets
-        dropped = stream.retain(self.clock.wall_ms())
+        dropped = stream.retain(self.now_ms())
         self._recent_octets -= before - stream.recent_octets
         if dropped:
             for segment in dropped:

@@ -139,3 +139,20 @@ def test_a_confirm_does_not_wait_for_a_stream_that_is_gone(bench: Bench) -> None
     assert bench.broker.streams is not None
     bench.broker.streams.collect()
     assert [type(event.method) for event in client.written()] == [methods.BasicAck]
+
+
+def test_setting_the_clock_ahead_makes_nothing_old(bench: Bench) -> None:
+    client = bench.client()
+    declare(client, "aged", queue_type="stream", max_age="1h")
+    for _ in range(3):
+        publish(client, "aged", b"1")
+        bench.broker.finish_pass()
+        bench.clock.now_s += 1000  # a quarter of the age is a segment
+    assert bench.broker.streams is not None
+    bench.clock.skew_s += 86_400
+    bench.broker.streams.tick()
+    queue = bench.broker.virtual_hosts["/"].queues["aged"]
+    assert queue.message_count() == 3
+    bench.clock.now_s += 86_400
+    bench.broker.streams.tick()
+    assert queue.message_count() < 3

@@ -213,3 +213,16 @@ def test_priorities_above_the_highest_share_a_lane_in_the_order_they_came() -> N
         publish(client, "q", b"%d" % number, priority=priority)
     client = crash(bench)
     assert bodies(client, "q") == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_what_comes_to_the_head_by_a_limit_expires() -> None:
+    bench = Bench()
+    client = bench.client()
+    declare(client, "q", max_length=2, dead_letter_exchange="", dead_letter_routing_key="morgue")
+    declare(client, "morgue")
+    publish(client, "q", b"1")
+    publish(client, "q", b"2")
+    publish(client, "q", b"3", expiration="100")
+    publish(client, "q", b"4")
+    passes(bench, 200)
+    assert bodies(client, "morgue") == [b"1", b"2", b"3"]

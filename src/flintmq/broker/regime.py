@@ -167,7 +167,8 @@ class Regime:
             queue.agenda.queues.append(queue)
         if self.length_max >= 0 or self.bytes_max >= 0:
             self.trim()
-        if self.timed and (self.rules.priority_max or queue.message_count() == 1):
+            self.watch()  # another one may be at the head now
+        elif self.timed and (self.rules.priority_max or queue.message_count() == 1):
             self.watch()
         return 0
 
@@ -444,8 +445,7 @@ class Regime:
 
     def restored(self, is_timed: bool) -> None:
         """The queue has what recovery found of it; `is_timed`: some of that may expire."""
-        if is_timed:
-            self.timed = True
+        self.timed = self.timed or is_timed
         if self.bytes_max >= 0:
             self.waiting_bytes = self.queue.body_bytes()
             for _, _, delivery in self.waiting:

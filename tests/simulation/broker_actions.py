@@ -392,15 +392,15 @@ class Actions(RuledQueues):
 
     def get(self, client: Client, channel: ModelChannel, name: str, no_ack: bool) -> None:
         queue = self.model.queues[name]
-        self.expire_heads(queue)
+        client.say(channel.number, methods.BasicGet(queue=name, no_ack=no_ack))
+        self.expire_heads(queue)  # which the broker has done just now
         ready = queue.ready()
-        method = methods.BasicGet(queue=name, no_ack=no_ack)
-        if not ready:
-            self.ask(client, channel, method, methods.BasicGetEmpty)
-            return
-        event = self.ask(client, channel, method, methods.BasicGetOk)
+        [event] = self.listen(exact=False)
         answer = event.method
-        assert isinstance(answer, methods.BasicGetOk)
+        if not ready:
+            assert isinstance(answer, methods.BasicGetEmpty), f"{name} has {answer}"
+            return
+        assert isinstance(answer, methods.BasicGetOk), f"{name} gives {answer}, not {ready[0].number}"
         copy = self.copy_of(event, queue, answer.redelivered)
         assert copy is ready[0] or name in MORGUES, f"{copy.number} was given before {ready[0].number}"
         assert answer.message_count == len(ready) - 1

@@ -113,6 +113,7 @@ class BrokerHistory(StreamActions):
         self.disk.power_left = None
         self.syncs_failed = self.disk.syncs_failed
         self.lives += 1
+        self.offset_ms = self.clock.wall_ms() - round(self.clock.now_s * 1000)
         self.host = self.broker.virtual_hosts["/"]
         store = self.broker.store
         assert store is not None
@@ -201,7 +202,15 @@ class BrokerHistory(StreamActions):
         keeps_written = not self.start(rotten) and keeps_written
         is_strict = not rotten and (keeps_written or self.options.sync is SyncPolicy.ALWAYS)
         check = RecoveredCheck(
-            self.model, self.broker, self.report, floor, self.ever, self.body, self.groups, self.sent, gathered
+            self.model,
+            self.broker,
+            self.report,
+            floor,
+            self.ever,
+            self.body,
+            self.groups,
+            self.sent,
+            gathered,
         )
         self.model = check.run(is_strict, rotten and self.options.sync is SyncPolicy.ALWAYS)
         self.take_stock(check)
@@ -360,6 +369,7 @@ class BrokerHistory(StreamActions):
     def calm(self) -> None:
         """No more faults: soon everything is handed out, safe, and told."""
         self.restore_disk()
+        rounds = 0
         for _ in range(CALM_ROUNDS_MAX):
             self.finish_pass()
             self.tick()
@@ -368,7 +378,8 @@ class BrokerHistory(StreamActions):
             is_safe = is_safe and not self.streams.alarm and not self.streams.storage.dirty
             is_safe = is_safe and not self.streams.waiting and not self.streams.outputs
             is_safe = is_safe and not self.host.branches.outcomes.decided
-            if is_safe and not self.broker.has_work() and not self.outbox:
+            rounds = rounds + 1 if is_safe and not self.broker.has_work() and not self.outbox else 0
+            if rounds == 3:  # so that what was late already has had its turn
                 break
         else:
             raise AssertionError(f"the broker does not come to rest; alarm: {self.store.alarm!r}")
@@ -380,11 +391,20 @@ class BrokerHistory(StreamActions):
             assert not client.output.pending()
             for channel in client.channels.values():
                 assert channel.mode != "confirm" or channel.confirmed == channel.published, "not confirmed"
+        self.check_expiry()
         for queue in self.model.queues.values():
             if any(not self.is_expired(copy) for copy in queue.ready()):
                 for each in queue.consumers:
                     can_take = each.no_ack or not each.prefetch or each.outstanding < each.prefetch
                     assert not can_take, f"{each.tag} waits for what is in {queue.name}"
+
+    def check_expiry(self) -> None:
+        """Nothing that has expired stays at the head of its queue; what was put back there may, for a moment."""
+        for name, queue in self.model.queues.items():
+            head = next(iter(queue.ready()), None)
+            if head is not None and not head.redelivered:
+                is_late = 0 <= head.due_ms < self.now_ms()
+                assert not is_late, f"{head.number} of {name} has expired and is there"
 
     def check_counts(self) -> None:
         real = {name: queue for name, queue in self.host.queues.items() if not name.startswith(REPLIES)}

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from flintmq.broker.virtual_host import VirtualHost
 
     from .broker_model import Model
+    from .journal_history import SimulatedClock
 
 TTL_MS = 100
 LENGTH_MAX = 3
@@ -53,8 +54,12 @@ class RuledQueues:
     expirations: dict[int, int]
     priorities: dict[int, int]
 
+    clock: SimulatedClock
+    offset_ms: int  # between the broker's time and the monotonic clock, since this life began
+
     def now_ms(self) -> int:
-        return self.broker.timetable.now_ms()
+        """The time by which a broker goes: that of the wall when it began, and then its own."""
+        return self.offset_ms + int(self.clock.now_s * 1000)
 
     def is_expired(self, copy: Copy) -> bool:
         return 0 <= copy.due_ms <= self.now_ms()

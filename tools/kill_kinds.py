@@ -20,6 +20,7 @@ from peer import Peer
 
 from flintmq.wire import methods
 from flintmq.wire.columns import Columns
+from flintmq.wire.methods import Method
 
 TTL = "rounds.ttl"
 DEAD = "rounds.dead"
@@ -89,6 +90,14 @@ def name_of(bodies: Bodies, body: bytes) -> str:
 
 class KindPublisher(Publisher):
     """Publishes with confirms, to a kind of queue by chance."""
+
+    def prepare(self) -> None:
+        self.begun = threading.Event()  # something was promised: from here on a kill shows something
+        super().prepare()
+
+    def take_confirm(self, method: Method) -> None:
+        super().take_confirm(method)
+        self.begun.set()
 
     def publish_one(self) -> None:
         self.tag += 1

@@ -85,6 +85,7 @@ from flintmq.wire.tables import FieldTable
 KEEPSAKES = "rounds.keepsakes"
 KEEPSAKES_COUNT = 25
 EXPIRY_TIMEOUT_S = 10.0
+BEGIN_TIMEOUT_S = 5.0  # on a machine that has other things to do
 
 
 class Broken(Exception):
@@ -264,10 +265,11 @@ class Rounds:
             Decorator(names[5][0], port, self.bodies, names[5][1]),
         ]
         brief = BriefReader(names[6][0], port, self.bodies, names[6][1])
+        publisher = KindPublisher(names[8][0], port, self.bodies, names[8][1])
         kinds: list[Client] = [
             brief,
             SteadyReader(names[7][0], port, self.bodies, names[7][1], brief),
-            KindPublisher(names[8][0], port, self.bodies, names[8][1]),
+            publisher,
             Consumer(names[9][0], port, self.bodies, names[9][1], (RANKED, DELAYED)),
             StreamFollower(names[10][0], port, self.bodies, names[10][1], self.stream_end),
         ]
@@ -275,6 +277,7 @@ class Rounds:
             peer.open(1)
             peer.call(1, methods.QueueDeclare(queue="rounds.passing"))
             join = starts([*clients, *kinds])
+            publisher.begun.wait(BEGIN_TIMEOUT_S)
             time.sleep(self.seconds * self.chance.uniform(0.2, 1.8))
             self.broker.kill()
         join()

@@ -399,7 +399,7 @@ class BrokerHistory(StreamActions):
                     assert not can_take, f"{each.tag} waits for what is in {queue.name}"
 
     def check_expiry(self) -> None:
-        """Nothing that has expired stays at the head of its queue; what was put back there may, for a moment."""
+        """Nothing that has expired stays at the head of its queue; what was put back may, for a moment."""
         for name, queue in self.model.queues.items():
             head = next(iter(queue.ready()), None)
             if head is not None and not head.redelivered:

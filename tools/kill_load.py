@@ -55,6 +55,8 @@ class Sent:
     size: int
     queues: tuple[str, ...]
     promised: bool = False
+    group: str = ""  # a publisher's messages have an order within each
+    is_whole: bool = True  # in all of its queues or in none, even if it was not promised
 
 
 @dataclass(slots=True)

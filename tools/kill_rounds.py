@@ -17,6 +17,8 @@ What must hold after each kill, for every queue:
     transient messages, queues that are not durable    gone
     what lay there untouched since the first round     still there
 
+and what `kill_kinds.py` says of expiry and dead letters, delays, priorities, streams and leases.
+
 Ends at the first thing that is not so, with status 1; the data directory is then left for a look.
 """
 
@@ -36,6 +38,28 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
+from kill_kinds import (
+    DEAD,
+    DELAYED,
+    DELAYS_MS,
+    HOMES,
+    LATER,
+    LEASED,
+    RANKED,
+    STREAM,
+    TTL,
+    BriefReader,
+    KindPublisher,
+    LeaseReader,
+    SteadyReader,
+    StreamFollower,
+    check_lease,
+    declare_kinds,
+    fetched,
+    name_of,
+    open_services,
+    tagged,
+)
 from kill_load import (
     BINDINGS,
     FANOUT,
@@ -60,7 +84,8 @@ from flintmq.wire.tables import FieldTable
 
 KEEPSAKES = "rounds.keepsakes"
 KEEPSAKES_COUNT = 25
-START_TIMEOUT_S = 30.0
+EXPIRY_TIMEOUT_S = 10.0
+BEGIN_TIMEOUT_S = 5.0  # on a machine that has other things to do
 
 
 class Broken(Exception):
@@ -113,7 +138,7 @@ class Ledger:
         self.transient = {name for each in self.publishers for name in each.transient}
         self.taken: dict[tuple[str, str], list[Taken]] = {}
         for client in clients:
-            for taken in client.taken if isinstance(client, Consumer) else ():
+            for taken in client.taken if isinstance(client, (Consumer, LeaseReader)) else ():
                 self.taken.setdefault((taken.queue, taken.name), []).append(taken)
         self.tx_acked = {
             (taken.queue, taken.name): work for work in self.transactions for taken in work.acked
@@ -134,7 +159,8 @@ class Ledger:
         """Nothing twice, nothing invented, nothing transient, nothing settled, and in order."""
         last: dict[str, str] = {}
         for found in messages:
-            source = found.name.rpartition("-")[0]
+            group = self.sent[found.name].group if found.name in self.sent else ""
+            source = f"{found.name.rpartition('-')[0]}/{group}"
             if found.name <= last.get(source, ""):
                 raise Broken(f"{queue}: {found.name} comes behind {last[source]}")
             last[source] = found.name
@@ -163,7 +189,7 @@ class Ledger:
                 missing.append(queue)
         if missing and promised:
             raise Broken(f"{sent.name} was promised and is not in {missing}")
-        if missing and present:
+        if missing and present and sent.is_whole:
             raise Broken(f"{sent.name} is in {present} and not in {missing}")
 
     def may_be_settled(self, queue: str, name: str) -> bool:
@@ -201,11 +227,13 @@ class Rounds:
         self.bodies = Bodies(seed)
         self.figures: Counter[str] = Counter()
         self.restart_s: list[float] = []
+        self.stream_end = 0
         self.broker = self.start()
         self.build = self.broker.line.partition("(")[2].partition(")")[0]
         with Peer.connect(self.broker.port) as peer:
             peer.open(1)
             self.declare(peer)
+            declare_kinds(peer)
 
     def start(self) -> Broker:
         begun = time.monotonic()
@@ -227,7 +255,7 @@ class Rounds:
 
     def round(self, number: int) -> None:
         port = self.broker.port
-        names = [(f"{number}.p{each}", f"{self.seed}/{number}/{each}") for each in range(6)]
+        names = [(f"{number}.p{each}", f"{self.seed}/{number}/{each}") for each in range(11)]
         clients: list[Client] = [
             Publisher(names[0][0], port, self.bodies, names[0][1]),
             Publisher(names[1][0], port, self.bodies, names[1][1]),
@@ -236,10 +264,20 @@ class Rounds:
             Consumer(names[4][0], port, self.bodies, names[4][1], QUEUES[2:]),
             Decorator(names[5][0], port, self.bodies, names[5][1]),
         ]
+        brief = BriefReader(names[6][0], port, self.bodies, names[6][1])
+        publisher = KindPublisher(names[8][0], port, self.bodies, names[8][1])
+        kinds: list[Client] = [
+            brief,
+            SteadyReader(names[7][0], port, self.bodies, names[7][1], brief),
+            publisher,
+            Consumer(names[9][0], port, self.bodies, names[9][1], (RANKED, DELAYED)),
+            StreamFollower(names[10][0], port, self.bodies, names[10][1], self.stream_end),
+        ]
         with Peer.connect(port) as peer:
             peer.open(1)
             peer.call(1, methods.QueueDeclare(queue="rounds.passing"))
-            join = starts(clients)
+            join = starts([*clients, *kinds])
+            publisher.begun.wait(BEGIN_TIMEOUT_S)
             time.sleep(self.seconds * self.chance.uniform(0.2, 1.8))
             self.broker.kill()
         join()
@@ -248,12 +286,74 @@ class Rounds:
             peer.open(1)
             found = {queue: self.drain(peer, queue) for queue in QUEUES}
             Ledger(clients, self.figures).compare(found)
+            self.check_kinds(peer, kinds)
             self.check_wiring(peer, [each for each in clients if isinstance(each, Decorator)])
             self.settle_all(peer)
         self.figures["found after the kill"] += sum(map(len, found.values()))
         self.figures["taken before the kill"] += sum(
             len(each.taken) for each in clients if isinstance(each, Consumer)
         )
+
+    def check_kinds(self, peer: Peer, kinds: list[Client]) -> None:
+        open_services(peer)
+        readers = [each for each in kinds if isinstance(each, LeaseReader)]
+        self.figures["leased rows found again"] += sum(check_lease(peer, each) for each in readers)
+        found = {
+            STREAM: self.check_stream(peer, [each for each in kinds if isinstance(each, StreamFollower)])
+        }
+        self.await_expiry(peer)
+        found[DELAYED] = self.drain_delayed(peer)
+        for queue in (DEAD, RANKED, LEASED):
+            found[queue] = self.drain(peer, queue)
+        ledger = Ledger(kinds, self.figures)
+        self.check_ranks(found[RANKED], ledger.sent)
+        ledger.compare(found)
+        for queue in HOMES:
+            self.figures[f"found in {queue}"] += len(found[queue])
+
+    def check_stream(self, peer: Peer, followers: list[StreamFollower]) -> list[Found]:
+        """What was read at an offset is there still; nothing is missing between."""
+        rows = fetched(peer, self.bodies, self.stream_end)
+        for at, (offset, _) in enumerate(rows, self.stream_end):
+            if offset != at:
+                raise Broken(f"{STREAM}: offset {offset} comes where {at} was due")
+        names = dict(rows)
+        for follower in followers:
+            for offset, name in follower.names.items():
+                if names.get(offset) != name:
+                    raise Broken(f"{STREAM}: offset {offset} was {name} and is {names.get(offset)}")
+                self.figures["offsets found again"] += 1
+        self.stream_end += len(rows)
+        return [Found(name, False) for _, name in rows]
+
+    def await_expiry(self, peer: Peer) -> None:
+        """What is in a queue for some milliseconds only has left it when this returns."""
+        until = time.monotonic() + EXPIRY_TIMEOUT_S
+        while peer.call(1, methods.QueueDeclare(queue=TTL, passive=True)).message_count:
+            if time.monotonic() > until:
+                raise Broken(f"{TTL}: what should have expired is there")
+
+    def drain_delayed(self, peer: Peer) -> list[Found]:
+        """All that was due before a message which is sent now, and that is all there was."""
+        last = "last-of-all"
+        headers = {"x-delay": 2 * max(DELAYS_MS)}
+        body = tagged(self.bodies, last, 0)
+        peer.publish(1, body, exchange=LATER, key="k", message_id=last, headers=headers)
+        peer.call(1, methods.BasicConsume(queue=DELAYED, consumer_tag=DELAYED, no_ack=True))
+        found = []
+        while True:
+            method, content = peer.delivery(1)
+            name = name_of(self.bodies, content.body)
+            if name == last:
+                break
+            found.append(Found(name, bool(method.redelivered)))
+        peer.call(1, methods.BasicCancel(consumer_tag=DELAYED))
+        return found
+
+    def check_ranks(self, found: list[Found], sent: dict[str, Sent]) -> None:
+        ranks = [int(sent[each.name].group) for each in found if each.name in sent]
+        if ranks != sorted(ranks, reverse=True):
+            raise Broken(f"{RANKED}: a lower priority comes before a higher one: {ranks}")
 
     def drain(self, peer: Peer, queue: str) -> list[Found]:
         """All that is in the queue, contents checked."""
@@ -263,7 +363,10 @@ class Rounds:
         for _ in range(count):
             method, content = peer.delivery(1)
             name = content.properties.message_id
-            if content.body != self.bodies.of(name, len(content.body)):
+            if queue in HOMES:
+                if name_of(self.bodies, content.body) != name:
+                    raise Broken(f"{queue}: {name} has another body than was published")
+            elif content.body != self.bodies.of(name, len(content.body)):
                 raise Broken(f"{queue}: {name} has another body than was published")
             found.append(Found(name, bool(method.redelivered)))
         peer.call(1, methods.BasicCancel(consumer_tag=queue))

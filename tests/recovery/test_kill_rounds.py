@@ -19,3 +19,6 @@ def test_nothing_confirmed_is_lost_by_kills_under_load(tmp_path: Path) -> None:
     # Rounds in which nothing was promised would show nothing.
     assert int(figures["confirmed"]) > 10 * ROUNDS
     assert int(figures["transactions committed"]) > 0
+    for queue in ("dead", "delayed", "ranked", "stream", "leased"):
+        assert f"found in rounds.{queue}" in figures
+    assert sum(int(count) for name, count in figures.items() if name.startswith("found in rounds.")) > ROUNDS

@@ -14,7 +14,7 @@ from flintmq.wire.methods import Method
 
 from .broker_actions import Actions
 from .broker_client import Client
-from .broker_model import READY, Commit, Copy, ModelBranch, ModelChannel
+from .broker_model import Commit, Copy, ModelBranch, ModelChannel
 
 XIDS = tuple(Xid(1, b"simulated", b"%d" % number) for number in range(4))
 
@@ -98,12 +98,17 @@ class BranchActions(Actions):
         self.lock(branch)
         commit = branch.commit = Commit(self.store.last())
         for copy, way in branch.locked:
+            if way == "reject":
+                letter = self.die(copy, "rejected", commit.sequence)
+                if letter is not None:
+                    commit.published.append(letter)
+            elif way == "ack":
+                self.model.settle(copy, commit.sequence)
+            if way != "requeue" and copy.sequence:
+                commit.settled.append(copy)
+        for copy, way in branch.locked:
             if way == "requeue":
                 self.return_locked(copy)
-            else:
-                self.model.settle(copy, commit.sequence)
-                if copy.sequence:
-                    commit.settled.append(copy)
         branch.locked.clear()
         real = self.host.branches.branches.get(branch.xid)
         if real is not None:
@@ -112,7 +117,10 @@ class BranchActions(Actions):
             self.model.decided.append(branch)
             self.model.note(branch.key(), "decided", commit.sequence)
         else:
+            ends = self.stream_ends()
             self.hand_over(branch, len(branch.gathered))
+            if not self.broker.storage_alarm():
+                client.unheard_offsets += self.stream_ends_since(ends)
             self.forget(branch)
         self.model.commits.append(commit)
         self.groups.append({number for _, _, number, _ in branch.gathered})
@@ -121,7 +129,7 @@ class BranchActions(Actions):
     def hand_over(self, branch: ModelBranch, end: int) -> None:
         for exchange, key, number, persistent in branch.gathered[branch.applied : end]:
             if not exchange or exchange in self.known_exchanges():
-                copies = self.enqueue(number, self.model.route(exchange, key), persistent)
+                copies = self.route_out(number, exchange, key, persistent)
                 if branch.commit is not None:
                     branch.commit.published += copies
         branch.applied = end
@@ -151,11 +159,7 @@ class BranchActions(Actions):
         self.forget(branch)
 
     def return_locked(self, copy: Copy) -> None:
-        copy.redelivered = True
-        if copy.queue.deleted:
-            self.model.settle(copy)
-        else:
-            copy.state = READY
+        self.come_back(self.model.ready_again(copy))
 
     def forget(self, branch: ModelBranch) -> None:
         del self.model.branches[branch.xid]

@@ -14,15 +14,28 @@ from flintmq.broker.virtual_host import VirtualHost
 from flintmq.wire import methods
 from flintmq.wire.methods import Method
 from flintmq.wire.output import Output
+from flintmq.wire.properties import BasicProperties
 
 from .broker_client import Client, Event
-from .broker_model import READY, Commit, Copy, Held, Model, ModelChannel, ModelConsumer, ModelQueue
-from .ruled_queues import MORGUES, RULES, RuledQueues, arguments_of
+from .broker_model import (
+    DELAYED,
+    READY,
+    Commit,
+    Copy,
+    Held,
+    Model,
+    ModelChannel,
+    ModelConsumer,
+    ModelQueue,
+    ModelStream,
+)
+from .ruled_queues import MORGUE, MORGUES, RULES, RuledQueues, arguments_of
 
-EXCHANGES = ("amq.direct", "amq.fanout", "amq.topic", "x1", "x2", "x3")
+LATER = "later"  # the one that delays
+EXCHANGES = ("amq.direct", "amq.fanout", "amq.topic", "x1", "x2", "x3", LATER)
+DELAYS_MS = (0, 10, 10, 100, 2000, 3_600_000)
 PLAIN_QUEUES = ("q1", "q2", "q3", "q4")
 PUBLIC_QUEUES = (*PLAIN_QUEUES, *RULES)
-QUEUES = (*PUBLIC_QUEUES, *MORGUES)
 KEYS = ("a.b", "a.c", "b")
 PATTERNS = ("a.b", "a.c", "b", "a.*", "#")
 
@@ -42,7 +55,11 @@ class Actions(RuledQueues):
     ever: dict[int, dict[int, int]]
     groups: list[set[int]]
     sent: dict[int, tuple[str, str, bool]]
+    delays: dict[int, int]
     dtx_share: float
+    stream_share: int
+    later_share: float
+    queue_names: list[str]  # that this history has; few of them are fuller
 
     # Listening
 
@@ -110,6 +127,7 @@ class Actions(RuledQueues):
         assert method.multiple or method.delivery_tag == channel.confirmed + 1
         for number in range(channel.confirmed + 1, method.delivery_tag + 1):
             client.unheard.append((f"confirm {number}", channel.sequences.pop(number, 0)))
+            client.unheard_offsets += channel.offsets.pop(number, [])
         channel.confirmed = method.delivery_tag
 
     def ask(self, client: Client, channel: ModelChannel, method: Method, answer: type[Method]) -> Event:
@@ -190,8 +208,9 @@ class Actions(RuledQueues):
         client.unheard.append((what, max((self.model.sequence_of(key) for key in keys), default=0)))
 
     def declare_queue(self, client: Client, channel: ModelChannel) -> None:
-        # The model does not know what branches do to queues with rules: a history has either.
-        name = self.chance.choice(PLAIN_QUEUES if self.dtx_share else QUEUES)
+        name = self.chance.choice(self.queue_names)
+        if name in RULES and self.chance.random() < 0.3:
+            name = MORGUE + name
         known = self.model.queues.get(name)
         durable = self.chance.random() < 0.75 if known is None else known.number != 0
         method = methods.QueueDeclare(queue=name, durable=durable, arguments=arguments_of(name))
@@ -205,29 +224,38 @@ class Actions(RuledQueues):
         assert answer.message_count == len(self.model.queues[name].ready())  # type: ignore[attr-defined]
         self.tell(client, f"queue {name}", ("queue", name))
 
-    def declare_exchange(self, client: Client, channel: ModelChannel) -> None:
-        name = self.chance.choice(EXCHANGES[3:])
+    def declare_exchange(self, client: Client, channel: ModelChannel, name: str = "") -> None:
+        name = name or self.chance.choice(EXCHANGES[3:])
         known = self.model.exchanges.get(name)
+        kind = self.chance.choice(("direct", "fanout", "topic"))
         kind, durable = known or (
-            self.chance.choice(("direct", "fanout", "topic")),
+            DELAYED + kind if name == LATER else kind,
             self.chance.random() < 0.7,
         )
-        method = methods.ExchangeDeclare(exchange=name, type=kind, durable=durable)
+        arguments = {"x-delayed-type": kind.removeprefix(DELAYED)} if name == LATER else {}
+        method = methods.ExchangeDeclare(
+            exchange=name, type=kind.partition(":")[0], durable=durable, arguments=arguments
+        )
         self.ask(client, channel, method, methods.ExchangeDeclareOk)
         if known is None:
             self.model.add_exchange(name, kind, durable, self.store.last())
+            if name == LATER:
+                self.hold_delayed(name)
         self.tell(client, f"exchange {name}", ("exchange", name))
 
     def known_exchanges(self) -> list[str]:
         return [*EXCHANGES[:3], *self.model.exchanges]
 
     def bind(self, client: Client, channel: ModelChannel) -> None:
-        names = [name for name in self.model.queues if name not in MORGUES]
+        names = [name for name in (*self.model.queues, *self.model.streams) if name not in MORGUES]
         if not names:
             return
+        exchange = self.chance.choice(self.known_exchanges())
+        if LATER in self.model.exchanges and self.chance.random() < self.later_share:
+            exchange = LATER
         key = (
             "binding",
-            self.chance.choice(self.known_exchanges()),
+            exchange,
             self.chance.choice(names),
             self.chance.choice(PATTERNS),
         )
@@ -278,7 +306,9 @@ class Actions(RuledQueues):
         if not client.publishes:
             return
         exchange = self.chance.choice(("", "", *self.known_exchanges()))
-        key = self.chance.choice(KEYS if exchange else PUBLIC_QUEUES)
+        if LATER in self.model.exchanges and self.chance.random() < self.later_share:
+            exchange = LATER
+        key = self.chance.choice(KEYS if exchange else [*self.queue_names, *self.model.streams])
         persistent = self.chance.random() < 0.75
         self.numbers += 1
         number = self.numbers
@@ -290,20 +320,47 @@ class Actions(RuledQueues):
         expiration = self.chance.choice((None, None, None, 50, 1000))
         if expiration is not None:
             self.expirations[number] = expiration
-        client.publish(channel.number, exchange, key, self.body(number), persistent, priority, expiration)
+        headers = None
+        if exchange == LATER and self.chance.random() < 0.8:
+            self.delays[number] = self.chance.choice(DELAYS_MS)
+            headers = {"x-delay": self.delays[number]}
+        properties = None
+        if priority is not None or expiration is not None or headers is not None:
+            properties = BasicProperties(
+                priority=priority,
+                expiration=None if expiration is None else str(expiration),
+                headers=headers,
+            )
+        self.sent[number] = (exchange, key, persistent)
+        client.publish(channel.number, exchange, key, self.body(number), persistent, properties)
         if channel.mode == "tx":
             channel.gathered.append((exchange, key, number, persistent))
             return
         if channel.branch is not None:
             channel.branch.gathered.append((exchange, key, number, persistent))
-            self.sent[number] = (exchange, key, persistent)
             return
-        queues = self.model.route(exchange, key)
-        copies = self.enqueue(number, queues, persistent)
+        ends = self.stream_ends()
+        copies = self.route_out(number, exchange, key, persistent)
         if channel.mode == "confirm":
             channel.published += 1
             if copies:
                 channel.sequences[channel.published] = self.store.last()
+            channel.offsets[channel.published] = self.stream_ends_since(ends)
+
+    def stream_ends(self) -> dict[ModelStream, int]:
+        return {stream: len(stream.numbers) for stream in self.model.streams.values()}
+
+    def stream_ends_since(self, before: dict[ModelStream, int]) -> list[tuple[ModelStream, int]]:
+        """Those that have grown, and where they end now."""
+        return [(stream, end) for stream, end in self.stream_ends().items() if end > before[stream]]
+
+    def route_out(self, number: int, exchange: str, key: str, persistent: bool) -> list[Copy]:
+        """A message takes its way, now; those of its copies that go to disk."""
+        raise NotImplementedError
+
+    def hold_delayed(self, name: str) -> None:
+        """An exchange that delays was declared."""
+        raise NotImplementedError
 
     def consume(self, client: Client, channel: ModelChannel) -> None:
         if not self.model.queues or len(channel.consumers) > 2:
@@ -335,15 +392,15 @@ class Actions(RuledQueues):
 
     def get(self, client: Client, channel: ModelChannel, name: str, no_ack: bool) -> None:
         queue = self.model.queues[name]
-        self.expire_heads(queue)
+        client.say(channel.number, methods.BasicGet(queue=name, no_ack=no_ack))
+        self.expire_heads(queue)  # which the broker has done just now
         ready = queue.ready()
-        method = methods.BasicGet(queue=name, no_ack=no_ack)
-        if not ready:
-            self.ask(client, channel, method, methods.BasicGetEmpty)
-            return
-        event = self.ask(client, channel, method, methods.BasicGetOk)
+        [event] = self.listen(exact=False)
         answer = event.method
-        assert isinstance(answer, methods.BasicGetOk)
+        if not ready:
+            assert isinstance(answer, methods.BasicGetEmpty), f"{name} has {answer}"
+            return
+        assert isinstance(answer, methods.BasicGetOk), f"{name} gives {answer}, not {ready[0].number}"
         copy = self.copy_of(event, queue, answer.redelivered)
         assert copy is ready[0] or name in MORGUES, f"{copy.number} was given before {ready[0].number}"
         assert answer.message_count == len(ready) - 1
@@ -400,9 +457,10 @@ class Actions(RuledQueues):
         # A queue at its limit hands out what it gets by the commit, before anybody hears of it.
         client.say(channel.number, methods.TxCommit())
         commit = Commit(self.store.last())
+        ends = self.stream_ends()
         for exchange, key, number, persistent in channel.gathered:
             if not exchange or exchange in self.known_exchanges():
-                commit.published += self.enqueue(number, self.model.route(exchange, key), persistent)
+                commit.published += self.route_out(number, exchange, key, persistent)
         for tag, way in channel.settling.items():
             if way == "requeue":
                 self.come_back(self.model.put_back(channel, tag))
@@ -423,6 +481,7 @@ class Actions(RuledQueues):
         self.model.commits.append(commit)
         self.groups.append({copy.number for copy in commit.published})
         client.unheard.append(("commit", commit.sequence if commit.published or commit.settled else 0))
+        client.unheard_offsets += self.stream_ends_since(ends)
 
 
 # How often an action is done when it is chosen.
@@ -439,6 +498,12 @@ REPEATS = {
     "settle": (1, 4),
     "recover": (0, 1),
     "end_transaction": (1, 1),
+    "declare_stream": (1, 1),
+    "read_stream": (1, 1),
+    "lease": (1, 1, 2),
+    "read_lease": (1, 1),
+    "ack_lease": (1, 1),
+    "tend_lease": (0, 1),
     "demarcate": (1, 1),
     "coordinate": (1, 1, 2),
     "close_channel": (0, 0, 1),

@@ -21,7 +21,7 @@ from flintmq.wire.methods import Method, decode_method, encode_method
 from flintmq.wire.output import Output
 from flintmq.wire.properties import BasicProperties, encode_properties
 
-from .broker_model import ModelChannel
+from .broker_model import ModelChannel, ModelStream
 
 FRAME_BYTES_MAX = 131_072
 PERSISTENT = b"\x10\x00\x02"
@@ -29,12 +29,13 @@ TRANSIENT = b"\x00\x00"
 
 
 class Event(NamedTuple):
-    """A method from the broker, with the body it carried."""
+    """A method from the broker, with the content it carried."""
 
     client: Client
     channel: int
     method: Method
     body: bytes
+    header: bytes = b""
 
 
 @dataclass(eq=False)
@@ -46,9 +47,12 @@ class Client:
     channels: dict[int, ModelChannel] = field(default_factory=dict)
     # What the octets on their way promise: in words, and the record that must be safe.
     unheard: list[tuple[str, int]] = field(default_factory=list)
+    # The same of streams: where each must end.
+    unheard_offsets: list[tuple[ModelStream, int]] = field(default_factory=list)
     scanned: int = 0
     publishes: bool = True
     gone: bool = False
+    reply_queue: str = ""  # where answers to its requests come to, once it has asked for something
 
     def __post_init__(self) -> None:
         self.output = Output(self.outbox, self)
@@ -75,24 +79,18 @@ class Client:
         key: str,
         body: bytes,
         persistent: bool,
-        priority: int | None = None,
-        expiration_ms: int | None = None,
+        properties: BasicProperties | None = None,
     ) -> None:
         method = methods.BasicPublish(exchange=exchange, routing_key=key)
-        properties = PERSISTENT if persistent else TRANSIENT
-        if priority is not None or expiration_ms is not None:
-            properties = encode_properties(
-                BasicProperties(
-                    delivery_mode=2 if persistent else 1,
-                    priority=priority,
-                    expiration=None if expiration_ms is None else str(expiration_ms),
-                )
-            )
-        header = b"\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + properties
+        encoded = PERSISTENT if persistent else TRANSIENT
+        if properties is not None:
+            properties.delivery_mode = 2 if persistent else 1
+            encoded = encode_properties(properties)
+        header = b"\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + encoded
         self.receive(
             frame(amqp.FRAME_METHOD, number, encode_method(amqp.VERSION_0_9_1, method))
             + frame(amqp.FRAME_HEADER, number, header)
-            + frame(amqp.FRAME_BODY, number, body)
+            + (frame(amqp.FRAME_BODY, number, body) if body else b"")
         )
 
     def receive(self, octets: bytes) -> None:
@@ -133,6 +131,8 @@ class Client:
             if octets[at] == amqp.FRAME_METHOD:
                 number = int.from_bytes(octets[at + 1 : at + 3], "big")
                 found.append(Event(self, number, decode_method(amqp.VERSION_0_9_1, payload), b""))
+            elif octets[at] == amqp.FRAME_HEADER:
+                found[-1] = found[-1]._replace(header=payload)
             elif octets[at] == amqp.FRAME_BODY:
                 found[-1] = found[-1]._replace(body=found[-1].body + payload)
             at += size + 8
@@ -149,6 +149,9 @@ class Client:
         for what, sequence in self.unheard:
             assert sequence <= synced, f"{what} was told before it was safe: {sequence}, synced {synced}"
         self.unheard.clear()
+        for stream, end in self.unheard_offsets:
+            stream.hear(end)
+        self.unheard_offsets.clear()
 
 
 def frame(kind: int, number: int, payload: bytes) -> bytes:

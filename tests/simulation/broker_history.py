@@ -7,6 +7,7 @@ at once, what it promises when it leaves, and what it finds again in `recovered_
 
 from __future__ import annotations
 
+import heapq
 import logging
 import random
 
@@ -15,21 +16,22 @@ from flintmq.server.storage import recovered_broker
 from flintmq.storage.options import JournalOptions, SyncPolicy
 from flintmq.wire.output import Output
 
-from .branch_actions import BranchActions
-from .broker_actions import ACTIONS, REPEATS
+from .broker_actions import ACTIONS, LATER, PUBLIC_QUEUES, REPEATS
 from .broker_client import Client
 from .broker_model import UNKNOWN, Model
 from .journal_history import DIRECTORY, SimulatedClock
+from .lease_actions import REPLIES
 from .recovered_check import RecoveredCheck
 from .ruled_queues import MORGUE
 from .simulated_disk import PowerLost, SimulatedDisk
+from .stream_actions import StreamActions
 
 CONFIG = Config()
 CAPACITY = 1 << 40
 CALM_ROUNDS_MAX = 60
 
 
-class BrokerHistory(BranchActions):
+class BrokerHistory(StreamActions):
     """Runs one seed; any broken promise is an AssertionError."""
 
     def __init__(self, seed: int) -> None:
@@ -56,9 +58,20 @@ class BrokerHistory(BranchActions):
         self.commit_limits = chance.choice(((1 << 25, 0), (1 << 25, 0), (0, 0), (300, 100), (1000, 2000)))
         self.weights = [chance.choice((1, 1, 3)) for _ in ACTIONS]
         self.dtx_share = chance.choice((0.0, 0.0, 0.2, 0.8))
+        self.lease_share = chance.choice((0, 1, 1, 4))
+        self.stream_share = chance.choice((0, 1, 2))
+        self.later_share = chance.choice((0.0, 0.2, 0.6))
         if self.dtx_share > 0.5:
             for at, action in enumerate(ACTIONS):
                 self.weights[at] *= 5 if action in ("demarcate", "coordinate") else 1
+        self.queue_names = chance.sample(PUBLIC_QUEUES, chance.choice((1, 2, 4, len(PUBLIC_QUEUES))))
+        for at, action in enumerate(ACTIONS):
+            if action.endswith("lease"):
+                self.weights[at] *= self.lease_share
+            elif action.endswith("stream"):
+                self.weights[at] *= self.stream_share
+            elif action in ("publish", "declare_queue") and self.lease_share > 1:
+                self.weights[at] *= 3
         self.haste = chance.choice((0.1, 0.5, 0.9))  # how soon a pass ends
         self.sloth = chance.choice((0.1, 0.5, 0.9))  # how late the disk is
         self.numbers = 0
@@ -73,7 +86,8 @@ class BrokerHistory(BranchActions):
         # Whatever went to disk: queue's number -> message's number -> place.
         self.ever: dict[int, dict[int, int]] = {}
         self.groups: list[set[int]] = []  # messages committed together
-        self.sent: dict[int, tuple[str, str, bool]] = {}  # in branches: exchange, key, whether persistent
+        self.sent: dict[int, tuple[str, str, bool]] = {}  # exchange, key, whether persistent
+        self.delays: dict[int, int] = {}
         self.start()
 
     # Lives
@@ -99,10 +113,13 @@ class BrokerHistory(BranchActions):
         self.disk.power_left = None
         self.syncs_failed = self.disk.syncs_failed
         self.lives += 1
+        self.offset_ms = self.clock.wall_ms() - round(self.clock.now_s * 1000)
         self.host = self.broker.virtual_hosts["/"]
         store = self.broker.store
         assert store is not None
         self.store = store
+        assert self.broker.streams is not None
+        self.streams = self.broker.streams
         store.kept_messages, store.kept_bytes, store.kept_messages_lean = self.limits[:3]
         store.kept_bytes_lean, store.loaded_messages = self.limits[3:]
         outcomes = self.host.branches.outcomes
@@ -110,6 +127,8 @@ class BrokerHistory(BranchActions):
         return failed
 
     def run(self, steps: int) -> None:
+        if self.chance.random() < 0.7:
+            self.furnish()
         for _ in range(steps):
             try:
                 self.step()
@@ -120,6 +139,22 @@ class BrokerHistory(BranchActions):
                 self.crash(power=self.chance.random() < 0.7)
         self.finale()
 
+    def furnish(self) -> None:
+        """Else a short history has hardly anything in its queues."""
+        self.connect()
+        [client] = self.clients
+        for _ in range(2 * len(self.queue_names)):
+            self.declare_queue(client, client.channels[1])
+        for _ in range(2 * self.stream_share):
+            self.declare_stream(client, client.channels[1])
+        if self.later_share:
+            self.declare_exchange(client, client.channels[1], LATER)
+        for _ in range(4):
+            self.bind(client, client.channels[1])
+        for _ in range(4 * len(self.queue_names)):
+            self.publish(client, client.channels[1])
+            self.reconcile()
+
     def finale(self) -> None:
         """Everything that should be there is handed out; then, after a clean stop, nothing is left."""
         self.calm()
@@ -128,6 +163,11 @@ class BrokerHistory(BranchActions):
         self.connect()
         for branch in list(self.model.branches.values()):
             self.roll_back(self.clients[0], self.clients[0].channels[1], branch)
+        self.clock.now_s += 1_000_000  # whatever waits for its time has waited long enough
+        self.calm()
+        for lease in list(self.model.leases.values()):
+            self.release_lease(self.clients[0], lease)
+            self.reconcile()
         # Morgues last: what expires meanwhile is found there.
         for name, queue in sorted(self.model.queues.items(), key=lambda each: each[0].startswith(MORGUE)):
             while queue.ready():
@@ -143,6 +183,12 @@ class BrokerHistory(BranchActions):
         floor = self.store.synced if floor is None else floor
         # A failed sync takes what was merely written, as the loss of power does.
         keeps_written = not power and self.disk.syncs_failed == self.syncs_failed
+        gathered = {
+            number
+            for client in self.clients
+            for channel in client.channels.values()
+            for _, _, number, _ in channel.gathered
+        }
         for client in self.clients:
             client.output.release()
         self.clients.clear()
@@ -156,7 +202,15 @@ class BrokerHistory(BranchActions):
         keeps_written = not self.start(rotten) and keeps_written
         is_strict = not rotten and (keeps_written or self.options.sync is SyncPolicy.ALWAYS)
         check = RecoveredCheck(
-            self.model, self.broker, self.report, floor, self.ever, self.body, self.groups, self.sent
+            self.model,
+            self.broker,
+            self.report,
+            floor,
+            self.ever,
+            self.body,
+            self.groups,
+            self.sent,
+            gathered,
         )
         self.model = check.run(is_strict, rotten and self.options.sync is SyncPolicy.ALWAYS)
         self.take_stock(check)
@@ -174,10 +228,11 @@ class BrokerHistory(BranchActions):
         for client in list(self.clients):
             self.lose(client)
         self.finish_pass()
-        sound = sound and not self.store.alarm
+        sound = sound and not self.broker.storage_alarm()
         if self.options.sync is not SyncPolicy.ALWAYS:
             # The one sync at the end is all there is: what it loses nobody writes again.
             self.disk.sync_failures_left = 0
+        self.streams.close()
         self.store.close()
         power = self.chance.random() < 0.5
         self.crash(power, UNKNOWN - 1 if sound else None, may_rot)
@@ -204,7 +259,7 @@ class BrokerHistory(BranchActions):
             or self.disk.sync_failures_left
             or self.disk.write_failures_left
             or self.disk.power_left is not None
-            or self.store.alarm
+            or self.broker.storage_alarm()
         )
 
     # Steps
@@ -270,19 +325,40 @@ class BrokerHistory(BranchActions):
 
     def collect(self) -> None:
         self.store.collect()
+        self.streams.collect()
         self.listen()
         self.flush()
 
     def tick(self) -> None:
         self.clock.now_s += self.chance.choice((0.005, 0.05, 0.3))
+        if self.chance.random() < 0.05:
+            self.clock.now_s += self.chance.choice((60.0, 7200.0, 100_000.0))  # it was stopped meanwhile
         if self.chance.random() < 0.1:
             # Somebody sets the machine's clock: it matters to nobody until the next start.
-            self.clock.skew_s += self.chance.choice((-1000.0, -0.1, 0.1, 1000.0))
+            self.clock.skew_s += self.chance.choice((-20_000.0, -1000.0, -0.1, 0.1, 1000.0, 20_000.0))
         self.store.tick()
-        self.broker.timetable.run()
-        self.follow_decided()
+        self.streams.tick()
+        while self.run_alarm():
+            self.follow_decided()
+            self.follow_leases()
+            self.follow_delays()
+            self.listen(exact=False)
+            self.reconcile()
+        self.check_leases()
+        self.check_delays()
         self.listen()
         self.flush()
+
+    def run_alarm(self) -> bool:
+        """The next one that is due, alone: so the model sees what each of them does."""
+        timetable = self.broker.timetable
+        due_ms = timetable.next_due_ms()
+        if due_ms is None or due_ms > self.now_ms():
+            return False
+        callback = heapq.heappop(timetable.alarms).callback
+        assert callback is not None
+        callback()
+        return True
 
     def flush(self) -> None:
         outbox = self.outbox[:]
@@ -293,32 +369,51 @@ class BrokerHistory(BranchActions):
     def calm(self) -> None:
         """No more faults: soon everything is handed out, safe, and told."""
         self.restore_disk()
+        rounds = 0
         for _ in range(CALM_ROUNDS_MAX):
             self.finish_pass()
             self.tick()
             self.collect()
             is_safe = self.store.synced == self.store.last() and not self.store.alarm
+            is_safe = is_safe and not self.streams.alarm and not self.streams.storage.dirty
+            is_safe = is_safe and not self.streams.waiting and not self.streams.outputs
             is_safe = is_safe and not self.host.branches.outcomes.decided
-            if is_safe and not self.broker.has_work() and not self.outbox:
+            rounds = rounds + 1 if is_safe and not self.broker.has_work() and not self.outbox else 0
+            if rounds == 3:  # so that what was late already has had its turn
                 break
         else:
             raise AssertionError(f"the broker does not come to rest; alarm: {self.store.alarm!r}")
         self.syncs_failed = self.disk.syncs_failed
         for client in self.clients:
             assert not client.unheard
+            assert not client.unheard_offsets
             assert not client.output.barrier
             assert not client.output.pending()
             for channel in client.channels.values():
                 assert channel.mode != "confirm" or channel.confirmed == channel.published, "not confirmed"
+        self.check_expiry()
         for queue in self.model.queues.values():
             if any(not self.is_expired(copy) for copy in queue.ready()):
                 for each in queue.consumers:
                     can_take = each.no_ack or not each.prefetch or each.outstanding < each.prefetch
                     assert not can_take, f"{each.tag} waits for what is in {queue.name}"
 
+    def check_expiry(self) -> None:
+        """Nothing that has expired stays at the head of its queue; what was put back may, for a moment."""
+        for name, queue in self.model.queues.items():
+            head = next(iter(queue.ready()), None)
+            if head is not None and not head.redelivered:
+                is_late = 0 <= head.due_ms < self.now_ms()
+                assert not is_late, f"{head.number} of {name} has expired and is there"
+
     def check_counts(self) -> None:
-        assert set(self.host.queues) == set(self.model.queues)
-        for name, queue in self.host.queues.items():
+        real = {name: queue for name, queue in self.host.queues.items() if not name.startswith(REPLIES)}
+        streams = {name for name, queue in real.items() if queue.is_stream}
+        assert streams == set(self.model.streams)
+        for name in streams:
+            del real[name]
+        assert set(real) == set(self.model.queues)
+        for name, queue in real.items():
             model = self.model.queues[name]
             ready = len(model.ready())
             assert queue.message_count() == ready, f"{name} counts {queue.message_count()}, not {ready}"

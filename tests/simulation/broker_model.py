@@ -13,10 +13,14 @@ Up to `synced` the disk must agree with the model; of what came later any record
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from flintmq.broker.xid import Xid
+from flintmq.storage.stream_log import StreamLog
 
 UNKNOWN = 1 << 62
+
+DELAYED = "x-delayed-message:"  # the type of an exchange, and behind it what it routes as
 
 READY, OUT, SETTLED = "ready", "out", "settled"
 
@@ -43,6 +47,7 @@ class Copy:
     due_ms: int = -1  # when it expires; -1: never
     rank: int = 0  # minus its priority in the queue
     returns: int = 0
+    entry: int = 0  # where it waits for its time
 
 
 @dataclass(eq=False, slots=True)
@@ -71,6 +76,23 @@ class ModelQueue:
 
 
 @dataclass(eq=False, slots=True)
+class ModelStream(ModelQueue):
+    """Which message has which offset, and up to where that was promised."""
+
+    numbers: list[int] = field(default_factory=list)
+    promised: int = 0
+    log: StreamLog | None = None
+    has_holes: bool = False  # the loss of power has cost some of it, which was allowed
+
+    def hear(self, end: int) -> None:
+        """A promise has reached a client."""
+        if not self.deleted:
+            assert self.log is not None
+            assert self.log.end >= end, f"offset {end - 1} of {self.name} was told before it was safe"
+            self.promised = max(self.promised, end)
+
+
+@dataclass(eq=False, slots=True)
 class Held:
     """A delivery that the client has not settled."""
 
@@ -89,6 +111,8 @@ class ModelChannel:
     published: int = 0
     confirmed: int = 0
     sequences: dict[int, int] = field(default_factory=dict)  # by the number of the publish
+    # The same for streams, and where each ends with it.
+    offsets: dict[int, list[tuple[ModelStream, int]]] = field(default_factory=dict)
     # Of the open transaction: (exchange, key, number, persistent); tag -> "ack", "reject", "requeue".
     gathered: list[tuple[str, str, int, bool]] = field(default_factory=list)
     settling: dict[int, str] = field(default_factory=dict)
@@ -124,6 +148,42 @@ class ModelBranch:
         return tuple(number for _, _, number, _ in self.gathered), frozenset(locks)
 
 
+class LeaseValue(NamedTuple):
+    """What must be on disk of a lease: its numbers, and the messages they stand for."""
+
+    epoch: int
+    acked: int
+    last: int
+    ends: tuple[int, ...]
+    rows: tuple[int, ...]
+
+    def released(self) -> LeaseValue:
+        """The same after recovery has not found all of its messages."""
+        return LeaseValue(self.epoch + 1, self.last, self.last, (), ())
+
+
+@dataclass(eq=False, slots=True)
+class ModelLease:
+    """What one reader holds of one queue: the messages numbered acked + 1 to last."""
+
+    reader: str
+    queue: ModelQueue
+    epoch: int = 0
+    acked: int = 0
+    last: int = 0
+    ends: list[int] = field(default_factory=list)
+    rows: list[Copy] = field(default_factory=list)
+    timeout_ms: int = 0
+    due_ms: int = 0
+
+    def key(self) -> Key:
+        return ("lease", str(self.queue.number), self.reader)
+
+    def value(self) -> LeaseValue:
+        numbers = tuple(copy.number for copy in self.rows)
+        return LeaseValue(self.epoch, self.acked, self.last, tuple(self.ends), numbers)
+
+
 class Model:
     """Wiring and messages of one life of the broker, and what its disk may hold."""
 
@@ -138,6 +198,11 @@ class Model:
         self.commits: list[Commit] = []
         self.branches: dict[Xid, ModelBranch] = {}
         self.decided: list[ModelBranch] = []  # in the order in which they are handed over
+        self.streams: dict[str, ModelStream] = {}
+        self.holders: dict[str, ModelQueue] = {}  # of exchanges that delay
+        # What went from the journal to a stream: the copy it let go, the stream, where that ends with it.
+        self.moves: list[tuple[Copy, ModelStream, int]] = []
+        self.leases: dict[tuple[str, str], ModelLease] = {}  # by queue and reader
         self.deaths: list[tuple[Copy, Copy]] = []  # a copy that died, and its letter
         self.pending: list[Copy] = []  # settled or handed out in this pass
         self.places = 0
@@ -163,10 +228,33 @@ class Model:
 
     def delete_exchange(self, name: str, sequence: int) -> None:
         _, durable = self.exchanges.pop(name)
+        holder = self.holders.pop(name, None)
+        if holder is not None:
+            holder.deleted = True
+            for copy in list(holder.copies.values()):
+                self.settle(copy)
         for key in [key for key in self.bindings if key[1] == name]:
             self.unbind(key, sequence)
         if durable:
             self.note(("exchange", name), None, sequence)
+
+    def add_holder(self, holder: ModelQueue) -> None:
+        self.holders[holder.name] = holder
+        if holder.number:
+            self.on_disk[holder.number] = holder
+
+    def add_stream(self, stream: ModelStream, sequence: int) -> None:
+        self.streams[stream.name] = stream
+        self.note(("queue", stream.name), stream.number, sequence)
+
+    def delete_stream(self, name: str, sequence: int) -> None:
+        self.streams.pop(name).deleted = True
+        for key in [key for key in self.bindings if key[2] == name]:
+            self.unbind(key, sequence)
+        self.note(("queue", name), None, sequence)
+
+    def find(self, name: str) -> ModelQueue | None:
+        return self.queues.get(name) or self.streams.get(name)
 
     def add_queue(self, queue: ModelQueue, sequence: int) -> None:
         self.queues[queue.name] = queue
@@ -179,13 +267,23 @@ class Model:
         queue.deleted = True
         for copy in queue.ready():
             self.settle(copy)
+        for lease in [each for each in self.leases.values() if each.queue is queue]:
+            del self.leases[name, lease.reader]
+            for copy in lease.rows:
+                self.settle(copy)
+            self.note_lease(lease, None, sequence)
         for key in [key for key in self.bindings if key[2] == name]:
             self.unbind(key, sequence)
         if queue.number:
             self.note(("queue", name), None, sequence)
 
+    def note_lease(self, lease: ModelLease, value: LeaseValue | None, sequence: int) -> None:
+        if lease.queue.number:
+            self.note(lease.key(), value, sequence)
+
     def bind(self, key: Key, sequence: int) -> None:
-        durable = self.is_durable(key[1]) and self.queues[key[2]].number != 0
+        queue = self.find(key[2])
+        durable = self.is_durable(key[1]) and queue is not None and queue.number != 0
         self.bindings[key] = durable
         if durable:
             self.note(key, True, sequence)
@@ -198,18 +296,22 @@ class Model:
         return exchange.startswith("amq.") or self.exchanges[exchange][1]
 
     def kind_of(self, exchange: str) -> str:
-        return exchange[4:] if exchange.startswith("amq.") else self.exchanges[exchange][0]
+        if exchange.startswith("amq."):
+            return exchange[4:]
+        return self.exchanges[exchange][0].removeprefix(DELAYED)
 
     def route(self, exchange: str, key: str) -> list[ModelQueue]:
         if not exchange:
-            return [self.queues[key]] if key in self.queues else []
+            queue = self.find(key)
+            return [] if queue is None else [queue]
         kind = self.kind_of(exchange)
         names = [
             name
             for _, source, name, pattern in self.bindings
             if source == exchange and (kind == "fanout" or matches(kind, pattern, key))
         ]
-        return [self.queues[name] for name in dict.fromkeys(names)]
+        found = [self.find(name) for name in dict.fromkeys(names)]
+        return [queue for queue in found if queue is not None]
 
     # Messages
 
@@ -218,6 +320,9 @@ class Model:
         self.places += 1
         copies = []
         for queue in queues:
+            if isinstance(queue, ModelStream):
+                queue.numbers.append(number)
+                continue
             copy = Copy(number, queue, self.places)
             queue.copies[number] = copy
             if persistent and queue.number:
@@ -251,7 +356,9 @@ class Model:
         return held.copy
 
     def put_back(self, channel: ModelChannel, tag: int) -> Copy:
-        copy = self.release(channel, tag)
+        return self.ready_again(self.release(channel, tag))
+
+    def ready_again(self, copy: Copy) -> Copy:
         copy.redelivered = True
         if copy.queue.deleted:
             self.settle(copy)

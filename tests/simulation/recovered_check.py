@@ -3,6 +3,7 @@
     wiring     a value that the key had at `floor` or since
     messages   all entries up to `floor` whose letting go is not on disk; none whose letting go is
     order      of each queue as published
+    leases     a state that they had at `floor` or since, or over where a message of theirs is not there
     commits    whole
     marks      what was handed out before `floor` is redelivered
 
@@ -16,18 +17,38 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flintmq.broker.broker import Broker
+from flintmq.broker.delayed_exchange import DelayedExchange
 from flintmq.broker.dtx_branch import Branch, BranchState
+from flintmq.broker.exchange import Exchange
+from flintmq.broker.leases import Lease
 from flintmq.broker.message import Message
 from flintmq.broker.priority_queue import PriorityQueue
 from flintmq.broker.queue import Queue
 from flintmq.broker.recovery import LOST_AND_FOUND
+from flintmq.broker.stream_queue import StreamQueue
 from flintmq.broker.virtual_host import PREDECLARED_NAMES
 from flintmq.storage.replay import RecoveryReport
+from flintmq.storage.stream_columns import fetch
+from flintmq.wire import columns
 
-from .broker_model import OUT, Commit, Copy, Key, Model, ModelBranch, ModelQueue
+from .broker_model import (
+    DELAYED,
+    OUT,
+    Commit,
+    Copy,
+    Key,
+    LeaseValue,
+    Model,
+    ModelBranch,
+    ModelLease,
+    ModelQueue,
+    ModelStream,
+)
 from .ruled_queues import MORGUES, arguments_of
 
 LOCKED_PLACE = 1 << 40
+HOLE = -1  # in a stream, where less was promised than a sync
+ENTRY_MASK = (1 << 64) - 1
 
 
 class RecoveredCheck:
@@ -41,6 +62,7 @@ class RecoveredCheck:
         body: Callable[[int], bytes],
         groups: list[set[int]],
         sent: dict[int, tuple[str, str, bool]],
+        gathered: set[int],
     ) -> None:
         self.model = model
         self.broker = broker
@@ -50,9 +72,15 @@ class RecoveredCheck:
         self.body = body
         self.groups = groups
         self.sent = sent
+        self.gathered = gathered  # in transactions that were open
         # Of branches: the messages each one holds in order, and by the queue's number what it has locked.
         self.staged: dict[Branch, list[int]] = {}
         self.locked: dict[int, dict[int, tuple[Branch, str]]] = {}
+        # By the queue's number: what readers hold under leases, and whether it is marked as handed out.
+        self.leased: dict[int, dict[int, bool]] = {}
+        # By exchange and message: when it is due, and its entry; by the stream's number: what it holds.
+        self.delayed: dict[tuple[int, int], tuple[int, int]] = {}
+        self.streams: dict[int, list[int]] = {}
         self.host = broker.virtual_hosts["/"]
         # By the queue's number: what is on disk, in order, and whether it is marked as handed out.
         self.found: dict[int, dict[int, bool]] = {}
@@ -61,15 +89,27 @@ class RecoveredCheck:
 
     def run(self, is_strict: bool, is_rotten: bool) -> Model:
         """Returns the model of the next life."""
-        for queue in self.host.queues.values():
+        for queue in self.queues().values():
             self.found[queue.number] = self.read(queue)
             self.locked[queue.number] = {}
+            self.leased[queue.number] = self.read_leased(queue)
+        for exchange in self.host.exchanges.values():
+            if isinstance(exchange, DelayedExchange):
+                self.read_delayed(exchange)
+        for queue in self.host.queues.values():
+            if isinstance(queue, StreamQueue):
+                self.streams[queue.number] = self.read_stream(queue)
         for branch in self.host.branches.branches.values():
             self.read_branch(branch)
+        for queue in self.queues().values():
+            assert queue.unacked == len(self.locked[queue.number]) + len(self.leased[queue.number])
         self.check_truth()
         if is_strict:
             assert not self.report.damaged, f"damage out of nothing: {self.report.lines()}"
             for key, value in self.wiring().items():
+                if key[0] == "lease":
+                    self.check_lease(key, value)
+                    continue
                 allowed = [self.without_gone(each) for each in self.model.allowed(key, self.floor)]
                 assert value in allowed, f"{key} is {value}, allowed are {allowed}"
             self.check_messages()
@@ -77,21 +117,78 @@ class RecoveredCheck:
                 self.check_commit(commit)
             for copy, letter in self.model.deaths:
                 self.check_death(copy, letter)
+            self.check_streams()
         elif is_rotten:
             self.check_rotten()
         return self.next_life()
+
+    def queues(self) -> dict[str, Queue]:
+        """Those that are not streams."""
+        return {name: queue for name, queue in self.host.queues.items() if not queue.is_stream}
+
+    def read_delayed(self, exchange: DelayedExchange) -> None:
+        """What waits for its time, in the order in which it came."""
+        assert exchange.number
+        store = self.broker.store
+        assert store is not None
+        found: dict[int, bool] = {}
+        waiting = {each & ENTRY_MASK: each >> 64 for each in exchange.waiting}
+        assert len(waiting) == len(exchange.waiting)
+        for entry, message in zip(sorted(waiting), store.load(sorted(waiting)), strict=True):
+            assert message is not None
+            number = self.number_of(message)
+            assert number not in found, f"{number} waits twice"
+            found[number] = False
+            self.delayed[exchange.number, number] = waiting[entry], entry
+        self.found[exchange.number] = found
+        self.locked[exchange.number] = {}
+        self.leased[exchange.number] = {}
+
+    def read_stream(self, queue: StreamQueue) -> list[int]:
+        """The message of each offset; HOLE where there is none."""
+        numbers = [HOLE] * queue.log.end
+        at = queue.log.first
+        while at < queue.log.end:
+            body, _, _, at = fetch(queue.log, at, queue.log.end, 1 << 20, columns.STANDARD)
+            found = columns.Columns(bytes(body))
+            for offset, value in zip(found.numbers("offset"), found.values("value"), strict=True):
+                assert numbers[offset] == HOLE, f"{queue.name} has offset {offset} twice"
+                numbers[offset] = int(value[: value.index(b".")])
+                assert value == self.body(numbers[offset]), f"{numbers[offset]} was changed"
+        return numbers
+
+    def on_their_way(self) -> set[int]:
+        """What the power may have caught between here and a stream, which is written first."""
+        held = {number for holder in self.model.holders.values() for number in holder.copies}
+        staged = {each[2] for branch in self.model.branches.values() for each in branch.gathered}
+        return held | staged | self.gathered
+
+    def check_streams(self) -> None:
+        for name, stream in self.model.streams.items():
+            found = self.streams.get(stream.number)
+            if found is None or stream.deleted:
+                continue  # gone, or going: nothing was promised but that
+            if not stream.has_holes:
+                known = len(stream.numbers)
+                assert found[:known] == stream.numbers[: len(found)], f"{name} is not what was published"
+                extra = set(found[known:])
+                assert extra <= self.on_their_way(), f"{extra - self.on_their_way()} in {name} are invented"
+            assert len(found) >= stream.promised, f"{name} ends at {len(found)}, before {stream.promised}"
+        for copy, stream, end in self.model.moves:
+            found = self.streams.get(stream.number)
+            if found is None or stream.deleted:
+                continue
+            if copy.queue.number not in self.found or copy.sequence > self.floor:
+                continue
+            there = len(found) >= end or self.holds(copy.queue.number, copy.number)
+            assert there, f"{copy.number} is neither in {stream.name} nor where it was"
 
     def read(self, queue: Queue) -> dict[int, bool]:
         assert queue.durable
         assert queue.number
         store = self.broker.store
         assert store is not None
-        shelves = (
-            [lane.shelf for lane in queue.lanes.values()]
-            if isinstance(queue, PriorityQueue)
-            else [queue.shelf]
-        )
-        entries = sorted(entry for shelf in shelves for entry in shelf)
+        entries = sorted(entries_of(queue))
         assert queue.message_count() == len(entries)
         found: dict[int, bool] = {}
         for entry, message in zip(entries, store.load(entries), strict=True):
@@ -101,6 +198,21 @@ class RecoveredCheck:
             found[number] = entry >> 1 <= queue.handed_out
             self.facts[queue.number, number] = self.fact_of(queue, message, found[number])
         return found
+
+    def read_leased(self, queue: Queue) -> dict[int, bool]:
+        """What readers hold; it is nobody else's."""
+        held: dict[int, bool] = {}
+        for lease in (queue.leases or {}).values():
+            assert len(lease.deliveries) == lease.last - lease.acked
+            for delivery in lease.deliveries:
+                message = delivery.message
+                assert message is not None
+                number = self.number_of(message)
+                assert number not in held, f"{number} of {queue.name} is leased twice"
+                assert number not in self.found[queue.number], f"{number} of {queue.name} is leased and ready"
+                held[number] = message.entry >> 1 <= queue.handed_out
+                self.facts[queue.number, number] = self.fact_of(queue, message, held[number])
+        return held
 
     def number_of(self, message: Message) -> int:
         octets = message.content[message.header_size :]
@@ -120,10 +232,13 @@ class RecoveredCheck:
             number = self.number_of(message)
             assert number not in self.found[lock.queue.number], f"{number} is locked and ready"
             self.locked[lock.queue.number][number] = (branch, lock.settlement.name.lower())
-            self.facts[lock.queue.number, number] = self.fact_of(lock.queue, message, True)
+            due_ms, _ = self.fact_of(lock.queue, message, True)
+            notes = {} if lock.queue.regime is None else lock.queue.regime.notes
+            # It has not come back by the crash: the branch has it still.
+            self.facts[lock.queue.number, number] = due_ms, notes.get(message.entry, 0)
 
     def holds(self, queue: int, number: int) -> bool:
-        return number in self.found[queue] or number in self.locked[queue]
+        return number in self.found[queue] or number in self.locked[queue] or number in self.leased[queue]
 
     def without_gone(self, value: object) -> object:
         """What a branch must hold, without locks on messages that are gone: with their queue, or torn off."""
@@ -137,6 +252,18 @@ class RecoveredCheck:
             return True
         copy = self.model.on_disk[queue].copies.get(number)
         return copy is not None and copy.sequence > self.floor and not self.holds(queue, number)
+
+    def check_lease(self, key: Key, value: object) -> None:
+        """As it was, numbers and all; or over, where a message of it is not there."""
+        number = int(key[1])
+        if number not in self.found:
+            assert value is None
+            return
+        allowed: list[object] = []
+        for each in self.model.allowed(key, self.floor):
+            is_whole = isinstance(each, LeaseValue) and all(self.holds(number, row) for row in each.rows)
+            allowed.append(each.released() if isinstance(each, LeaseValue) and not is_whole else each)
+        assert value in allowed, f"{key} is {value}, allowed are {allowed}"
 
     def is_decided(self, number: int) -> bool:
         return any(
@@ -154,19 +281,23 @@ class RecoveredCheck:
 
     def check_death(self, copy: Copy, letter: Copy) -> None:
         """A letter and the end of its original are one group: never both of them, and never neither."""
-        here, there = self.found.get(copy.queue.number), self.found.get(letter.queue.number)
-        if here is None or there is None or not copy.sequence:
+        here, there = copy.queue.number, letter.queue.number
+        if here not in self.found or there not in self.found or not copy.sequence:
             return
-        both = copy.number in here, letter.number in there
+        both = self.holds(here, copy.number), self.holds(there, letter.number)
         assert both != (True, True), f"{copy.number} is in {copy.queue.name} and in its morgue"
         if copy.sequence <= self.floor and not letter.settled:
             assert any(both), f"{copy.number} is neither in {copy.queue.name} nor in its morgue"
 
     def check_truth(self) -> None:
         letters = {queue.number for name, queue in self.host.queues.items() if name in MORGUES}
+        for stream in self.model.streams.values():
+            for known, number in zip(stream.numbers, self.streams.get(stream.number, []), strict=False):
+                assert number in (known, HOLE), f"{stream.name}: {known} has become {number}"
         for number, found in self.found.items():
             ever = self.ever[number]
-            assert found.keys() <= ever.keys(), f"{found.keys() - ever.keys()} are invented"
+            known = found.keys() | self.leased[number].keys() | self.locked[number].keys()
+            assert known <= ever.keys(), f"{known - ever.keys()} are invented"
             places = [ever[each] for each in found]
             if number in letters:
                 continue  # the model does not know which of two died first
@@ -178,11 +309,13 @@ class RecoveredCheck:
         for name, exchange in self.host.exchanges.items():
             assert exchange.durable
             if name not in PREDECLARED_NAMES:
-                found["exchange", name] = exchange.type
+                found["exchange", name] = kind_of(exchange)
             for binding in exchange.bindings.values():
                 found["binding", name, binding.destination.name, binding.routing_key] = True
         for name, queue in self.host.queues.items():
             found["queue", name] = queue.number
+            for reader, lease in (queue.leases or {}).items():
+                found["lease", str(queue.number), reader] = self.value_of(lease)
         for branch, staged in self.staged.items():
             locks = frozenset(
                 (queue, number, way)
@@ -194,6 +327,10 @@ class RecoveredCheck:
             found["branch", str(branch.xid)] = "decided" if is_decided else (tuple(staged), locks)
         return found
 
+    def value_of(self, lease: Lease) -> LeaseValue:
+        rows = [self.number_of(each.message) for each in lease.deliveries if each.message is not None]
+        return LeaseValue(lease.epoch, lease.acked, lease.last, tuple(lease.ends), tuple(rows))
+
     def recovered(self) -> list[tuple[ModelQueue, dict[int, bool]]]:
         """Queues that the model knows; after a bit has flipped one may be back that it does not."""
         known = self.model.on_disk
@@ -201,12 +338,13 @@ class RecoveredCheck:
 
     def check_messages(self) -> None:
         for queue, found in self.recovered():
-            for number in found:
+            marks = {**found, **self.leased[queue.number]}
+            for number in marks:
                 copy = queue.copies.get(number) or queue.left.get(number)
                 assert copy is not None, f"{number} is back in {queue.name}"
                 assert not copy.settled or copy.settled > self.floor, f"{number} is back in {queue.name}"
                 if copy.handed_out and copy.handed_out <= self.floor:
-                    assert found[number], f"{number} of {queue.name} was handed out and does not say so"
+                    assert marks[number], f"{number} of {queue.name} was handed out and does not say so"
             for copy in queue.copies.values():
                 if 0 < copy.sequence <= self.floor:
                     there = self.holds(queue.number, copy.number)
@@ -227,6 +365,10 @@ class RecoveredCheck:
 
     def check_rotten(self) -> None:
         """One flipped bit costs one record, or one group, and is told."""
+        # What died or came to its time: its group may be lost, and then it is where it was before.
+        before = {
+            (letter.queue.number, letter.number): copy.queue.number for copy, letter in self.model.deaths
+        }
         numbers = {
             copy.number
             for queue, _ in self.recovered()
@@ -234,13 +376,15 @@ class RecoveredCheck:
             if 0 < copy.sequence <= self.floor
             and not self.holds(queue.number, copy.number)
             and not self.is_decided(copy.number)
+            and not self.is_back(before.get((queue.number, copy.number), 0), copy.number)
         }
         grouped = any(numbers <= group for group in self.groups)
         assert len(numbers) <= 1 or grouped, f"one bit cost {sorted(numbers)}"
         wrong = [
             key
             for key, value in self.wiring().items()
-            if key[0] not in ("binding", "branch")  # a lost record of a branch is the end of the branch
+            # A lost record of a branch or a lease is the end of it; so is, for a lease, a lost message.
+            if key[0] not in ("binding", "branch", "lease")
             and not key[1].startswith(LOST_AND_FOUND)  # where the messages of a lost queue are rescued to
             and value not in self.model.allowed(key, self.floor)
         ]
@@ -252,14 +396,26 @@ class RecoveredCheck:
             told = report.damaged or report.set_aside or report.groups_dropped or report.torn_octets
             assert told, f"{numbers or wrong} went without a word: {report.lines()}"
 
+    def is_back(self, queue: int, number: int) -> bool:
+        return queue in self.found and self.holds(queue, number)
+
     def next_life(self) -> Model:
         """What was found is the truth from here on."""
         model = Model()
         model.places = self.model.places
         for name, exchange in self.host.exchanges.items():
             if name not in PREDECLARED_NAMES:
-                model.add_exchange(name, exchange.type, True, 0)
+                model.add_exchange(name, kind_of(exchange), True, 0)
+            if isinstance(exchange, DelayedExchange):
+                self.next_holder(model, exchange)
         for name, queue in self.host.queues.items():
+            if isinstance(queue, StreamQueue):
+                stream = ModelStream(name, queue.number, log=queue.log)
+                stream.numbers = self.streams[queue.number]
+                stream.has_holes = HOLE in stream.numbers
+                stream.promised = 0 if stream.has_holes else len(stream.numbers)
+                model.add_stream(stream, 0)
+        for name, queue in self.queues().items():
             fresh = ModelQueue(name, queue.number)
             model.add_queue(fresh, 0)
             ever = self.ever[queue.number]
@@ -269,11 +425,34 @@ class RecoveredCheck:
                 # Ahead of all others when it comes back, in the order of entries.
                 place = ever[number] - LOCKED_PLACE
                 fresh.copies[number] = Copy(number, fresh, place, 1, state=OUT, redelivered=True)
+            self.next_leases(model, fresh, queue)
         self.next_branches(model)
         for name, exchange in self.host.exchanges.items():
             for binding in exchange.bindings.values():
                 model.bind(("binding", name, binding.destination.name, binding.routing_key), 0)
         return model
+
+    def next_holder(self, model: Model, exchange: DelayedExchange) -> None:
+        holder = ModelQueue(exchange.name, exchange.number)
+        model.add_holder(holder)
+        for number in self.found[exchange.number]:
+            copy = Copy(number, holder, self.ever[exchange.number][number], 1)
+            copy.due_ms, copy.entry = self.delayed[exchange.number, number]
+            holder.copies[number] = copy
+
+    def next_leases(self, model: Model, fresh: ModelQueue, queue: Queue) -> None:
+        marks = self.leased[queue.number]
+        for reader, lease in (queue.leases or {}).items():
+            value = self.value_of(lease)
+            held = ModelLease(reader, fresh, value.epoch, value.acked, value.last, list(value.ends))
+            for number in value.rows:
+                copy = Copy(number, fresh, self.ever[queue.number][number], 1, OUT, marks[number])
+                fresh.copies[number] = copy
+                held.rows.append(copy)
+            held.timeout_ms = lease.timeout_ms
+            held.due_ms = self.broker.timetable.now_ms() + lease.timeout_ms
+            model.leases[queue.name, reader] = held
+            model.note_lease(held, value, 0)
 
     def next_branches(self, model: Model) -> None:
         queues = {queue.number: queue for queue in model.queues.values()}
@@ -291,3 +470,18 @@ class RecoveredCheck:
             if fresh.state == "decided":
                 model.decided.append(fresh)
             model.note(fresh.key(), "decided" if fresh.state == "decided" else fresh.value(), 0)
+
+
+def entries_of(queue: Queue) -> list[int]:
+    """Everything that is ready, on the shelf or in memory."""
+    if isinstance(queue, PriorityQueue):
+        return [entry for lane in queue.lanes.values() for entry in entries_of(lane)]
+    ring = [queue.ready.at(index) for index in range(queue.ready.count)]
+    back = [delivery.message for delivery in queue.returned]
+    return [*queue.shelf, *(message.entry for message in (*ring, *back) if message is not None)]
+
+
+def kind_of(exchange: Exchange) -> str:
+    if not isinstance(exchange, DelayedExchange):
+        return exchange.type
+    return f"{DELAYED}{exchange.arguments['x-delayed-type']}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .broker_model import READY, Copy, ModelQueue
+from .broker_model import READY, Copy, ModelQueue, ModelStream
 
 if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from flintmq.broker.virtual_host import VirtualHost
 
     from .broker_model import Model
+    from .journal_history import SimulatedClock
 
 TTL_MS = 100
 LENGTH_MAX = 3
@@ -53,8 +54,12 @@ class RuledQueues:
     expirations: dict[int, int]
     priorities: dict[int, int]
 
+    clock: SimulatedClock
+    offset_ms: int  # between the broker's time and the monotonic clock, since this life began
+
     def now_ms(self) -> int:
-        return self.broker.timetable.now_ms()
+        """The time by which a broker goes: that of the wall when it began, and then its own."""
+        return self.offset_ms + int(self.clock.now_s * 1000)
 
     def is_expired(self, copy: Copy) -> bool:
         return 0 <= copy.due_ms <= self.now_ms()
@@ -103,6 +108,8 @@ class RuledQueues:
         for copy in copies:
             self.ever[copy.queue.number][number] = copy.place
         for queue in queues:
+            if isinstance(queue, ModelStream):
+                continue
             copy = queue.copies[number]
             lives_ms = RULES.get(queue.name, {}).get("x-message-ttl", -1)
             own_ms = -1 if is_letter else self.expirations.get(number, -1)

@@ -203,3 +203,26 @@ def test_policies_set_at_run_time_are_back_before_the_queues() -> None:
     assert bench.broker.policies.of("/") == []
     passes(bench, 10_000)
     assert not bench.broker.virtual_hosts["/"].queues
+
+
+def test_priorities_above_the_highest_share_a_lane_in_the_order_they_came() -> None:
+    bench = Bench()
+    client = bench.client()
+    declare(client, "q", max_priority=2)
+    for number, priority in enumerate((9, 2, 9, 3, 2)):
+        publish(client, "q", b"%d" % number, priority=priority)
+    client = crash(bench)
+    assert bodies(client, "q") == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_what_comes_to_the_head_by_a_limit_expires() -> None:
+    bench = Bench()
+    client = bench.client()
+    declare(client, "q", max_length=2, dead_letter_exchange="", dead_letter_routing_key="morgue")
+    declare(client, "morgue")
+    publish(client, "q", b"1")
+    publish(client, "q", b"2")
+    publish(client, "q", b"3", expiration="100")
+    publish(client, "q", b"4")
+    passes(bench, 200)
+    assert bodies(client, "morgue") == [b"1", b"2", b"3"]

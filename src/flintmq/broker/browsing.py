@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from flintmq.broker.forwarding import secure_streams
 from flintmq.broker.shelf_scan import read_along
 from flintmq.wire import traits
 
@@ -128,10 +129,20 @@ def move(host: VirtualHost, source: Queue, target: Queue, limit: int) -> int:
             message = source.head()
             if message is None or message.traits & traits.SPOOLED:
                 break
-            source.take()
+            delivery = source.take()
+            if delivery is None:
+                break
+            if delivery.message is not message:
+                # Those before it had expired, and died of being looked at.
+                message = delivery.message
+                if message is None or message.traits & traits.SPOOLED:
+                    source.unacked += 1
+                    source.requeue([delivery])
+                    break
             host.hand_over(message.twin(), [target])
             source.settle(message)
             moved += 1
+        secure_streams(host)
     return moved
 
 

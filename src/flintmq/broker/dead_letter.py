@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from flintmq.broker.copies import blind_keys_of, blind_octets
-from flintmq.broker.forwarding import forward
+from flintmq.broker.forwarding import forward, secure_streams
 from flintmq.broker.header_changes import expiration_of, header_entries, header_value, with_headers
 from flintmq.broker.message import Message
 from flintmq.wire import traits
@@ -74,6 +74,8 @@ class DeadLetters:
                 for _ in range(GROUP_LETTERS_MAX):
                     if self.dead:
                         self.bury_one(*self.dead.popleft())
+                if group:
+                    secure_streams(self.host)
             finally:
                 if group and store is not None:
                     store.journal.commit_group()

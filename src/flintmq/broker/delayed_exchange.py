@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from flintmq.broker import arguments, copies
 from flintmq.broker.exchange import ROUTED, TAKEN
+from flintmq.broker.forwarding import secure_streams
 from flintmq.broker.message import Message, new_message
 from flintmq.broker.outer_exchange import OuterExchange
 from flintmq.broker.route import Passage
@@ -196,6 +197,7 @@ class DelayedExchange(OuterExchange):
                 if message is not None:
                     self.send(message)
                 store.settle(self.number, entry)
+            secure_streams(self.virtual_host)
         finally:
             store.journal.commit_group()
 

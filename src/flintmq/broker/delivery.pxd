@@ -20,4 +20,4 @@ cdef class Delivery:
     )
 
 
-cpdef Delivery new_delivery(Message message, Queue queue, long long position)
+cpdef Delivery new_delivery(Message message, Queue queue, long long position, int redeliveries)

@@ -36,6 +36,6 @@ class Delivery:
         return delivery
 
 
-def new_delivery(message: Message, queue: Queue, position: int) -> Delivery:
+def new_delivery(message: Message, queue: Queue, position: int, redeliveries: int) -> Delivery:
     """One that nobody holds, for those that are not compiled."""
-    return Delivery.create(0, message, queue, None, position, 0)
+    return Delivery.create(0, message, queue, None, position, redeliveries)

@@ -15,6 +15,7 @@ from flintmq.auth import Tag
 from flintmq.broker.dtx_branch import Branch, BranchState, Lock, Settlement
 from flintmq.broker.dtx_journal import Marker, marker_key, put_manifest, put_marker
 from flintmq.broker.dtx_outcome import Outcomes
+from flintmq.broker.forwarding import secure_streams
 from flintmq.broker.route import headers_of
 from flintmq.config import Dtx
 from flintmq.errors import ChannelFault, PeerFault
@@ -265,6 +266,7 @@ class Branches:
         self.outcomes.unlock(branch)
         branch.forget_work()
         self.drop(branch)
+        secure_streams(self.host)
         return 0 if self.store is None else self.store.journal.commit_group()
 
     def complete_heuristically(self, branch: Branch, commit: bool) -> int:
@@ -279,6 +281,7 @@ class Branches:
         self.let_go(branch, but_manifest=True)
         self.outcomes.unlock(branch)
         self.outcomes.record(branch, amqp.XA_HEURRB)
+        secure_streams(self.host)
         return 0 if self.store is None else self.store.journal.commit_group()
 
     def forget(self, branch: Branch) -> int:

@@ -23,6 +23,7 @@ from flintmq.broker import delivery
 from flintmq.broker.channel import Channel
 from flintmq.broker.dtx_branch import Branch, BranchState, Lock, Settlement
 from flintmq.broker.dtx_journal import put_manifest
+from flintmq.broker.forwarding import secure_streams
 from flintmq.broker.message import new_message
 from flintmq.errors import PeerFault, StorageFault
 from flintmq.wire import traits
@@ -99,6 +100,7 @@ class Outcomes:
                 else:
                     self.hand_over(branch, 0, branch.octets)
                     self.finish(branch)
+            secure_streams(self.host)
         finally:
             if store is not None:
                 sequence = store.journal.commit_group()
@@ -140,6 +142,7 @@ class Outcomes:
                 del self.decided[0]
                 self.applied = 0
                 self.finish(branch)
+            secure_streams(self.host)
         finally:
             store.journal.commit_group()
         self.go_on()
@@ -212,6 +215,9 @@ class Outcomes:
                     return
                 store.arrived[message] = spool.share()
             channel.forward(message, self.host.route_of(message.route), flags)
+            streams = self.host.streams
+            if streams is not None and not streams.is_safe(channel):
+                streams.moved = True
         except PeerFault as fault:
             log.warning("a message of branch %s is dropped: %s", branch.xid, fault.text)
         finally:
@@ -269,4 +275,8 @@ class Outcomes:
 
 def come_back(queue: Queue, message: Message) -> Delivery:
     """A message that was handed out before the broker started goes back to its queue, ahead of all others."""
-    return delivery.new_delivery(message, queue, (message.entry >> 1) - BEFORE_ALL)
+    redeliveries = 0
+    if message.traits & traits.TIMED or queue.regime is not None:
+        regime = queue.oversee()
+        redeliveries = regime.loaded(message) * (message.entry in regime.notes)
+    return delivery.new_delivery(message, queue, (message.entry >> 1) - BEFORE_ALL, redeliveries)

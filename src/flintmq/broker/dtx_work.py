@@ -50,7 +50,7 @@ class DtxWork:
 
     def ack(self, deliveries: list[Delivery]) -> None:
         if self.branch is None:
-            self.channel.refuse(deliveries)
+            self.channel.discard(deliveries)
         else:
             self.branches.settle(self.branch, self, Settlement.ACK, deliveries)
 

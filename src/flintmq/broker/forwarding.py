@@ -37,6 +37,12 @@ def forward(host: VirtualHost, message: Message, queues: list[Queue]) -> None:
         queue.enqueue(message)
 
 
+def secure_streams(host: VirtualHost) -> None:
+    """In a group of the journal, before its end: what it lets go of is in the streams it has gone to."""
+    if host.streams is not None:
+        host.streams.secure()
+
+
 def forward_spooled(host: VirtualHost, store: Store, message: Message, queues: list[Queue]) -> bool:
     """One file for all the queues; the journal knows of it if any of them needs that. Whether one does."""
     spool = store.arrived[message]

@@ -28,6 +28,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from flintmq.broker.services import ServiceFault
+from flintmq.broker.wiring import put_handed_out
 from flintmq.wire import amqp
 
 if TYPE_CHECKING:
@@ -142,6 +143,10 @@ class Lease:
             self.held_bytes += size
             self.last += taken
             self.ends.append(self.last)
+            journal = self.journal()
+            if journal is not None:
+                # Before the lease itself, not with the pass: should it end by a crash, they are redelivered.
+                put_handed_out(journal, queue.number, queue.handed_out)
             self.keep()
 
     def between(self, start: int, end: int) -> Iterator[Delivery]:
@@ -252,37 +257,65 @@ class Lease:
     def restore(self, octets: bytes) -> None:
         """As it was before a restart; its queue has been restored and nobody has taken anything of it."""
         self.epoch, self.acked, self.last, self.timeout_ms, grants = _HEAD.unpack_from(octets)
-        at = _HEAD.size + 8 * grants
         self.ends = list(struct.unpack_from(f"<{grants}Q", octets, _HEAD.size))
-        (runs,) = _COUNT.unpack_from(octets, at)
-        wanted: set[int] = set()
-        for index in range(runs):
-            first, count = _RUN.unpack_from(octets, at + _COUNT.size + index * _RUN.size)
-            wanted.update(range(first, first + 2 * count, 2))
-        self._take_back(wanted)
+        entries = entries_of(octets)
+        if not all(self._is_kept(entry) for entry in entries):
+            return  # a transient message, or one that was torn off: the numbers are not whole
+        found = {
+            delivery.message.entry: delivery
+            for delivery in picked(self.queue, set(entries))
+            if delivery.message is not None
+        }
+        for entry in entries:
+            delivery = found.get(entry)
+            if delivery is not None and delivery.message is not None:
+                self.deliveries.append(delivery)
+                self.held_bytes += len(delivery.message.content)
+
+    def resume(self) -> None:
+        """All leases of the queue have been restored: this one goes on, or ends if it is not whole."""
         if len(self.deliveries) != self.last - self.acked:
-            self.release()  # a transient message, or one that the disk has lost: the numbers are not whole
+            self.release()
         else:
             self.renew(self.timeout_ms)
 
-    def _take_back(self, wanted: set[int]) -> None:
-        """Finds the entries in the queue; the others that were before them go back to their places."""
-        queue = self.queue
-        others: list[Delivery] = []
-        while wanted:
-            delivery = queue.take()
-            if delivery is None:
-                break
-            queue.unacked += 1
-            message = delivery.message
-            if message is not None and message.entry in wanted:
-                wanted.discard(message.entry)
-                self.deliveries.append(delivery)
-                self.held_bytes += len(message.content)
-            else:
-                others.append(delivery)
-        if others:
-            queue.requeue(others)
+    def _is_kept(self, entry: int) -> bool:
+        """Whether the journal has it for the queue; the search for one that it has not would never end."""
+        journal = self.journal()
+        return journal is not None and not entry & 1 and self.queue.number in journal.owners_of(entry >> 1)
+
+
+def picked(queue: Queue, entries: set[int]) -> list[Delivery]:
+    """Takes what has these entries, wherever it is; all others keep their places, as if never seen."""
+    found: list[Delivery] = []
+    others: list[Delivery] = []
+    while len(found) < len(entries):
+        delivery = queue.draw()
+        if delivery is None:
+            break
+        message = delivery.message
+        if message is not None and message.entry in entries:
+            found.append(delivery)
+            if queue.regime is not None:
+                queue.regime.waiting_bytes -= message.body_size()
+        else:
+            others.append(delivery)
+    if others:
+        queue.put_back(others)
+    queue.unacked += len(found)
+    return found
+
+
+def entries_of(octets: bytes) -> list[int]:
+    """What a lease in the journal holds, in the order of its numbers."""
+    grants = _HEAD.unpack_from(octets)[4]
+    at = _HEAD.size + 8 * grants
+    (runs,) = _COUNT.unpack_from(octets, at)
+    entries: list[int] = []
+    for index in range(runs):
+        first, count = _RUN.unpack_from(octets, at + _COUNT.size + index * _RUN.size)
+        entries.extend(range(first, first + 2 * count, 2))
+    return entries
 
 
 def runs_of(entries: list[int]) -> list[tuple[int, int]]:
@@ -340,9 +373,10 @@ def end_leases(queue: Queue) -> None:
         queue.leases = None
 
 
-def restore_lease(queue: Queue, name: str, octets: bytes) -> None:
+def restore_lease(queue: Queue, name: str, octets: bytes) -> Lease:
     lease = lease_of(queue, name, 0)
     lease.restore(octets)
+    return lease
 
 
 def split_key(rest: bytes) -> tuple[int, str]:

@@ -29,7 +29,7 @@ cdef class PriorityQueue(Queue):
     @cython.locals(lane=Queue)
     cpdef Delivery draw(self)
     @cython.locals(delivery=Delivery, lane=Queue)
-    cdef put_back(self, list deliveries)
+    cpdef put_back(self, list deliveries)
     @cython.locals(lane=Queue, more=cython.bint)
     cpdef bint dispatch_selectively(self) except -1
     @cython.locals(lane=Queue)

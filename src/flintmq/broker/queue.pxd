@@ -90,7 +90,7 @@ cdef class Queue:
     @cython.locals(delivery=Delivery)
     cpdef requeue(self, list deliveries, bint failed=*)
     @cython.locals(delivery=Delivery)
-    cdef put_back(self, list deliveries)
+    cpdef put_back(self, list deliveries)
     @cython.locals(consumer=Consumer)
     cdef look_again(self, long long position)
     @cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t, other=Delivery)

@@ -53,6 +53,7 @@ class Recovery:
         self.shelves: dict[int, Shelf] = {}
         # Of queues with priorities: by the queue's number, then by priority. The lowest is in `shelves`.
         self.ranked: dict[int, dict[int, Shelf]] = {}
+        self.priorities_max: dict[int, int] = {}  # of these queues
         self.timed: set[int] = set()  # queues that hold messages which may expire
         # By the queue's number, then by entry: how often it came back, and when it is due again.
         self.returns: dict[int, dict[int, tuple[int, int]]] = {}
@@ -70,8 +71,11 @@ class Recovery:
                 self.delays[whole(self.exchanges[-1][1], "number")] = []
         elif kind == wiring.QUEUE:
             self.queues.append((self.named(kind, rest), wiring.table_of(octets)))
-            if "x-max-priority" in table(self.queues[-1][1]):
-                self.ranked[whole(self.queues[-1][1], "number")] = {}
+            highest = table(self.queues[-1][1]).get("x-max-priority")
+            if isinstance(highest, int):
+                number = whole(self.queues[-1][1], "number")
+                self.ranked[number] = {}
+                self.priorities_max[number] = highest
         elif kind == leases.LEASE:
             self.leases.append((key, octets))
         elif kind == dtx_journal.MARKER:
@@ -103,9 +107,10 @@ class Recovery:
             if delays is not None:
                 delays.append((due_in(header), sequence << 1))
                 continue
-            priority = found >> 8 & 0xFF
             shelves, key = self.shelves, owner
-            if priority and owner in self.ranked:
+            # All that are above the highest share its lane, in the order in which they came.
+            priority = min(found >> 8 & 0xFF, self.priorities_max.get(owner, 0))
+            if priority:
                 shelves, key = self.ranked[owner], priority
             shelf = shelves.get(key)
             if shelf is None:
@@ -166,13 +171,16 @@ class Recovery:
     def restore_leases(self, virtual_hosts: dict[str, VirtualHost], store: Store, numbers: set[int]) -> None:
         """Readers find their numbers again; those of a queue that is gone go."""
         served = {queue.number: queue for host in virtual_hosts.values() for queue in host.queues.values()}
+        restored: list[leases.Lease] = []
         for key, octets in self.leases:
             number, name = leases.split_key(key[1:])
             queue = served.get(number)
             if queue is not None:
-                leases.restore_lease(queue, name, octets)
+                restored.append(leases.restore_lease(queue, name, octets))
             elif number not in numbers:
                 store.journal.delete_wiring(key)
+        for lease in restored:
+            lease.resume()
 
     def queue_numbers(self) -> set[int]:
         """Those that the journal knows, served here or not."""
@@ -213,8 +221,8 @@ class Recovery:
         number = whole(rest, "number")
         queue = host.restore_queue(text(identity, "name"), number, bool(rest["auto-delete"]), table(rest))
         returns = self.returns.get(number, {})
-        waiting = self.waiting_among(returns, queue)
         lanes = self.ranked.pop(number, {})
+        waiting = self.waiting_among(returns, queue, [*lanes.values(), *([] if shelf is None else [shelf])])
         if not isinstance(queue, PriorityQueue) and lanes:
             shelf = merged([*lanes.values(), *([] if shelf is None else [shelf])])
             lanes = {}
@@ -230,10 +238,22 @@ class Recovery:
         if number in self.timed or queue.regime is not None:
             queue.oversee().restored(number in self.timed)
 
-    def waiting_among(self, returns: dict[int, tuple[int, int]], queue: Queue) -> set[int]:
-        """Entries that came back and are to be tried later."""
+    def waiting_among(
+        self, returns: dict[int, tuple[int, int]], queue: Queue, shelves: list[Shelf]
+    ) -> set[int]:
+        """Entries that came back and are to be tried later.
+
+        After the clock was set back that may seem so of some that were handed out again since then: those
+        that a branch has locked are on no shelf, and those that a reader has leased are its own.
+        """
         now_ms = queue.agenda.timetable.now_ms()
-        return {entry for entry, (_, due_ms) in returns.items() if due_ms > now_ms}
+        waiting = {entry for entry, (_, due_ms) in returns.items() if due_ms > now_ms}
+        if not waiting:
+            return waiting
+        for key, octets in self.leases:
+            if leases.split_key(key[1:])[0] == queue.number:
+                waiting.difference_update(leases.entries_of(octets))
+        return {entry for shelf in shelves for entry in shelf if entry in waiting}
 
     def forget_returns(self, store: Store) -> None:
         """Returns of what is gone go too."""

@@ -23,7 +23,7 @@ cdef class Regime:
     cdef bint momentary
     cdef readonly long long length_max
     cdef readonly long long bytes_max
-    cdef readonly long long waiting_bytes
+    cdef public long long waiting_bytes
     cdef readonly bint refuses
     cdef readonly long long delivery_limit
     cdef readonly bint counts
@@ -78,7 +78,7 @@ cdef class Regime:
     @cython.locals(store=Store)
     cdef forget(self, Message message)
     @cython.locals(store=Store)
-    cdef int loaded(self, Message message) except -1
+    cpdef int loaded(self, Message message) except -1
     @cython.locals(store=Store, message=Message, delivery=Delivery, place=cython.longlong)
     cpdef restore_returns(self, dict returns, list waiting)
     @cython.locals(delivery=Delivery, message=Message)

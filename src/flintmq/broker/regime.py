@@ -171,7 +171,8 @@ class Regime:
             queue.agenda.queues.append(queue)
         if self.length_max >= 0 or self.bytes_max >= 0:
             self.trim()
-        if self.timed and (self.rules.priority_max or queue.message_count() == 1):
+            self.watch()  # another one may be at the head now
+        elif self.timed and (self.rules.priority_max or queue.message_count() == 1):
             self.watch()
         return 0
 
@@ -442,14 +443,16 @@ class Regime:
             if message is not None:
                 count, due_ms = returns[entry]
                 self.loaded(message)
+                # The clock may have been set back since then: it waits for as long as it would from now.
+                again_ms = max(self.retry_due_ms(count, True), self.retry_due_ms(count, False))
+                due_ms = min(due_ms, again_ms or due_ms)
                 delivery = Delivery.create(0, message, self.queue, None, place, count)
                 heapq.heappush(self.waiting, (due_ms, place, delivery))
             place += 1
 
     def restored(self, is_timed: bool) -> None:
         """The queue has what recovery found of it; `is_timed`: some of that may expire."""
-        if is_timed:
-            self.timed = True
+        self.timed = self.timed or is_timed
         if self.bytes_max >= 0:
             self.waiting_bytes = self.queue.body_bytes()
             for _, _, delivery in self.waiting:

@@ -108,7 +108,9 @@ class Store:
         # Entries whose body may be lost by a failed sync, and which publish is to be refused then.
         self.promised: dict[int, tuple[Channel, int]] = {}
         self.branch_owners: set[int] = set()  # what the journal calls branches of distributed transactions
-        self.branches_made = 0
+        # From where no earlier life has counted: what damage brings back of a branch that is over must not
+        # be taken for part of a new one.
+        self.branches_made = self.recovered % OWNERS
         self.due: list[tuple[int, Callable[[], None]]] = []  # what is to be done when a record is safe
         journal.on_synced = self.on_synced
         for each in (journal, overflow.journal):

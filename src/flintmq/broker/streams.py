@@ -43,8 +43,10 @@ class Streams:
         self.waiting: deque[tuple[int, Channel, int]] = deque()
         self.outputs: dict[Output, int] = {}  # with the batch that each waits for
         self.watchers: dict[StreamLog, list[Callable[[], None]]] = {}
+        self.moved = False  # something that the journal is about to let go is in a chunk, and there alone
         self.made = 0  # numbers given out where there is no journal to give them
         storage.on_committed = self.committed
+        storage.now_ms = agenda.timetable.now_ms
 
     @property
     def alarm(self) -> str:
@@ -125,6 +127,19 @@ class Streams:
             output = channel.output
             output.barrier |= STREAM_BARRIER
             self.outputs[output] = channel.logged
+
+    def secure(self) -> None:
+        """Before the journal lets go of what has gone to a stream, that is on disk.
+
+        The two are written by threads of their own: else a crash between them could cost the message. Now
+        it may find the message in the stream and where it was as well, and send it there once more.
+        """
+        if self.agenda.logged:
+            self.agenda.logged = False
+            self.moved = True
+        if self.moved:
+            self.moved = False
+            self.storage.commit_now()
 
     def committed(self, logs: list[StreamLog]) -> None:
         """A batch is safe."""

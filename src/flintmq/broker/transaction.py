@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flintmq.broker.forwarding import secure_streams
 from flintmq.broker.route import headers_of
 from flintmq.errors import ChannelFault
 from flintmq.wire import amqp, traits
@@ -87,10 +88,13 @@ class Transaction:
         channel.refuse(self.rejected)
         channel.requeue(self.requeued)
         self.forget_bodies()
+        streams = channel.virtual_host.streams
+        if streams is not None and (self.acked or self.rejected) and not streams.is_safe(channel):
+            streams.moved = True
+        secure_streams(channel.virtual_host)
         self.clear()
         if channel.store is not None:
             channel.store.hold_back(channel.output, channel.store.journal.commit_group())
-        streams = channel.virtual_host.streams
         if streams is not None and channel.logged:
             streams.hold_back(channel)
 

@@ -56,9 +56,12 @@ class StreamStore:
         self.sync = SyncPolicy.NEVER if directory is None else options.sync
         self.options = options
         self.clock = clock
+        # What messages are stamped with, and their age is told by; a broker has a time that does not leap.
+        self.now_ms: Callable[[], int] = clock.wall_ms
         self.logs: dict[int, StreamLog] = {}
         self.dirty: dict[StreamLog, None] = {}
         self.batch = 1  # the number of the one that is being filled
+        self._is_void = False  # all that was in it has gone with its stream; somebody may wait for it
         self.safe_batch = 0  # all up to this one is promised
         self.alarm = ""
         self.on_committed: Callable[[list[StreamLog]], None] = _ignore
@@ -107,7 +110,9 @@ class StreamStore:
         """The stream goes, with its files."""
         stream.deleted = True
         self.logs.pop(stream.number, None)
-        self.dirty.pop(stream, None)
+        if stream in self.dirty:
+            del self.dirty[stream]
+            self._is_void = not self.dirty
         self._recent_octets -= stream.trim_recent(0)
         self._recent.pop(stream, None)
         segments = [*stream.segments]
@@ -135,11 +140,12 @@ class StreamStore:
 
     def end_batch(self) -> None:
         """Hands what was appended to the writer, or leaves it to grow while one is in flight."""
-        if self.dirty and self._in_flight is None and not self._retry_due_s:
+        if (self.dirty or self._is_void) and self._in_flight is None and not self._retry_due_s:
             self._submit()
 
     def _submit(self) -> None:
         dirty, self.dirty = self.dirty, {}
+        self._is_void = False
         writes = [(stream, stream.take()) for stream in dirty if not stream.deleted]
         number = self.batch
         self.batch += 1
@@ -307,7 +313,7 @@ class StreamStore:
 
     def _retain(self, stream: StreamLog) -> None:
         before = stream.recent_octets
-        dropped = stream.retain(self.clock.wall_ms())
+        dropped = stream.retain(self.now_ms())
         self._recent_octets -= before - stream.recent_octets
         if dropped:
             for segment in dropped:

@@ -1,0 +1,139 @@
+"""Branches of distributed transactions over queues with rules: dead letters, limits, expiry."""
+
+from __future__ import annotations
+
+from flintmq.broker.xid import Xid
+from flintmq.wire import amqp, methods
+
+from .broker_client import Client
+from .test_broker_recovery import Bench
+from .test_ruled_recovery import bodies, crash, declare, get, passes, publish
+
+XID = Xid(1, b"branch", b"1").octets()
+
+
+def selected(bench: Bench) -> Client:
+    client = bench.client()
+    client.say(1, methods.DtxDemarcationSelect())
+    return client
+
+
+def prepared(client: Client, tag: int, method: methods.BasicAck | methods.BasicNack) -> None:
+    """A branch that settles one delivery."""
+    client.say(1, methods.DtxDemarcationStart(xid=XID))
+    method.delivery_tag = tag
+    client.say(1, method)
+    client.say(1, methods.DtxDemarcationEnd(xid=XID))
+    client.written()
+    client.say(1, methods.DtxCoordinationPrepare(xid=XID))
+    [event] = client.written()
+    assert isinstance(event.method, methods.DtxCoordinationPrepareOk)
+    assert event.method.flags == amqp.XA_OK
+
+
+def test_an_ack_outside_of_branches_is_no_rejection() -> None:
+    bench = Bench()
+    client = selected(bench)
+    declare(client, "morgue")
+    declare(client, "q", dead_letter_exchange="", dead_letter_routing_key="morgue")
+    publish(client, "q", b"1")
+    assert get(client, "q", no_ack=False) is not None
+    client.say(1, methods.BasicAck(delivery_tag=1))
+    assert bodies(client, "morgue") == []
+    assert bench.broker.virtual_hosts["/"].queues["q"].unacked == 0
+
+
+def test_returns_before_a_branch_count_after_a_restart() -> None:
+    bench = Bench()
+    client = selected(bench)
+    declare(client, "morgue")
+    declare(client, "q", delivery_limit=1, dead_letter_exchange="", dead_letter_routing_key="morgue")
+    publish(client, "q", b"1")
+    get(client, "q", no_ack=False)
+    client.say(1, methods.BasicNack(delivery_tag=1, requeue=True))
+    get(client, "q", no_ack=False)
+    prepared(client, 2, methods.BasicAck())
+    client = crash(bench)
+    client.say(1, methods.DtxCoordinationRollback(xid=XID))
+    assert bodies(client, "morgue") == [b"1"]
+
+
+def test_a_branch_that_survives_a_restart_is_no_return() -> None:
+    bench = Bench()
+    client = selected(bench)
+    declare(client, "q", delivery_limit=1)
+    publish(client, "q", b"1")
+    get(client, "q", no_ack=False)
+    prepared(client, 1, methods.BasicAck())
+    client = crash(bench)
+    client.say(1, methods.DtxCoordinationRollback(xid=XID))
+    got = get(client, "q", no_ack=False)
+    assert got is not None
+    assert got[0].redelivered
+
+
+def test_what_a_branch_held_expires_though_the_clock_was_set_back() -> None:
+    bench = Bench()
+    client = selected(bench)
+    declare(client, "morgue")
+    declare(client, "q", message_ttl=1000, dead_letter_exchange="", dead_letter_routing_key="morgue")
+    publish(client, "q", b"1")
+    get(client, "q", no_ack=False)
+    prepared(client, 1, methods.BasicAck())
+    bench.clock.skew_s -= 7200
+    client = crash(bench)
+    client.say(1, methods.DtxCoordinationRollback(xid=XID))
+    passes(bench, 1000)
+    assert bodies(client, "morgue") == [b"1"]
+
+
+def test_what_was_tried_again_and_locked_is_not_there_twice_when_the_clock_is_set_back() -> None:
+    bench = Bench()
+    client = selected(bench)
+    declare(client, "q", delayed_retry_type="all", delayed_retry_min=1000)
+    publish(client, "q", b"1")
+    get(client, "q", no_ack=False)
+    client.say(1, methods.BasicNack(delivery_tag=1, requeue=True))
+    passes(bench, 1000)
+    get(client, "q", no_ack=False)
+    prepared(client, 2, methods.BasicAck())
+    bench.clock.skew_s -= 7200
+    client = crash(bench)
+    passes(bench, 7_300_000)
+    assert bodies(client, "q") == []
+    client.say(1, methods.DtxCoordinationRollback(xid=XID))
+    passes(bench, 10_000)
+    assert bodies(client, "q") == [b"1"]
+
+
+def test_what_waits_for_its_next_try_waits_no_longer_for_a_clock_that_was_set_back() -> None:
+    bench = Bench()
+    client = bench.client()
+    declare(client, "q", delayed_retry_type="all", delayed_retry_min=1000)
+    publish(client, "q", b"1")
+    get(client, "q", no_ack=False)
+    client.say(1, methods.BasicNack(delivery_tag=1, requeue=True))
+    bench.clock.skew_s -= 7200
+    client = crash(bench)
+    passes(bench, 1000)
+    assert bodies(client, "q") == [b"1"]
+
+
+def test_what_damage_brings_back_of_a_branch_is_not_part_of_a_later_one() -> None:
+    bench = Bench()
+    client = selected(bench)
+    declare(client, "q")
+    client.say(1, methods.DtxDemarcationStart(xid=XID))
+    publish(client, "q", b"never prepared")
+    bench.broker.finish_pass()
+    store = bench.broker.store
+    assert store is not None
+    store.journal.commit_now()
+    [first] = bench.broker.virtual_hosts["/"].branches.branches.values()
+    owner = first.owner()
+    bench.disk.kill()
+    bench.open()  # which lets go of it; and that is the record which damage may cost
+    client = selected(bench)
+    client.say(1, methods.DtxDemarcationStart(xid=XID))
+    [second] = bench.broker.virtual_hosts["/"].branches.branches.values()
+    assert second.owner() != owner

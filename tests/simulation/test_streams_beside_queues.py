@@ -1,0 +1,158 @@
+"""What goes from the journal to a stream is in the stream before the journal lets go of it.
+
+The journal is synced here and then everything ends, before the pass in which the stream would be written.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from flintmq.broker.stream_queue import StreamQueue
+from flintmq.broker.xid import Xid
+from flintmq.wire import methods
+from flintmq.wire.properties import BasicProperties
+
+from .broker_client import Client
+from .test_broker_recovery import Bench
+from .test_lease_recovery import ask
+from .test_ruled_recovery import bodies, declare, get, passes, publish
+
+XID = Xid(1, b"branch", b"1").octets()
+
+
+def cut_off(bench: Bench) -> Client:
+    """The journal is on disk as it is now, streams as they were."""
+    store = bench.broker.store
+    assert store is not None
+    store.journal.commit_now()
+    bench.disk.kill()
+    bench.open()
+    return bench.client()
+
+
+def count(bench: Bench, name: str) -> int:
+    queue = bench.broker.virtual_hosts["/"].queues[name]
+    assert isinstance(queue, StreamQueue)
+    return queue.log.end
+
+
+@pytest.fixture
+def bench() -> Bench:
+    bench = Bench()
+    client = bench.client()
+    declare(client, "s", queue_type="stream")
+    declare(client, "q", dead_letter_exchange="", dead_letter_routing_key="s")
+    return bench
+
+
+def test_a_message_whose_time_has_come(bench: Bench) -> None:
+    client = bench.client()
+    arguments = {"x-delayed-type": "fanout"}
+    exchange = methods.ExchangeDeclare(
+        exchange="later", type="x-delayed-message", durable=True, arguments=arguments
+    )
+    client.say(1, exchange)
+    client.say(1, methods.QueueBind(exchange="later", queue="s"))
+    client.publish(1, "later", "", b"1", True, BasicProperties(headers={"x-delay": 10}))
+    bench.broker.finish_pass()
+    bench.clock.now_s += 1
+    bench.broker.timetable.run()
+    cut_off(bench)
+    assert count(bench, "s") == 1
+
+
+def test_a_dead_letter(bench: Bench) -> None:
+    client = bench.client()
+    publish(client, "q", b"1")
+    bench.broker.finish_pass()
+    get(client, "q", no_ack=False)
+    client.say(1, methods.BasicReject(delivery_tag=1))
+    client = cut_off(bench)
+    assert bodies(client, "q") == []
+    assert count(bench, "s") == 1
+
+
+def test_a_transaction_that_takes_from_a_queue(bench: Bench) -> None:
+    client = bench.client()
+    publish(client, "q", b"1")
+    client.say(1, methods.TxSelect())
+    get(client, "q", no_ack=False)
+    client.say(1, methods.BasicAck(delivery_tag=1))
+    publish(client, "s", b"2")
+    client.say(1, methods.TxCommit())
+    client = cut_off(bench)
+    assert bodies(client, "q") == []
+    assert count(bench, "s") == 1
+
+
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_a_branch(bench: Bench, is_prepared: bool) -> None:
+    client = bench.client()
+    client.say(1, methods.DtxDemarcationSelect())
+    client.say(1, methods.DtxDemarcationStart(xid=XID))
+    publish(client, "s", b"1")
+    client.say(1, methods.DtxDemarcationEnd(xid=XID))
+    if is_prepared:
+        client.say(1, methods.DtxCoordinationPrepare(xid=XID))
+        bench.broker.finish_pass()
+    client.say(1, methods.DtxCoordinationCommit(xid=XID, one_phase=not is_prepared))
+    cut_off(bench)
+    assert not bench.broker.virtual_hosts["/"].branches.branches
+    assert count(bench, "s") == 1
+
+
+def test_what_is_moved(bench: Bench) -> None:
+    client = bench.client()
+    publish(client, "q", b"1")
+    bench.broker.finish_pass()
+    results, _ = ask(client, "queue.move", queue="q", to="s")
+    assert results == {"moved": 1, "left": 0}
+    client = cut_off(bench)
+    assert bodies(client, "q") == []
+    assert count(bench, "s") == 1
+
+
+def test_a_move_passes_over_what_has_expired() -> None:
+    bench = Bench()
+    client = bench.client()
+    declare(client, "morgue")
+    declare(client, "target")
+    declare(client, "q", dead_letter_exchange="", dead_letter_routing_key="morgue")
+    publish(client, "q", b"1", expiration="10")
+    publish(client, "q", b"2")
+    bench.clock.now_s += 1
+    results, _ = ask(client, "queue.move", queue="q", to="target")
+    assert results == {"moved": 1, "left": 0}
+    assert bodies(client, "target") == [b"2"]
+    assert bodies(client, "morgue") == [b"1"]
+    passes(bench, 10)
+    assert bench.broker.virtual_hosts["/"].queues["q"].unacked == 0
+
+
+def test_a_confirm_does_not_wait_for_a_stream_that_is_gone(bench: Bench) -> None:
+    client = bench.client()
+    client.say(1, methods.ConfirmSelect())
+    publish(client, "s", b"1")
+    client.say(1, methods.QueueDelete(queue="s"))
+    client.written()
+    bench.broker.finish_pass()
+    assert bench.broker.streams is not None
+    bench.broker.streams.collect()
+    assert [type(event.method) for event in client.written()] == [methods.BasicAck]
+
+
+def test_setting_the_clock_ahead_makes_nothing_old(bench: Bench) -> None:
+    client = bench.client()
+    declare(client, "aged", queue_type="stream", max_age="1h")
+    for _ in range(3):
+        publish(client, "aged", b"1")
+        bench.broker.finish_pass()
+        bench.clock.now_s += 1000  # a quarter of the age is a segment
+    assert bench.broker.streams is not None
+    bench.clock.skew_s += 86_400
+    bench.broker.streams.tick()
+    queue = bench.broker.virtual_hosts["/"].queues["aged"]
+    assert queue.message_count() == 3
+    bench.clock.now_s += 86_400
+    bench.broker.streams.tick()
+    assert queue.message_count() < 3

@@ -272,7 +272,9 @@ def fetched(peer: Peer, bodies: Bodies, start: int) -> list[tuple[int, str]]:
 def check_lease(peer: Peer, reader: LeaseReader) -> int:
     """The lease is as it was promised; it is released then. How many rows were found again."""
     results, _ = ask(peer, "lease.list", queue=LEASED)
-    [row] = [row for row in results["rows"] if row["consumer"] == reader.reader]
+    rows = [row for row in results["rows"] if row["consumer"] == reader.reader]
+    assert rows, f"the lease of {reader.reader!r} is gone"
+    row = rows[0]
     assert row["epoch"] >= reader.epoch, f"{reader.reader} had epoch {reader.epoch}, and has {row['epoch']}"
     held = {"queue": LEASED, "consumer": reader.reader, "epoch": row["epoch"]}
     if reader.reader == READER:

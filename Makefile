@@ -55,7 +55,7 @@ test-compiled: .venv/.stamp-build .venv/.stamp-dev .venv/.stamp-clients $(NODE_C
 	@echo "== tests, compiled build"
 	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/pytest -q -n $(WORKERS) $(SPARK_TESTS:%=--ignore=%) $(TESTS)
 
-test-spark: .venv/.stamp-build .venv/.stamp-dev .venv/.stamp-clients .venv/.stamp-spark
+test-spark: .venv/.stamp-build .venv/.stamp-dev .venv/.stamp-clients .venv/.stamp-spark .venv/.stamp-sdp
 	@echo "== tests of Spark and pipelines, compiled build"
 	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/pytest -q -n $(WORKERS) --dist loadfile $(SPARK_TESTS)
 
@@ -119,6 +119,11 @@ interop-deps:
 %/.stamp-spark: %/.stamp-venv pyproject.toml
 	@echo "== $*: Spark, Java if there is none, and what pipelines need"
 	@$*/bin/python $(PIP_QUIET) install $$($*/bin/python tools/extra.py pipelines)
+	@touch $@
+
+%/.stamp-sdp: %/.stamp-spark
+	@echo "== $*: Spark Declarative Pipelines"
+	@$*/bin/python $(PIP_QUIET) install $$($*/bin/python tools/extra.py sdp)
 	@touch $@
 
 .venv/.stamp-build: .venv/.stamp-venv build/inputs $(SOURCES) $(PACKAGING)

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 MALFORMED = "_malformed"
 REASON = "_reason"
 REASON_CHARACTERS_MAX = 500
+# Of times on their way through Arrow: all zones tell the same moments.
+TIMEZONE = "UTC"
 FORMATS = ("json", "csv", "arrow")
 CHOICES = ("fail", "drop", "dead-letter")
 # Where a malformed row came from, for its headers and for the message of a failure.
@@ -122,7 +124,7 @@ def _parsed(frame: DataFrame, source: Source) -> DataFrame:
             decode = _avro_decoder(json.load(file))
     elif source.format == "arrow":
         decode = _arrow_decoder()
-    elif source.format == "json" and json_rows.is_simple(to_arrow_schema(columns)):
+    elif source.format == "json" and json_rows.is_simple(to_arrow_schema(columns, timezone=TIMEZONE)):
         required = schema.not_null(source.given["schema"])
         return _parsed_by_batch(
             frame, source, columns, lambda batch, target, count: _decode_json(batch, target, count, required)
@@ -175,7 +177,7 @@ def _parsed_by_batch(
     if "value" in _metadata(source):
         made.add("value", BinaryType())
     made.add(REASON, StringType()).add(MALFORMED, BinaryType())
-    target = to_arrow_schema(made)
+    target = to_arrow_schema(made, timezone=TIMEZONE)
     count = len(columns.fields)
 
     def run(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
@@ -253,7 +255,7 @@ def _decode_json(
         reasons[place] = f"not json of the schema: {said}"
     made = {name: table.column(name).combine_chunks() for name in target.names[:count]}
     for name in target.names[count:-2]:
-        made[name] = batch.column(name)
+        made[name] = batch.column(name).cast(target.field(name).type)
     if reasons:
         made[REASON] = pyarrow.array([reasons.get(place) for place in range(len(bodies))], pyarrow.string())
         made[MALFORMED] = pyarrow.compute.if_else(made[REASON].is_valid(), bodies, None)

@@ -274,23 +274,36 @@ class Leased(NamedTuple):
 
 
 def queue_lease(
-    queue: str, consumer: str, start: int, rows_max: int, bytes_max: int, timeout_ms: int, wait_ms: int
+    queue: str,
+    consumer: str,
+    epoch: int,
+    start: int | None,
+    rows_max: int,
+    bytes_max: int,
+    timeout_ms: int,
+    wait_ms: int,
 ) -> Ask[Leased]:
+    """Without an epoch the name is claimed: whoever read under it before is refused from then on."""
     arguments: FieldTable = {
         "queue": queue,
         "consumer": consumer,
-        "start": start,
         "max-rows": rows_max,
         "max-bytes": bytes_max,
         "timeout-ms": timeout_ms,
         "wait-ms": wait_ms,
     }
+    if epoch:
+        arguments["epoch"] = epoch
+    else:
+        arguments["claim"] = True
+    if start is not None:
+        arguments["start"] = start
     return Ask(
         "queue.lease",
         arguments,
         b"",
         lambda reply: Leased(
-            number(reply, "epoch"), number(reply, "start"), number(reply, "end"), number(reply, "octets")
+            number(reply, "epoch"), number(reply, "first") - 1, number(reply, "last"), number(reply, "octets")
         ),
     )
 
@@ -308,8 +321,8 @@ def lease_read(
         "queue": queue,
         "consumer": consumer,
         "epoch": epoch,
-        "start": start,
-        "end": end,
+        "from": start,
+        "to": end,
         "max-bytes": bytes_max,
     }
     if columns is not None:
@@ -319,8 +332,8 @@ def lease_read(
 
 
 def lease_ack(queue: str, consumer: str, epoch: int, end: int) -> Ask[int]:
-    arguments: FieldTable = {"queue": queue, "consumer": consumer, "epoch": epoch, "end": end}
-    return Ask("lease.ack", arguments, b"", lambda reply: number(reply, "acked"))
+    arguments: FieldTable = {"queue": queue, "consumer": consumer, "epoch": epoch, "through": end}
+    return Ask("lease.ack", arguments, b"", lambda reply: number(reply, "settled"))
 
 
 def lease_renew(queue: str, consumer: str, epoch: int, timeout_ms: int) -> Ask[None]:
@@ -330,4 +343,4 @@ def lease_renew(queue: str, consumer: str, epoch: int, timeout_ms: int) -> Ask[N
 
 def lease_release(queue: str, consumer: str, epoch: int) -> Ask[int]:
     arguments: FieldTable = {"queue": queue, "consumer": consumer, "epoch": epoch}
-    return Ask("lease.release", arguments, b"", lambda reply: number(reply, "released"))
+    return Ask("lease.release", arguments, b"", lambda reply: number(reply, "returned"))

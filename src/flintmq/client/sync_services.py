@@ -80,27 +80,31 @@ class Browser:
 
 
 class Lease:
-    """Batches of a queue for one consumer name: fixed once taken, until acked or expired."""
+    """Batches of a queue for one consumer name: fixed once taken, until acked or expired.
+
+    The first `take` claims the name: whoever read under it before is refused from then on.
+    """
 
     def __init__(self, connection: Connection, queue: str, consumer: str) -> None:
         self.connection = connection
         self.queue = queue
         self.consumer = consumer
-        self.epoch = 0  # that of the last `take`
+        self.epoch = 0  # that of the claim
 
     def take(
         self,
-        start: int,
+        start: int | None = None,
         *,
         rows_max: int = 100_000,
         bytes_max: int = 67_108_864,
         timeout_s: float = 60.0,
         wait_s: float = 0.0,
     ) -> Leased:
-        """Leases what follows `start`; the same batch again if it was taken before and not acked."""
+        """Leases what follows `start`, or the last ack; the same batch again if it was taken before."""
         ask = services.queue_lease(
             self.queue,
             self.consumer,
+            self.epoch,
             start,
             rows_max,
             bytes_max,
@@ -120,7 +124,7 @@ class Lease:
         bytes_max: int = FETCH_BYTES,
         columns: tuple[str, ...] | None = None,
     ) -> Columns:
-        """Messages (start, end] of the lease, as many as fit; `next_offset` goes on from there."""
+        """Messages (start, end] of the lease, as many as fit; go on after `next_offset - 1`."""
         chosen = self.epoch if epoch is None else epoch
         ask = services.lease_read(self.queue, self.consumer, chosen, start, end, bytes_max, columns)
         return self.connection.ask(ask)
@@ -136,5 +140,6 @@ class Lease:
         self.connection.ask(ask)
 
     def release(self) -> int:
-        """Gives what is not acked back to the queue; how many messages that were."""
-        return self.connection.ask(services.lease_release(self.queue, self.consumer, self.epoch))
+        """Gives what is not acked back to the queue; how many messages that were. `take` claims anew."""
+        epoch, self.epoch = self.epoch, 0
+        return self.connection.ask(services.lease_release(self.queue, self.consumer, epoch))

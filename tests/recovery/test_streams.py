@@ -134,3 +134,24 @@ def test_streams_are_listed_by_inspect(start: Callable[..., Any], data: Path) ->
     command = [sys.executable, "-m", "flintmq", "journal", "inspect", str(data)]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "stream 1: offsets 0 to 20 in 1 segments" in shown
+
+
+def test_a_new_stream_does_not_get_the_place_of_one_that_is_gone(
+    start: Callable[..., Any], data: Path
+) -> None:
+    """Its files are removed, but if the power fails they may be back: whoever is there then reads them."""
+    life = start()
+    publish(life.port, 0, 1)
+    life.stop()
+    (place,) = (data / "streams").iterdir()
+    leftover = place.with_name(f"{int(place.name) + 1:016d}")
+    leftover.mkdir()
+    (leftover / "left").write_bytes(b"something")
+    life = start()
+    connection = connect(life.port)
+    connection.channel().queue_declare("new", durable=True, arguments=STREAM)
+    connection.channel().basic_publish("", "new", b"first")
+    connection.close()
+    life.stop()
+    places = sorted(int(each.name) for each in (data / "streams").iterdir())
+    assert places == [int(place.name), int(leftover.name) + 1]

@@ -332,7 +332,9 @@ class Actions(RuledQueues):
                 headers=headers,
             )
         self.sent[number] = (exchange, key, persistent)
+        self.publishing = number  # the power may fail before the broker is done with it
         client.publish(channel.number, exchange, key, self.body(number), persistent, properties)
+        self.publishing = 0
         if channel.mode == "tx":
             channel.gathered.append((exchange, key, number, persistent))
             return

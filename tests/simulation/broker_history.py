@@ -82,6 +82,7 @@ class BrokerHistory(StreamActions):
         self.lives = 0
         self.clients: list[Client] = []
         self.outbox: list[Output] = []
+        self.publishing = 0
         self.model = Model()
         # Whatever went to disk: queue's number -> message's number -> place.
         self.ever: dict[int, dict[int, int]] = {}
@@ -188,7 +189,8 @@ class BrokerHistory(StreamActions):
             for client in self.clients
             for channel in client.channels.values()
             for _, _, number, _ in channel.gathered
-        }
+        } | {self.publishing}
+        self.publishing = 0
         for client in self.clients:
             client.output.release()
         self.clients.clear()

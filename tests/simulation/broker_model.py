@@ -204,6 +204,8 @@ class Model:
         self.moves: list[tuple[Copy, ModelStream, int]] = []
         self.leases: dict[tuple[str, str], ModelLease] = {}  # by queue and reader
         self.deaths: list[tuple[Copy, Copy]] = []  # a copy that died, and its letter
+        # By queue and message: the queue where it was before it came there in one group, in earlier lives.
+        self.before: dict[tuple[int, int], int] = {}
         self.pending: list[Copy] = []  # settled or handed out in this pass
         self.places = 0
 

@@ -366,9 +366,7 @@ class RecoveredCheck:
     def check_rotten(self) -> None:
         """One flipped bit costs one record, or one group, and is told."""
         # What died or came to its time: its group may be lost, and then it is where it was before.
-        before = {
-            (letter.queue.number, letter.number): copy.queue.number for copy, letter in self.model.deaths
-        }
+        before = self.before()
         numbers = {
             copy.number
             for queue, _ in self.recovered()
@@ -396,12 +394,19 @@ class RecoveredCheck:
             told = report.damaged or report.set_aside or report.groups_dropped or report.torn_octets
             assert told, f"{numbers or wrong} went without a word: {report.lines()}"
 
+    def before(self) -> dict[tuple[int, int], int]:
+        deaths = {
+            (letter.queue.number, letter.number): copy.queue.number for copy, letter in self.model.deaths
+        }
+        return {**self.model.before, **deaths}
+
     def is_back(self, queue: int, number: int) -> bool:
         return queue in self.found and self.holds(queue, number)
 
     def next_life(self) -> Model:
         """What was found is the truth from here on."""
         model = Model()
+        model.before = self.before()
         model.places = self.model.places
         for name, exchange in self.host.exchanges.items():
             if name not in PREDECLARED_NAMES:

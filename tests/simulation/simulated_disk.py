@@ -47,6 +47,7 @@ class SimulatedDisk(Disk):
         self._handles: dict[int, _File] = {}
         self._next_handle = 3
         self._locked: set[str] = set()
+        self._removed: set[str] = set()  # directories of which the disk does not know it yet
 
     # The seam
 
@@ -61,7 +62,8 @@ class SimulatedDisk(Disk):
         return sorted(os.path.basename(name) for name in self._names if os.path.dirname(name) == path)
 
     def remove_directory(self, path: str) -> None:
-        pass
+        self._draw_power()
+        self._removed.add(path)
 
     def make_temporary_directory(self, prefix: str) -> str:
         return "/" + prefix + "0"
@@ -153,6 +155,12 @@ class SimulatedDisk(Disk):
         here = {name: file for name, file in self._names.items() if os.path.dirname(name) == path}
         elsewhere = {n: f for n, f in self._durable_names.items() if os.path.dirname(n) != path}
         self._durable_names = {**elsewhere, **here}
+        for gone in [each for each in self._removed if os.path.dirname(each) == path]:
+            self._removed.discard(gone)
+            # With all that was in it; files of another one that has its name by now are others.
+            for name, file in list(self._durable_names.items()):
+                if os.path.dirname(name) == gone and self._names.get(name) is not file:
+                    del self._durable_names[name]
 
     def free_octets(self, path: str) -> int:
         return max(0, self.capacity_octets - self.used_octets())
@@ -189,6 +197,7 @@ class SimulatedDisk(Disk):
                 names[name] = file
         self._names = names
         self._durable_names = dict(names)
+        self._removed.clear()
         for file in names.values():
             self._keep_some(file)
             file.visible = bytearray(file.durable)

@@ -95,7 +95,8 @@ class Streams:
     def drop_leftovers(self, claimed: set[int], damaged: bool) -> int:
         """Directories of streams that are gone go too; after damage they may still be wanted.
 
-        Returns the highest number that is in use.
+        Returns the highest number that has one: a new stream must not find the messages of an old one, and
+        what is removed may be back after the power has failed.
         """
         numbers = self.storage.numbers()
         for number in numbers:
@@ -105,7 +106,7 @@ class Streams:
                 log.error("stream %d has lost its queue to damage: its directory is kept", number)
             else:
                 self.storage.remove_leftover(number)
-        return max(numbers, default=0) if damaged else 0
+        return max(numbers, default=0)
 
     # Promises
 

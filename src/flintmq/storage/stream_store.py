@@ -81,6 +81,8 @@ class StreamStore:
         if directory is not None:
             disk.make_directory(directory)
             disk.sync_directory(os.path.dirname(directory))
+            # What an earlier life has removed must not come back: its numbers are given again.
+            disk.sync_directory(directory)
 
     # Streams
 

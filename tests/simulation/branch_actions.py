@@ -68,7 +68,8 @@ class BranchActions(Actions):
     def ask_code(
         self, client: Client, channel: ModelChannel, method: Method, answer: type[Method], code: int
     ) -> None:
-        flags = self.ask(client, channel, method, answer).method.flags  # type: ignore[attr-defined]
+        reply = self.ask(client, channel, method, answer, later=True)
+        flags = reply.method.flags  # type: ignore[attr-defined]
         assert flags == code, f"{method} is answered by {flags}"
 
     def prepare(self, client: Client, channel: ModelChannel, branch: ModelBranch) -> None:

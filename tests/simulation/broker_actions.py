@@ -63,14 +63,20 @@ class Actions(RuledQueues):
 
     # Listening
 
-    def listen(self, exact: bool = True) -> list[Event]:
-        """Takes in all that was written: deliveries into the model, promises noted; the rest is returned."""
+    def listen(self, exact: bool = True, later: bool = False) -> list[Event]:
+        """Takes in all that was written: deliveries into the model, promises noted; the rest is returned.
+
+        `later`: deliveries wait for the next time, when the model knows what brought them about.
+        """
         deliveries: dict[ModelQueue, list[tuple[Event, ModelConsumer, Copy]]] = {}
         replies: list[Event] = []
         for client in self.clients:
-            for event in client.written():
+            waiting, client.postponed = client.postponed, []
+            for event in [*waiting, *client.written()]:
                 method = event.method
-                if isinstance(method, methods.BasicDeliver):
+                if isinstance(method, methods.BasicDeliver) and later:
+                    client.postponed.append(event)
+                elif isinstance(method, methods.BasicDeliver):
                     consumer = client.channels[event.channel].consumers[method.consumer_tag]
                     copy = self.copy_of(event, consumer.queue, method.redelivered)
                     self.take(event, method.delivery_tag, copy, consumer, consumer.no_ack)
@@ -130,9 +136,16 @@ class Actions(RuledQueues):
             client.unheard_offsets += channel.offsets.pop(number, [])
         channel.confirmed = method.delivery_tag
 
-    def ask(self, client: Client, channel: ModelChannel, method: Method, answer: type[Method]) -> Event:
+    def ask(
+        self,
+        client: Client,
+        channel: ModelChannel,
+        method: Method,
+        answer: type[Method],
+        later: bool = False,
+    ) -> Event:
         client.say(channel.number, method)
-        replies = self.listen(exact=False)
+        replies = self.listen(exact=False, later=later)
         assert len(replies) == 1, f"{method} is answered by {replies}"
         assert type(replies[0].method) is answer, f"{method} is answered by {replies[0].method}"
         assert replies[0].client is client

@@ -49,6 +49,7 @@ class Client:
     unheard: list[tuple[str, int]] = field(default_factory=list)
     # The same of streams: where each must end.
     unheard_offsets: list[tuple[ModelStream, int]] = field(default_factory=list)
+    postponed: list[Event] = field(default_factory=list)  # deliveries that were not looked at yet
     scanned: int = 0
     publishes: bool = True
     gone: bool = False

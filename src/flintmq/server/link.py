@@ -142,6 +142,8 @@ class Link:
 
     def take(self, buffer: bytearray, size: int) -> None:
         session = self.session
+        if session.connection.paused and not self.held:
+            session.connection.paused = False  # `resume` is on its way, but this came first
         try:
             used = session.connection.receive(buffer, size)
         except PeerFault as fault:

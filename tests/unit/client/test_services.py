@@ -112,19 +112,14 @@ def test_streams() -> None:
 
 
 def test_leases() -> None:
-    asked = services.queue_lease("q", "me", 10, 100, 1000, 60_000, 200)
-    assert asked.arguments == {
-        "queue": "q",
-        "consumer": "me",
-        "start": 10,
-        "max-rows": 100,
-        "max-bytes": 1000,
-        "timeout-ms": 60_000,
-        "wait-ms": 200,
-    }
-    assert answered(asked, {"epoch": 2, "start": 10, "end": 15, "octets": 500}) == Leased(2, 10, 15, 500)
-    assert answered(services.lease_ack("q", "me", 2, 15), {"acked": 5}) == 5
+    asked = services.queue_lease("q", "me", 0, None, 100, 1000, 60_000, 200)
+    limits = {"max-rows": 100, "max-bytes": 1000, "timeout-ms": 60_000, "wait-ms": 200}
+    assert asked.arguments == {"queue": "q", "consumer": "me", "claim": True, **limits}
+    assert answered(asked, {"epoch": 2, "first": 11, "last": 15, "octets": 500}) == Leased(2, 10, 15, 500)
+    again = services.queue_lease("q", "me", 2, 10, 100, 1000, 60_000, 200)
+    assert again.arguments == {"queue": "q", "consumer": "me", "epoch": 2, "start": 10, **limits}
+    assert answered(services.lease_ack("q", "me", 2, 15), {"settled": 5}) == 5
     assert answered(services.lease_renew("q", "me", 2, 1000), {}) is None
-    assert answered(services.lease_release("q", "me", 2), {"released": 0}) == 0
+    assert answered(services.lease_release("q", "me", 2), {"returned": 0}) == 0
     body = columns.encode(0, 10, 10, [])
     assert len(answered(services.lease_read("q", "me", 2, 10, 15, 1000, ("value",)), {}, body)) == 0

@@ -304,6 +304,24 @@ def test_a_slow_handshake_is_cut_off_and_a_quick_one_is_not() -> None:
     run(scenario, Limits(memory_high_bytes=2**30, handshake_timeout_s=0.5))
 
 
+def test_what_comes_before_a_login_is_resumed_is_not_left_lying() -> None:
+    """The answer may be sent, and what the client says to it be there, before the loop comes to `resume`."""
+
+    async def scenario(wire: Wire) -> None:
+        await wire.log_in()
+        await wire.hear(methods.ConnectionTune)
+        wire.link.pause(HELD_ALARM)
+        wire.link.unhold(HELD_ALARM)
+        tune_ok = methods.ConnectionTuneOk(channel_max=0, frame_max=0, heartbeat=0)
+        for said in (tune_ok, methods.ConnectionOpen(virtual_host="/")):
+            wire.far.send(frame(1, 0, encode_method(VERSION, said)))
+        wire.link.readable()
+        assert not wire.link.held
+        await wire.hear(methods.ConnectionOpenOk)
+
+    run(scenario)
+
+
 def test_a_fault_before_the_greeting_ends_it_at_once() -> None:
     async def scenario(wire: Wire) -> None:
         wire.link.session.close_connection(ConnectionFault(320, "CONNECTION_FORCED"))

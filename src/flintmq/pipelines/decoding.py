@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flintmq.client.errors import ClientError
@@ -119,21 +120,17 @@ def _parsed(frame: DataFrame, source: Source) -> DataFrame:
 
     loose = ", ".join(_nullable(part) for part in schema.columns(source.given["schema"]))
     columns = StructType.fromDDL(loose)
+    decode_batch: DecodeBatch
     if source.format == "avro":
         with open(source.given["avro_schema"], encoding="utf-8") as file:
-            decode = _avro_decoder(json.load(file))
+            decode_batch = partial(_decode_each, _avro_decoder(json.load(file)))
     elif source.format == "arrow":
-        decode = _arrow_decoder()
+        decode_batch = partial(_decode_each, _arrow_decoder())
     elif source.format == "json" and json_rows.is_simple(to_arrow_schema(columns, timezone=TIMEZONE)):
-        required = schema.not_null(source.given["schema"])
-        return _parsed_by_batch(
-            frame, source, columns, lambda batch, target, count: _decode_json(batch, target, count, required)
-        )
+        decode_batch = partial(_decode_json, schema.not_null(source.given["schema"]))
     else:
         return _parsed_by_spark(frame, source)
-    return _parsed_by_batch(
-        frame, source, columns, lambda batch, target, count: _decode_batch(batch, decode, target, count)
-    )
+    return _parsed_by_batch(frame, source, columns, decode_batch)
 
 
 def _parsed_by_spark(frame: DataFrame, source: Source) -> DataFrame:
@@ -217,8 +214,8 @@ def _avro_decoder(avro_schema: Any) -> Decode:
     return decode
 
 
-def _decode_batch(
-    batch: pyarrow.RecordBatch, decode: Decode, target: pyarrow.Schema, count: int
+def _decode_each(
+    decode: Decode, batch: pyarrow.RecordBatch, target: pyarrow.Schema, count: int
 ) -> pyarrow.RecordBatch:
     """Each message gives its rows, or one malformed row."""
     import pyarrow
@@ -239,9 +236,11 @@ def _decode_batch(
 
 
 def _decode_json(
-    batch: pyarrow.RecordBatch, target: pyarrow.Schema, count: int, required: list[str]
+    required: list[str], batch: pyarrow.RecordBatch, target: pyarrow.Schema, count: int
 ) -> pyarrow.RecordBatch:
+    """Each message gives one row, of the schema or malformed."""
     import pyarrow
+    import pyarrow.compute
 
     bodies = batch.column("value")
     table, malformed = json_rows.parse(bodies, pyarrow.schema(list(target)[:count]))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # Fewer rows than this are read one by one.
 ROWS_FEW = 16
+_NOT_NUMBERS = ("NaN", "Infinity", "-Infinity")
 
 
 def is_simple(schema: pyarrow.Schema) -> bool:
@@ -100,13 +101,15 @@ def _value(value: Any, type_: pyarrow.DataType) -> Any:
         )
         text.encode()  # half of a pair of surrogates is no text
         return text
-    if type_ == pyarrow.float64() and not isinstance(value, bool):
-        if isinstance(value, int | float):
+    is_boolean = isinstance(value, bool)  # which Python takes for a number
+    if type_ == pyarrow.bool_():
+        if is_boolean:
+            return value
+    elif type_ == pyarrow.float64():
+        if value in _NOT_NUMBERS or (isinstance(value, int | float) and not is_boolean):
             return float(str(value))  # of the text: a whole number too large is infinite
-        if value in ("NaN", "Infinity", "-Infinity"):
-            return float(value)
-    elif isinstance(value, bool) == (type_ == pyarrow.bool_()) and isinstance(value, int):
+    elif isinstance(value, int) and not is_boolean:
         limit = 1 << type_.bit_width - 1
-        if isinstance(value, bool) or -limit <= value < limit:
+        if -limit <= value < limit:
             return value
     raise ValueError(f"{value!r} is no {type_}")

@@ -49,7 +49,7 @@ class Listener:
                 return
             if accepted is None:
                 self.accepts = 1
-                return
+                break
             descriptor, address = accepted
             links = self.server.links
             if len(links) >= self.server.config.limits.connections_max:
@@ -57,7 +57,9 @@ class Listener:
                 sockets.close(descriptor)
             else:
                 self.connect(descriptor, address)
-        self.accepts = min(2 * self.accepts, ACCEPTS_MAX)
+        else:
+            self.accepts = min(2 * self.accepts, ACCEPTS_MAX)
+        self.server.readiness.linger()
 
     def connect(self, descriptor: int, address: str) -> None:
         link = (

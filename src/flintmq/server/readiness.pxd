@@ -1,4 +1,5 @@
 cimport cython
+cimport flintmq.protocol.phases as phases
 from flintmq.server.link cimport Link
 from flintmq.server.turns cimport Turns
 
@@ -9,9 +10,13 @@ cdef class EpollReadiness:
     cdef Turns turns
     cdef readonly object epoll
     cdef readonly dict links
+    cdef public int looks_max
 
     cpdef watch(self, int descriptor, Link link)
     cpdef change(self, int descriptor, int wanted)
     cpdef forget(self, int descriptor)
-    @cython.locals(descriptor=int, events=int, link=Link)
     cpdef turn(self)
+    @cython.locals(descriptor=int, events=int, link=Link, is_opening=bint)
+    cpdef bint serve(self, list ready)
+    @cython.locals(ready=list, looks=int, turns=int)
+    cpdef linger(self)

@@ -16,9 +16,11 @@ about the peers of sockets that are left alone.
 from __future__ import annotations
 
 import asyncio
+import os
 import select
 from typing import TYPE_CHECKING, Protocol
 
+from flintmq.protocol import phases
 from flintmq.server.link import READ, WRITE, Link
 from flintmq.server.turns import Turns
 
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 EVENTS_MAX = 256
+# Some 50 us without an answer end the lingering, and so do this many turns: the event loop has more to do.
+LOOKS_MAX = 40
+LINGER_TURNS_MAX = 8
 
 
 class Readiness(Protocol):
@@ -39,17 +44,26 @@ class Readiness(Protocol):
     def forget(self, descriptor: int) -> None:
         """To be called before the descriptor is closed."""
 
+    def linger(self) -> None:
+        """Somebody opens a connection and has the next word at once.
+
+        Five times in a row each waits for the other. To look a few times more is cheaper than to fall
+        asleep and be woken.
+        """
+
     def close(self) -> None: ...
 
 
 class EpollReadiness:
-    __slots__ = ("epoll", "links", "loop", "turns")
+    __slots__ = ("epoll", "links", "looks_max", "loop", "turns")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, turns: Turns) -> None:
         self.loop = loop
         self.turns = turns
         self.epoll = select.epoll()
         self.links: dict[int, Link] = {}
+        # Where there is one processor the other side needs it.
+        self.looks_max = LOOKS_MAX if len(os.sched_getaffinity(0)) > 1 else 0
         loop.add_reader(self.epoll.fileno(), self.turn)
 
     def watch(self, descriptor: int, link: Link) -> None:
@@ -64,14 +78,35 @@ class EpollReadiness:
             self.epoll.unregister(descriptor)
 
     def turn(self) -> None:
+        if self.serve(self.epoll.poll(0, EVENTS_MAX)):
+            self.linger()
+
+    def serve(self, ready: list[tuple[int, int]]) -> bool:
+        """Whether one of them is opening its connection."""
+        is_opening = False
         self.turns.begin_turn()
-        for descriptor, events in self.epoll.poll(0, EVENTS_MAX):
-            # One of those before may have ended it. If its number has a new owner by now, that one finds
-            # nothing to read, which does no harm.
-            link = self.links.get(descriptor)
-            if link is not None:
-                link.ready(events)
-        self.turns.end_turn()
+        try:
+            for descriptor, events in ready:
+                # One of those before may have ended it. If its number has a new owner by now, that one finds
+                # nothing to read, which does no harm.
+                link = self.links.get(descriptor)
+                if link is not None:
+                    if link.session.connection.state < phases.CONNECTION_OPEN:
+                        is_opening = True
+                    link.ready(events)
+        finally:
+            self.turns.end_turn()  # whatever happened: others wait for theirs
+        return is_opening
+
+    def linger(self) -> None:
+        looks = self.looks_max
+        turns = LINGER_TURNS_MAX
+        while looks > 0 and turns > 0:
+            looks -= 1
+            ready = self.epoll.poll(0, EVENTS_MAX)
+            if ready:
+                turns -= 1
+                looks = self.looks_max if self.serve(ready) else 0
 
     def close(self) -> None:
         if not self.epoll.closed:
@@ -107,6 +142,9 @@ class LoopReadiness:
 
     def close(self) -> None:
         self.links.clear()
+
+    def linger(self) -> None:
+        """The event loop does as it likes."""
 
 
 def readiness(loop: asyncio.AbstractEventLoop, turns: Turns) -> Readiness:

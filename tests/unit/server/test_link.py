@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
+import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
@@ -18,7 +20,7 @@ from flintmq.server import link as links
 from flintmq.server import server as servers
 from flintmq.server.link import HELD_ALARM, HELD_CLOSED, HELD_OUTPUT, HELD_REFUSED, Link
 from flintmq.server.memory import MemoryAlarm
-from flintmq.server.readiness import LoopReadiness
+from flintmq.server.readiness import EpollReadiness, LoopReadiness
 from flintmq.server.server import Server
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import Method, encode_method
@@ -318,6 +320,44 @@ def test_what_comes_before_a_login_is_resumed_is_not_left_lying() -> None:
         wire.link.readable()
         assert not wire.link.held
         await wire.hear(methods.ConnectionOpenOk)
+
+    run(scenario)
+
+
+@pytest.mark.skipif(not hasattr(select, "epoll"), reason="needs epoll")
+def test_a_client_that_answers_at_once_is_served_in_the_same_turn() -> None:
+    """And its turn ends when it has opened its connection, whatever it says then."""
+
+    async def scenario(wire: Wire) -> None:
+        readiness = wire.server.readiness
+        if not isinstance(readiness, EpollReadiness):
+            return
+        readiness.looks_max = 1_000_000  # the other thread may be slow
+        said: list[bytes] = [HEADERS[VERSION]]
+        response = methods.ConnectionStartOk(mechanism="PLAIN", response=b"\0guest\0guest")
+        tune_ok = methods.ConnectionTuneOk(channel_max=0, frame_max=0, heartbeat=0)
+        for each in (response, tune_ok, methods.ConnectionOpen(virtual_host="/"), methods.ChannelOpen()):
+            said.append(frame(1, 0 if each.CLASS_ID == 10 else 1, encode_method(VERSION, each)))
+        # The password is known already, or it would be another thread that has the next word.
+        await wire.open()
+        wire.far.close()
+        await wire.until(lambda: not wire.server.links)
+        wire.far, near = socket.socketpair()
+        near.setblocking(False)
+        wire.link = Link(wire.server, near.detach(), "127.0.0.1")
+        wire.link.start()
+
+        def client() -> None:
+            wire.far.sendall(said[0])
+            for octets in (said[1], said[2] + said[3], said[4]):
+                wire.far.recv(65536)
+                wire.far.sendall(octets)
+
+        thread = threading.Thread(target=client)
+        thread.start()
+        readiness.linger()
+        thread.join()
+        assert wire.link.session.connection.open_channels == 1
 
     run(scenario)
 

@@ -180,7 +180,7 @@ class LeaseReader(Client):
             name = name_of(self.bodies, row["value"])
             known = self.rows.get(row["offset"])
             if known is None:
-                known = self.rows[row["offset"]] = Taken(LEASED, name, marked=True)
+                known = self.rows[row["offset"]] = Taken(LEASED, name)
                 self.taken.append(known)
                 self.seen(name, bool(row["redelivered"]))
             assert known.name == name, f"number {row['offset']} was {known.name} and is {name}"
@@ -232,7 +232,7 @@ class BriefReader(LeaseReader):
             if "error-code" not in rows:  # else it has expired already
                 for row in Columns(body).rows():
                     name = name_of(self.bodies, row["value"])
-                    self.taken.append(Taken(LEASED, name, marked=True))
+                    self.taken.append(Taken(LEASED, name))
                     self.names.add(name)
         self.pause.wait(2 * BRIEF_MS / 1000)
         self.claim()
@@ -289,7 +289,7 @@ def check_lease(peer: Peer, reader: LeaseReader) -> int:
             name = name_of(reader.bodies, found["value"])
             known = reader.rows.get(found["offset"])
             if known is None:
-                reader.taken.append(Taken(LEASED, name, marked=True))  # the answer was lost by the kill
+                reader.taken.append(Taken(LEASED, name))  # the answer was lost by the kill
             else:
                 assert known.name == name, f"number {found['offset']} was {known.name} and is {name}"
                 same += 1

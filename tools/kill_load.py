@@ -76,7 +76,6 @@ class Taken:
     name: str
     acked: bool = False  # the ack was handed to the socket
     settled: bool = False  # the ack is on the disk for certain
-    marked: bool = False  # so is the note that it was handed out
 
 
 class Bodies:
@@ -222,9 +221,9 @@ class Consumer(Client):
 
     def prepare(self) -> None:
         self.taken: list[Taken] = []
-        self.marks: deque[tuple[int, list[Taken], list[Taken]]] = deque()
+        self.marks: deque[tuple[int, list[Taken]]] = deque()
         self.acked: list[Taken] = []
-        self.fresh: list[Taken] = []
+        self.unmarked = 0
         self.tag = 0
         self.peer.call(1, methods.ConfirmSelect())
         self.peer.call(1, methods.BasicQos(prefetch_count=40))
@@ -243,9 +242,9 @@ class Consumer(Client):
         content = self.peer.content(1)
         taken = Taken(method.consumer_tag, content.properties.message_id)
         self.taken.append(taken)
-        self.fresh.append(taken)
+        self.unmarked += 1
         self.settle(taken, method.delivery_tag)
-        if len(self.fresh) >= 20:
+        if self.unmarked >= 20:
             self.publish_mark()
 
     def settle(self, taken: Taken, tag: int) -> None:
@@ -259,17 +258,15 @@ class Consumer(Client):
 
     def publish_mark(self) -> None:
         self.tag += 1
-        self.marks.append((self.tag, self.acked, self.fresh))
-        self.acked, self.fresh = [], []
+        self.marks.append((self.tag, self.acked))
+        self.acked, self.unmarked = [], 0
         self.publish("mark", 0, "", MARKS)
 
     def take_confirm(self, method: methods.BasicAck) -> None:
         while self.marks and self.marks[0][0] <= method.delivery_tag:
-            _, acked, fresh = self.marks.popleft()
+            _, acked = self.marks.popleft()
             for taken in acked:
                 taken.settled = True
-            for taken in fresh:
-                taken.marked = True
 
 
 class Decorator(Client):

@@ -123,6 +123,7 @@ class Actions(RuledQueues):
         channel = event.client.channels[event.channel]
         channel.last_tag += 1
         assert tag == channel.last_tag
+        event.client.unheard_copies.append(copy)
         if no_ack:
             self.model.settle(copy)
         else:

@@ -21,7 +21,7 @@ from flintmq.wire.methods import Method, decode_method, encode_method
 from flintmq.wire.output import Output
 from flintmq.wire.properties import BasicProperties, encode_properties
 
-from .broker_model import ModelChannel, ModelStream
+from .broker_model import Copy, ModelChannel, ModelStream
 
 FRAME_BYTES_MAX = 131_072
 PERSISTENT = b"\x10\x00\x02"
@@ -49,6 +49,7 @@ class Client:
     unheard: list[tuple[str, int]] = field(default_factory=list)
     # The same of streams: where each must end.
     unheard_offsets: list[tuple[ModelStream, int]] = field(default_factory=list)
+    unheard_copies: list[Copy] = field(default_factory=list)  # of messages
     postponed: list[Event] = field(default_factory=list)  # deliveries that were not looked at yet
     scanned: int = 0
     publishes: bool = True
@@ -153,6 +154,9 @@ class Client:
         for stream, end in self.unheard_offsets:
             stream.hear(end)
         self.unheard_offsets.clear()
+        for copy in self.unheard_copies:
+            copy.heard = True
+        self.unheard_copies.clear()
 
 
 def frame(kind: int, number: int, payload: bytes) -> bytes:

@@ -137,7 +137,7 @@ class BrokerHistory(StreamActions):
             except PowerLost:
                 self.listen(exact=False)
                 self.reconcile()
-                self.crash(power=self.chance.random() < 0.7)
+                self.crash(power=self.chance.random() < 0.7, was_cut=True)
         self.finale()
 
     def furnish(self) -> None:
@@ -179,9 +179,12 @@ class BrokerHistory(StreamActions):
         if self.options.sync is SyncPolicy.ALWAYS:
             assert not any(queue.copies for queue in self.model.queues.values())
 
-    def crash(self, power: bool, floor: int | None = None, may_rot: bool = True) -> None:
-        """Everything in memory is gone; the disk keeps what it keeps."""
+    def crash(
+        self, power: bool, floor: int | None = None, may_rot: bool = True, was_cut: bool = False
+    ) -> None:
+        """Everything in memory is gone; the disk keeps what it keeps. `was_cut`: in the middle of a write."""
         floor = self.store.synced if floor is None else floor
+        keeps_hand_outs = not was_cut and not self.store.hand_outs.is_failing
         # A failed sync takes what was merely written, as the loss of power does.
         keeps_written = not power and self.disk.syncs_failed == self.syncs_failed
         gathered = {
@@ -201,7 +204,8 @@ class BrokerHistory(StreamActions):
         else:
             self.disk.kill()
         rotten = may_rot and self.chance.random() < 0.05 and self.rot()
-        keeps_written = not self.start(rotten) and keeps_written
+        power = self.start(rotten) or power
+        keeps_written = keeps_written and not power
         is_strict = not rotten and (keeps_written or self.options.sync is SyncPolicy.ALWAYS)
         check = RecoveredCheck(
             self.model,
@@ -213,6 +217,7 @@ class BrokerHistory(StreamActions):
             self.groups,
             self.sent,
             gathered,
+            keeps_hand_outs and not power,
         )
         self.model = check.run(is_strict, rotten and self.options.sync is SyncPolicy.ALWAYS)
         self.take_stock(check)
@@ -328,8 +333,7 @@ class BrokerHistory(StreamActions):
     def collect(self) -> None:
         self.store.collect()
         self.streams.collect()
-        self.listen()
-        self.flush()
+        self.finish_pass()
 
     def tick(self) -> None:
         self.clock.now_s += self.chance.choice((0.005, 0.05, 0.3))
@@ -348,8 +352,7 @@ class BrokerHistory(StreamActions):
             self.reconcile()
         self.check_leases()
         self.check_delays()
-        self.listen()
-        self.flush()
+        self.finish_pass()
 
     def run_alarm(self) -> bool:
         """The next one that is due, alone: so the model sees what each of them does."""
@@ -380,6 +383,8 @@ class BrokerHistory(StreamActions):
             is_safe = is_safe and not self.streams.alarm and not self.streams.storage.dirty
             is_safe = is_safe and not self.streams.waiting and not self.streams.outputs
             is_safe = is_safe and not self.host.branches.outcomes.decided
+            # What is behind a message that has just expired has its turn a millisecond later.
+            is_safe = is_safe and self.broker.timetable.next_due_ms() != self.now_ms() + 1
             rounds = rounds + 1 if is_safe and not self.broker.has_work() and not self.outbox else 0
             if rounds == 3:  # so that what was late already has had its turn
                 break

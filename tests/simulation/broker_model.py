@@ -48,6 +48,7 @@ class Copy:
     rank: int = 0  # minus its priority in the queue
     returns: int = 0
     entry: int = 0  # where it waits for its time
+    heard: bool = False  # a client has it
 
 
 @dataclass(eq=False, slots=True)

@@ -63,6 +63,7 @@ class RecoveredCheck:
         groups: list[set[int]],
         sent: dict[int, tuple[str, str, bool]],
         gathered: set[int],
+        keeps_hand_outs: bool,
     ) -> None:
         self.model = model
         self.broker = broker
@@ -73,6 +74,7 @@ class RecoveredCheck:
         self.groups = groups
         self.sent = sent
         self.gathered = gathered  # in transactions that were open
+        self.keeps_hand_outs = keeps_hand_outs  # all that clients have heard of
         # Of branches: the messages each one holds in order, and by the queue's number what it has locked.
         self.staged: dict[Branch, list[int]] = {}
         self.locked: dict[int, dict[int, tuple[Branch, str]]] = {}
@@ -118,6 +120,8 @@ class RecoveredCheck:
             for copy, letter in self.model.deaths:
                 self.check_death(copy, letter)
             self.check_streams()
+            if self.keeps_hand_outs:
+                self.check_moved()
         elif is_rotten:
             self.check_rotten()
         return self.next_life()
@@ -289,6 +293,25 @@ class RecoveredCheck:
         if copy.sequence <= self.floor and not letter.settled:
             assert any(both), f"{copy.number} is neither in {copy.queue.name} nor in its morgue"
 
+    def check_moved(self) -> None:
+        """What the broker itself has put into a queue was heard of only if it is there for good."""
+        heard = {
+            (queue.number, copy.number)
+            for queue in self.model.on_disk.values()
+            for copy in (*queue.copies.values(), *queue.left.values())
+            if copy.sequence and copy.heard
+        }
+        for copy, letter in self.model.deaths:
+            if (letter.queue.number, letter.number) in heard:
+                is_back = self.is_back(copy.queue.number, copy.number)
+                assert not is_back, f"the letter of {copy.number} was heard, and it is in {copy.queue.name}"
+        numbers = {number for _, number in heard}
+        for exchange in self.model.holders.values():
+            back = numbers & self.found.get(exchange.number, {}).keys()
+            assert not back, f"{back} were heard, and are in {exchange.name}"
+        for branch, staged in self.staged.items():
+            assert not numbers.intersection(staged), f"{staged} of {branch.xid} were heard, and are in it"
+
     def check_truth(self) -> None:
         letters = {queue.number for name, queue in self.host.queues.items() if name in MORGUES}
         for stream in self.model.streams.values():
@@ -343,7 +366,8 @@ class RecoveredCheck:
                 copy = queue.copies.get(number) or queue.left.get(number)
                 assert copy is not None, f"{number} is back in {queue.name}"
                 assert not copy.settled or copy.settled > self.floor, f"{number} is back in {queue.name}"
-                if copy.handed_out and copy.handed_out <= self.floor:
+                is_noted = copy.heard and self.keeps_hand_outs
+                if is_noted or 0 < copy.handed_out <= self.floor:
                     assert marks[number], f"{number} of {queue.name} was handed out and does not say so"
             for copy in queue.copies.values():
                 if 0 < copy.sequence <= self.floor:

@@ -538,6 +538,7 @@ class Channel:
         self.output.write_method_content(self.number, payload, written.content, written.header_size)
         if body is not None:
             self.stream(body)
+        queue.hand_out(message, self.output)
         if no_ack:
             queue.settle(message)
             return True
@@ -548,7 +549,6 @@ class Channel:
         self.outstanding += 1
         self.outstanding_bytes += message.body_size()
         queue.unacked += 1
-        queue.hand_out(message)
         if queue.regime is not None:
             queue.regime.handed_out(self, taken)
         return True

@@ -140,11 +140,12 @@ class Consumer:
         )
         if body is not None:
             channel.stream(body)
+        if message.entry:
+            self.queue.hand_out(message, self.output)
         if self.no_ack:
             self.queue.settle(message)
             return 0
         delivery = Delivery.create(channel.delivery_tag, message, self.queue, self, position, redeliveries)
-        self.queue.hand_out(message)
         channel.unacked.push(delivery)
         channel.outstanding += 1
         channel.outstanding_bytes += message.body_size()

@@ -200,6 +200,7 @@ class Outcomes:
             )
             message.lifetime_ms = lifetime_ms
         message.arrived_ms = self.host.agenda.now_ms
+        message.traits |= traits.MOVED
         if work is not None and not work.is_closed:
             channel = work.channel
         else:

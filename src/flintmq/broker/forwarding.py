@@ -1,6 +1,8 @@
 """Messages that the broker itself puts into queues: dead letters and the like.
 
-They take the road of a published one: refused by full queues, stamped, kept on disk for durable queues.
+They take the road of a published one: refused by full queues, stamped, kept on disk for durable queues. But
+no consumer gets them before they are safe there (MOVED): a crash would bring them back to where they came
+from, and so a second time to where they went.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ def forward(host: VirtualHost, message: Message, queues: list[Queue]) -> None:
     """Gives the message to these queues, but for those that refuse it."""
     if not message.arrived_ms:
         message.arrived_ms = host.agenda.now_ms
+    message.traits |= traits.MOVED
     queues = host.admit(message, queues)
     if not queues:
         return

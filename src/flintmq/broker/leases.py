@@ -134,7 +134,7 @@ class Lease:
             message = delivery.message
             if message is None:
                 continue
-            queue.hand_out(message)
+            queue.hand_out(message, None)  # whoever asked hears when the lease is safe
             self.deliveries.append(delivery)
             size += len(message.content)
             taken += 1

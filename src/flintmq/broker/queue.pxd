@@ -8,6 +8,7 @@ from flintmq.broker.regime cimport Regime
 from flintmq.broker.ring cimport Ring
 from flintmq.broker.shelf cimport Shelf
 from flintmq.broker.store cimport Store
+from flintmq.wire.output cimport Output
 
 cdef Py_ssize_t CONGESTED_MESSAGES
 cdef Py_ssize_t CONGESTED_BYTES
@@ -67,7 +68,7 @@ cdef class Queue:
     cpdef tidy_shelf(self)
     cpdef restore(self, Shelf shelf, unsigned long long handed_out)
     @cython.locals(entry=cython.ulonglong)
-    cpdef int hand_out(self, Message message) except -1
+    cpdef int hand_out(self, Message message, Output output) except -1
     cpdef mark(self)
     @cython.locals(delivery=Delivery, message=Message)
     cpdef Message head(self)

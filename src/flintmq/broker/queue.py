@@ -9,8 +9,7 @@ comes back goes to `returned`, which is always ahead of the ring, so it regains 
 A consumer that may refuse messages (no-local, a selector) takes some from the middle and leaves a hole, on
 the shelf too (shelf_scan.py); one that comes back to the shelf lies in its old place there.
 Past a certain length, and sooner when memory is short, what arrives goes to the shelf and is loaded
-again when ready runs out: a long queue costs little memory.
-Knows nothing of sockets: deliveries are written into the consumers' outputs.
+again when ready runs out: a long queue costs little memory. Deliveries go to the consumers' outputs.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ if TYPE_CHECKING:
     from flintmq.broker.exchange import Exchange
     from flintmq.broker.leases import Lease
     from flintmq.broker.store import Store
+    from flintmq.wire.output import Output
 
 # A queue this long that is being drained asks its publishers to pause for a moment, once for each time
 # it has handed something out. It is a matter of speed, not of safety: this much stays in the caches.
 CONGESTED_MESSAGES = 16_384
 CONGESTED_BYTES = 4_194_304
 
-# A message that nobody takes keeps its place at the head of the ring, and everything that goes past it
-# leaves a hole of 8 octets: 32 KiB of them before they are done away with.
+# Holes behind a head that nobody takes, of 8 octets each, before they are done away with.
 HOLES_MIN = 4096
 
 _by_position = attrgetter("position")
@@ -258,10 +257,12 @@ class Queue:
         self.handed_out = handed_out
         self.marked = handed_out
 
-    def hand_out(self, message: Message) -> int:
-        """Notes that the message left with a request for an ack, to be written at the end of the pass."""
+    def hand_out(self, message: Message, output: Output | None) -> int:
+        """Notes that the message leaves; that is written before it is sent."""
         if self.number and self.store is not None and message.entry and message.entry & 1 == 0:
             entry = message.entry >> 1
+            if message.traits & traits.MOVED and output is not None:
+                self.store.hold_back(output, entry)
             if entry > self.handed_out:
                 self.handed_out = entry
                 if not self.handed_out_due:

@@ -49,6 +49,7 @@ class Recovery:
         self.bindings: list[tuple[bytes, FieldTable]] = []  # with the key it has in the journal
         self.names: set[tuple[bytes, object, object]] = set()  # kind, virtual host, name
         self.handed_out: dict[int, int] = {}
+        self.ahead: set[int] = set()  # queues of which the journal does not know how far that was
         self.leases: list[tuple[bytes, bytes]] = []
         self.shelves: dict[int, Shelf] = {}
         # Of queues with priorities: by the queue's number, then by priority. The lowest is in `shelves`.
@@ -120,6 +121,13 @@ class Recovery:
             if found & traits.TIMED:
                 self.timed.add(owner)
 
+    def hand_outs(self, found: dict[int, int]) -> None:
+        """Marks that were written before those of the journal, which shall have them too."""
+        for number, entry in found.items():
+            if entry > self.handed_out.get(number, 0):
+                self.handed_out[number] = entry
+                self.ahead.add(number)
+
     def progress(self, done_octets: int, total_octets: int) -> None:
         self.told(done_octets, total_octets)
 
@@ -164,6 +172,9 @@ class Recovery:
                 store.journal.settle_many(number, [entry >> 1 for entry in shelf])
         for number in self.handed_out.keys() - numbers:
             store.journal.delete_wiring(wiring.handed_out_key(number))
+            store.hand_outs.forget(number)
+        for number in self.ahead & numbers:
+            wiring.put_handed_out(store.journal, number, self.handed_out[number])
         self.restore_leases(virtual_hosts, store, numbers)
         self.found_branches.restore(virtual_hosts, store)
         return max(numbers | self.shelves.keys() | self.handed_out.keys() | self.delays.keys(), default=0)

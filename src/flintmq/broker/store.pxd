@@ -11,6 +11,7 @@ cdef unsigned long long HELD
 cdef class Store:
     cdef readonly Journal journal
     cdef readonly object overflow
+    cdef readonly object hand_outs
     cdef readonly unsigned long long synced
     cdef readonly unsigned long long recovered
     cdef readonly object waiting

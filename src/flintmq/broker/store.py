@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from flintmq.broker.channel import Channel
     from flintmq.broker.delivery import Delivery
     from flintmq.broker.queue import Queue
+    from flintmq.storage.hand_outs import HandOuts
     from flintmq.storage.journal import Journal
     from flintmq.storage.overflow import Overflow
     from flintmq.wire.output import Output
@@ -68,6 +69,7 @@ class Store:
         "branch_owners",
         "branches_made",
         "due",
+        "hand_outs",
         "handed_out",
         "held",
         "journal",
@@ -86,9 +88,10 @@ class Store:
         "waiting",
     )
 
-    def __init__(self, journal: Journal, overflow: Overflow) -> None:
+    def __init__(self, journal: Journal, overflow: Overflow, hand_outs: HandOuts) -> None:
         self.journal = journal
         self.overflow = overflow
+        self.hand_outs = hand_outs
         self.synced = journal.synced_sequence
         self.recovered = journal.synced_sequence  # the newest record of an earlier life
         self.waiting: deque[tuple[int, Channel, int]] = deque()
@@ -310,7 +313,9 @@ class Store:
             queue.handed_out_due = False
             if not queue.deleted:
                 put_handed_out(self.journal, queue.number, queue.handed_out)
+                self.hand_outs.put(queue.number, queue.handed_out)
         self.handed_out.clear()
+        self.hand_outs.write()
         self.journal.end_batch()
         self.overflow.end_batch()
 
@@ -346,6 +351,7 @@ class Store:
         self.arrived.clear()
         self.held.clear()
         self.overflow.close()
+        self.hand_outs.close()
         try:
             self.journal.close()
         except StorageFault as fault:

@@ -7,6 +7,7 @@ from flintmq.broker.queue cimport Queue
 from flintmq.broker.shelf cimport Shelf
 from flintmq.broker.stream_reader cimport StreamReader
 from flintmq.storage.stream_chunk cimport ChunkBuilder
+from flintmq.wire.output cimport Output
 
 cdef Py_ssize_t PRESSED_OCTETS
 cdef Py_ssize_t CHUNKS_PER_PASS
@@ -37,7 +38,7 @@ cdef class StreamQueue(Queue):
     cpdef subscribe(self, Consumer consumer)
     cpdef unsubscribe(self, Consumer consumer)
     cpdef int settle(self, Message message) except -1
-    cpdef int hand_out(self, Message message) except -1
+    cpdef int hand_out(self, Message message, Output output) except -1
     cpdef requeue(self, list deliveries, bint failed=*)
     cpdef restore(self, Shelf shelf, unsigned long long handed_out)
     cpdef shed(self)

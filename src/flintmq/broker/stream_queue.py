@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from flintmq.broker.store import Store
     from flintmq.broker.streams import Streams
     from flintmq.storage.stream_log import StreamLog
+    from flintmq.wire.output import Output
 
 log = logging.getLogger("flintmq.streams")
 
@@ -199,7 +200,7 @@ class StreamQueue(Queue):
     def settle(self, message: Message) -> int:
         return 0
 
-    def hand_out(self, message: Message) -> int:
+    def hand_out(self, message: Message, output: Output | None) -> int:
         return 0
 
     def requeue(self, deliveries: list[Delivery], failed: bool = False) -> None:

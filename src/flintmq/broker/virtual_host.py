@@ -95,7 +95,7 @@ class VirtualHost:
         self.agenda = agenda
         self.broker: Broker | None = None  # whoever made it; None in tests of this class alone
         self.store = store
-        self.wiring = None if store is None else Wiring(store.journal, name)
+        self.wiring = None if store is None else Wiring(store, name)
         self.branches = Branches(self)  # of distributed transactions
         self.streams: Streams | None = None
         self.exchanges: dict[str, Exchange] = {}

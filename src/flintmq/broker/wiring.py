@@ -19,6 +19,7 @@ redelivered set.
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flintmq.wire.tables import FieldTable, decode_table, encode_table
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from flintmq.broker.exchange import Exchange
     from flintmq.broker.policies import Policy
     from flintmq.broker.queue import Queue
+    from flintmq.broker.store import Store
     from flintmq.storage.journal import Journal
 
 EXCHANGE = b"x"
@@ -45,8 +47,9 @@ _RETURN = struct.Struct("<Qq")
 class Wiring:
     """Writes the durable wiring of one virtual host."""
 
-    def __init__(self, journal: Journal, virtual_host: str) -> None:
-        self.journal = journal
+    def __init__(self, store: Store, virtual_host: str) -> None:
+        self.store = store
+        self.journal = store.journal
         self.virtual_host = virtual_host
         self.sequence = 0  # of its newest record: until that is synced, nobody is told of the change
 
@@ -74,6 +77,7 @@ class Wiring:
     def delete_queue(self, queue: Queue) -> None:
         self.sequence = self.journal.delete_wiring(self.named(QUEUE, queue.name))
         self.sequence = self.journal.delete_wiring(handed_out_key(queue.number))
+        self.store.when_synced(self.sequence, partial(self.store.hand_outs.forget, queue.number))
 
     def put_binding(self, binding: Binding, to_queue: bool) -> None:
         self.sequence = self.journal.put_wiring(self.binding_key(binding, to_queue), b"")

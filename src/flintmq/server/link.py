@@ -93,7 +93,7 @@ class Link:
     def ready(self, events: int) -> None:
         """The socket can be read or written, or its peer is gone for good."""
         if events & WRITE and self.wanted & WRITE:
-            self.writable()
+            self.turns.has_room(self)
         if self.held:
             if events & HANG_UP and not self.held & HELD_CLOSED:
                 self.lost()
@@ -252,8 +252,9 @@ class Link:
                 self.wake()
 
     def writable(self) -> None:
-        self.send()
-        self.server.after_write()
+        if not self.held & HELD_CLOSED:
+            self.send()
+            self.server.after_write()
 
     def wake(self) -> None:
         """Consumers that waited for room in the output may have their turn again."""

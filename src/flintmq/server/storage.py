@@ -12,6 +12,7 @@ from flintmq.broker.broker import Broker
 from flintmq.broker.recovery import Recovery
 from flintmq.broker.store import Store
 from flintmq.storage.disk import Disk
+from flintmq.storage.hand_outs import HandOuts
 from flintmq.storage.journal import Journal
 from flintmq.storage.options import JournalOptions, SyncPolicy
 from flintmq.storage.overflow import Overflow
@@ -61,7 +62,9 @@ def recovered_broker(
     recovery = Recovery(Progress().tell)
     report = journal.recover(recovery)
     overflow = Overflow.open(os.path.join(directory, "overflow"), disk, options, clock, wake)
-    store = Store(journal, overflow)
+    hand_outs = HandOuts(disk, os.path.join(directory, "hand-outs"))
+    recovery.hand_outs(hand_outs.recover(journal.synced_sequence))
+    store = Store(journal, overflow, hand_outs)
     broker = Broker(config, clock, store)
     recovery.found_branches.is_incomplete = bool(report.damaged or report.entries_unreadable)
     streams = broker.attach_streams(

@@ -115,9 +115,7 @@ class TlsLink(Link, asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self.output.blocked = False
-        if not self.held & HELD_CLOSED:
-            self.send()
-            self.server.after_write()
+        self.turns.has_room(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.held & HELD_CLOSED:
@@ -153,9 +151,7 @@ class TlsLink(Link, asyncio.BufferedProtocol):
 
     def stream_on(self) -> None:
         self.streaming_due = False
-        if not self.held & HELD_CLOSED:
-            self.send()
-            self.server.after_write()
+        self.turns.has_room(self)
 
     def disconnect(self) -> None:
         """Sends what the transport still holds and close_notify; a peer that takes neither is cut off."""

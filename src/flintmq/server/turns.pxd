@@ -12,6 +12,7 @@ cdef class Turns:
     cdef readonly bytearray buffer
     cdef readonly object view
     cdef readonly list outbox
+    cdef list room
     cdef readonly Rush rush
     cdef bint pass_due
     cdef int reads
@@ -23,6 +24,8 @@ cdef class Turns:
     cpdef begin_turn(self)
     cpdef after_read(self)
     cpdef schedule_pass(self)
+    cpdef has_room(self, link)
+    @cython.locals(links=list)
     cpdef end_turn(self)
     @cython.locals(outbox=list, output=Output, index=Py_ssize_t)
     cpdef finish_pass(self)

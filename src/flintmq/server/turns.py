@@ -17,6 +17,7 @@ from flintmq.wire.output import Output
 
 if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
+    from flintmq.server.link import Link
 
 # Alarms far away are looked at again this often: event loops count time in few bits.
 ALARM_WAIT_MAX_MS = 3_600_000
@@ -37,6 +38,7 @@ class Turns:
         "outbox",
         "pass_due",
         "reads",
+        "room",
         "rush",
         "view",
     )
@@ -48,6 +50,7 @@ class Turns:
         self.buffer = bytearray(buffer_bytes)
         self.view = memoryview(self.buffer)
         self.outbox: list[Output] = []
+        self.room: list[Link] = []  # whose sockets take more again
         self.rush = Rush()
         self.pass_due = False
         self.reads = 0  # in this turn
@@ -69,12 +72,21 @@ class Turns:
             self.pass_due = True
             self.loop.call_soon(self.end_turn)
 
+    def has_room(self, link: Link) -> None:
+        """It sends with the end of the turn: before anything leaves, the pass notes what was handed out."""
+        self.room.append(link)
+        self.schedule_pass()
+
     def end_turn(self) -> None:
         """After all sockets that were readable have been read."""
         self.pass_due = False
         self.count += 1
         if self.outbox or self.agenda.has_work():
             self.finish_pass()
+        if self.room:
+            links, self.room = self.room, []
+            for link in links:
+                link.writable()
         if self.reads:
             self.reads = 0
             self.rush.end_turn()

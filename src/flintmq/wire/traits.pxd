@@ -11,3 +11,4 @@ cdef enum:
     TIMED = 0x20000
     NOTED = 0x40000
     BLIND = 0x80000
+    MOVED = 0x100000

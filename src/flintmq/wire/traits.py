@@ -20,3 +20,5 @@ TIMED = 0x20000
 NOTED = 0x40000
 # Not found in the header, where it was: behind its route are the keys of its BCC, see broker/copies.py.
 BLIND = 0x80000
+# Nor this: the broker itself has put it where it is, from where it would come again if that were lost.
+MOVED = 0x100000

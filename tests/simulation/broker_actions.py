@@ -113,6 +113,8 @@ class Actions(RuledQueues):
         number = int(event.body[: event.body.index(b".")])
         assert event.body == self.body(number), f"{number} was changed"
         copy = queue.copies.get(number)
+        if copy is None and queue.name in MORGUES:
+            copy = self.letter_in(queue, number)
         assert copy is not None, f"{number} is not in {queue.name}"
         assert copy.state is READY, f"{number} of {queue.name} is handed out twice"
         assert redelivered == copy.redelivered, f"{number} says redelivered={redelivered}"

@@ -104,6 +104,7 @@ class RecoveredCheck:
         for queue in self.queues().values():
             assert queue.unacked == len(self.locked[queue.number]) + len(self.leased[queue.number])
         self.check_truth()
+        self.groups += self.groups_from_memory()
         if is_strict:
             assert not self.report.damaged, f"damage out of nothing: {self.report.lines()}"
             for key, value in self.wiring().items():
@@ -365,8 +366,6 @@ class RecoveredCheck:
 
     def check_rotten(self) -> None:
         """One flipped bit costs one record, or one group, and is told."""
-        # What died or came to its time: its group may be lost, and then it is where it was before.
-        before = self.before()
         numbers = {
             copy.number
             for queue, _ in self.recovered()
@@ -374,7 +373,7 @@ class RecoveredCheck:
             if 0 < copy.sequence <= self.floor
             and not self.holds(queue.number, copy.number)
             and not self.is_decided(copy.number)
-            and not self.is_back(before.get((queue.number, copy.number), 0), copy.number)
+            and not self.is_back(queue.number, copy.number)
         }
         grouped = any(numbers <= group for group in self.groups)
         assert len(numbers) <= 1 or grouped, f"one bit cost {sorted(numbers)}"
@@ -401,7 +400,20 @@ class RecoveredCheck:
         return {**self.model.before, **deaths}
 
     def is_back(self, queue: int, number: int) -> bool:
-        return queue in self.found and self.holds(queue, number)
+        """What died or came to its time: its group may be lost, and then it is where it was before."""
+        before = self.before()
+        while queue := before.get((queue, number), 0):
+            if queue in self.found and self.holds(queue, number):
+                return True
+        return False
+
+    def groups_from_memory(self) -> list[set[int]]:
+        """What went to disk in one group and was not there before: it can be back nowhere."""
+        groups: dict[int, set[int]] = {}
+        for copy, letter in self.model.deaths:
+            if not copy.sequence:
+                groups.setdefault(letter.sequence, set()).add(letter.number)
+        return list(groups.values())
 
     def next_life(self) -> Model:
         """What was found is the truth from here on."""

@@ -51,6 +51,14 @@ HOLE = -1  # in a stream, where less was promised than a sync
 ENTRY_MASK = (1 << 64) - 1
 
 
+class Doubled(Exception):
+    """A message is back where it was, and also where it went from there.
+
+    That is right where the group that took it there was lost and a later one was not. It will come to a
+    queue that has it, and the model knows each message once.
+    """
+
+
 class RecoveredCheck:
     def __init__(
         self,
@@ -121,6 +129,8 @@ class RecoveredCheck:
             self.check_streams()
         elif is_rotten:
             self.check_rotten()
+        if not is_strict:
+            self.look_for_doubles()
         return self.next_life()
 
     def queues(self) -> dict[str, Queue]:
@@ -406,6 +416,12 @@ class RecoveredCheck:
             if queue in self.found and self.holds(queue, number):
                 return True
         return False
+
+    def look_for_doubles(self) -> None:
+        for queue, found in self.found.items():
+            for number in (*found, *self.leased[queue], *self.locked[queue]):
+                if self.is_back(queue, number):
+                    raise Doubled
 
     def groups_from_memory(self) -> list[set[int]]:
         """What went to disk in one group and was not there before: it can be back nowhere."""

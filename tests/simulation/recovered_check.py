@@ -383,7 +383,7 @@ class RecoveredCheck:
             if 0 < copy.sequence <= self.floor
             and not self.holds(queue.number, copy.number)
             and not self.is_decided(copy.number)
-            and not self.is_back(queue.number, copy.number)
+            and not self.is_before(queue.number, copy.number)
         }
         grouped = any(numbers <= group for group in self.groups)
         assert len(numbers) <= 1 or grouped, f"one bit cost {sorted(numbers)}"
@@ -410,17 +410,20 @@ class RecoveredCheck:
         return {**self.model.before, **deaths}
 
     def is_back(self, queue: int, number: int) -> bool:
+        return queue in self.found and self.holds(queue, number)
+
+    def is_before(self, queue: int, number: int) -> bool:
         """What died or came to its time: its group may be lost, and then it is where it was before."""
         before = self.before()
         while queue := before.get((queue, number), 0):
-            if queue in self.found and self.holds(queue, number):
+            if self.is_back(queue, number):
                 return True
         return False
 
     def look_for_doubles(self) -> None:
         for queue, found in self.found.items():
             for number in (*found, *self.leased[queue], *self.locked[queue]):
-                if self.is_back(queue, number):
+                if self.is_before(queue, number):
                     raise Doubled
 
     def groups_from_memory(self) -> list[set[int]]:

@@ -113,6 +113,8 @@ class Actions(RuledQueues):
         number = int(event.body[: event.body.index(b".")])
         assert event.body == self.body(number), f"{number} was changed"
         copy = queue.copies.get(number)
+        if copy is None and queue.name in MORGUES:
+            copy = self.letter_in(queue, number)
         assert copy is not None, f"{number} is not in {queue.name}"
         assert copy.state is READY, f"{number} of {queue.name} is handed out twice"
         assert redelivered == copy.redelivered, f"{number} says redelivered={redelivered}"
@@ -201,12 +203,15 @@ class Actions(RuledQueues):
             self.ask(client, channel, qos, methods.BasicQosOk)
 
     def close_channel(self, client: Client, channel: ModelChannel) -> None:
-        """By asking for it, or by a mistake."""
+        """By asking for it, or by a mistake.
+
+        What comes back by it to a queue at its limit may be handed to others at once.
+        """
         if self.chance.random() < 0.5:
-            self.ask(client, channel, methods.ChannelClose(), methods.ChannelCloseOk)
+            self.ask(client, channel, methods.ChannelClose(), methods.ChannelCloseOk, later=True)
         else:
             wrong = methods.BasicAck(delivery_tag=channel.last_tag + 1)
-            self.ask(client, channel, wrong, methods.ChannelClose)
+            self.ask(client, channel, wrong, methods.ChannelClose, later=True)
             client.say(channel.number, methods.ChannelCloseOk())
         self.close_model_channel(channel)
         del client.channels[channel.number]

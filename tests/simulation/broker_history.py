@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import logging
 import random
+from contextlib import suppress
 
 from flintmq.config import Config
 from flintmq.server.storage import recovered_broker
@@ -21,7 +22,7 @@ from .broker_client import Client
 from .broker_model import UNKNOWN, Model
 from .journal_history import DIRECTORY, SimulatedClock
 from .lease_actions import REPLIES
-from .recovered_check import RecoveredCheck
+from .recovered_check import Doubled, RecoveredCheck
 from .ruled_queues import MORGUE
 from .simulated_disk import PowerLost, SimulatedDisk
 from .stream_actions import StreamActions
@@ -128,6 +129,11 @@ class BrokerHistory(StreamActions):
         return failed
 
     def run(self, steps: int) -> None:
+        """To its end, or as far as the model can follow."""
+        with suppress(Doubled):
+            self.live(steps)
+
+    def live(self, steps: int) -> None:
         if self.chance.random() < 0.7:
             self.furnish()
         for _ in range(steps):

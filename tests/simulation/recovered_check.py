@@ -51,6 +51,14 @@ HOLE = -1  # in a stream, where less was promised than a sync
 ENTRY_MASK = (1 << 64) - 1
 
 
+class Doubled(Exception):
+    """A message is back where it was, and also where it went from there.
+
+    That is right where the group that took it there was lost and a later one was not. It will come to a
+    queue that has it, and the model knows each message once.
+    """
+
+
 class RecoveredCheck:
     def __init__(
         self,
@@ -106,6 +114,7 @@ class RecoveredCheck:
         for queue in self.queues().values():
             assert queue.unacked == len(self.locked[queue.number]) + len(self.leased[queue.number])
         self.check_truth()
+        self.groups += self.groups_from_memory()
         if is_strict:
             assert not self.report.damaged, f"damage out of nothing: {self.report.lines()}"
             for key, value in self.wiring().items():
@@ -124,6 +133,8 @@ class RecoveredCheck:
                 self.check_moved()
         elif is_rotten:
             self.check_rotten()
+        if not is_strict:
+            self.look_for_doubles()
         return self.next_life()
 
     def queues(self) -> dict[str, Queue]:
@@ -389,8 +400,6 @@ class RecoveredCheck:
 
     def check_rotten(self) -> None:
         """One flipped bit costs one record, or one group, and is told."""
-        # What died or came to its time: its group may be lost, and then it is where it was before.
-        before = self.before()
         numbers = {
             copy.number
             for queue, _ in self.recovered()
@@ -398,7 +407,7 @@ class RecoveredCheck:
             if 0 < copy.sequence <= self.floor
             and not self.holds(queue.number, copy.number)
             and not self.is_decided(copy.number)
-            and not self.is_back(before.get((queue.number, copy.number), 0), copy.number)
+            and not self.is_before(queue.number, copy.number)
         }
         grouped = any(numbers <= group for group in self.groups)
         assert len(numbers) <= 1 or grouped, f"one bit cost {sorted(numbers)}"
@@ -426,6 +435,28 @@ class RecoveredCheck:
 
     def is_back(self, queue: int, number: int) -> bool:
         return queue in self.found and self.holds(queue, number)
+
+    def is_before(self, queue: int, number: int) -> bool:
+        """What died or came to its time: its group may be lost, and then it is where it was before."""
+        before = self.before()
+        while queue := before.get((queue, number), 0):
+            if self.is_back(queue, number):
+                return True
+        return False
+
+    def look_for_doubles(self) -> None:
+        for queue, found in self.found.items():
+            for number in (*found, *self.leased[queue], *self.locked[queue]):
+                if self.is_before(queue, number):
+                    raise Doubled
+
+    def groups_from_memory(self) -> list[set[int]]:
+        """What went to disk in one group and was not there before: it can be back nowhere."""
+        groups: dict[int, set[int]] = {}
+        for copy, letter in self.model.deaths:
+            if not copy.sequence:
+                groups.setdefault(letter.sequence, set()).add(letter.number)
+        return list(groups.values())
 
     def next_life(self) -> Model:
         """What was found is the truth from here on."""

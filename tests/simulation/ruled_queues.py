@@ -84,6 +84,18 @@ class RuledQueues:
                 break
             self.die(copy, "expired")
 
+    def letter_in(self, morgue: ModelQueue, number: int) -> Copy | None:
+        """A letter that was handed out in the very pass in which its original died.
+
+        What has expired and is not at the head, or was put back since then, dies when a pass comes to it.
+        """
+        queue = self.model.queues.get(morgue.name.removeprefix(MORGUE))
+        copy = None if queue is None else queue.copies.get(number)
+        if copy is None or copy.state is not READY or not self.is_expired(copy):
+            return None
+        self.die(copy, "expired")
+        return morgue.copies.get(number)
+
     def die(self, copy: Copy, reason: str, sequence: int | None = None) -> Copy | None:
         """The letter, if it goes to disk."""
         queue = copy.queue

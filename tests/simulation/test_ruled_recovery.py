@@ -8,6 +8,7 @@ from flintmq.wire import amqp, methods
 from flintmq.wire.properties import BasicProperties, decode_basic_properties, encode_properties
 
 from .broker_client import Client, frame
+from .journal_history import DIRECTORY
 from .test_broker_recovery import Bench
 
 
@@ -16,10 +17,12 @@ def declare(client: Client, name: str, **arguments: Any) -> None:
     client.say(1, methods.QueueDeclare(queue=name, durable=True, arguments=chosen))
 
 
-def publish(client: Client, key: str, body: bytes, **properties: Any) -> None:
+def publish(client: Client, key: str, body: bytes, exchange: str = "", **properties: Any) -> None:
     encoded = encode_properties(BasicProperties(delivery_mode=2, **properties))
     header = b"\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + encoded
-    method = methods.encode_method(amqp.VERSION_0_9_1, methods.BasicPublish(routing_key=key))
+    method = methods.encode_method(
+        amqp.VERSION_0_9_1, methods.BasicPublish(exchange=exchange, routing_key=key)
+    )
     client.receive(frame(1, 1, method) + frame(2, 1, header) + frame(3, 1, body))
 
 
@@ -226,3 +229,51 @@ def test_what_comes_to_the_head_by_a_limit_expires() -> None:
     publish(client, "q", b"4")
     passes(bench, 200)
     assert bodies(client, "morgue") == [b"1", b"2", b"3"]
+
+
+def rescued(bench: Bench, **properties: Any) -> Client:
+    """A message was to come an hour later; then the exchange that held it lost its own record."""
+    client = bench.client()
+    arguments = {"x-delayed-type": "fanout"}
+    client.say(
+        1,
+        methods.ExchangeDeclare(exchange="x", type="x-delayed-message", durable=True, arguments=arguments),
+    )
+    bench.broker.finish_pass()
+    assert bench.broker.store is not None
+    bench.broker.store.journal.commit_now()
+    publish(client, "", b"1", exchange="x", headers={"x-delay": 3_600_000}, **properties)
+    bench.broker.finish_pass()
+    bench.broker.store.journal.commit_now()
+    [name] = [each for each in bench.disk.list(DIRECTORY) if each.endswith(".segment")]
+    path = f"{DIRECTORY}/{name}"
+    bench.disk.flip_bit(path, bench.disk.content(path).index(b"x-delayed-message"), 0)
+    return crash(bench)
+
+
+def test_what_was_rescued_from_an_exchange_expires_from_then_on() -> None:
+    bench = Bench()
+    client = rescued(bench, expiration="1000")
+    [queue] = bench.broker.virtual_hosts["/"].queues.values()
+    passes(bench, 900)
+    assert queue.message_count() == 1
+    passes(bench, 100)
+    assert get(client, queue.name) is None
+
+
+def test_what_was_rescued_does_not_expire_with_the_first_that_may() -> None:
+    bench = Bench()
+    client = rescued(bench, expiration="1000")
+    [queue] = bench.broker.virtual_hosts["/"].queues.values()
+    publish(client, queue.name, b"2", expiration="100")
+    passes(bench, 500)
+    assert bodies(client, queue.name) == [b"1"]
+
+
+def test_what_was_rescued_and_has_no_expiration_stays() -> None:
+    bench = Bench()
+    client = rescued(bench)
+    [queue] = bench.broker.virtual_hosts["/"].queues.values()
+    publish(client, queue.name, b"2", expiration="100")
+    passes(bench, 500)
+    assert bodies(client, queue.name) == [b"1"]

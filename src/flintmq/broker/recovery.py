@@ -118,7 +118,7 @@ class Recovery:
                 shelf = shelves[key] = Shelf()
             shelf.push(sequence << 1)
             shelf.octets += size
-            if found & traits.TIMED:
+            if found & (traits.TIMED | traits.HAS_EXPIRATION):
                 self.timed.add(owner)
 
     def hand_outs(self, found: dict[int, int]) -> None:

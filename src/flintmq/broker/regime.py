@@ -423,6 +423,8 @@ class Regime:
 
     def loaded(self, message: Message) -> int:
         """A message is back from the disk; how often it was handed out, if it was."""
+        if message.lifetime_ms >= 0 and not message.traits & traits.TIMED:
+            message.stamp(self.timetable.started_ms)  # of an exchange that was lost: rescued, it came then
         if message.traits & traits.TIMED:
             self.timed = True
             # The machine's clock may have been set back while the broker was down: what came in an

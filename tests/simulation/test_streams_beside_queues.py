@@ -156,3 +156,38 @@ def test_setting_the_clock_ahead_makes_nothing_old(bench: Bench) -> None:
     bench.clock.now_s += 86_400
     bench.broker.streams.tick()
     assert queue.message_count() < 3
+
+
+def come_to_rest(bench: Bench) -> None:
+    """Whatever is on its way to the disk gets there."""
+    broker = bench.broker
+    assert broker.store is not None
+    assert broker.streams is not None
+    for _ in range(10):
+        broker.finish_pass()
+        for each in (broker.store, broker.streams):
+            each.tick()
+            each.collect()
+        bench.clock.now_s += 1
+
+
+def test_a_confirm_waits_for_a_stream_whose_disk_failed_meanwhile(bench: Bench) -> None:
+    """The message goes to the stream and to a full queue, whose oldest one dies: a letter is secured then."""
+    client = bench.client()
+    declare(client, "full", max_length=1, dead_letter_exchange="", dead_letter_routing_key="q")
+    for queue in ("s", "full"):
+        client.say(1, methods.QueueBind(exchange="amq.fanout", queue=queue))
+    client.say(1, methods.ConfirmSelect())
+    client.publish(1, "amq.fanout", "", b"1", True)
+    come_to_rest(bench)
+    client.written()
+    bench.disk.sync_failures_left = 2
+    client.publish(1, "amq.fanout", "", b"2", True)
+    bench.broker.finish_pass()
+    assert bench.broker.store is not None
+    bench.broker.store.journal.commit_now()
+    assert count(bench, "s") == 1
+    assert [event.method for event in client.written()] == []
+    come_to_rest(bench)
+    assert count(bench, "s") == 2
+    assert [event.method for event in client.written()] == [methods.BasicAck(delivery_tag=2)]

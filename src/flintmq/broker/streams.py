@@ -127,7 +127,7 @@ class Streams:
         if not self.is_safe(channel):
             output = channel.output
             output.barrier |= STREAM_BARRIER
-            self.outputs[output] = channel.logged
+            self.outputs[output] = max(self.outputs.get(output, 0), channel.logged)
 
     def secure(self) -> None:
         """Before the journal lets go of what has gone to a stream, that is on disk.
@@ -135,12 +135,10 @@ class Streams:
         The two are written by threads of their own: else a crash between them could cost the message. Now
         it may find the message in the stream and where it was as well, and send it there once more.
         """
-        if self.agenda.logged:
-            self.agenda.logged = False
-            self.moved = True
-        if self.moved:
+        if self.agenda.logged or self.moved:
             self.moved = False
-            self.storage.commit_now()
+            if self.storage.commit_now():
+                self.agenda.logged = False  # else a channel that is publishing just now has to wait for it
 
     def committed(self, logs: list[StreamLog]) -> None:
         """A batch is safe."""

@@ -191,3 +191,19 @@ def test_a_confirm_waits_for_a_stream_whose_disk_failed_meanwhile(bench: Bench) 
     come_to_rest(bench)
     assert count(bench, "s") == 2
     assert [event.method for event in client.written()] == [methods.BasicAck(delivery_tag=2)]
+
+
+def test_the_files_of_a_deleted_stream_go_when_the_journal_knows(bench: Bench) -> None:
+    client = bench.client()
+    publish(client, "s", b"1")
+    come_to_rest(bench)
+    streams = bench.broker.streams
+    assert streams is not None
+    [number] = streams.storage.numbers()
+    bench.disk.sync_failures_left = 1
+    client.say(1, methods.QueueDelete(queue="s"))
+    bench.broker.finish_pass()
+    streams.collect()
+    assert streams.storage.numbers() == [number]
+    come_to_rest(bench)
+    assert streams.storage.numbers() == []

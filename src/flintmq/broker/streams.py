@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flintmq.broker.stream_arguments import check_properties, stream_options
@@ -44,6 +45,7 @@ class Streams:
         self.outputs: dict[Output, int] = {}  # with the batch that each waits for
         self.watchers: dict[StreamLog, list[Callable[[], None]]] = {}
         self.moved = False  # something that the journal is about to let go is in a chunk, and there alone
+        self.gone: list[StreamLog] = []  # in this pass
         self.made = 0  # numbers given out where there is no journal to give them
         storage.on_committed = self.committed
         storage.now_ms = agenda.timetable.now_ms
@@ -88,8 +90,10 @@ class Streams:
         return queue
 
     def delete(self, queue: StreamQueue) -> None:
+        """Its files go when the journal knows that for good: else the loss of power could bring back half."""
         self.queues.pop(queue.log, None)
-        self.storage.delete(queue.log)
+        self.storage.forget(queue.log)
+        self.gone.append(queue.log)
         self.tell_watchers(queue.log)
 
     def drop_leftovers(self, claimed: set[int], damaged: bool) -> int:
@@ -179,6 +183,13 @@ class Streams:
     # The disk
 
     def end_pass(self) -> None:
+        if self.gone:
+            gone, self.gone = self.gone, []
+            for stream in gone:
+                if self.store is None:
+                    self.storage.remove(stream)
+                else:
+                    self.store.when_synced(self.store.last(), partial(self.storage.remove, stream))
         self.storage.end_batch()
 
     def collect(self) -> None:

@@ -108,8 +108,8 @@ class StreamStore:
         self.logs[number] = stream
         return stream
 
-    def delete(self, stream: StreamLog) -> None:
-        """The stream goes, with its files."""
+    def forget(self, stream: StreamLog) -> None:
+        """The stream is gone; its files are still there."""
         stream.deleted = True
         self.logs.pop(stream.number, None)
         if stream in self.dirty:
@@ -117,11 +117,13 @@ class StreamStore:
             self._is_void = not self.dirty
         self._recent_octets -= stream.trim_recent(0)
         self._recent.pop(stream, None)
-        segments = [*stream.segments]
-        for segment in segments:
+        for segment in stream.segments:
             segment.dropped = True
             self._forget_handle(stream, segment)
-        # Behind all that is on its way to the disk.
+
+    def remove(self, stream: StreamLog) -> None:
+        """Its files go, behind all that is on its way to the disk."""
+        segments = [*stream.segments]
         self._worker.submit(lambda: self._remove(stream, segments), _tell("remove a stream"))
 
     def numbers(self) -> list[int]:
@@ -393,7 +395,8 @@ class StreamStore:
             self.commit_now()
         if self.is_temporary:
             for stream in list(self.logs.values()):
-                self.delete(stream)
+                self.forget(stream)
+                self.remove(stream)
         self._worker.close()
         self._worker.collect()
         for stream in self.logs.values():

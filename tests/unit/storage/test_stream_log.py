@@ -189,7 +189,8 @@ def test_deleted_streams_leave_nothing(tmp_path: Path) -> None:
     log = store.create(1, StreamOptions())
     fill(store, log, 10)
     append(log, b"on its way")
-    store.delete(log)
+    store.forget(log)
+    store.remove(log)
     store.commit_now()
     store.tick()
     assert store.numbers() == []

@@ -33,6 +33,7 @@ HOT_MODULES = (
     "broker.selector",
     "broker.selector_exchange",
     "broker.shelf",
+    "broker.shelving",
     "broker.store",
     "broker.stream_queue",
     "broker.stream_reader",

@@ -20,3 +20,18 @@ cdef inline bytes pack(
     put(target + 16, origin, 4)
     memcpy(target + 20, PyBytes_AS_STRING(rest), PyBytes_GET_SIZE(rest))
     return head
+
+
+cdef inline unsigned int get(bytes head, Py_ssize_t at) except? 0:
+    if PyBytes_GET_SIZE(head) < at + 4:
+        raise ValueError("the head of an entry is too short")
+    cdef unsigned char* source = <unsigned char*>PyBytes_AS_STRING(head) + at
+    return source[0] | source[1] << 8 | source[2] << 16 | <unsigned int>source[3] << 24
+
+
+cdef inline unsigned int header_size(bytes head) except? 0:
+    return get(head, 0)
+
+
+cdef inline unsigned int traits_of(bytes head) except? 0:
+    return get(head, 4)

@@ -19,3 +19,12 @@ _HEAD = struct.Struct("<IIqI")
 def pack(header_size: int, traits: int, arrived_ms: int, origin: int, rest: bytes) -> bytes:
     """The fields that every entry has, and what follows them."""
     return _HEAD.pack(header_size, traits, arrived_ms, origin) + rest
+
+
+def header_size(head: bytes) -> int:
+    """Of the content header."""
+    return int.from_bytes(head[:4], "little")
+
+
+def traits_of(head: bytes) -> int:
+    return int.from_bytes(head[4:8], "little")

@@ -13,15 +13,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from flintmq.broker import dtx_journal, leases, wiring
-from flintmq.broker.delayed_exchange import DelayedExchange, due_in
+from flintmq.broker.delayed_exchange import DelayedExchange
 from flintmq.broker.dtx_journal import FoundBranches
 from flintmq.broker.kinds import KINDS
 from flintmq.broker.priority_queue import PriorityQueue
 from flintmq.broker.shelf import Shelf
-from flintmq.broker.store import OWNERS, body_octets, traits_of
+from flintmq.broker.shelving import Shelving
 from flintmq.broker.virtual_host import PREDECLARED_NAMES
 from flintmq.errors import PeerFault
-from flintmq.wire import traits
 from flintmq.wire.tables import FieldTable
 
 if TYPE_CHECKING:
@@ -51,16 +50,16 @@ class Recovery:
         self.handed_out: dict[int, int] = {}
         self.ahead: set[int] = set()  # queues of which the journal does not know how far that was
         self.leases: list[tuple[bytes, bytes]] = []
-        self.shelves: dict[int, Shelf] = {}
-        # Of queues with priorities: by the queue's number, then by priority. The lowest is in `shelves`.
-        self.ranked: dict[int, dict[int, Shelf]] = {}
-        self.priorities_max: dict[int, int] = {}  # of these queues
-        self.timed: set[int] = set()  # queues that hold messages which may expire
         # By the queue's number, then by entry: how often it came back, and when it is due again.
         self.returns: dict[int, dict[int, tuple[int, int]]] = {}
-        self.delays: dict[int, list[tuple[int, int]]] = {}  # of exchanges that hold messages: due, entry
-        self.entries = 0
         self.found_branches = FoundBranches()
+        shelving = Shelving(self.found_branches)
+        self.entry = shelving.entry
+        self.shelves = shelving.shelves
+        self.ranked = shelving.ranked
+        self.priorities_max = shelving.priorities_max
+        self.timed = shelving.timed
+        self.delays = shelving.delays
 
     def wiring(self, key: bytes, octets: bytes) -> None:
         kind, rest = key[:1], key[1:]
@@ -95,31 +94,6 @@ class Recovery:
         identity = wiring.table_of(octets)
         self.names.add((kind, identity["virtual-host"], identity["name"]))
         return identity
-
-    def entry(self, sequence: int, owners: tuple[int, ...], header: bytes, payload_octets: int) -> None:
-        self.entries += 1
-        if owners[0] >= OWNERS:
-            self.found_branches.entry(sequence, owners[0], header)
-            return
-        found = traits_of(header)
-        size = body_octets(header, payload_octets)
-        for owner in owners:
-            delays = self.delays.get(owner)
-            if delays is not None:
-                delays.append((due_in(header), sequence << 1))
-                continue
-            shelves, key = self.shelves, owner
-            # All that are above the highest share its lane, in the order in which they came.
-            priority = min(found >> 8 & 0xFF, self.priorities_max.get(owner, 0))
-            if priority:
-                shelves, key = self.ranked[owner], priority
-            shelf = shelves.get(key)
-            if shelf is None:
-                shelf = shelves[key] = Shelf()
-            shelf.push(sequence << 1)
-            shelf.octets += size
-            if found & (traits.TIMED | traits.HAS_EXPIRATION):
-                self.timed.add(owner)
 
     def hand_outs(self, found: dict[int, int]) -> None:
         """Marks that were written before those of the journal, which shall have them too."""

@@ -387,15 +387,3 @@ def restored(entry: int, head: bytes, content: bytes, recovered: int) -> Message
     message.arrived_ms = arrived_ms
     message.lifetime_ms = lifetime_ms
     return message
-
-
-def traits_of(head: bytes) -> int:
-    """What an entry's header says of the message."""
-    found: int = _HEAD.unpack_from(head)[1]
-    return found
-
-
-def body_octets(head: bytes, payload_octets: int) -> int:
-    """The size of an entry's body."""
-    header_size, found = _HEAD.unpack_from(head)
-    return payload_octets if found & traits.SPOOLED else payload_octets - int(header_size)

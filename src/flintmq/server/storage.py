@@ -90,4 +90,4 @@ class Progress:
         tenths = 10 * done // total
         if tenths > self.tenths:
             self.tenths = tenths
-            log.info("recovery: read %d of %d MiB", done >> 20, total >> 20)
+            log.info("recovery: %d %% of %d MiB", 10 * tenths, total >> 21)

@@ -53,5 +53,5 @@ cdef class Replay:
     @cython.locals(start=Py_ssize_t, length=Py_ssize_t)
     cdef Py_ssize_t _next_record(self, bytes octets, Py_ssize_t at, Py_ssize_t limit, unsigned long long before) except -1
 
-@cython.locals(index=EntryIndex, location=cython.ulonglong, number=cython.ulonglong, size=Py_ssize_t, octets=bytes, at=Py_ssize_t, header_at=Py_ssize_t, start=Py_ssize_t, end=Py_ssize_t, payload_octets=Py_ssize_t)
-cpdef list tell_entries(object journal, object entry)
+@cython.locals(index=EntryIndex, location=cython.ulonglong, number=cython.ulonglong, size=Py_ssize_t, octets=bytes, at=Py_ssize_t, header_at=Py_ssize_t, start=Py_ssize_t, end=Py_ssize_t, payload_octets=Py_ssize_t, told=Py_ssize_t)
+cpdef list tell_entries(object journal, object visitor, Py_ssize_t journal_octets)

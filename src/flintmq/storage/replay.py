@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,6 +41,7 @@ _PLAUSIBLE = re.compile(rb"[\x01-\x0a][\x00-\x03]\x00\x00", re.DOTALL)
 
 
 _SEQUENCE_MAX = (1 << 63) - 1
+PROGRESS_ENTRIES = 100_000
 
 
 class Replay:
@@ -376,7 +376,7 @@ def recover(journal: Journal, visitor: RecoveryVisitor) -> RecoveryReport:
             disk.delete(os.path.join(directory, name))
     report = RecoveryReport()
     replay = Replay()
-    total = sum(file.limit for file in files)
+    total = 2 * sum(file.limit for file in files)  # once to see what is there, once for what is live
     ends: dict[int, int] = {}
     for file in files:
         if not file.void:
@@ -391,6 +391,7 @@ def recover(journal: Journal, visitor: RecoveryVisitor) -> RecoveryReport:
     report.groups_dropped = replay.groups_dropped
     _adopt_spools(journal, replay, report)
     _tell(journal, visitor, report)
+    visitor.progress(total, total)
     return report
 
 
@@ -556,12 +557,14 @@ def _tell(journal: Journal, visitor: RecoveryVisitor, report: RecoveryReport) ->
     for key, octets in journal.wiring.items():
         visitor.wiring(key, octets)
     report.wiring = len(journal.wiring)
-    report.entries_unreadable.extend(tell_entries(journal, visitor.entry))
+    report.entries_unreadable.extend(tell_entries(journal, visitor, report.octets))
     report.entries = journal.index.entries
 
 
-def tell_entries(journal: Journal, entry: Callable[[int, tuple[int, ...], bytes, int], None]) -> list[int]:
+def tell_entries(journal: Journal, visitor: RecoveryVisitor, journal_octets: int) -> list[int]:
     """Every live entry in order, read in windows; returns those that the disk did not give twice."""
+    entry = visitor.entry
+    told = 0
     index = journal.index
     reader = journal.reader
     adopted = journal.spools.adopted
@@ -583,6 +586,9 @@ def tell_entries(journal: Journal, entry: Callable[[int, tuple[int, ...], bytes,
         if adopted and sequence in adopted:
             payload_octets = adopted[sequence].octets
         entry(sequence, index.owners_of(sequence), octets[start:end], payload_octets)
+        told += 1
+        if told % PROGRESS_ENTRIES == 0:
+            visitor.progress(journal_octets + journal_octets * told // index.entries, 2 * journal_octets)
     reader.release_window()
     for sequence in unreadable:
         journal.lose_entry(sequence)

@@ -49,11 +49,15 @@ for place in (ROOT / "tests", ROOT / "tests" / "spark"):
 from broker_process import BrokerProcess  # noqa: E402 - found by the path above
 from standalone_cluster import SHORT_LIVED, Cluster, standalone_cluster  # noqa: E402
 
-STREAM, OUT = "faults-in", "faults-out"
+STREAM, OUT, DRAINED = "faults-in", "faults-out", "faults-drained"
 ROWS = 120
 ROWS_A_BATCH = 40
 ATTEMPTS_MAX = 8
 ROUND_S_MAX = 600.0
+# An interpreter that shares two cores with a cluster takes its time.
+BROKER_START_S_MAX = 180.0
+# Below those that the system gives to clients: while the broker is dead, one of them could get its port.
+PORTS = range(20000, 32000)
 LOOK_S = 0.1
 VICTIMS = ("driver", "executor", "broker", "process")
 # What the command of a process has in it, that is killed as a victim. A process has three kinds.
@@ -67,19 +71,27 @@ COMMANDS = {
 }
 
 
+def free_port() -> int:
+    chance = random.SystemRandom()
+    while True:
+        port = chance.choice(PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
 class Broker:
     """A broker that is started again when it was killed, on the same port and the same directory."""
 
     def __init__(self, directory: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.directory = directory
         self.process = self.start()
         self.uri = f"amqp://127.0.0.1:{self.port}"
 
     def start(self) -> BrokerProcess:
-        return BrokerProcess("--data", str(self.directory), "--port", str(self.port))
+        options = ("--data", str(self.directory), "--port", str(self.port))
+        return BrokerProcess(*options, start_timeout_s=BROKER_START_S_MAX)
 
     def revive(self) -> None:
         if self.process.process.poll() is not None:
@@ -116,7 +128,8 @@ def drive(arguments: argparse.Namespace) -> int:
     cloudpickle.register_pickle_by_value(faulty_source)
     spark.dataSource.register(faulty_source.FaultyDataSource)
     java = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
-    print(json.dumps({"processes": [java, os.getpid()]}), flush=True)
+    # In the order of their deaths: a Python that outlives its Java, if by a moment, tries all it may in vain.
+    print(json.dumps({"processes": [os.getpid(), java]}), flush=True)
     for _ in sys.stdin:
         lives, is_done = 0, False
         while lives < ATTEMPTS_MAX and not is_done:
@@ -187,9 +200,12 @@ class Driver:
         self.process.stdin.flush()
 
     def end(self) -> None:
-        """A killed driver leaves its Python workers behind; they are of its session."""
-        with suppress(ProcessLookupError):  # all gone
-            os.killpg(self.process.pid, signal.SIGKILL)
+        """A killed driver leaves its Python workers behind: in groups of their own, but of its session."""
+        from faulty_source import session_of
+
+        for pid in session_of(self.process.pid):
+            with suppress(ProcessLookupError):  # gone by itself
+                os.kill(pid, signal.SIGKILL)
         self.process.wait()
 
 
@@ -273,6 +289,7 @@ class Run:
         with self.connect() as connection, connection.channel() as channel:
             channel.queue(STREAM, durable=True, arguments=kind)
             channel.queue(OUT, durable=True)
+            channel.queue(DRAINED, durable=True, arguments={"x-max-length": 1})
 
     def publish(self) -> range:
         rows = range(self.published, self.published + ROWS)
@@ -346,9 +363,12 @@ class Run:
         """The rows that came, and what was left behind that should not be."""
         self.broker.revive()
         found: Counter[int] = Counter()
-        with self.connect() as connection, connection.channel() as channel:
+        with self.connect() as connection, connection.channel(confirm=True) as channel:
             while (message := channel.get(OUT, no_ack=True)) is not None:
                 found[int(message.body)] += 1
+            # When this is safe, what was written before it is: a broker that is killed next does not show
+            # again what was taken here.
+            channel.publish_many([b"%d" % self.published], routing_key=DRAINED, persistent=True)
             left = len(connection.request("dtx.list").results["rows"])
             if self.arguments.source == "queue":
                 about = connection.request("queue.info", {"queue": STREAM}).results

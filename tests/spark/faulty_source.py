@@ -126,6 +126,19 @@ def started(pid: int) -> int | None:
     return None if fields[0] == "Z" else int(fields[19])
 
 
+def session_of(leader: int) -> list[int]:
+    """The processes of a session that live."""
+    found: list[int] = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            _, fields = stat_of(int(place.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended while we looked
+        if int(fields[3]) == leader and fields[0] != "Z":
+            found.append(int(place.name))
+    return found
+
+
 def command_of(pid: int) -> str:
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -92,6 +95,34 @@ def test_no_executor_to_kill_is_no_kill(
     with pytest.raises(ProcessLookupError, match="no executor"):
         order(tmp_path, f"spare child-of={victim.pid}").reach("after-latest")
     assert not tool.is_killed("executor", record)
+
+
+def test_the_end_of_a_driver_is_the_end_of_its_workers() -> None:
+    """They are in groups of their own, as those of Spark are."""
+    code = (
+        "import json, os, subprocess, sys\n"
+        "worker = subprocess.Popen([sys.executable, '-c', 'import signal; signal.alarm(30); signal.pause()'],"
+        " process_group=0)\n"
+        "print(json.dumps({'processes': [os.getpid(), worker.pid]}), flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    driver = object.__new__(tool.Driver)
+    driver.process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    with driver.process:
+        _, worker = driver.answer(None)["processes"]
+        assert os.getpgid(worker) != driver.process.pid
+        os.kill(driver.process.pid, signal.SIGSTOP)  # it must not see its worker off
+        driver.end()
+    deadline_s = time.monotonic() + 10
+    while started(worker) is not None and time.monotonic() < deadline_s:
+        time.sleep(0.01)  # it is nobody's child here
+    assert started(worker) is None
 
 
 def outcome(**given: Any) -> Any:

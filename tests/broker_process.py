@@ -20,13 +20,13 @@ _LISTENING = re.compile(r"listening on amqp://127\.0\.0\.1:(\d+)")
 class BrokerProcess:
     """`flintmq serve` from its first line to its exit status. What it logs can be waited for."""
 
-    def __init__(self, *options: str) -> None:
+    def __init__(self, *options: str, start_timeout_s: float = START_TIMEOUT_S) -> None:
         command = [sys.executable, "-m", "flintmq", "serve", "--port", "0", *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.lines: list[str] = []
         self.said = threading.Condition()
         self.readers = [self._follow(self.process.stdout), self._follow(self.process.stderr)]
-        self.port = int(self.wait_for(_LISTENING, START_TIMEOUT_S)[1])
+        self.port = int(self.wait_for(_LISTENING, start_timeout_s)[1])
 
     def _follow(self, stream: IO[str] | None) -> threading.Thread:
         assert stream is not None

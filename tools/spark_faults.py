@@ -17,8 +17,9 @@ victim is what is killed when a process of the query comes there:
 A round publishes rows, has the query read them, kills one victim at one point, runs the query until it ends
 by itself, and looks at what came out. Rounds use the same stream, checkpoint, broker and driver, as long as
 those live. The seed, which is printed, is the order of the rounds. The table at the end has a line for each
-point.
-Exit status 1 if a row is lost, or came twice where it must not, or a branch or a lease was left behind.
+point; what was killed is counted below it, by what the killed processes were run as.
+Exit status 1 if a row is lost, or came twice where it must not, or a branch or a lease was left behind, and
+if a round was none: nobody came to its point, or who was to die there is not who died.
 """
 
 from __future__ import annotations
@@ -48,28 +49,49 @@ for place in (ROOT / "tests", ROOT / "tests" / "spark"):
 from broker_process import BrokerProcess  # noqa: E402 - found by the path above
 from standalone_cluster import SHORT_LIVED, Cluster, standalone_cluster  # noqa: E402
 
-STREAM, OUT = "faults-in", "faults-out"
+STREAM, OUT, DRAINED = "faults-in", "faults-out", "faults-drained"
 ROWS = 120
 ROWS_A_BATCH = 40
 ATTEMPTS_MAX = 8
 ROUND_S_MAX = 600.0
+# An interpreter that shares two cores with a cluster takes its time.
+BROKER_START_S_MAX = 180.0
+# Below those that the system gives to clients: while the broker is dead, one of them could get its port.
+PORTS = range(20000, 32000)
 LOOK_S = 0.1
 VICTIMS = ("driver", "executor", "broker", "process")
+# What the command of a process has in it, that is killed as a victim. A process has three kinds.
+COMMANDS = {
+    "driver": ("org.apache.spark.deploy.SparkSubmit", "--drive"),
+    "executor": ("org.apache.spark.executor.CoarseGrainedExecutorBackend",),
+    "broker": ("flintmq serve",),
+    "source's reader": ("python_streaming_source_runner",),
+    "task's worker": ("pyspark.daemon pyspark.worker",),
+    "sink's coordinator": ("python_streaming_sink_runner",),
+}
+
+
+def free_port() -> int:
+    chance = random.SystemRandom()
+    while True:
+        port = chance.choice(PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Broker:
     """A broker that is started again when it was killed, on the same port and the same directory."""
 
     def __init__(self, directory: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.directory = directory
         self.process = self.start()
         self.uri = f"amqp://127.0.0.1:{self.port}"
 
     def start(self) -> BrokerProcess:
-        return BrokerProcess("--data", str(self.directory), "--port", str(self.port))
+        options = ("--data", str(self.directory), "--port", str(self.port))
+        return BrokerProcess(*options, start_timeout_s=BROKER_START_S_MAX)
 
     def revive(self) -> None:
         if self.process.process.poll() is not None:
@@ -106,7 +128,8 @@ def drive(arguments: argparse.Namespace) -> int:
     cloudpickle.register_pickle_by_value(faulty_source)
     spark.dataSource.register(faulty_source.FaultyDataSource)
     java = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
-    print(json.dumps({"processes": [java, os.getpid()]}), flush=True)
+    # In the order of their deaths: a Python that outlives its Java, if by a moment, tries all it may in vain.
+    print(json.dumps({"processes": [os.getpid(), java]}), flush=True)
     for _ in sys.stdin:
         lives, is_done = 0, False
         while lives < ATTEMPTS_MAX and not is_done:
@@ -169,7 +192,7 @@ class Driver:
                 return json.loads(line) if line else None
             if broker is not None:
                 broker.revive()
-        raise RuntimeError(f"the driver said nothing for {ROUND_S_MAX:g} s")
+        raise TimeoutError(f"the driver said nothing for {ROUND_S_MAX:g} s")
 
     def go(self) -> None:
         assert self.process.stdin is not None
@@ -177,10 +200,35 @@ class Driver:
         self.process.stdin.flush()
 
     def end(self) -> None:
-        """A killed driver leaves its Python workers behind; they are of its session."""
-        with suppress(ProcessLookupError):  # all gone
-            os.killpg(self.process.pid, signal.SIGKILL)
+        """A killed driver leaves its Python workers behind: in groups of their own, but of its session."""
+        from faulty_source import session_of
+
+        for pid in session_of(self.process.pid):
+            with suppress(ProcessLookupError):  # gone by itself
+                os.kill(pid, signal.SIGKILL)
         self.process.wait()
+
+
+def role_of(victim: str, point: str) -> str:
+    """Who it is that dies, of COMMANDS."""
+    from faulty_source import READER_STEPS, TASK_STEPS
+
+    if victim != "process":
+        return victim
+    if point in READER_STEPS:
+        return "source's reader"
+    return "task's worker" if point in TASK_STEPS else "sink's coordinator"
+
+
+def is_killed(role: str, record: Path) -> bool:
+    """Whether those died that were to die; the one who got to the point has written down whom it kills."""
+    from faulty_source import started
+
+    if not record.exists():
+        return False
+    killed = json.loads(record.read_text())
+    is_dead = all(each["start"] is not None and started(each["pid"]) != each["start"] for each in killed)
+    return is_dead and all(any(words in each["command"] for each in killed) for words in COMMANDS[role])
 
 
 @dataclass(frozen=True)
@@ -188,6 +236,7 @@ class Outcome:
     point: str
     victim: str
     is_reached: bool
+    is_killed: bool
     is_done: bool
     lives: int
     lost: int
@@ -200,6 +249,7 @@ class Outcome:
     def is_good(self) -> bool:
         return (
             self.is_reached
+            and self.is_killed
             and self.is_done
             and not (self.lost or self.left or (self.is_exact and self.twice))
         )
@@ -207,6 +257,8 @@ class Outcome:
     def __str__(self) -> str:
         if not self.is_reached:
             return "NOT REACHED"
+        if not self.is_killed:
+            return "NOT KILLED"
         if not self.is_done:
             return f"NOT DONE after {self.lives} starts"
         said = [f"{self.lost} LOST"] if self.lost else []
@@ -225,6 +277,7 @@ class Run:
         self.broker = Broker(directory / "broker")
         self.driver: Driver | None = None
         self.published = 0
+        self.came: Counter[int] = Counter()
 
     def connect(self) -> Any:
         from flintmq.client import connect
@@ -236,6 +289,7 @@ class Run:
         with self.connect() as connection, connection.channel() as channel:
             channel.queue(STREAM, durable=True, arguments=kind)
             channel.queue(OUT, durable=True)
+            channel.queue(DRAINED, durable=True, arguments={"x-max-length": 1})
 
     def publish(self) -> range:
         rows = range(self.published, self.published + ROWS)
@@ -268,6 +322,7 @@ class Run:
         if self.arguments.source == "queue":
             words = f"skip=1 {words}"  # the first batch only notes the name of the consumer
         path = self.directory / point
+        path.with_suffix(".killed").unlink(missing_ok=True)
         path.write_text(words)
         return path
 
@@ -280,7 +335,13 @@ class Run:
         for _ in range(ATTEMPTS_MAX):
             driver = self.living_driver()
             driver.go()
-            answer = driver.answer(self.broker)
+            try:
+                answer = driver.answer(self.broker)
+            except TimeoutError as silence:
+                print(silence, file=sys.stderr, flush=True)
+                driver.end()
+                self.driver = None
+                break
             starts += 1 if answer is None else answer["lives"]
             if answer is not None:
                 is_done = answer["is_done"]
@@ -290,19 +351,24 @@ class Run:
         is_reached = not order.exists()
         order.unlink(missing_ok=True)
         found, left = self.found()
-        lost = sum(row not in found for row in rows)
-        twice = sum(count > 1 or row not in rows for row, count in found.items())
+        self.came += found
+        lost = sum(row not in self.came for row in rows)
+        twice = sum(self.came[row] > 1 for row in found)
         seconds = time.monotonic() - began_s
         counts = (starts, lost, twice, left)
-        return Outcome(point, victim, is_reached, is_done, *counts, self.is_exact, seconds)
+        is_dead = is_killed(role_of(victim, point), order.with_suffix(".killed"))
+        return Outcome(point, victim, is_reached, is_dead, is_done, *counts, self.is_exact, seconds)
 
     def found(self) -> tuple[Counter[int], int]:
         """The rows that came, and what was left behind that should not be."""
         self.broker.revive()
         found: Counter[int] = Counter()
-        with self.connect() as connection, connection.channel() as channel:
+        with self.connect() as connection, connection.channel(confirm=True) as channel:
             while (message := channel.get(OUT, no_ack=True)) is not None:
                 found[int(message.body)] += 1
+            # When this is safe, what was written before it is: a broker that is killed next does not show
+            # again what was taken here.
+            channel.publish_many([b"%d" % self.published], routing_key=DRAINED, persistent=True)
             left = len(connection.request("dtx.list").results["rows"])
             if self.arguments.source == "queue":
                 about = connection.request("queue.info", {"queue": STREAM}).results
@@ -359,7 +425,11 @@ def walk(run: Run) -> int:
         if outcomes:
             print(table(outcomes))
     good = sum(outcome.is_good for outcome in outcomes)
-    print(f"{good} of {len(outcomes)} rounds good; {run.published} rows")
+    killed = Counter(role_of(each.victim, each.point) for each in outcomes if each.is_killed)
+    lost = sum(row not in run.came for row in range(run.published))
+    twice = sum(count > 1 for count in run.came.values())
+    print(f"killed: {', '.join(f'{role} {killed[role]}' for role in COMMANDS if killed[role])}")
+    print(f"{good} of {len(outcomes)} rounds good; {run.published} rows, {lost} lost, {twice} twice")
     return 0 if good == len(outcomes) else 1
 
 

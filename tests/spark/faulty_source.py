@@ -1,11 +1,12 @@
 """The format `amqp` with a hole in it: at one step, once, a process is killed as kill -9 does it.
 
 The option `faults` names a directory. A file there called after a step is the order to die at it: whoever
-gets there first takes the file away, kills the processes that are listed in it, and itself. In that list
+gets there first takes the file away, kills the processes that are listed in it, and itself. It writes down
+whom it kills, in a file called after the step and ending in `.killed`. In the list
 
     1234           is a process
     java           is the Java process above: an executor of a cluster, the driver where all is in one
-    child-of=1234  is a child of that process: an executor of a worker
+    child-of=1234  is a child of that process: an executor of a worker; one that is not there yet is awaited
     spare          before others lets the one that got there live
     skip=1         at the very beginning lets the first one pass
 
@@ -16,8 +17,10 @@ A micro-batch of Spark goes through these steps; each name below is a moment bet
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,6 +60,10 @@ MOMENTS = {
     "after-commit": "sink commit, commits/N written",
 }
 
+# An executor that a round before has killed is started again meanwhile.
+EXECUTOR_S_MAX = 60.0
+LOOK_S = 0.1
+
 
 class Faults:
     """The orders to die."""
@@ -80,14 +87,13 @@ class Faults:
             taken.write_text(" ".join(words))
             os.rename(taken, order)
             return
-        for word in words:
-            try:
-                if word != "spare":
-                    os.kill(named(word), signal.SIGKILL)
-            except ProcessLookupError:
-                continue  # it is gone already
+        doomed = [named(word) for word in words if word != "spare"]
         if "spare" not in words:
-            os.kill(os.getpid(), signal.SIGKILL)
+            doomed.append(os.getpid())  # the last, as nobody kills after it
+        record = [{"pid": pid, "start": started(pid), "command": command_of(pid)} for pid in doomed]
+        order.with_suffix(".killed").write_text(json.dumps(record))
+        for pid in doomed:
+            os.kill(pid, signal.SIGKILL)
 
 
 def named(word: str) -> int:
@@ -99,10 +105,46 @@ def named(word: str) -> int:
     return int(word)
 
 
+def stat_of(pid: int) -> tuple[str, list[str]]:
+    """The name of a process, and what the system says of it after that: state, parent, ..."""
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return stat[stat.index("(") + 1 : stat.rindex(")")], stat[stat.rindex(")") + 2 :].split()
+
+
 def parent_of(pid: int) -> tuple[str, int]:
     """The name of a process, and the process above it."""
-    stat = Path(f"/proc/{pid}/stat").read_text()
-    return stat[stat.index("(") + 1 : stat.rindex(")")], int(stat[stat.rindex(")") + 2 :].split()[1])
+    name, fields = stat_of(pid)
+    return name, int(fields[1])
+
+
+def started(pid: int) -> int | None:
+    """When a process was started, in ticks of the system: with its number, who it is. None if it is dead."""
+    try:
+        _, fields = stat_of(pid)
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def session_of(leader: int) -> list[int]:
+    """The processes of a session that live."""
+    found: list[int] = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            _, fields = stat_of(int(place.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended while we looked
+        if int(fields[3]) == leader and fields[0] != "Z":
+            found.append(int(place.name))
+    return found
+
+
+def command_of(pid: int) -> str:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    return b" ".join(words).decode(errors="replace").strip()
 
 
 def java_above() -> int:
@@ -116,12 +158,16 @@ def java_above() -> int:
 
 
 def child_of(worker: int) -> int:
-    for place in Path("/proc").glob("[0-9]*"):
-        try:
-            if parent_of(int(place.name)) == ("java", worker):
-                return int(place.name)
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it ended while we looked
+    deadline_s = time.monotonic() + EXECUTOR_S_MAX
+    while time.monotonic() < deadline_s:
+        for place in Path("/proc").glob("[0-9]*"):
+            pid = int(place.name)
+            try:
+                if parent_of(pid) == ("java", worker) and started(pid) is not None:
+                    return pid
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it ended while we looked
+        time.sleep(LOOK_S)
     raise ProcessLookupError("no executor there")
 
 

@@ -15,6 +15,7 @@ from pyspark import cloudpickle
 
 from flintmq.spark import sessions
 from flintmq.spark.errors import AmqpError
+from pyspark_amqp import DefaultSource
 
 
 @pytest.fixture
@@ -49,6 +50,12 @@ def test_without_spark_the_error_says_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(AmqpError, match=r"pip install 'flintmq\[spark\]'"):
         sessions.prepare_environment()
+
+
+def test_workers_without_arrow_are_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(AmqpError, match=f"{sys.executable}, which has no pyarrow: set PYSPARK_PYTHON to"):
+        DefaultSource({"queue": "q"})
 
 
 def test_spark_finds_the_format_by_a_light_module() -> None:

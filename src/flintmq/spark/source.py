@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
+
+from flintmq.spark.errors import AmqpError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -12,6 +17,17 @@ if TYPE_CHECKING:
 
 class AmqpDataSource(DataSource):  # type: ignore[misc]
     """Reads queues and streams of an AMQP broker, in batches or as a stream, and writes to its exchanges."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        # Spark makes a source in the interpreter of its workers before it imports Arrow there by itself, and
+        # would then end with the bare name of the module.
+        if importlib.util.find_spec("pyarrow") is None:
+            raise AmqpError(
+                f"Spark runs Python as {sys.executable}, which has no pyarrow: set PYSPARK_PYTHON to an "
+                "interpreter that has it before the session is made, use flintmq.spark.session(), or "
+                "pip install 'flintmq[spark]' there."
+            )
+        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:

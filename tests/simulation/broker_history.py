@@ -142,7 +142,7 @@ class BrokerHistory(StreamActions):
                 self.check_counts()
             except PowerLost:
                 self.listen(exact=False)
-                self.reconcile()
+                self.reconcile(was_cut=True)
                 self.crash(power=self.chance.random() < 0.7, was_cut=True)
         self.finale()
 

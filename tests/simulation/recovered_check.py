@@ -114,7 +114,7 @@ class RecoveredCheck:
         for queue in self.queues().values():
             assert queue.unacked == len(self.locked[queue.number]) + len(self.leased[queue.number])
         self.check_truth()
-        self.groups += self.groups_from_memory()
+        self.groups += self.groups_of_moves()
         if is_strict:
             assert not self.report.damaged, f"damage out of nothing: {self.report.lines()}"
             for key, value in self.wiring().items():
@@ -450,12 +450,11 @@ class RecoveredCheck:
                 if self.is_before(queue, number):
                     raise Doubled
 
-    def groups_from_memory(self) -> list[set[int]]:
-        """What went to disk in one group and was not there before: it can be back nowhere."""
+    def groups_of_moves(self) -> list[set[int]]:
+        """What went to other places in one group. Where it was before, it may be no more: that was let go."""
         groups: dict[int, set[int]] = {}
-        for copy, letter in self.model.deaths:
-            if not copy.sequence:
-                groups.setdefault(letter.sequence, set()).add(letter.number)
+        for _, letter in self.model.deaths:
+            groups.setdefault(letter.sequence, set()).add(letter.number)
         return list(groups.values())
 
     def next_life(self) -> Model:

@@ -64,8 +64,8 @@ class RuledQueues:
     def is_expired(self, copy: Copy) -> bool:
         return 0 <= copy.due_ms <= self.now_ms()
 
-    def reconcile(self) -> None:
-        """What the broker counts no more has died for a reason."""
+    def reconcile(self, was_cut: bool = False) -> None:
+        """What the broker counts no more has died for a reason, or is in hand when the power fails."""
         for name, queue in list(self.model.queues.items()):
             real = self.host.queues.get(name)
             if real is None:
@@ -74,7 +74,10 @@ class RuledQueues:
             excess = len(ready) - real.message_count()
             for index, copy in enumerate(ready[: max(excess, 0)]):
                 over = "x-max-length" in RULES.get(name, {}) and len(ready) - index > LENGTH_MAX
-                assert over or self.is_expired(copy), f"{copy.number} of {name} is gone"
+                is_dead = over or self.is_expired(copy)
+                assert is_dead or was_cut, f"{copy.number} of {name} is gone"
+                if not is_dead:
+                    break
                 self.die(copy, "maxlen" if over and not self.is_expired(copy) else "expired")
 
     def expire_heads(self, queue: ModelQueue) -> None:

@@ -190,8 +190,11 @@ class DelayedExchange(OuterExchange):
                 self.send(self.kept_here.pop(entry))
             return
         messages = store.load(entries)
-        # One group: after a crash each of them is either here still, or where it went.
-        store.journal.begin_group()
+        # One group: after a crash each of them is either here still, or where it went. Of an exchange that is
+        # not durable they are here no more, and damage to a group would cost them all.
+        is_group = self.number != 0
+        if is_group:
+            store.journal.begin_group()
         try:
             for entry, message in zip(entries, messages, strict=True):
                 if message is not None:
@@ -199,7 +202,8 @@ class DelayedExchange(OuterExchange):
                 store.settle(self.number, entry)
             secure_streams(self.virtual_host)
         finally:
-            store.journal.commit_group()
+            if is_group:
+                store.journal.commit_group()
 
     def send(self, waited: Message) -> None:
         """Routes a message that has waited."""

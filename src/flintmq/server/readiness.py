@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 EVENTS_MAX = 256
-# Some 50 us without an answer end the lingering, and so do this many turns: the event loop has more to do.
-LOOKS_MAX = 40
+# Some 100 us without an answer end the lingering, and so do this many turns: the event loop has more to do.
+LOOKS_MAX = 100
 LINGER_TURNS_MAX = 8
 
 

@@ -7,6 +7,7 @@ cdef class Agenda:
     cdef public list confirms
     cdef public list lost_consumers
     cdef public bint pressed
+    cdef public bint behind
     cdef public bint logged
     cdef public object timetable
     cdef readonly long long now_ms

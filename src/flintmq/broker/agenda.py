@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Agenda:
     """Queues with messages for ready consumers, channels with publishes to confirm, consumers to be told."""
 
-    __slots__ = ("confirms", "logged", "lost_consumers", "now_ms", "pressed", "queues", "timetable")
+    __slots__ = ("behind", "confirms", "logged", "lost_consumers", "now_ms", "pressed", "queues", "timetable")
 
     def __init__(self, timetable: Timetable) -> None:
         self.timetable = timetable
@@ -29,6 +29,8 @@ class Agenda:
         self.lost_consumers: list[Consumer] = []
         # A publish went to a queue whose consumers' sockets are full: its publisher should pause.
         self.pressed = False
+        # More was published than the disk has taken: all publishers should pause.
+        self.behind = False
         # A publish went to a stream: its publisher has to wait for the disk.
         self.logged = False
 

@@ -88,8 +88,14 @@ class Broker:
                 channel.confirm()
         if self.store is not None:
             self.store.end_pass()
+            self.is_behind()
         if self.streams is not None:
             self.streams.end_pass()
+
+    def is_behind(self) -> bool:
+        """Whether publishers should wait for the disk."""
+        self.agenda.behind = self.store is not None and self.store.is_behind()
+        return self.agenda.behind
 
     def shed(self) -> None:
         """Memory is short: long queues go to disk, but for their first messages."""

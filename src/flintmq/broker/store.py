@@ -319,6 +319,9 @@ class Store:
         self.journal.end_batch()
         self.overflow.end_batch()
 
+    def is_behind(self) -> bool:
+        return self.journal.is_behind() or self.overflow.journal.is_behind()
+
     def collect(self) -> None:
         """Takes notice of what the threads of the journal have done."""
         self.journal.collect()

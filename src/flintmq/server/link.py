@@ -119,7 +119,7 @@ class Link:
     def after_read(self) -> None:
         """What was read may have been too much for its queues, or come at a bad time."""
         agenda = self.turns.agenda
-        if agenda.pressed:
+        if agenda.pressed or (agenda.behind and self.session.is_publisher()):
             agenda.pressed = False
             self.server.press(self)
         if self.turns.is_alarmed and self.session.is_publisher():

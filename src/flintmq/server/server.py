@@ -141,7 +141,8 @@ class Server:
 
     def after_write(self) -> None:
         """A consumer's socket took something: there is room for publishers again."""
-        self.release_pressed()
+        if not self.broker.agenda.behind:
+            self.release_pressed()
         if self.broker.has_work() or self.turns.outbox:
             self.turns.schedule_pass()
 
@@ -160,12 +161,18 @@ class Server:
         self.turns.schedule_pass()
 
     def press(self, link: Link) -> None:
-        """The queues this publisher feeds are longer than their consumers' sockets can take."""
+        """This publisher is faster than the sockets of its consumers, or than the disk."""
         if not link.held & (HELD_CLOSED | HELD_PRESSED):
             link.hold(HELD_PRESSED)
             self.pressed.append(link)
             if len(self.pressed) == 1:
-                self.loop.call_later(PRESSED_S, self.release_pressed)
+                self.loop.call_later(PRESSED_S, self.pressed_for_long)
+
+    def pressed_for_long(self) -> None:
+        if self.broker.is_behind():
+            self.loop.call_later(PRESSED_S, self.pressed_for_long)
+        else:
+            self.release_pressed()
 
     def release_pressed(self) -> None:
         if self.pressed:

@@ -81,7 +81,8 @@ class Turns:
         """After all sockets that were readable have been read."""
         self.pass_due = False
         self.count += 1
-        if self.outbox or self.agenda.has_work():
+        # Whatever was read: what goes to disk alone, for nobody to hear of, must not pile up here.
+        if self.outbox or self.reads or self.agenda.has_work():
             self.finish_pass()
         if self.room:
             links, self.room = self.room, []

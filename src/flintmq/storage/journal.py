@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 # What a segment takes that is made after a failure, beyond what has to be in it at once.
 SEGMENT_OCTETS_LEAN = 1 << 20
+# With more than this in the next batch, whoever can should wait for the one that is on its way.
+BEHIND_OCTETS = 16_777_216
 
 
 class Journal(Appender):
@@ -126,6 +128,10 @@ class Journal(Appender):
         self.flush_settles()
         if self._batch.fill and self._in_flight is None and not self._retry_due_s:
             self._submit()
+
+    def is_behind(self) -> bool:
+        """Whether much more waits for the disk than it takes at a time."""
+        return self._in_flight is not None and self._batch.fill > BEHIND_OCTETS
 
     def commit_now(self) -> None:
         """Write and sync everything appended, here and now; `on_synced` comes before it returns."""

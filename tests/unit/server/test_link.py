@@ -18,7 +18,7 @@ from flintmq.config import Config, Limits
 from flintmq.errors import ConnectionFault
 from flintmq.server import link as links
 from flintmq.server import server as servers
-from flintmq.server.link import HELD_ALARM, HELD_CLOSED, HELD_OUTPUT, HELD_REFUSED, Link
+from flintmq.server.link import HELD_ALARM, HELD_CLOSED, HELD_OUTPUT, HELD_PRESSED, HELD_REFUSED, Link
 from flintmq.server.memory import MemoryAlarm
 from flintmq.server.readiness import EpollReadiness, LoopReadiness
 from flintmq.server.server import Server
@@ -358,6 +358,32 @@ def test_a_client_that_answers_at_once_is_served_in_the_same_turn() -> None:
         readiness.linger()
         thread.join()
         assert wire.link.session.connection.open_channels == 1
+
+    run(scenario)
+
+
+def test_a_publisher_waits_while_the_disk_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(wire: Wire) -> None:
+        agenda = wire.server.broker.agenda
+        is_behind = True
+
+        def look() -> bool:
+            agenda.behind = is_behind
+            return is_behind
+
+        await wire.open()
+        monkeypatch.setattr(wire.server.broker, "is_behind", look)
+        agenda.behind = True
+        await wire.say(publish(b"nowhere"))
+        await wire.until(lambda: wire.link.held & HELD_PRESSED)
+        await asyncio.sleep(3 * servers.PRESSED_S)
+        wire.server.after_write()
+        assert wire.link.held & HELD_PRESSED
+        is_behind = False
+        await wire.until(lambda: not wire.link.held)
+        await wire.say(publish(b"nowhere"), methods.ChannelClose(reply_code=200, reply_text=""))
+        await wire.hear(methods.ChannelCloseOk)
+        assert not wire.link.held
 
     run(scenario)
 

@@ -88,12 +88,12 @@ class Broker:
                 channel.confirm()
         if self.store is not None:
             self.store.end_pass()
-            self.is_behind()
+            self.check_disk()
         if self.streams is not None:
             self.streams.end_pass()
 
-    def is_behind(self) -> bool:
-        """Whether publishers should wait for the disk."""
+    def check_disk(self) -> bool:
+        """Whether publishers should wait for the disk, which the agenda knows from then on."""
         self.agenda.behind = self.store is not None and self.store.is_behind()
         return self.agenda.behind
 

@@ -169,7 +169,7 @@ class Server:
                 self.loop.call_later(PRESSED_S, self.pressed_for_long)
 
     def pressed_for_long(self) -> None:
-        if self.broker.is_behind():
+        if self.broker.check_disk():
             self.loop.call_later(PRESSED_S, self.pressed_for_long)
         else:
             self.release_pressed()

@@ -16,10 +16,11 @@ from typing import Any
 from flintmq.wire import amqp, octets
 from flintmq.wire.stream import Body, BodyStream, Told
 
-# One pass fills at most OUTPUT_BYTES_MAX and one message over it: half as much again rarely grows.
-BUFFER_BYTES = 393_216
-# Past this many octets waiting, a connection gets no further deliveries.
-OUTPUT_BYTES_MAX = 262_144
+# One pass fills at most OUTPUT_BYTES_MAX and one message over it: a third more rarely grows.
+BUFFER_BYTES = 524_288
+# Past this many octets waiting, a connection gets no further deliveries. Half as much again as a link
+# reads at once: what one publisher sent goes to one consumer in one piece.
+OUTPUT_BYTES_MAX = 393_216
 # Past this many nothing more is done for it: replies and returned messages pile up as fast as it asks
 # for them, and a request of 20 octets may ask for a message of any size again and again.
 OUTPUT_BYTES_STOP = 16_777_216
@@ -30,7 +31,7 @@ STREAM_BYTES_MAX = 131_072
 STREAMS_READ_MAX = 16
 # And so many may wait: a client could ask for the same in one basic.get after another.
 STREAMS_MAX = 4096
-# 16 connections being written to at once is common, each a buffer: 16 x 384 KiB = 6 MiB kept at most.
+# 16 connections being written to at once is common, each a buffer: 16 x 512 KiB = 8 MiB kept at most.
 POOL_BUFFERS_MAX = 16
 # A connection's replies fit in this; only deliveries need a big buffer.
 SMALL_BUFFER_BYTES = 1024

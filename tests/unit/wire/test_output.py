@@ -8,7 +8,7 @@ from flintmq.wire import amqp
 from flintmq.wire.output import Output
 
 # As in output.py, whose numbers are C's own in the compiled build.
-BUFFER_BYTES = 393_216
+BUFFER_BYTES = 524_288
 POOL_BUFFERS_MAX = 16
 SMALL_BUFFER_BYTES = 1024
 

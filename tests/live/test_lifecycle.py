@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pika
@@ -49,6 +52,21 @@ def test_a_signal_closes_clients_with_320_and_ends_with_0(number: int) -> None:
             assert closed.value.reply_code == 320
             assert closed.value.reply_text == "CONNECTION_FORCED - the broker is shutting down"
         assert server.wait() == 0
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs Linux")
+def test_it_accepts_again_when_it_has_descriptors_again() -> None:
+    with serving() as server:
+        taken = max(int(name) for name in os.listdir(f"/proc/{server.process.pid}/fd")) + 1
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (taken + 4, taken + 4))
+        crowd = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(8)]
+        deadline = time.monotonic() + 30
+        while not any("cannot accept connections: Too many open files" in line for line in server.errors):
+            assert time.monotonic() < deadline, server.errors
+            time.sleep(0.01)
+        for each in crowd:
+            each.close()
+        connect(server).close()
 
 
 def test_it_ends_while_publishers_publish() -> None:

@@ -16,7 +16,7 @@ from flintmq.errors import ChannelFault, ConnectionFault
 from flintmq.protocol import greeting, phases
 from flintmq.protocol.channel import Channel
 from flintmq.protocol.events import Events
-from flintmq.protocol.states import CHANNEL_METHODS, CONNECTION_METHODS, ChannelState, ConnectionState
+from flintmq.protocol.states import CHANNEL_METHODS, CONNECTION_METHODS, ConnectionState
 from flintmq.wire import amqp, octets
 from flintmq.wire.methods import Method, decode_method
 from flintmq.wire.output import Output
@@ -200,7 +200,7 @@ class Connection:
             return
         if self.state != phases.CONNECTION_OPEN:
             raise fault_of(method, amqp.CHANNEL_ERROR, "the connection is not open yet")
-        state = ChannelState.CLOSED if channel is None else ChannelState(channel.state)
+        state = phases.CHANNEL_CLOSED if channel is None else channel.state
         if method.NAME not in CHANNEL_METHODS[state]:
             self.refuse(number, state, method)
             return
@@ -213,18 +213,16 @@ class Connection:
         self.events.method(channel, method)
 
     def receive_connection_method(self, method: Method) -> None:
-        state = ConnectionState(self.state)
-        if method.NAME in CONNECTION_METHODS[state]:
+        if method.NAME in CONNECTION_METHODS[self.state]:
             self.events.method(None, method)
-        elif state != ConnectionState.CLOSING:
-            raise fault_of(
-                method, amqp.COMMAND_INVALID, f"not expected on channel 0 in state {state.name.lower()}"
-            )
+        elif self.state != phases.CONNECTION_CLOSING:
+            state = ConnectionState(self.state).name.lower()
+            raise fault_of(method, amqp.COMMAND_INVALID, f"not expected on channel 0 in state {state}")
 
-    def refuse(self, number: int, state: ChannelState, method: Method) -> None:
-        if state == ChannelState.CLOSING:
+    def refuse(self, number: int, state: int, method: Method) -> None:
+        if state == phases.CHANNEL_CLOSING:
             return
-        if state == ChannelState.CLOSED:
+        if state == phases.CHANNEL_CLOSED:
             if method.NAME == "channel.close-ok":
                 return  # crossed our own forgetting of the channel
             raise fault_of(method, amqp.CHANNEL_ERROR, f"channel {number} is not open")

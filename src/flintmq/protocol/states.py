@@ -41,7 +41,7 @@ class ChannelState(IntEnum):
 
 _CLOSE = {"connection.close", "connection.close-ok"}
 
-CONNECTION_METHODS: dict[ConnectionState, frozenset[str]] = {
+CONNECTION_METHODS: dict[int, frozenset[str]] = {
     ConnectionState.HEADER: frozenset(),
     ConnectionState.START: frozenset({"connection.start-ok", "connection.close"}),
     ConnectionState.SECURE: frozenset({"connection.secure-ok", "connection.close"}),
@@ -74,7 +74,7 @@ _CHANNEL_OPEN = """
     test.integer test.string test.table test.content
 """
 
-CHANNEL_METHODS: dict[ChannelState, frozenset[str]] = {
+CHANNEL_METHODS: dict[int, frozenset[str]] = {
     ChannelState.CLOSED: frozenset({"channel.open"}),
     ChannelState.OPEN: frozenset(_CHANNEL_OPEN.split()),
     ChannelState.CLOSING: frozenset({"channel.close", "channel.close-ok"}),

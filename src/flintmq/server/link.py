@@ -90,6 +90,11 @@ class Link:
     def start(self) -> None:
         self.server.readiness.watch(self.descriptor, self)
 
+    def is_opening(self) -> bool:
+        """Whether its peer has much to ask one by one: until it has its first channel."""
+        connection = self.session.connection
+        return connection.state < phases.CONNECTION_OPEN or not connection.open_channels
+
     def ready(self, events: int) -> None:
         """The socket can be read or written, or its peer is gone for good."""
         if events & WRITE and self.wanted & WRITE:

@@ -8,6 +8,6 @@ cdef class Listener:
     cdef object context
     cdef int accepts
 
-    @cython.locals(accepted=tuple, links=dict)
-    cpdef accept(self)
+    @cython.locals(accepted=tuple, links=dict, is_opening=bint)
+    cpdef bint accept(self)
     cpdef connect(self, int descriptor, str address)

@@ -37,16 +37,18 @@ class Listener:
 
     def close(self) -> None:
         if self.socket.fileno() >= 0:
-            self.server.loop.remove_reader(self.socket.fileno())
+            self.server.readiness.forget(self.socket.fileno())
             self.socket.close()
 
-    def accept(self) -> None:
+    def accept(self) -> bool:
+        """Whether somebody is there who will say something at once."""
+        is_opening = False
         for _ in range(self.accepts):
             try:
                 accepted = sockets.accept(self.socket)
             except OSError as error:
                 self.pause(error)
-                return
+                break
             if accepted is None:
                 self.accepts = 1
                 break
@@ -57,9 +59,10 @@ class Listener:
                 sockets.close(descriptor)
             else:
                 self.connect(descriptor, address)
+                is_opening = self.context is None  # there is more to wait for with TLS
         else:
             self.accepts = min(2 * self.accepts, ACCEPTS_MAX)
-        self.server.readiness.linger()
+        return is_opening
 
     def connect(self, descriptor: int, address: str) -> None:
         link = (
@@ -73,12 +76,12 @@ class Listener:
     def pause(self, error: OSError) -> None:
         """Out of descriptors or memory: trying again at once would only spin."""
         log.error("cannot accept connections: %s; trying again in a second", error.strerror)
-        self.server.loop.remove_reader(self.socket.fileno())
+        self.server.readiness.forget(self.socket.fileno())
         self.server.loop.call_later(PAUSE_S, self.resume)
 
     def resume(self) -> None:
         if self.socket.fileno() >= 0:
-            self.server.loop.add_reader(self.socket.fileno(), self.accept)
+            self.server.readiness.listen(self.socket.fileno(), self)
 
 
 def bound(host: str, port: int) -> socket.socket:

@@ -1,5 +1,4 @@
 cimport cython
-cimport flintmq.protocol.phases as phases
 from flintmq.server.link cimport Link
 from flintmq.server.turns cimport Turns
 
@@ -10,10 +9,12 @@ cdef class EpollReadiness:
     cdef Turns turns
     cdef readonly object epoll
     cdef readonly dict links
+    cdef dict listeners
     cdef public int looks_max
 
     cpdef watch(self, int descriptor, Link link)
     cpdef change(self, int descriptor, int wanted)
+    cpdef listen(self, int descriptor, listener)
     cpdef forget(self, int descriptor)
     cpdef turn(self)
     @cython.locals(descriptor=int, events=int, link=Link, is_opening=bint)

@@ -1,10 +1,10 @@
-"""Which sockets have something to read or room to write, told to their links.
+"""Which sockets have something to read or room to write, told to their links and listeners.
 
 One epoll of our own watches them all, and the event loop watches that one: to take up a socket, to leave
 it alone for a while or to let it go is one system call, and a turn over many sockets is one callback.
 
-    event loop -> turn -+-> link.ready    for each socket that is
-                        +-> end_turn      one pass for all of them (turns.py)
+    event loop -> turn -+-> link.ready, listener.accept    for each socket that is
+                        +-> end_turn                       one pass for all of them (turns.py)
 
 A socket that is neither to be read nor written is still watched: a peer that has reset its connection or
 closed it both ways is told of at once, for its queues and messages would stay taken for ever.
@@ -20,12 +20,13 @@ import os
 import select
 from typing import TYPE_CHECKING, Protocol
 
-from flintmq.protocol import phases
 from flintmq.server.link import READ, WRITE, Link
 from flintmq.server.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from flintmq.server.listener import Listener
 
 EVENTS_MAX = 256
 # Some 100 us without an answer end the lingering, and so do this many turns: the event loop has more to do.
@@ -41,27 +42,24 @@ class Readiness(Protocol):
 
     def change(self, descriptor: int, wanted: int) -> None: ...
 
+    def listen(self, descriptor: int, listener: Listener) -> None:
+        """From now on, for those who connect to it."""
+
     def forget(self, descriptor: int) -> None:
         """To be called before the descriptor is closed."""
-
-    def linger(self) -> None:
-        """Somebody opens a connection and has the next word at once.
-
-        Five times in a row each waits for the other. To look a few times more is cheaper than to fall
-        asleep and be woken.
-        """
 
     def close(self) -> None: ...
 
 
 class EpollReadiness:
-    __slots__ = ("epoll", "links", "looks_max", "loop", "turns")
+    __slots__ = ("epoll", "links", "listeners", "looks_max", "loop", "turns")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, turns: Turns) -> None:
         self.loop = loop
         self.turns = turns
         self.epoll = select.epoll()
         self.links: dict[int, Link] = {}
+        self.listeners: dict[int, Listener] = {}
         # Where there is one processor the other side needs it.
         self.looks_max = LOOKS_MAX if len(os.sched_getaffinity(0)) > 1 else 0
         loop.add_reader(self.epoll.fileno(), self.turn)
@@ -73,8 +71,12 @@ class EpollReadiness:
     def change(self, descriptor: int, wanted: int) -> None:
         self.epoll.modify(descriptor, wanted)
 
+    def listen(self, descriptor: int, listener: Listener) -> None:
+        self.epoll.register(descriptor, READ)
+        self.listeners[descriptor] = listener
+
     def forget(self, descriptor: int) -> None:
-        if self.links.pop(descriptor, None) is not None:
+        if self.links.pop(descriptor, None) or self.listeners.pop(descriptor, None):
             self.epoll.unregister(descriptor)
 
     def turn(self) -> None:
@@ -91,14 +93,21 @@ class EpollReadiness:
                 # nothing to read, which does no harm.
                 link = self.links.get(descriptor)
                 if link is not None:
-                    if link.session.connection.state < phases.CONNECTION_OPEN:
+                    if link.is_opening():
                         is_opening = True
                     link.ready(events)
+                elif descriptor in self.listeners and self.listeners[descriptor].accept():
+                    is_opening = True
         finally:
             self.turns.end_turn()  # whatever happened: others wait for theirs
         return is_opening
 
     def linger(self) -> None:
+        """Somebody opens a connection and has the next word at once.
+
+        Six times in a row each waits for the other. To look a few times more is cheaper than to fall
+        asleep and be woken.
+        """
         looks = self.looks_max
         turns = LINGER_TURNS_MAX
         while looks > 0 and turns > 0:
@@ -107,6 +116,8 @@ class EpollReadiness:
             if ready:
                 turns -= 1
                 looks = self.looks_max if self.serve(ready) else 0
+            else:
+                os.sched_yield()  # it may be the other side that waits for this processor
 
     def close(self) -> None:
         if not self.epoll.closed:
@@ -135,16 +146,16 @@ class LoopReadiness:
         else:
             loop.remove_writer(descriptor)
 
+    def listen(self, descriptor: int, listener: Listener) -> None:
+        self.loop.add_reader(descriptor, listener.accept)
+
     def forget(self, descriptor: int) -> None:
-        if self.links.pop(descriptor, None) is not None:
-            self.loop.remove_reader(descriptor)
-            self.loop.remove_writer(descriptor)
+        self.links.pop(descriptor, None)
+        self.loop.remove_reader(descriptor)
+        self.loop.remove_writer(descriptor)
 
     def close(self) -> None:
         self.links.clear()
-
-    def linger(self) -> None:
-        """The event loop does as it likes."""
 
 
 def readiness(loop: asyncio.AbstractEventLoop, turns: Turns) -> Readiness:

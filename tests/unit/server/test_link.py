@@ -326,7 +326,7 @@ def test_what_comes_before_a_login_is_resumed_is_not_left_lying() -> None:
 
 @pytest.mark.skipif(not hasattr(select, "epoll"), reason="needs epoll")
 def test_a_client_that_answers_at_once_is_served_in_the_same_turn() -> None:
-    """And its turn ends when it has opened its connection, whatever it says then."""
+    """And the turn ends when it has its first channel, whatever it says then."""
 
     async def scenario(wire: Wire) -> None:
         readiness = wire.server.readiness

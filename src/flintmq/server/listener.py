@@ -6,8 +6,10 @@ import logging
 import os
 import socket
 import ssl
+import sys
 from typing import TYPE_CHECKING
 
+from flintmq.auth.user import is_loopback
 from flintmq.server import sockets
 from flintmq.server.link import Link
 from flintmq.server.tls import TlsLink
@@ -95,8 +97,11 @@ def bound(host: str, port: int) -> socket.socket:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        # Those that it accepts inherit it.
+        # Those that it accepts inherit both.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if sys.platform == "linux" and is_loopback(str(address[0])):
+            # Within a machine there is no path to be gentle to: BBR and others would only pace themselves.
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
         listener.bind(address)
         listener.listen(BACKLOG)
         listener.setblocking(False)

@@ -12,6 +12,7 @@ from setuptools import Extension, setup
 HOT_MODULES = (
     "broker.agenda",
     "broker.binding",
+    "broker.broker",
     "broker.channel",
     "broker.condition",
     "broker.consumer",

@@ -31,6 +31,21 @@ if TYPE_CHECKING:
 class Broker:
     """Everything that outlives a connection."""
 
+    __slots__ = (
+        "agenda",
+        "clock",
+        "config",
+        "connections",
+        "connections_made",
+        "policies",
+        "started_ms",
+        "store",
+        "streams",
+        "timetable",
+        "users",
+        "virtual_hosts",
+    )
+
     def __init__(self, config: Config, clock: Clock, store: Store | None = None) -> None:
         self.config = config
         self.clock = clock
@@ -88,14 +103,9 @@ class Broker:
                 channel.confirm()
         if self.store is not None:
             self.store.end_pass()
-            self.check_disk()
+            agenda.behind = self.store.is_behind()
         if self.streams is not None:
             self.streams.end_pass()
-
-    def check_disk(self) -> bool:
-        """Whether publishers should wait for the disk, which the agenda knows from then on."""
-        self.agenda.behind = self.store is not None and self.store.is_behind()
-        return self.agenda.behind
 
     def shed(self) -> None:
         """Memory is short: long queues go to disk, but for their first messages."""
@@ -108,8 +118,9 @@ class Broker:
 
     def tell_lost_consumers(self) -> None:
         """basic.cancel for those whose queue is gone; also before a client names a consumer tag again."""
-        if self.agenda.lost_consumers:
-            consumers, self.agenda.lost_consumers = self.agenda.lost_consumers, []
+        agenda = self.agenda
+        if agenda.lost_consumers:
+            consumers, agenda.lost_consumers = agenda.lost_consumers, []
             for consumer in consumers:
                 consumer.channel.notify_cancel(consumer)
 

@@ -52,6 +52,10 @@ cdef class Store:
     @cython.locals(entry=cython.ulonglong)
     cpdef spool_of(self, Message message)
     cpdef wait(self, channel, unsigned long long published)
+    @cython.locals(paged_out=Journal)
+    cpdef end_pass(self)
+    @cython.locals(paged_out=Journal)
+    cpdef bint is_behind(self)
 
 
 @cython.locals(

@@ -317,10 +317,13 @@ class Store:
         self.handed_out.clear()
         self.hand_outs.write()
         self.journal.end_batch()
-        self.overflow.end_batch()
+        paged_out = self.overflow.journal
+        paged_out.end_batch()
 
     def is_behind(self) -> bool:
-        return self.journal.is_behind() or self.overflow.journal.is_behind()
+        """Whether publishers should wait for the disk."""
+        paged_out = self.overflow.journal
+        return self.journal.is_behind() or paged_out.is_behind()
 
     def collect(self) -> None:
         """Takes notice of what the threads of the journal have done."""

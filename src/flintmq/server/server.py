@@ -169,10 +169,16 @@ class Server:
                 self.loop.call_later(PRESSED_S, self.pressed_for_long)
 
     def pressed_for_long(self) -> None:
-        if self.broker.check_disk():
+        if self.is_disk_behind():
             self.loop.call_later(PRESSED_S, self.pressed_for_long)
         else:
             self.release_pressed()
+
+    def is_disk_behind(self) -> bool:
+        """Looks again whether publishers should wait for the disk."""
+        broker = self.broker
+        broker.agenda.behind = broker.store is not None and broker.store.is_behind()
+        return broker.agenda.behind
 
     def release_pressed(self) -> None:
         if self.pressed:

@@ -1,5 +1,6 @@
 cimport cython
 from flintmq.broker.agenda cimport Agenda
+from flintmq.broker.broker cimport Broker
 from flintmq.server.rush cimport Rush
 from flintmq.wire.output cimport Output
 
@@ -7,7 +8,7 @@ from flintmq.wire.output cimport Output
 @cython.final
 cdef class Turns:
     cdef object loop
-    cdef object broker
+    cdef Broker broker
     cdef readonly Agenda agenda
     cdef readonly bytearray buffer
     cdef readonly object view

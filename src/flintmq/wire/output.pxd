@@ -12,6 +12,7 @@ cdef Py_ssize_t STREAMS_MAX
 cdef Py_ssize_t SMALL_BUFFER_BYTES
 cdef bytearray NO_BUFFER
 cdef list POOL
+cdef list SMALL_POOL
 
 
 @cython.final

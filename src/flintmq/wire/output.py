@@ -38,6 +38,7 @@ SMALL_BUFFER_BYTES = 1024
 
 NO_BUFFER = bytearray()
 POOL: list[bytearray] = []
+SMALL_POOL: list[bytearray] = []
 
 
 class Output:
@@ -104,14 +105,15 @@ class Output:
         pending = self.fill - self.start
         needed = pending + size
         if needed <= SMALL_BUFFER_BYTES:
-            buffer = bytearray(SMALL_BUFFER_BYTES)
+            buffer = SMALL_POOL.pop() if SMALL_POOL else bytearray(SMALL_BUFFER_BYTES)
         elif needed > BUFFER_BYTES:
             buffer = bytearray(needed + needed // 2)
         elif POOL:
             buffer = POOL.pop()
         else:
             buffer = bytearray(BUFFER_BYTES)
-        buffer[:pending] = memoryview(self.buffer)[self.start : self.fill]
+        if pending:
+            buffer[:pending] = memoryview(self.buffer)[self.start : self.fill]
         self.release()
         self.buffer = buffer
         self.capacity = len(buffer)
@@ -122,6 +124,8 @@ class Output:
         """Gives the buffer back; nothing may be pending, or it has been copied."""
         if self.capacity == BUFFER_BYTES and len(POOL) < POOL_BUFFERS_MAX:
             POOL.append(self.buffer)
+        elif self.capacity == SMALL_BUFFER_BYTES and len(SMALL_POOL) < POOL_BUFFERS_MAX:
+            SMALL_POOL.append(self.buffer)
         self.buffer = NO_BUFFER
         self.capacity = 0
         self.start = 0

@@ -372,7 +372,7 @@ def test_a_publisher_waits_while_the_disk_is_behind(monkeypatch: pytest.MonkeyPa
             return is_behind
 
         await wire.open()
-        monkeypatch.setattr(wire.server.broker, "check_disk", look)
+        monkeypatch.setattr(wire.server, "is_disk_behind", look)
         agenda.behind = True
         await wire.say(publish(b"nowhere"))
         await wire.until(lambda: wire.link.held & HELD_PRESSED)

@@ -24,9 +24,8 @@ cdef class Link:
     cdef public object verifying
     cdef readonly int wanted
 
-    @cython.locals(connection=Connection)
-    cpdef bint is_opening(self)
-    cpdef ready(self, int events)
+    @cython.locals(connection=Connection, is_new=bint)
+    cpdef bint ready(self, int events)
     @cython.locals(buffer=bytearray, kept=Py_ssize_t, size=Py_ssize_t, rush=Rush)
     cpdef readable(self)
     @cython.locals(agenda=Agenda)

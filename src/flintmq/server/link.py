@@ -90,13 +90,13 @@ class Link:
     def start(self) -> None:
         self.server.readiness.watch(self.descriptor, self)
 
-    def is_opening(self) -> bool:
-        """Whether its peer has much to ask one by one: until it has its first channel."""
-        connection = self.session.connection
-        return connection.state < phases.CONNECTION_OPEN or not connection.open_channels
+    def ready(self, events: int) -> bool:
+        """The socket can be read or written, or its peer is gone for good.
 
-    def ready(self, events: int) -> None:
-        """The socket can be read or written, or its peer is gone for good."""
+        Whether the peer is about to say the next word: until it has a channel, each answer makes it ask on.
+        """
+        connection = self.session.connection
+        is_new = not connection.open_channels
         if events & WRITE and self.wanted & WRITE:
             self.turns.has_room(self)
         if self.held:
@@ -104,6 +104,7 @@ class Link:
                 self.lost()
         elif events & (READ | HANG_UP):
             self.readable()
+        return is_new and (self.output.waiting or connection.state < phases.CONNECTION_OPEN)
 
     def readable(self) -> None:
         """Reads once; if there is more, the next turn finds it."""

@@ -93,9 +93,8 @@ class EpollReadiness:
                 # nothing to read, which does no harm.
                 link = self.links.get(descriptor)
                 if link is not None:
-                    if link.is_opening():
+                    if link.ready(events):
                         is_opening = True
-                    link.ready(events)
                 elif descriptor in self.listeners and self.listeners[descriptor].accept():
                     is_opening = True
         finally:
@@ -136,7 +135,7 @@ class LoopReadiness:
 
     def change(self, descriptor: int, wanted: int) -> None:
         loop = self.loop
-        ready: Callable[[int], None] = self.links[descriptor].ready
+        ready: Callable[[int], bool] = self.links[descriptor].ready
         if wanted & READ:
             loop.add_reader(descriptor, ready, READ)
         else:

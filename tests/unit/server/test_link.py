@@ -332,7 +332,7 @@ def test_a_client_that_answers_at_once_is_served_in_the_same_turn() -> None:
         readiness = wire.server.readiness
         if not isinstance(readiness, EpollReadiness):
             return
-        readiness.looks_max = 1_000_000  # the other thread may be slow
+        readiness.looks_max = 20_000  # the other thread may be slow
         said: list[bytes] = [HEADERS[VERSION]]
         response = methods.ConnectionStartOk(mechanism="PLAIN", response=b"\0guest\0guest")
         tune_ok = methods.ConnectionTuneOk(channel_max=0, frame_max=0, heartbeat=0)
@@ -358,6 +358,36 @@ def test_a_client_that_answers_at_once_is_served_in_the_same_turn() -> None:
         readiness.linger()
         thread.join()
         assert wire.link.session.connection.open_channels == 1
+
+    run(scenario)
+
+
+def test_who_has_the_next_word() -> None:
+    """Whoever opens a connection, as long as it is answered; no longer when it has a channel."""
+
+    async def scenario(wire: Wire) -> None:
+        async def said(what: Method | bytes) -> bool:
+            wire.server.turns.begin_turn()  # whose end, and so the sending, the test decides
+            await wire.say(what)
+            is_next = wire.link.ready(links.READ)
+            wire.server.turns.end_turn()
+            return is_next
+
+        await wire.open()
+        wire.far.close()
+        await wire.until(lambda: not wire.server.links)
+        wire.far, near = socket.socketpair()
+        wire.far.setblocking(False)
+        near.setblocking(False)
+        wire.link = Link(wire.server, near.detach(), "127.0.0.1")
+        response = methods.ConnectionStartOk(mechanism="PLAIN", response=b"\0guest\0guest")
+        tune_ok = methods.ConnectionTuneOk(channel_max=0, frame_max=0, heartbeat=0)
+        opening = (HEADERS[VERSION], response, tune_ok, methods.ConnectionOpen(virtual_host="/"))
+        assert [await said(what) for what in opening] == [True] * 4
+        assert not await said(frame(8, 0, b""))
+        assert await said(methods.ChannelOpen())
+        assert not await said(methods.ChannelFlow(active=True))
+        wire.link.drop()
 
     run(scenario)
 

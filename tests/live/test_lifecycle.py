@@ -196,3 +196,10 @@ def test_a_broker_in_memory_says_so_once(tmp_path: Path) -> None:
         with serving(*options) as server:
             server.stop()
             assert sum(told in line for line in server.errors) == times, server.errors
+
+
+def test_settings_that_only_the_broker_can_refuse_are_named_with_their_file(tmp_path: Path) -> None:
+    file = write(tmp_path / "flintmq.toml", '[[bindings]]\nsource = "none"\nqueue = "q"\n')
+    status, line = refused("--port", "0", "--config", str(file))
+    assert status == 2
+    assert line == f"flintmq: {file}: bindings[0]: NOT_FOUND - no exchange 'none' in vhost '/'"

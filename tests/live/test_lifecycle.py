@@ -179,3 +179,27 @@ def test_messages_survive_a_slow_consumer(tmp_path: Path) -> None:
         assert seen == list(range(200))
         fast.close()
         slow.close()
+
+
+def test_a_client_that_speaks_tls_to_the_plain_port_is_told_in_the_log() -> None:
+    with serving() as server:
+        with socket.create_connection(("127.0.0.1", server.port), 10) as peer:
+            peer.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc")
+            assert peer.recv(8) == b"AMQP\x00\x00\x09\x01"
+        server.stop()
+        assert any("is refused: it spoke TLS" in line for line in server.errors), server.errors
+
+
+def test_a_broker_in_memory_says_so_once(tmp_path: Path) -> None:
+    told = "without a data directory all ends with the broker"
+    for options, times in (([], 1), (["--data", str(tmp_path / "data")], 0)):
+        with serving(*options) as server:
+            server.stop()
+            assert sum(told in line for line in server.errors) == times, server.errors
+
+
+def test_settings_that_only_the_broker_can_refuse_are_named_with_their_file(tmp_path: Path) -> None:
+    file = write(tmp_path / "flintmq.toml", '[[bindings]]\nsource = "none"\nqueue = "q"\n')
+    status, line = refused("--port", "0", "--config", str(file))
+    assert status == 2
+    assert line == f"flintmq: {file}: bindings[0]: NOT_FOUND - no exchange 'none' in vhost '/'"

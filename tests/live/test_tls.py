@@ -267,6 +267,7 @@ def test_a_bad_certificate_or_key_is_one_line(authority: Authority, tmp_path: Pa
             tmp_path / "bad.toml", f'[tls]\ncertificate = "{certificate}"\nkey = "{key}"\nport = 0\n'
         )
         line = refused(file)
-        assert line.startswith(f'flintmq: tls.certificate = "{certificate}" and tls.key = "{key}" are not')
+        named = f'flintmq: {file}: tls.certificate = "{certificate}" and tls.key = "{key}" are not'
+        assert line.startswith(named)
     text = f'[tls]\ncertificate = "{good.certificate}"\nkey = "{good.key}"\nauthority = "{rubbish}"\n'
     assert 'tls.authority = "' in refused(write(tmp_path / "bad.toml", text))

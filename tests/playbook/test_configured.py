@@ -191,7 +191,8 @@ def test_wrong_settings_are_named(settings: str, said: str) -> None:
         ('[[exchanges]]\nname = "amq.x"\ntype = "topic"', "exchanges[0]: ACCESS_REFUSED"),
         (
             '[[queues]]\nname = "q"\ntemplate = "none"',
-            "queues[0]: PRECONDITION_FAILED - invalid arg 'x-template'",
+            "queues[0]: PRECONDITION_FAILED - invalid arg 'x-template': expected the name of a template, "
+            "and the settings have no [queue_templates]",
         ),
         ('[[bindings]]\nsource = "none"\nqueue = "q"', "bindings[0]: NOT_FOUND"),
         ('[[bindings]]\nsource = "amq.topic"', "bindings[0]: give either queue or exchange"),

@@ -354,6 +354,6 @@ def test_writing_to_an_exchange_needs_permission() -> None:
     client = playbook.client(user="u", password="p")
     client.publishes("k", b"1", exchange="amq.topic")
     client.publishes("k", b"1")
-    text = "ACCESS_REFUSED - user 'u' may not write to exchange '' in virtual host '/'"
+    text = "ACCESS_REFUSED - user 'u' may not write to exchange 'amq.default' in virtual host '/'"
     closed(client, 403, text, 60, 40)
     playbook.end()

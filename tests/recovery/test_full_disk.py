@@ -130,7 +130,7 @@ def test_the_threshold_blocks_before_the_disk_is_full(start: Any, small_disk: Pa
         peer.call(1, methods.QueueDeclare(queue="q", durable=True))
         flood = Flood(peer, "q")
         blocked = flood.until_blocked()
-        assert "octets free" in blocked.reason
+        assert "of disk_free_bytes_min" in blocked.reason
         filesystem = os.statvfs(small_disk)
         assert filesystem.f_bavail * filesystem.f_frsize > 8 << 20
         assert numbers(consumer, "q", flood.confirmed) == list(range(flood.confirmed))

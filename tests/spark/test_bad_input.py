@@ -75,6 +75,7 @@ def test_a_wrong_password_which_is_not_shown(spark: Any, uri: str, tmp_path: Any
 def test_no_broker(spark: Any, tmp_path: Any) -> None:
     told = refusal(read, spark, tmp_path, uri="amqp://127.0.0.1:1", queue="any")
     assert "no connection to amqp://127.0.0.1:1" in told
+    assert "?." not in told
 
 
 @pytest.mark.parametrize("use", [read, write_stream])

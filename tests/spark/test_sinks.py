@@ -127,7 +127,8 @@ def test_a_batch_that_was_committed_is_not_written_again(
 
 
 @pytest.mark.parametrize(
-    ("mode", "said"), [("confirm", "went to no queue"), ("transactional", "no queue 'not-there'")]
+    ("mode", "said"),
+    [("confirm", "there is no queue 'not-there'; declare it"), ("transactional", "no queue 'not-there'")],
 )
 def test_rows_that_go_nowhere_are_told(spark: Any, uri: str, mode: str, said: str) -> None:
     frame = spark.range(3).selectExpr("CAST(id AS STRING) AS value")

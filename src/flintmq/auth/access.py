@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from flintmq.auth.permissions import NAMELESS_EXCHANGE
 from flintmq.auth.user import User
 from flintmq.errors import ChannelFault, ConnectionFault
 
@@ -37,6 +38,8 @@ def may(user: User, virtual_host: str, operation: Operation, name: str) -> bool:
 def require(user: User, virtual_host: str, operation: Operation, kind: str, name: str) -> None:
     """Nothing if allowed, else a ChannelFault; `kind` is "exchange" or "queue", for the reply text."""
     if not may(user, virtual_host, operation, name):
+        if kind == "exchange" and not name:
+            name = NAMELESS_EXCHANGE  # as the patterns of the settings have to spell it
         raise ChannelFault(
             ACCESS_REFUSED,
             f"ACCESS_REFUSED - user '{user.name}' may not {_VERBS[operation]} {kind} '{name}' "

@@ -30,6 +30,10 @@ def applied(
     """What a declaration means with its template."""
     if TEMPLATE not in arguments:
         return durable, auto_delete, arguments
+    if not templates:
+        raise arguments_of.wrong(
+            TEMPLATE, "the name of a template, and the settings have no [queue_templates]"
+        )
     name = arguments_of.one_of(arguments, TEMPLATE, None, templates)
     template = templates[name]
     if existing is not None and existing.arguments.get(TEMPLATE) == name:

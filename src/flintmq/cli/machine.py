@@ -8,6 +8,9 @@ _ADVICE = {
     errno.EADDRINUSE: "another program has this port; stop it, or choose a port with --port",
     errno.EADDRNOTAVAIL: "this machine has no such address; give one that it has with --host",
     errno.EACCES: "no permission; choose a port above 1023, or a directory that this user may write to",
+    errno.EEXIST: "a file is in the way; choose a directory with --data",
+    errno.ENOTDIR: "a file is in the way; choose a directory with --data",
+    errno.EROFS: "nothing can be written there; choose another directory with --data",
     errno.ENOSPC: "the disk is full; make room, or choose another directory with --data",
 }
 

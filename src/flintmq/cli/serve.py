@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from flintmq import config
+from flintmq.errors import ConfigFault
 
 
 def serve(options: argparse.Namespace) -> int:
@@ -20,4 +21,9 @@ def serve(options: argparse.Namespace) -> int:
     # After the settings: a mistake in them is told before anything heavy is loaded.
     from flintmq.server import run
 
-    return run(settings)
+    try:
+        return run(settings)
+    except ConfigFault as fault:  # what only the broker can tell: wiring, policies, hashes, certificates
+        if options.config is None:
+            raise
+        raise ConfigFault(f"{options.config}: {fault}") from None

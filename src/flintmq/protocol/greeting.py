@@ -27,6 +27,20 @@ UNKNOWN = -1
 INCOMPLETE = 0
 
 
+# What comes to the wrong port more often than not.
+STRANGERS = {
+    b"AMQP\x00\x01": "AMQP 1.0, which is not served",
+    b"AMQP\x02\x01": "AMQP 1.0 over TLS, which is not served",
+    b"AMQP\x03\x01": "AMQP 1.0 with SASL, which is not served",
+    b"AMQP": "a version of AMQP that is not served; there are 0-9-1, 0-9 and 0-8",
+    b"\x16\x03": "TLS, and this port is the plain one; [tls] of the settings opens one for TLS",
+    b"GET ": "HTTP, and this port is for AMQP",
+    b"POST": "HTTP, and this port is for AMQP",
+    b"PUT ": "HTTP, and this port is for AMQP",
+    b"HEAD": "HTTP, and this port is for AMQP",
+}
+
+
 def recognise(start: bytes) -> tuple[int, int]:
     """(version, octets used); the version is INCOMPLETE while more octets are needed, or UNKNOWN."""
     if start in OPENINGS:
@@ -37,3 +51,11 @@ def recognise(start: bytes) -> tuple[int, int]:
     if any(opening.startswith(start) for opening in OPENINGS):
         return INCOMPLETE, 0
     return UNKNOWN, 0
+
+
+def named(start: bytes) -> str:
+    """What a peer spoke that was not recognised, for the log."""
+    for opening, name in STRANGERS.items():
+        if start.startswith(opening):
+            return name
+    return f"no AMQP; its first octets are {start[:8].hex(' ')}"

@@ -20,6 +20,8 @@ from flintmq.server.server import Server
 if TYPE_CHECKING:
     from flintmq.config import Config
 
+log = logging.getLogger("flintmq.server")
+
 # Messages are not tracked by the collector, deliveries are: with its default of 700 new objects it
 # would run thousands of times a second and find nothing.
 GC_NEW_OBJECTS = 100_000
@@ -47,6 +49,8 @@ async def serve(config: Config) -> None:
         loop.add_signal_handler(number, stop.set)
     for url in urls:
         say(f"flintmq {__version__} ({build()} build) listening on {url}")
+    if config.storage.directory is None:
+        log.info("without a data directory all ends with the broker; flintmq serve --data DIR keeps it")
     await stop.wait()
     say("flintmq is stopping")
     await server.stop()

@@ -15,7 +15,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from flintmq.errors import ConnectionFault, PeerFault, StorageFault
-from flintmq.protocol import phases
+from flintmq.protocol import greeting, phases
 from flintmq.server import sockets
 from flintmq.server.session import Session
 from flintmq.server.turns import Turns
@@ -163,6 +163,10 @@ class Link:
             used = size
         self.leftover = bytes(self.turns.view[used:size]) if used < size else b""
         if session.connection.state == phases.CONNECTION_CLOSED:
+            if not session.connection.version:
+                log.warning(
+                    "%s is refused: it spoke %s", session, greeting.named(bytes(buffer[: min(size, 8)]))
+                )
             self.leftover = b""  # what follows the end means nothing
             self.finish()
         elif session.connection.paused and not self.held & (HELD_LOGIN | HELD_REFUSED):

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flintmq.storage")
 
-# Progress is told when another tenth of at least this much has been read.
-PROGRESS_BYTES_MIN = 67_108_864
+# Progress is told when another tenth of at least this much has been read: the work of a second or so.
+PROGRESS_BYTES_MIN = 536_870_912
 
 
 def open_broker(config: Config, clock: Clock, wake: Callable[[], None]) -> Broker:

@@ -123,4 +123,5 @@ def shortened(text: str) -> str:
 
 def ended(error: Exception) -> str:
     """The text of an error as the end of a sentence."""
-    return str(error).rstrip(".") + "."
+    text = str(error).rstrip(".")
+    return text if text.endswith("?") else text + "."

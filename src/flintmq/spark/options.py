@@ -219,7 +219,7 @@ def parse(options: Mapping[str, str], use: str) -> dict[str, Any]:
             continue
         known = KNOWN.get(name)
         if known is None:
-            raise BadOption(f"There is no option {key!r} of the amqp format{_nearest(name)}.")
+            raise BadOption(f"There is no option {key!r} of the amqp format{_nearest(name)}")
         if use not in known.uses and not (use == ANY_READ and known.uses & _READS):
             raise BadOption(f"Option {known.name!r} means nothing {_WHERE[use]}; leave it out.")
         try:
@@ -240,7 +240,7 @@ def _nearest(name: str) -> str:
     nearest = difflib.get_close_matches(name, KNOWN, 1, 0.6)
     if nearest:
         return f"; did you mean {KNOWN[nearest[0]].name!r}?"
-    return f"; there are {', '.join(sorted(known.name for known in KNOWN.values()))}"
+    return f"; there are {', '.join(sorted(known.name for known in KNOWN.values()))}."
 
 
 def settings_of(

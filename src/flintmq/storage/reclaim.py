@@ -139,7 +139,8 @@ class Reclaimer:
         if free >= least:
             self.space_alarm = ""
         elif not self.space_alarm:
-            self.space_alarm = f"{journal.directory} has {free} octets free, less than {least}"
+            said = f"{free} octets free, less than the {least} of disk_free_bytes_min"
+            self.space_alarm = f"{journal.directory} has {said}"
         journal.refresh_alarm()
 
     # Choosing

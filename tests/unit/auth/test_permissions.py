@@ -72,7 +72,7 @@ ALICE = User(
             Operation.WRITE,
             "exchange",
             "",
-            "ACCESS_REFUSED - user 'alice' may not write to exchange '' in virtual host '/'",
+            "ACCESS_REFUSED - user 'alice' may not write to exchange 'amq.default' in virtual host '/'",
         ),
         (
             Operation.READ,

@@ -131,6 +131,10 @@ def test_a_bug_keeps_its_traceback(server: types.SimpleNamespace) -> None:
             OSError(errno.ENOSPC, "No space left on device"),
             "No space left on device (the disk is full; make room, or choose another directory with --data)",
         ),
+        (
+            FileExistsError(errno.EEXIST, "File exists", "data"),
+            "data: File exists (a file is in the way; choose a directory with --data)",
+        ),
         (OSError("several\nlines"), "several lines"),
         (TimeoutError(), "TimeoutError"),
     ],

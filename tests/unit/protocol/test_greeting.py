@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flintmq.protocol.greeting import INCOMPLETE, OPENINGS, PREFERRED, UNKNOWN, recognise
+from flintmq.protocol.greeting import INCOMPLETE, OPENINGS, PREFERRED, UNKNOWN, named, recognise
 
 
 @pytest.mark.parametrize("opening", OPENINGS)
@@ -29,3 +29,18 @@ def test_anything_else_is_known_to_be_unknown_at_once(start: bytes) -> None:
 
 def test_what_we_prefer_is_something_we_speak() -> None:
     assert PREFERRED in OPENINGS
+
+
+@pytest.mark.parametrize(
+    ("start", "name"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01", "TLS, and this port is the plain one"),
+        (b"AMQP\x03\x01\x00\x00", "AMQP 1.0 with SASL"),
+        (b"AMQP\x00\x01\x00\x00", "AMQP 1.0, "),
+        (b"AMQP\x01\x01\x00\x0a", "a version of AMQP that is not served"),
+        (b"GET / HT", "HTTP, "),
+        (b"\x00\xff", "no AMQP; its first octets are 00 ff"),
+    ],
+)
+def test_a_stranger_is_named(start: bytes, name: str) -> None:
+    assert named(start).startswith(name)

@@ -65,6 +65,7 @@ def test_what_is_wrong_is_said_in_one_line(given: dict[str, str], said: str) -> 
         read(**given)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
+    assert "?." not in str(refused.value)
 
 
 def test_a_batch_read_does_not_ack() -> None:

@@ -287,7 +287,10 @@ class StreamStore:
 
     def commit_now(self) -> bool:
         """Writes all that was appended, here and now; whether the disk took it."""
-        self._retry_due_s = 0.0
+        if self._retry_due_s and self._in_flight is None:
+            # Also if the streams it was for are gone: somebody may wait for it, and the alarm is over.
+            self._retry_due_s = 0.0
+            self._submit()
         self.end_batch()
         while self._in_flight is not None:
             self._worker.collect(wait=True)

@@ -391,11 +391,14 @@ class StreamStore:
 
     def close(self) -> None:
         """Writes and syncs what was appended, ends the thread; temporary streams go."""
-        if not self.commit_now():
+        if self.sync is SyncPolicy.INTERVAL:
+            self.sync = SyncPolicy.ALWAYS  # there is no next time
+        is_safe = self.commit_now()
+        if is_safe and self._unsynced:
+            self._submit()
+            is_safe = self.commit_now()
+        if not is_safe:
             log.error("not everything in streams is on disk: %s", self.alarm)
-        elif self._unsynced:
-            self._submit()  # the last sync of the policy INTERVAL
-            self.commit_now()
         if self.is_temporary:
             for stream in list(self.logs.values()):
                 self.forget(stream)

@@ -178,7 +178,9 @@ class StreamStore:
         self._is_syncing = False
         created: dict[str, None] = {}
         for stream, segment in stale:
-            # Never promised; but a crash must not find it beside what is written now.
+            # Never promised; but a crash must not find it beside what is written now. Its directory may be
+            # what could not be made.
+            self.disk.make_directory(stream.directory)
             remove_segment(self.disk, stream.directory, segment)
             created[stream.directory] = None
         for stream, of_one in writes:

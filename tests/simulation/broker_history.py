@@ -37,6 +37,7 @@ class BrokerHistory(StreamActions):
 
     def __init__(self, seed: int) -> None:
         chance = self.chance = random.Random(seed)
+        self.spoiler = random.Random(f"streams of {seed}")
         self.disk = SimulatedDisk(chance)
         self.clock = SimulatedClock(chance)
         self.options = JournalOptions(
@@ -141,6 +142,8 @@ class BrokerHistory(StreamActions):
                 self.step()
                 self.check_counts()
             except PowerLost:
+                # Perhaps in the middle of a release, of which a queue at its limit hands out what it gets.
+                self.follow_delays(was_cut=True)
                 self.listen(exact=False)
                 self.reconcile(was_cut=True)
                 self.crash(power=self.chance.random() < 0.7, was_cut=True)
@@ -264,6 +267,7 @@ class BrokerHistory(StreamActions):
     def restore_disk(self) -> None:
         self.disk.capacity_octets = CAPACITY
         self.disk.sync_failures_left = self.disk.write_failures_left = 0
+        self.disk.broken_directory = ""
         self.disk.power_left = None
 
     def is_faulty(self) -> bool:
@@ -271,6 +275,7 @@ class BrokerHistory(StreamActions):
             self.disk.capacity_octets != CAPACITY
             or self.disk.sync_failures_left
             or self.disk.write_failures_left
+            or self.disk.broken_directory
             or self.disk.power_left is not None
             or self.broker.storage_alarm()
         )
@@ -318,6 +323,10 @@ class BrokerHistory(StreamActions):
                 self.reconcile()
 
     def fault(self) -> None:
+        if self.spoiler.random() < 0.3:
+            # Of streams alone: the journal, which works, has to wait for them.
+            self.disk.broken_directory = f"{DIRECTORY}/streams"
+            return
         way = self.chance.randrange(3)
         if way == 0:
             # What is never synced is not promised to survive the failure of a sync.

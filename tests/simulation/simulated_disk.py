@@ -36,6 +36,8 @@ class SimulatedDisk(Disk):
         self.capacity_octets = capacity_octets
         self.sync_failures_left = 0
         self.write_failures_left = 0
+        # Files below this directory take no writes.
+        self.broken_directory = ""
         # After so many further changes the power goes; None: it stays.
         self.power_left: int | None = None
         self.synced = 0
@@ -98,6 +100,8 @@ class SimulatedDisk(Disk):
         if self.power_left == 0:
             self._apply(file, at, data[: self.chance.randrange(len(data) + 1)])
         self._draw_power()
+        if self._is_broken(file):
+            raise OSError(errno.EIO, "simulated failure of a directory")
         if self.write_failures_left:
             self.write_failures_left -= 1
             # Part of it may have arrived all the same.
@@ -178,6 +182,12 @@ class SimulatedDisk(Disk):
             raise PowerLost
         self.power_left -= 1
 
+    def _is_broken(self, file: _File) -> bool:
+        below = self.broken_directory + "/"
+        return bool(self.broken_directory) and any(
+            each is file for name, each in self._names.items() if name.startswith(below)
+        )
+
     def used_octets(self) -> int:
         return sum(len(file.visible) for file in self._names.values())
 
@@ -203,6 +213,7 @@ class SimulatedDisk(Disk):
             file.visible = bytearray(file.durable)
         self.sync_failures_left = 0
         self.write_failures_left = 0
+        self.broken_directory = ""
 
     def kill(self) -> None:
         """Only the process dies: everything written is there."""

@@ -12,7 +12,7 @@ from flintmq.wire import methods
 from flintmq.wire.columns import Columns
 
 from .broker_client import Client
-from .broker_model import Copy, ModelChannel, ModelQueue, ModelStream
+from .broker_model import UNKNOWN, Copy, ModelChannel, ModelQueue, ModelStream
 from .lease_actions import LeaseActions
 
 STREAMS = ("s1", "s2")
@@ -95,8 +95,11 @@ class StreamActions(LeaseActions):
                 return entry
         raise AssertionError(f"{number} does not wait for its time")
 
-    def follow_delays(self) -> None:
-        """What the exchanges have let go was due, and is where it should be."""
+    def follow_delays(self, was_cut: bool = False) -> None:
+        """What the exchanges have let go was due, and is where it should be.
+
+        `was_cut`: the power has failed meanwhile, and nothing of it can be safe.
+        """
         for name, holder in self.model.holders.items():
             real = self.host.exchanges[name]
             assert isinstance(real, DelayedExchange)
@@ -108,17 +111,20 @@ class StreamActions(LeaseActions):
             ]
             for copy in sorted(gone, key=lambda each: (each.due_ms, each.entry)):
                 assert copy.due_ms <= self.now_ms(), f"{copy.number} came before its time"
-                self.arrive(copy, name)
+                letters = self.arrive(copy, name)
+                for letter in letters if was_cut else ():
+                    letter.sequence = UNKNOWN
 
-    def arrive(self, copy: Copy, exchange: str) -> None:
+    def arrive(self, copy: Copy, exchange: str) -> list[Copy]:
         _, key, persistent = self.sent[copy.number]
         queues = self.model.route(exchange, key)
         self.model.settle(copy)
         letters = self.enqueue(copy.number, queues, persistent)
         self.model.deaths += [(copy, letter) for letter in letters]
         for stream in queues:
-            if isinstance(stream, ModelStream) and copy.sequence and not self.broker.storage_alarm():
+            if isinstance(stream, ModelStream) and copy.sequence:
                 self.model.moves.append((copy, stream, len(stream.numbers)))
+        return letters
 
     def check_delays(self) -> None:
         for name, holder in self.model.holders.items():

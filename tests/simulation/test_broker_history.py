@@ -7,8 +7,15 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 
 import pytest
+
+from flintmq.broker.browsing import grouped
+from flintmq.broker.delayed_exchange import DelayedExchange
+from flintmq.broker.message import Message
+from flintmq.broker.streams import Streams
+from flintmq.errors import StorageFault
 
 from .broker_history import BrokerHistory, run_seed
 
@@ -36,3 +43,48 @@ def test_the_same_seed_is_the_same_history() -> None:
     first = files(7)
     assert first == files(7)
     assert first != files(8)
+
+
+def test_power_that_fails_inside_a_delayed_release() -> None:
+    """A full queue hands out at once what it gets by that: nobody hears of it, and it is lost nowhere."""
+    run_seed(2_083_019, 40)
+
+
+def test_a_broker_that_drops_delayed_messages_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = DelayedExchange.send
+
+    def send_some(self: DelayedExchange, waited: Message) -> None:
+        if len(waited.content) % 3:
+            sent(self, waited)
+
+    monkeypatch.setattr(DelayedExchange, "send", send_some)
+    with pytest.raises(AssertionError, match="12 of q2 is gone"):
+        run_seed(3_000_000, 40)
+
+
+def test_a_broker_that_drops_them_only_when_the_power_fails_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def let_go_first(self: DelayedExchange, entries: list[int]) -> None:
+        store = self.virtual_host.store
+        messages = store.load(entries)
+        for entry in entries:
+            store.settle(self.number, entry)
+        with suppress(StorageFault):
+            store.journal.commit_now()
+        with grouped(self.virtual_host):
+            for message in messages:
+                self.send(message)
+
+    monkeypatch.setattr(DelayedExchange, "release", let_go_first)
+    with pytest.raises(AssertionError, match="is neither in later nor"):
+        run_seed(3_000_009, 40)
+
+
+def test_a_broker_whose_journal_does_not_wait_for_streams_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def commit(self: Streams) -> None:
+        self.storage.commit_now()
+
+    monkeypatch.setattr(Streams, "secure", commit)
+    with pytest.raises(AssertionError, match="1 is neither in s2 nor where it was"):
+        run_seed(3_002_459, 40)

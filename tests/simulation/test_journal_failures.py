@@ -203,3 +203,98 @@ def test_a_rewrite_that_a_kill_cut_short_is_no_damage() -> None:
         bench.journal.tick()
     assert damaged == []
     assert [sequence for sequence in appended if bench.journal.holds(sequence)] == appended[1::2]
+
+
+def test_while_it_is_held_nothing_goes_to_the_disk() -> None:
+    bench = Bench()
+    first = bench.journal.append_entry((1,), b"", b"first")
+    bench.journal.commit_now()
+    bench.journal.append_entry((1,), b"", b"second")
+    bench.journal.hold("somebody is not ready")
+    with pytest.raises(StorageFault, match="somebody is not ready"):
+        bench.journal.commit_now()
+    bench.clock.now_s += 10
+    bench.journal.tick()
+    assert bench.synced == [first]
+    bench.disk.kill()
+    bench.reopen()
+    assert [sequence for sequence, _, _, _ in bench.told.entries] == [first]
+
+
+def test_a_group_that_is_open_at_the_release_goes_to_the_disk_whole() -> None:
+    bench = Bench()
+    bench.journal.hold("somebody is not ready")
+    bench.journal.append_entry((1,), b"", b"first")
+    bench.journal.begin_group()
+    second = bench.journal.append_entry((1,), b"", b"second")
+    syncs = bench.disk.synced
+    bench.journal.release()
+    assert bench.disk.synced == syncs
+    last = bench.journal.commit_group()
+    bench.journal.commit_now()
+    assert bench.synced == [last]
+    bench.disk.crash()
+    bench.reopen()
+    assert [sequence for sequence, _, _, _ in bench.told.entries][-1] == second
+
+
+def test_a_batch_that_fails_meanwhile_waits_too() -> None:
+    bench = Bench()
+    first = bench.journal.append_entry((1,), b"", b"first")
+    bench.disk.sync_failures_left = 1
+    bench.journal.end_batch()
+    second = bench.journal.append_entry((1,), b"", b"second")
+    bench.journal.hold("somebody is not ready")
+    bench.journal.collect()  # of the failure
+    bench.clock.now_s += 10
+    bench.journal.tick()
+    assert bench.synced == []
+    bench.journal.release()
+    bench.journal.collect()
+    assert bench.synced == [second]
+    bench.disk.crash()
+    bench.reopen()
+    assert [sequence for sequence, _, _, _ in bench.told.entries] == [first, second]
+
+
+def test_what_was_promised_before_is_synced_in_time_while_it_is_held() -> None:
+    bench = Bench()
+    bench.journal.close()
+    bench.options = JournalOptions(
+        threaded=False, segment_octets=8192, sync=SyncPolicy.INTERVAL, sync_interval_ms=100
+    )
+    bench.reopen()
+    first = bench.journal.append_entry((1,), b"", b"first")
+    bench.journal.commit_now()
+    assert bench.synced == [first]
+    second = bench.journal.append_entry((1,), b"", b"second")
+    bench.journal.hold("somebody is not ready")
+    bench.clock.now_s += 1
+    bench.journal.tick()
+    bench.disk.crash()
+    bench.reopen()
+    assert [sequence for sequence, _, _, _ in bench.told.entries] == [first]
+    assert second == first + 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_it_goes_on_after_a_sync_while_it_was_held(fails: bool) -> None:
+    bench = Bench()
+    bench.journal.close()
+    bench.options = JournalOptions(
+        threaded=False, segment_octets=8192, sync=SyncPolicy.INTERVAL, sync_interval_ms=100
+    )
+    bench.reopen()
+    first = bench.journal.append_entry((1,), b"", b"first")
+    bench.journal.commit_now()
+    second = bench.journal.append_entry((1,), b"", b"second")
+    bench.journal.hold("somebody is not ready")
+    bench.clock.now_s += 1
+    bench.disk.sync_failures_left = int(fails)
+    bench.journal.tick()
+    bench.journal.release()
+    third = bench.journal.append_entry((1,), b"", b"third")
+    bench.journal.close()
+    bench.disk.crash()
+    bench.reopen()
+    assert [sequence for sequence, _, _, _ in bench.told.entries] == [first, second, third]

@@ -112,6 +112,30 @@ def test_what_is_moved(bench: Bench) -> None:
     assert count(bench, "s") == 1
 
 
+def test_a_dead_letter_of_a_queue_that_a_transaction_fills(bench: Bench) -> None:
+    client = bench.client()
+    declare(client, "full", max_length=1, dead_letter_exchange="", dead_letter_routing_key="s")
+    publish(client, "full", b"1")
+    client.say(1, methods.TxSelect())
+    publish(client, "full", b"2")
+    client.say(1, methods.TxCommit())
+    client = cut_off(bench)
+    assert bodies(client, "full") == [b"2"]
+    assert count(bench, "s") == 1
+
+
+def test_a_dead_letter_of_a_queue_that_copies_fill(bench: Bench) -> None:
+    client = bench.client()
+    declare(client, "full", max_length=1, dead_letter_exchange="", dead_letter_routing_key="s")
+    publish(client, "full", b"1")
+    publish(client, "q", b"2")
+    results, _ = ask(client, "queue.copy", queue="q", to="full")
+    assert results["copied"] == 1
+    client = cut_off(bench)
+    assert bodies(client, "full") == [b"2"]
+    assert count(bench, "s") == 1
+
+
 def test_a_move_passes_over_what_has_expired() -> None:
     bench = Bench()
     client = bench.client()
@@ -185,7 +209,7 @@ def test_a_confirm_waits_for_a_stream_whose_disk_failed_meanwhile(bench: Bench) 
     client.publish(1, "amq.fanout", "", b"2", True)
     bench.broker.finish_pass()
     assert bench.broker.store is not None
-    bench.broker.store.journal.commit_now()
+    bench.broker.store.collect()
     assert count(bench, "s") == 1
     assert [event.method for event in client.written()] == []
     come_to_rest(bench)

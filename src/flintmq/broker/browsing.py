@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from flintmq.broker.channel import Channel
     from flintmq.broker.message import Message
     from flintmq.broker.queue import Queue
-    from flintmq.broker.store import Store
     from flintmq.broker.virtual_host import VirtualHost
     from flintmq.storage.stream_log import StreamLog
 
@@ -108,7 +107,7 @@ def copy(host: VirtualHost, source: Queue, target: Queue, after: int, limit: int
     """
     found = [(place, message) for place, message, _ in islice(browse(source, after), limit)]
     copied = 0
-    with grouped(host.store):
+    with grouped(host):
         for place, message in found:
             if message.traits & traits.SPOOLED:
                 break
@@ -124,7 +123,7 @@ def move(host: VirtualHost, source: Queue, target: Queue, limit: int) -> int:
     All of them or, after a crash, none. A large message, whose body is a file, ends it.
     """
     moved = 0
-    with grouped(host.store):
+    with grouped(host):
         while moved < limit:
             message = source.head()
             if message is None or message.traits & traits.SPOOLED:
@@ -142,18 +141,19 @@ def move(host: VirtualHost, source: Queue, target: Queue, limit: int) -> int:
             host.hand_over(message.twin(), [target])
             source.settle(message)
             moved += 1
-        secure_streams(host)
     return moved
 
 
 @contextmanager
-def grouped(store: Store | None) -> Iterator[None]:
-    """What is written meanwhile is recovered whole or not at all."""
+def grouped(host: VirtualHost) -> Iterator[None]:
+    """What is written meanwhile is recovered whole or not at all; what goes to streams is there before."""
+    store = host.store
     if store is None:
         yield
         return
     store.journal.begin_group()
     try:
         yield
+        secure_streams(host)
     finally:
         store.journal.commit_group()

@@ -76,6 +76,8 @@ class DeadLetters:
                         self.bury_one(*self.dead.popleft())
                 if group:
                     secure_streams(self.host)
+                elif self.host.streams is not None:
+                    self.host.streams.note_moved()
             finally:
                 if group and store is not None:
                     store.journal.commit_group()

@@ -45,6 +45,7 @@ class Streams:
         self.outputs: dict[Output, int] = {}  # with the batch that each waits for
         self.watchers: dict[StreamLog, list[Callable[[], None]]] = {}
         self.moved = False  # something that the journal is about to let go is in a chunk, and there alone
+        self.awaited = 0  # the batch that the journal waits for, having let go of something that is in it
         self.gone: list[StreamLog] = []  # in this pass
         self.made = 0  # numbers given out where there is no journal to give them
         storage.on_committed = self.committed
@@ -133,16 +134,28 @@ class Streams:
             output.barrier |= STREAM_BARRIER
             self.outputs[output] = max(self.outputs.get(output, 0), channel.logged)
 
+    def note_moved(self) -> None:
+        """Inside somebody's group of the journal, which will let go of what has just gone to a stream."""
+        if self.agenda.logged:
+            self.moved = True
+
     def secure(self) -> None:
         """Before the journal lets go of what has gone to a stream, that is on disk.
 
         The two are written by threads of their own: else a crash between them could cost the message. Now
         it may find the message in the stream and where it was as well, and send it there once more.
+        If the disk does not take it now, the journal is not written until it has: not this group, nor
+        anything that comes after it, and nobody is told that any of it is safe.
         """
         if self.agenda.logged or self.moved:
             self.moved = False
             if self.storage.commit_now():
                 self.agenda.logged = False  # else a channel that is publishing just now has to wait for it
+            elif self.store is not None:
+                if not self.awaited:
+                    log.error("the journal waits for its streams: %s", self.storage.alarm)
+                self.awaited = self.storage.batch  # the next one, with all that has failed
+                self.store.journal.hold(f"the journal waits for its streams: {self.storage.alarm}")
 
     def committed(self, logs: list[StreamLog]) -> None:
         """A batch is safe."""
@@ -152,6 +165,10 @@ class Streams:
                 queue.mark()
             self.tell_watchers(stream)
         safe = self.storage.safe_batch
+        if self.awaited and self.awaited <= safe and self.store is not None:
+            self.awaited = 0
+            log.info("the journal no longer waits for its streams")
+            self.store.journal.release()
         while self.waiting and self.waiting[0][0] <= safe:
             _, channel, published = self.waiting.popleft()
             channel.confirm_logged(published)

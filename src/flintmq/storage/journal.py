@@ -14,6 +14,9 @@ A failed sync is never tried again on the same file: what it left there is unkno
 abandoned where the last promise ended (the next segment's head says so), and all that was not
 promised is written again, under the same sequence numbers, into a fresh segment.
 
+While it is held (`hold`, `release`) nothing that was appended leaves for the disk: somebody has taken
+on what it lets go of, and has not got that onto a disk yet.
+
 An entry is named by its sequence number for life; `index` knows where it lies, so a rewrite can
 move it without anyone outside noticing.
 """
@@ -84,6 +87,7 @@ class Journal(Appender):
         self._write_failed = False
         self._failed_before = False
         self._write_error = ""
+        self.held = ""  # why nothing that was appended may be written
 
     @staticmethod
     def open(
@@ -126,8 +130,18 @@ class Journal(Appender):
     def end_batch(self) -> None:
         """Hand what was appended to the writer, or leave it to grow while one is in flight."""
         self.flush_settles()
-        if self._batch.fill and self._in_flight is None and not self._retry_due_s:
+        if self._batch.fill and self._in_flight is None and not self._retry_due_s and not self.held:
             self._submit()
+
+    def hold(self, why: str) -> None:
+        """From here on what was appended waits, until `release`; it is promised to nobody meanwhile."""
+        self.held = why
+
+    def release(self) -> None:
+        """What has waited goes to the disk; if a group is open, when that ends."""
+        self.held = ""
+        if not self._flags:
+            self.end_batch()
 
     def is_behind(self) -> bool:
         """Whether much more waits for the disk than it takes at a time."""
@@ -137,8 +151,14 @@ class Journal(Appender):
         """Write and sync everything appended, here and now; `on_synced` comes before it returns."""
         self._write_all()
         self.collect()
+        if fault := self._fault():
+            raise StorageFault(fault)
+
+    def _fault(self) -> str:
+        """Why something that was appended is not on disk."""
         if self._write_failed:
-            raise StorageFault(self._write_error)
+            return self._write_error
+        return self.held if self._batch.fill else ""
 
     def _write_all(self) -> None:
         """Returns when nothing is on its way to the disk, nor waits for what is."""
@@ -158,7 +178,7 @@ class Journal(Appender):
         """Due work: syncs by interval, attempts after a failure, rewriting. Call it a few times a second."""
         now_s = self.clock.monotonic_s()
         self.collect()
-        if self._retry_due_s and now_s >= self._retry_due_s and self._in_flight is None:
+        if self._retry_due_s and now_s >= self._retry_due_s and self._in_flight is None and not self.held:
             self._retry_due_s = 0.0
             self._submit()
         if self._written and now_s >= self._sync_due_s and self._in_flight is None:
@@ -169,11 +189,16 @@ class Journal(Appender):
         self.collect()
 
     def _submit(self) -> None:
-        batch = self._batch
-        batch.end_piece()
-        batch.last_sequence = self.next_sequence - 1
-        self._piece_open = False
-        self._batch = self._idle
+        if self.held:
+            # What was promised before is synced in time all the same.
+            batch = self._idle
+            batch.last_sequence = self._written[-1].last_sequence
+        else:
+            batch = self._batch
+            batch.end_piece()
+            batch.last_sequence = self.next_sequence - 1
+            self._piece_open = False
+            self._batch = self._idle
         self._in_flight = batch
         sync = self._sync_wanted(batch.fill)
         self._worker.submit(
@@ -263,7 +288,8 @@ class Journal(Appender):
         if not self._failed_before or len(fresh.spools) < sum(len(each.spools) for each in unsafe):
             self._failed_before = True
             self._retry_due_s = 0.0
-            self._submit()
+            if not self.held:
+                self._submit()
 
     def _discard(self, lost: dict[int, Segment], kept: Segment | None) -> None:
         """Close what was abandoned; files that hold nothing promised go away."""
@@ -396,8 +422,8 @@ class Journal(Appender):
                 self._write_all()
                 if self.options.sync is not SyncPolicy.ALWAYS and not self._write_failed:
                     self.writer.sync()
-                if self._write_failed:
-                    raise StorageFault(self._write_error)
+                if fault := self._fault():
+                    raise StorageFault(fault)
         except OSError as failure:
             raise StorageFault(
                 f"cannot write to {self.directory}: {failure.strerror or failure}"

@@ -178,7 +178,9 @@ class StreamStore:
         self._is_syncing = False
         created: dict[str, None] = {}
         for stream, segment in stale:
-            # Never promised; but a crash must not find it beside what is written now.
+            # Never promised; but a crash must not find it beside what is written now. Its directory may be
+            # what could not be made.
+            self.disk.make_directory(stream.directory)
             remove_segment(self.disk, stream.directory, segment)
             created[stream.directory] = None
         for stream, of_one in writes:
@@ -287,7 +289,10 @@ class StreamStore:
 
     def commit_now(self) -> bool:
         """Writes all that was appended, here and now; whether the disk took it."""
-        self._retry_due_s = 0.0
+        if self._retry_due_s and self._in_flight is None:
+            # Also if the streams it was for are gone: somebody may wait for it, and the alarm is over.
+            self._retry_due_s = 0.0
+            self._submit()
         self.end_batch()
         while self._in_flight is not None:
             self._worker.collect(wait=True)
@@ -388,11 +393,14 @@ class StreamStore:
 
     def close(self) -> None:
         """Writes and syncs what was appended, ends the thread; temporary streams go."""
-        if not self.commit_now():
+        if self.sync is SyncPolicy.INTERVAL:
+            self.sync = SyncPolicy.ALWAYS  # there is no next time
+        is_safe = self.commit_now()
+        if is_safe and self._unsynced:
+            self._submit()
+            is_safe = self.commit_now()
+        if not is_safe:
             log.error("not everything in streams is on disk: %s", self.alarm)
-        elif self._unsynced:
-            self._submit()  # the last sync of the policy INTERVAL
-            self.commit_now()
         if self.is_temporary:
             for stream in list(self.logs.values()):
                 self.forget(stream)

@@ -278,3 +278,16 @@ def test_what_is_no_chunk_is_refused() -> None:
         changed[at] ^= 1
         assert checked_chunk(bytes(changed), 0) is None, f"octet {at}"
     assert checked_chunk(octets[:-1], 0) is None
+
+
+def test_a_stream_whose_directory_could_not_be_made_is_written_when_it_can(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    log = store.create(7, StreamOptions())
+    obstacle = tmp_path / "streams" / f"{7:016d}"
+    obstacle.write_text("")
+    append(log, b"0")
+    assert not store.commit_now()
+    obstacle.unlink()
+    assert store.commit_now()
+    assert bodies(log) == [b"0"]
+    store.close()

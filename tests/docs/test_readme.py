@@ -11,9 +11,10 @@ from broker_process import BrokerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# Snippets that need Spark are run by tests/spark and tests/pipelines.
-SPARK_PAGES = [
+# Snippets that need Spark are run by tests/spark and tests/pipelines, those of testing.md beside this.
+OTHERS_PAGES = [
     ROOT / "docs" / "spark.md",
+    ROOT / "docs" / "testing.md",
     *(ROOT / "docs").glob("pipelines*"),
     *(ROOT / "docs").glob("pipelines/*"),
 ]
@@ -21,7 +22,7 @@ SNIPPETS = [
     pytest.param(code, id=f"{page.relative_to(ROOT)}:{number}")
     for page in PAGES
     for number, code in enumerate(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.S | re.M))
-    if page not in SPARK_PAGES and "flintmq.spark" not in code
+    if page not in OTHERS_PAGES and "flintmq.spark" not in code
 ]
 LINKS = [
     pytest.param(page, target, id=f"{page.relative_to(ROOT)}->{target}")

@@ -1,30 +1,48 @@
-"""The fixture of docs/testing.md, as it stands, in a project of somebody else."""
+"""docs/testing.md, as it stands, in a project of somebody else."""
 
+from __future__ import annotations
+
+import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "testing.md"
-THEIR_TEST = """
-import pika
+THEIR_TEST, THEIR_OPTIONS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+OF_A_RUN = """
+def test_first(flintmq_session):
+    test_first.port = flintmq_session.port
 
-def test_a_message_comes_back(broker_uri):
-    with pika.BlockingConnection(pika.URLParameters(broker_uri)) as connection:
-        channel = connection.channel()
-        channel.queue_declare("q", exclusive=True)
-        channel.basic_publish("", "q", b"hello")
-        assert channel.basic_get("q", auto_ack=True)[2] == b"hello"
+def test_second(flintmq_session, flintmq):
+    assert test_first.port == flintmq_session.port != flintmq.port
 """
 
 
-def test_the_fixture_serves_a_test(tmp_path: Path) -> None:
-    lines = PAGE.read_text().splitlines()
-    first = lines.index("    import subprocess")
-    last = next(number for number in range(first, len(lines)) if "broker.terminate()" in lines[number])
-    (tmp_path / "conftest.py").write_text(textwrap.dedent("\n".join(lines[first : last + 1])))
+def run(project: Path) -> subprocess.CompletedProcess[str]:
+    # Where the package is installed pytest knows the plug-in by its entry point, elsewhere by its name.
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "flintmq.pytest_plugin", "--rootdir", str(project)]
+    return subprocess.run(
+        [*command, str(project)], capture_output=True, text=True, timeout=60, cwd=project, check=False
+    )
+
+
+def test_a_test_has_a_broker(tmp_path: Path) -> None:
     (tmp_path / "test_theirs.py").write_text(THEIR_TEST)
-    command = [sys.executable, "-m", "pytest", "-q", "--rootdir", str(tmp_path), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    (tmp_path / "test_of_a_run.py").write_text(OF_A_RUN)
+    done = run(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 passed" in done.stdout
+    assert "3 passed" in done.stdout
+
+
+def test_options_are_overridden(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "conftest.py").write_text(THEIR_OPTIONS)
+    (tmp_path / "test_theirs.py").write_text(THEIR_TEST)
+    (tmp_path / "tests" / "flintmq.toml").write_text("[limits]\nconnections_max = 0\n")
+    done = run(tmp_path)
+    assert done.returncode == 1
+    assert "ended with status" in done.stdout
+    assert "connections_max" in done.stdout  # what the broker has to say is in the report
+    (tmp_path / "tests" / "flintmq.toml").write_text("[limits]\nconnections_max = 5\n")
+    done = run(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr

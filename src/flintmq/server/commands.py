@@ -243,6 +243,8 @@ def queue_declare(session: Session, channel: Channel, method: methods.QueueDecla
         name = namespaces.qualified(method.queue, method.arguments)[0] if method.queue else last_queue(owner)
         may_see(owner, "queue", name)
         queue = host.find_queue(name, owner.origin)
+        if queue.regime is not None:
+            queue.regime.touch()
     else:
         queue = declared_queue(session, owner, method)
     owner.last_queue = queue.name

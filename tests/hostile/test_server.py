@@ -393,11 +393,20 @@ def test_a_goodbye_is_answered_though_the_client_says_more(broker: Broker) -> No
     with Client(broker).login(1) as client:
         goodbye = method_frame(91, 0, methods.ConnectionClose())
         client.socket.sendall(goodbye + goodbye * (4 * MIB // len(goodbye)))  # no reset while it sends
-        octets = b""
-        while more := client.socket.recv(65536):  # nor while it reads
-            octets += more
-    assert octets == method_frame(91, 0, methods.ConnectionCloseOk())
+        client.until(methods.ConnectionCloseOk)
+        assert not select.select([client.socket], [], [], 0.2)[0], "it is for the client to close first"
+        client.socket.shutdown(socket.SHUT_WR)
+        assert client.socket.recv(65536) == b""
     wait_for(broker, idle)
+
+
+def test_a_client_that_is_told_goodbye_and_stays_is_let_go(broker: Broker) -> None:
+    idle = broker.descriptors()
+    with Client(broker).login(1) as rude:
+        rude.say(0, methods.ConnectionClose())
+        rude.until(methods.ConnectionCloseOk)
+        assert rude.ends() == b""
+        wait_for(broker, idle)
 
 
 def test_a_client_that_says_goodbye_and_never_reads_is_let_go(broker: Broker) -> None:

@@ -6,7 +6,7 @@ Plain TCP works on the descriptor itself, in large pieces; nothing per message g
 
 A link is held (not read from) while a login is verified, a publisher must wait, or too much of its own
 output is pending. TlsLink (tls.py) differs only in how octets come and go: start, pause_reading,
-resume_reading, send, part and disconnect.
+resume_reading, send, end_sending and disconnect.
 """
 
 from __future__ import annotations
@@ -282,14 +282,20 @@ class Link:
             self.server.loop.call_later(CLOSE_TIMEOUT_S, self.drop)
 
     def part(self) -> None:
-        """The last octet is sent; the peer closes when it has read it.
+        """The last octet is sent, and it is for the peer to close when it has read it.
 
-        Until then what it sends is read and means nothing: to close a socket that has octets unread resets
-        the connection, and the answer to connection.close may be lost with it.
+        Clients that hear of the end before they close take it for a failure. Until then what comes is read
+        and means nothing: to close a socket that has octets unread resets the connection, and close-ok may
+        be lost with it.
         """
+        if self.held:
+            self.held = 0
+            self.resume_reading()
+        if not self.session.connection.version:
+            self.end_sending()  # what is not AMQP knows no such manners
+
+    def end_sending(self) -> None:
         sockets.end_sending(self.descriptor)
-        self.held = 0
-        self.want(READ)
 
     def closing(self) -> None:
         """connection.close is on its way; the answer may not come."""

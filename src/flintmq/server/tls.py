@@ -153,8 +153,8 @@ class TlsLink(Link, asyncio.BufferedProtocol):
         self.streaming_due = False
         self.turns.has_room(self)
 
-    def part(self) -> None:
-        self.drop()  # the transport reads until the peer has answered close_notify
+    def end_sending(self) -> None:
+        self.drop()  # the transport reads on until close_notify is answered
 
     def disconnect(self) -> None:
         """Sends what the transport still holds and close_notify; a peer that takes neither is cut off."""

@@ -83,7 +83,8 @@ def test_a_passive_declare_only_looks(peer: Peer, name: str) -> None:
 def test_declared_again_a_queue_has_to_be_the_same(peer: Peer, name: str, difference: dict[str, Any]) -> None:
     for _ in range(2):
         declare(peer, queue=name, exclusive=False)
-    refused(peer, amqp.PRECONDITION_FAILED, methods.QueueDeclare(queue=name, **difference))
+    code = amqp.RESOURCE_LOCKED if "exclusive" in difference else amqp.PRECONDITION_FAILED  # as in RabbitMQ
+    refused(peer, code, methods.QueueDeclare(queue=name, **difference))
     # A passive declare asks for the name alone.
     peer.call(1, methods.QueueDeclare(queue=name, passive=True, **difference))
     peer.call(1, methods.QueueDelete(queue=name))

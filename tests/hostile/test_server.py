@@ -388,6 +388,27 @@ def test_a_reset_while_output_waits_leaves_the_descriptor_to_others(broker: Brok
         assert latency_s(broker) < 5
 
 
+def test_a_goodbye_is_answered_though_the_client_says_more(broker: Broker) -> None:
+    idle = broker.descriptors()
+    with Client(broker).login(1) as client:
+        goodbye = method_frame(91, 0, methods.ConnectionClose())
+        client.socket.sendall(goodbye + goodbye * (4 * MIB // len(goodbye)))  # no reset while it sends
+        client.until(methods.ConnectionCloseOk)
+        assert not select.select([client.socket], [], [], 0.2)[0], "it is for the client to close first"
+        client.socket.shutdown(socket.SHUT_WR)
+        assert client.socket.recv(65536) == b""
+    wait_for(broker, idle)
+
+
+def test_a_client_that_is_told_goodbye_and_stays_is_let_go(broker: Broker) -> None:
+    idle = broker.descriptors()
+    with Client(broker).login(1) as rude:
+        rude.say(0, methods.ConnectionClose())
+        rude.until(methods.ConnectionCloseOk)
+        assert rude.ends() == b""
+        wait_for(broker, idle)
+
+
 def test_a_client_that_says_goodbye_and_never_reads_is_let_go(broker: Broker) -> None:
     idle = broker.descriptors()
     with Client(broker).login(1) as rude:

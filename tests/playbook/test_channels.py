@@ -65,7 +65,7 @@ def test_channels_are_apart(client: Client) -> None:
 def test_a_number_above_the_maximum(client: Client) -> None:
     client[2048] >> ChannelOpen()
     close = client.hears(ConnectionClose)
-    assert close.reply_code == 504
+    assert close.reply_code == 530
     assert "channel 2048 is above the negotiated maximum of 2047" in close.reply_text
 
 

@@ -8,6 +8,7 @@ import pytest
 from playbook.dialogue import Client
 from playbook.hourglass import TimedPlaybook, letter, with_morgue
 
+from flintmq.broker.header_changes import with_delivery_count
 from flintmq.wire.methods import (
     BasicGet,
     BasicNack,
@@ -43,6 +44,28 @@ def test_rejected_through_an_exchange_with_the_key_it_had() -> None:
     assert (found.method.exchange, found.method.routing_key) == ("dlx", "orders.new")
     [death] = found.properties.headers["x-death"]
     assert (death["exchange"], death["routing-keys"]) == ("amq.topic", ["orders.new"])
+
+
+def test_counts_have_64_bits_like_those_of_rabbitmq() -> None:
+    """Clients in Java cast them to Long, which an Integer is not."""
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("morgue")
+    client.declares("q", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "morgue"})
+    earlier = [
+        {"queue": "elsewhere", "reason": "expired", "count": 7},
+        {"queue": "q", "reason": "rejected", "count": 2**64 - 1},  # forged
+    ]
+    client.publishes("q", b"1", headers={"x-death": earlier})
+    rejects(client, "q")
+    delivery = playbook.queue("morgue").take()
+    assert delivery is not None
+    assert delivery.message is not None
+    content = delivery.message.content
+    assert b"\x05countl" + (7).to_bytes(8, "big") in content
+    assert b"\x05countl" + (2**63 - 1).to_bytes(8, "big") in content
+    again, _ = with_delivery_count(content, delivery.message.header_size, 3)
+    assert b"\x10x-delivery-countl" + (3).to_bytes(8, "big") in again
 
 
 def test_carbon_copies_go_along_unless_there_is_a_key_for_all() -> None:

@@ -106,6 +106,7 @@ def test_a_queue_that_nobody_uses_goes() -> None:
     client.publishes("q", b"1")
     for use in (
         lambda: client.declares("q", arguments={"x-expires": 1000}),
+        lambda: client.declares("q", passive=True),
         lambda: client.gets("q"),
         lambda: client.publishes("q", b"2"),
     ):

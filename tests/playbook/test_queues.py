@@ -139,7 +139,6 @@ def test_bindings_want_an_exchange_with_a_name(client: Client) -> None:
     [
         ({"durable": True}, "'durable' for queue 'q' in vhost '/': received 'true' but current is 'false'"),
         ({"auto_delete": True}, "'auto_delete' for queue 'q' in vhost '/': received 'true' but current is"),
-        ({"exclusive": True}, "'exclusive' for queue 'q' in vhost '/': received 'true' but current is"),
         ({"arguments": {"x": 2}}, "'x' for queue 'q' in vhost '/': received '2' but current is '1'"),
         ({"arguments": {}}, "'x' for queue 'q' in vhost '/': received 'none' but current is '1'"),
     ],
@@ -150,6 +149,16 @@ def test_declaring_it_otherwise_is_refused(client: Client, asked: dict[str, Any]
     close = client.hears(ChannelClose)
     assert (close.reply_code, close.class_id, close.method_id) == (406, 50, 10)
     assert close.reply_text.startswith(f"PRECONDITION_FAILED - inequivalent arg {text}")
+
+
+def test_declared_otherwise_as_to_being_exclusive_it_is_locked(client: Client) -> None:
+    client.declares("q", exclusive=True)
+    client >> QueueDeclare(queue="q", durable=True)
+    text = (
+        "RESOURCE_LOCKED - inequivalent arg 'exclusive' for queue 'q' in vhost '/': "
+        "received 'false' but current is 'true'"
+    )
+    client << ChannelClose(reply_code=405, reply_text=text, class_id=50, method_id=10)
 
 
 def test_reserved_names(client: Client) -> None:

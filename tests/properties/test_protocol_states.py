@@ -165,7 +165,8 @@ def test_above_the_agreed_channels(version: int, kind: type[Method]) -> None:
         connection, notes = with_channel(version, ChannelState.OPEN)
         told, code = outcome(connection, notes, frame(1, number, encode_method(version, kind())))
         assert told == []
-        assert code == (0 if kind.NAME == "channel.close-ok" else amqp.CHANNEL_ERROR)
+        expected = {"channel.close-ok": 0, "channel.open": amqp.NOT_ALLOWED}
+        assert code == expected.get(kind.NAME, amqp.CHANNEL_ERROR)
         assert len(connection.channels) == 2
 
 

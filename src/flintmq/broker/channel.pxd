@@ -26,6 +26,7 @@ cdef class Channel:
     cdef Agenda agenda
     cdef readonly dict consumers
     cdef readonly Ring unacked
+    cdef readonly long long fetched
     cdef public long long outstanding
     cdef readonly long long outstanding_bytes
     cdef readonly unsigned long long delivery_tag

@@ -51,6 +51,7 @@ class Channel:
         "confirming",
         "consumers",
         "delivery_tag",
+        "fetched",
         "flowing",
         "global_bytes",
         "global_count",
@@ -90,6 +91,7 @@ class Channel:
         self.agenda: Agenda = virtual_host.agenda
         self.consumers: dict[str, Consumer] = {}
         self.unacked = Ring()
+        self.fetched = 0  # unsettled from basic.get, which no limit counts; `outstanding` are the others
         self.outstanding = 0
         self.outstanding_bytes = 0
         self.delivery_tag = 0
@@ -338,16 +340,15 @@ class Channel:
         message = delivery.message
         if message is None:
             return 0
-        size = message.body_size()
         delivery.message = None
+        consumer = delivery.consumer
+        if consumer is None:
+            self.fetched -= 1
+            return 0
+        size = message.body_size()
         self.outstanding -= 1
         self.outstanding_bytes -= size
-        consumer = delivery.consumer
-        if consumer is not None:
-            consumer.outstanding -= 1
-            consumer.outstanding_bytes -= size
-            if consumer.parked:
-                consumer.wake()
+        consumer.settled(size)
         return 0
 
     def find(self, tag: int) -> Delivery | None:
@@ -496,7 +497,7 @@ class Channel:
             if delivery.message is not None:
                 break
             self.unacked.pop()
-        if self.unacked.count > 2 * self.outstanding + 64:
+        if self.unacked.count > 2 * (self.outstanding + self.fetched) + 64:
             kept = [self.unacked.at(index) for index in range(self.unacked.count)]
             self.unacked.clear()
             for delivery in kept:
@@ -546,8 +547,7 @@ class Channel:
             self.delivery_tag, message, queue, None, delivery.position, delivery.redeliveries
         )
         self.unacked.push(taken)
-        self.outstanding += 1
-        self.outstanding_bytes += message.body_size()
+        self.fetched += 1
         queue.unacked += 1
         if queue.regime is not None:
             queue.regime.handed_out(self, taken)

@@ -36,4 +36,6 @@ cdef class Consumer:
     cpdef forget(self)
     @cython.locals(channel=Channel, delivery=Delivery, written=Message, route=bytes)
     cdef int deliver(self, Message message, long long position, int redeliveries) except -1
+    @cython.locals(channel=Channel)
+    cdef int settled(self, Py_ssize_t size) except -1
     cpdef wake(self)

@@ -156,6 +156,20 @@ class Consumer:
             self.queue.regime.handed_out(channel, delivery)
         return 0
 
+    def settled(self, size: int) -> int:
+        """One of its deliveries is off its account, with a body of so many octets."""
+        self.outstanding -= 1
+        self.outstanding_bytes -= size
+        if self.parked:
+            channel = self.channel
+            if (channel.global_count or channel.global_bytes) and self in channel.parked:
+                # All who wait there are woken in a moment. Of those that share a limit it has had its turn.
+                del channel.parked[self]
+                channel.parked[self] = None
+            else:
+                self.wake()
+        return 0
+
     def wake(self) -> None:
         """What it waited for has come."""
         if self.parked and not self.cancelled:

@@ -30,7 +30,7 @@ from flintmq.broker.header_changes import expiration_of, header_entries, header_
 from flintmq.broker.message import Message
 from flintmq.wire import traits
 from flintmq.wire.fields import encode_shortstr
-from flintmq.wire.tables import FieldTable, FieldValue
+from flintmq.wire.tables import FieldTable, FieldValue, LongLong
 
 if TYPE_CHECKING:
     from flintmq.broker.queue import Queue
@@ -43,6 +43,8 @@ GROUP_LETTERS_MAX = 256
 # Of its story a message tells so much; one that has died in more places is dropped. 128 tables of some
 # 200 octets are 25 KB, well below what a frame takes.
 DEATHS_MAX = 128
+# The most that one more can be added to.
+COUNT_MAX = (1 << 63) - 2
 
 
 class DeadLetters:
@@ -150,7 +152,7 @@ class DeadLetters:
     def death_of(self, queue: Queue, message: Message, reason: str, keys: list[str]) -> FieldTable:
         now_ms = self.host.agenda.timetable.now_ms()
         death: FieldTable = {
-            "count": 1,
+            "count": LongLong(1),
             "reason": reason,
             "queue": queue.name,
             "time": datetime.fromtimestamp(now_ms // 1000, UTC),
@@ -171,11 +173,16 @@ def told(before: list[FieldValue], death: FieldTable) -> list[FieldValue]:
         if not isinstance(each, dict):
             continue
         if each.get("queue") == death["queue"] and each.get("reason") == death["reason"]:
-            count = each.get("count")
-            latest = {**each, "count": (count if isinstance(count, int) else 0) + 1}
+            latest = {**each, "count": LongLong(count_of(each) + 1)}
         else:
-            story.append(each)
+            story.append({**each, "count": LongLong(count_of(each))} if "count" in each else each)
     return [latest, *story]
+
+
+def count_of(death: FieldTable) -> int:
+    """How often; whoever published the message may have made it up."""
+    count = death.get("count")
+    return min(count, COUNT_MAX) if isinstance(count, int) else 0
 
 
 def is_cycle(queue: str, deaths: list[FieldValue]) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from flintmq.errors import PeerFault
 from flintmq.wire import amqp
 from flintmq.wire.header_edits import FLAGS_AT, PROPERTIES_AT, place_of
-from flintmq.wire.tables import FieldValue, decode_value, encode_value, join_entries, split_entries
+from flintmq.wire.tables import FieldValue, LongLong, decode_value, encode_value, join_entries, split_entries
 
 _FLAGS = struct.Struct(">H")
 
@@ -77,3 +77,8 @@ def with_headers(
         )
     )
     return header + content[header_size:], len(header)
+
+
+def with_delivery_count(content: bytes, header_size: int, redeliveries: int) -> tuple[bytes, int]:
+    """Content and header size with the number of earlier deliveries, as clients of quorum queues read it."""
+    return with_headers(content, header_size, {"x-delivery-count": LongLong(redeliveries)})

@@ -54,8 +54,9 @@ def compare_exchange(
 def compare_queue(
     existing: Queue, what: str, durable: bool, exclusive: bool, auto_delete: bool, arguments: FieldTable
 ) -> None:
+    if exclusive != existing.exclusive:
+        raise inequivalent("exclusive", what, exclusive, existing.exclusive, 50, amqp.RESOURCE_LOCKED)
     compare("durable", what, durable, existing.durable, 50)
-    compare("exclusive", what, exclusive, existing.exclusive, 50)
     compare("auto_delete", what, auto_delete, existing.auto_delete, 50)
     compare_arguments(what, without_default_type(arguments), without_default_type(existing.arguments), 50)
 
@@ -78,14 +79,21 @@ def compare_arguments(what: str, received: FieldTable, current: FieldTable, clas
             raise inequivalent(name, what, one, other, class_id)
 
 
-def inequivalent(argument: str, what: str, received: object, current: object, class_id: int) -> ChannelFault:
+def inequivalent(
+    argument: str,
+    what: str,
+    received: object,
+    current: object,
+    class_id: int,
+    code: int = amqp.PRECONDITION_FAILED,
+) -> ChannelFault:
     texts = [
         ("none" if v is None else str(v).lower() if isinstance(v, bool) else f"{v}")
         for v in (received, current)
     ]
     return ChannelFault(
-        amqp.PRECONDITION_FAILED,
-        f"PRECONDITION_FAILED - inequivalent arg '{argument}' for {what}: "
+        code,
+        f"{amqp.REPLY_NAMES[code]} - inequivalent arg '{argument}' for {what}: "
         f"received '{texts[0][:64]}' but current is '{texts[1][:64]}'",
         class_id,
         10,

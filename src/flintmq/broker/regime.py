@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from flintmq.broker import succession
 from flintmq.broker.consumer import Consumer
 from flintmq.broker.delivery import Delivery
-from flintmq.broker.header_changes import with_headers
+from flintmq.broker.header_changes import with_delivery_count
 from flintmq.broker.message import Message
 from flintmq.broker.overdue import Overdue, overdue_of
 from flintmq.broker.queue_rules import PLAIN, REJECT_PUBLISH_DLX, QueueRules
@@ -323,9 +323,7 @@ class Regime:
 
     def counted(self, message: Message, redeliveries: int) -> Message:
         """The message as it goes out once more, with the number of its earlier deliveries."""
-        content, header_size = with_headers(
-            message.content, message.header_size, {"x-delivery-count": redeliveries}
-        )
+        content, header_size = with_delivery_count(message.content, message.header_size, redeliveries)
         return message.variant(message.route, content, header_size, message.traits | traits.HAS_HEADERS)
 
     # Consumers

@@ -21,8 +21,8 @@ class Late:
 
     def add(self, tag: int, consumer: Consumer | None) -> None:
         self.tags[tag] = consumer
-        self.channel.outstanding += 1
         if consumer is not None:
+            self.channel.outstanding += 1
             consumer.outstanding += 1
 
     def forgive(self, tag: int, multiple: bool) -> bool:
@@ -31,8 +31,8 @@ class Late:
         found = [each for each in named if each in self.tags]
         for each in found:
             consumer = self.tags.pop(each)
-            self.channel.outstanding -= 1
             if consumer is not None:
+                self.channel.outstanding -= 1
                 consumer.outstanding -= 1
                 consumer.wake()
         if found:

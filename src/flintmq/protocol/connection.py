@@ -234,7 +234,7 @@ class Connection:
         if number > self.channel_max:
             raise fault_of(
                 method,
-                amqp.CHANNEL_ERROR,
+                amqp.NOT_ALLOWED,
                 f"channel {number} is above the negotiated maximum of {self.channel_max}",
             )
         while len(self.channels) <= number:

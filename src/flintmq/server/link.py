@@ -6,7 +6,7 @@ Plain TCP works on the descriptor itself, in large pieces; nothing per message g
 
 A link is held (not read from) while a login is verified, a publisher must wait, or too much of its own
 output is pending. TlsLink (tls.py) differs only in how octets come and go: start, pause_reading,
-resume_reading, send and disconnect.
+resume_reading, send, end_sending and disconnect.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ class Link:
             self.hold(HELD_OUTPUT)
         elif pending < OUTPUT_BYTES_RESUME:
             if not pending and self.finishing:
-                self.drop()
+                self.part()
                 return
             if self.held & HELD_OUTPUT:
                 self.unhold(HELD_OUTPUT)
@@ -285,6 +285,22 @@ class Link:
         else:
             # Unless the peer does not read.
             self.server.loop.call_later(CLOSE_TIMEOUT_S, self.drop)
+
+    def part(self) -> None:
+        """The last octet is sent, and it is for the peer to close when it has read it.
+
+        Clients that hear of the end before they close take it for a failure. Until then what comes is read
+        and means nothing: to close a socket that has octets unread resets the connection, and close-ok may
+        be lost with it.
+        """
+        if self.held:
+            self.held = 0
+            self.resume_reading()
+        if not self.session.connection.version:
+            self.end_sending()  # what is not AMQP knows no such manners
+
+    def end_sending(self) -> None:
+        sockets.end_sending(self.descriptor)
 
     def closing(self) -> None:
         """connection.close is on its way; the answer may not come."""
@@ -366,7 +382,7 @@ class Link:
 
     def beat(self) -> bool:
         """Called twice in a heartbeat interval; False when the peer has been silent for two of them."""
-        if self.held & HELD_CLOSED:
+        if self.finishing or self.held & HELD_CLOSED:
             return False
         # A link we do not read from cannot show that it is alive.
         if self.received or self.held:

@@ -51,7 +51,9 @@ cdef extern from *:
     bint flint_is_there(int descriptor) nogil
     ssize_t c_recv "recv"(int descriptor, void* buffer, size_t size, int flags) nogil
     ssize_t c_send "send"(int descriptor, const void* buffer, size_t size, int flags) nogil
+    int c_shutdown "shutdown"(int descriptor, int how) nogil
     int c_close "close"(int descriptor) nogil
+    int SHUT_WR
     int MSG_NOSIGNAL
 
 cdef enum:
@@ -87,6 +89,10 @@ cdef inline Py_ssize_t send(int descriptor, bytearray buffer, Py_ssize_t start, 
 
 cdef inline bint is_there(int descriptor) noexcept:
     return flint_is_there(descriptor)
+
+
+cdef inline end_sending(int descriptor):
+    c_shutdown(descriptor, SHUT_WR)
 
 
 cdef inline close(int descriptor):

@@ -6,6 +6,7 @@ costs an exception, and a socket needs no object.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 
@@ -52,6 +53,15 @@ def is_there(descriptor: int) -> bool:
         return True
     except OSError:
         return False
+
+
+def end_sending(descriptor: int) -> None:
+    """Tells the peer that no more comes; what it sends can still be read."""
+    with (
+        contextlib.suppress(OSError),  # it is gone, as the next read will tell
+        socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM) as copy,
+    ):
+        copy.shutdown(socket.SHUT_WR)
 
 
 def close(descriptor: int) -> None:

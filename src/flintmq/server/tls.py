@@ -153,6 +153,9 @@ class TlsLink(Link, asyncio.BufferedProtocol):
         self.streaming_due = False
         self.turns.has_room(self)
 
+    def end_sending(self) -> None:
+        self.drop()  # the transport reads on until close_notify is answered
+
     def disconnect(self) -> None:
         """Sends what the transport still holds and close_notify; a peer that takes neither is cut off."""
         if self.transport is not None:

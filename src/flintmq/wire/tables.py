@@ -63,6 +63,12 @@ class Timestamp(int):
         return f"Timestamp({int(self)})"
 
 
+class LongLong(int):
+    """A number to be written with 64 bits, be it small: some clients take the size for the type."""
+
+    __slots__ = ()
+
+
 FieldValue: TypeAlias = (
     "str | bytes | bool | int | float | Decimal | datetime | list[FieldValue] | dict[str, FieldValue] | None"
 )
@@ -359,7 +365,7 @@ def _encode_array(values: list[FieldValue] | tuple[FieldValue, ...], depth: int)
 
 
 def _encode_value(value: object, depth: int) -> bytes:
-    """Encodes by the class of the value; bool, Timestamp and datetime come before what they resemble."""
+    """Encodes by the class of the value; bool and other kinds of int come before int."""
     if isinstance(value, str):
         return _encode_text(value)
     if value is None:
@@ -368,6 +374,8 @@ def _encode_value(value: object, depth: int) -> bytes:
         return b"t\x01" if value else b"t\x00"
     if isinstance(value, Timestamp):
         return _encode_timestamp(int(value))
+    if isinstance(value, LongLong):
+        return b"l" + value.to_bytes(8, "big", signed=True)
     if isinstance(value, int):
         return _encode_int(value)
     if isinstance(value, dict):

@@ -169,3 +169,21 @@ def test_a_branch_that_is_handed_over_in_portions_ends_when_they_are_safe() -> N
     bench.disk.crash()
     bench.open()
     assert bodies(bench.client(), "q") == [b"1", b"2", b"3"]
+
+
+def test_what_a_branch_gives_back_after_a_restart_goes_to_a_consumer_that_may_refuse() -> None:
+    bench = Bench()
+    client = selected(bench)
+    declare(client, "q")
+    publish(client, "q", b"1")
+    publish(client, "q", b"2")
+    assert get(client, "q", no_ack=False) is not None
+    prepared(client, 1, methods.BasicAck())
+    client = crash(bench)
+    client.say(1, methods.DtxDemarcationSelect())
+    client.say(1, methods.DtxCoordinationRollback(xid=XID))
+    client.written()
+    client.say(1, methods.BasicConsume(queue="q", consumer_tag="c", no_local=True))
+    bench.broker.finish_pass()
+    heard = [event.body for event in client.written() if isinstance(event.method, methods.BasicDeliver)]
+    assert heard == [b"1", b"2"]

@@ -445,9 +445,11 @@ class RecoveredCheck:
         return False
 
     def look_for_doubles(self) -> None:
+        # A branch holds what was published in it until that is handed over, in one group.
+        staged = {number for numbers in self.staged.values() for number in numbers}
         for queue, found in self.found.items():
             for number in (*found, *self.leased[queue], *self.locked[queue]):
-                if self.is_before(queue, number):
+                if number in staged or self.is_before(queue, number):
                     raise Doubled
 
     def groups_of_moves(self) -> list[set[int]]:

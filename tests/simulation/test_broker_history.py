@@ -50,6 +50,11 @@ def test_power_that_fails_inside_a_delayed_release() -> None:
     run_seed(2_083_019, 40)
 
 
+def test_power_that_tears_the_portions_of_a_large_commit() -> None:
+    """The end of the branch was there without what had been handed over before it."""
+    run_seed(3_206_959, 80)
+
+
 def test_a_broker_that_drops_delayed_messages_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = DelayedExchange.send
 

@@ -8,6 +8,7 @@ from flintmq.wire import amqp, methods
 from .broker_client import Client
 from .test_broker_recovery import Bench
 from .test_ruled_recovery import bodies, crash, declare, get, passes, publish
+from .test_streams_beside_queues import come_to_rest
 
 XID = Xid(1, b"branch", b"1").octets()
 
@@ -137,3 +138,52 @@ def test_what_damage_brings_back_of_a_branch_is_not_part_of_a_later_one() -> Non
     client.say(1, methods.DtxDemarcationStart(xid=XID))
     [second] = bench.broker.virtual_hosts["/"].branches.branches.values()
     assert second.owner() != owner
+
+
+def test_a_branch_that_is_handed_over_in_portions_ends_when_they_are_safe() -> None:
+    """Else a torn write could leave its end, and not what was handed over before."""
+    bench = Bench()
+    client = selected(bench)
+    declare(client, "q")
+    outcomes = bench.broker.virtual_hosts["/"].branches.outcomes
+    outcomes.group_bytes_max = outcomes.portion_bytes = 0
+    client.say(1, methods.DtxDemarcationStart(xid=XID))
+    for body in (b"1", b"2", b"3"):
+        publish(client, "q", body)
+    client.say(1, methods.DtxDemarcationEnd(xid=XID))
+    client.say(1, methods.DtxCoordinationPrepare(xid=XID))
+    come_to_rest(bench)
+    client.say(1, methods.DtxCoordinationCommit(xid=XID))
+    assert bench.broker.store is not None
+    bench.broker.store.journal.commit_now()
+    for _ in range(5):
+        bench.broker.timetable.run()
+    assert outcomes.applied == 3
+    assert outcomes.decided
+    for _ in range(3):
+        come_to_rest(bench)
+        bench.broker.timetable.run()
+    come_to_rest(bench)
+    assert not outcomes.decided
+    assert not bench.broker.virtual_hosts["/"].branches.branches
+    bench.disk.crash()
+    bench.open()
+    assert bodies(bench.client(), "q") == [b"1", b"2", b"3"]
+
+
+def test_what_a_branch_gives_back_after_a_restart_goes_to_a_consumer_that_may_refuse() -> None:
+    bench = Bench()
+    client = selected(bench)
+    declare(client, "q")
+    publish(client, "q", b"1")
+    publish(client, "q", b"2")
+    assert get(client, "q", no_ack=False) is not None
+    prepared(client, 1, methods.BasicAck())
+    client = crash(bench)
+    client.say(1, methods.DtxDemarcationSelect())
+    client.say(1, methods.DtxCoordinationRollback(xid=XID))
+    client.written()
+    client.say(1, methods.BasicConsume(queue="q", consumer_tag="c", no_local=True))
+    bench.broker.finish_pass()
+    heard = [event.body for event in client.written() if isinstance(event.method, methods.BasicDeliver)]
+    assert heard == [b"1", b"2"]

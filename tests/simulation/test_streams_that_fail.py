@@ -267,3 +267,14 @@ def test_consumers_are_served_meanwhile(bench: Bench) -> None:
     bench.disk.crash()
     bench.open()
     assert bodies(bench.client(), "plain") == []
+
+
+def test_a_later_confirm_does_not_wait_for_a_batch_that_nobody_fills(bench: Bench) -> None:
+    client = bench.client()
+    client.say(1, methods.ConfirmSelect())
+    release_delayed(bench, client)
+    come_to_rest(bench)
+    client.written()
+    publish(client, "plain", b"2")
+    come_to_rest(bench)
+    assert told(client) == [methods.BasicAck]

@@ -74,7 +74,9 @@ class Consumer:
         self.outstanding_bytes = 0
         self.parked = False
         self.cancelled = False
-        self.seen = 0  # the first position of the queue that it has not refused yet
+        # The first position of the queue that it has not refused yet; what comes back from before a restart
+        # is ahead of 0.
+        self.seen = -(1 << 62)
 
     def is_selective(self) -> bool:
         """Whether it may refuse messages that others take."""

@@ -62,6 +62,7 @@ class Outcomes:
         # Decided and not yet applied, in order; the first one up to `applied` of its messages.
         self.decided: list[Branch] = []
         self.applied = 0
+        self.handed_over = 0  # the record that ends the newest portion of it
         self.is_due = False
 
     # Commit
@@ -137,15 +138,24 @@ class Outcomes:
             return
         store.journal.begin_group()
         try:
-            self.applied = self.hand_over(branch, self.applied, self.portion_bytes)
-            if self.applied >= branch.published():
+            if self.applied < branch.published():
+                self.applied = self.hand_over(branch, self.applied, self.portion_bytes)
+            is_all = self.applied >= branch.published()
+            # Else a torn write could leave the end of the branch, and not what was handed over before.
+            is_over = is_all and self.handed_over <= store.synced
+            if is_over:
                 del self.decided[0]
                 self.applied = 0
                 self.finish(branch)
             secure_streams(self.host)
         finally:
-            store.journal.commit_group()
-        self.go_on()
+            self.handed_over = store.journal.commit_group()
+        if is_over:
+            self.handed_over = 0
+        if is_all and not is_over:
+            store.when_synced(self.handed_over, self.go_on)
+        else:
+            self.go_on()
 
     def finish(self, branch: Branch) -> None:
         """All that was published has gone to its queues."""

@@ -573,7 +573,7 @@ class Queue:
         if consumer.is_selective():
             if not self.selective:
                 for other in self.consumers:
-                    other.seen = 0  # it was not kept up while nobody could refuse
+                    other.seen = -(1 << 62)  # it was not kept up while nobody could refuse
             self.selective += 1
         self.mark()
 

@@ -116,8 +116,9 @@ class Streams:
     # Promises
 
     def note(self, channel: Channel) -> None:
-        """The channel has just published to a stream."""
-        channel.logged = self.storage.batch
+        """The channel has just published to a stream, or somebody has for whom the disk failed."""
+        # Of the latter all may have been written since: then nothing may be left for the next batch.
+        channel.logged = self.storage.batch if self.storage.dirty else self.storage.batch - 1
 
     def is_safe(self, channel: Channel) -> bool:
         """Whether all that the channel has published to streams is on disk."""

@@ -13,11 +13,25 @@ if TYPE_CHECKING:
     from flintmq.broker.queue import Queue
     from flintmq.broker.timetable import Timetable
 
+# What one read of a publisher may put into queues, some milliseconds of work: a buffer full of small messages
+# to a thousand queues each would keep everybody else waiting for a second.
+COPIES_MAX = 65_536
+
 
 class Agenda:
     """Queues with messages for ready consumers, channels with publishes to confirm, consumers to be told."""
 
-    __slots__ = ("behind", "confirms", "logged", "lost_consumers", "now_ms", "pressed", "queues", "timetable")
+    __slots__ = (
+        "behind",
+        "confirms",
+        "copies",
+        "logged",
+        "lost_consumers",
+        "now_ms",
+        "pressed",
+        "queues",
+        "timetable",
+    )
 
     def __init__(self, timetable: Timetable) -> None:
         self.timetable = timetable
@@ -29,6 +43,8 @@ class Agenda:
         self.lost_consumers: list[Consumer] = []
         # A publish went to a queue whose consumers' sockets are full: its publisher should pause.
         self.pressed = False
+        # Messages put into queues by what is being read now, one of them many times where it goes to many.
+        self.copies = 0
         # More was published than the disk has taken: all publishers should pause.
         self.behind = False
         # A publish went to a stream: its publisher has to wait for the disk.
@@ -37,6 +53,10 @@ class Agenda:
     def tick(self) -> None:
         """Some time has gone by; called twice a second."""
         self.now_ms = self.timetable.now_ms()
+
+    def is_laden(self) -> bool:
+        """Whether what is being read now has brought so much that others should have their turn."""
+        return self.copies > COPIES_MAX
 
     def has_work(self) -> bool:
         return bool(self.queues or self.confirms or self.lost_consumers)

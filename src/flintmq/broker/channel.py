@@ -210,6 +210,7 @@ class Channel:
                 self.kept = message.entry >> 1
         for queue in queues:
             queue.enqueue(message)
+        self.agenda.copies += len(queues)
         if self.agenda.logged:
             self.note_logged()
         return 0

@@ -31,7 +31,7 @@ cdef class Link:
     @cython.locals(agenda=Agenda)
     cpdef after_read(self)
     cpdef receive(self, bytearray buffer, Py_ssize_t size)
-    @cython.locals(session=Session, connection=Connection, used=Py_ssize_t)
+    @cython.locals(agenda=Agenda, session=Session, connection=Connection, used=Py_ssize_t)
     cpdef take(self, bytearray buffer, Py_ssize_t size)
     cpdef hold(self, int reason)
     @cython.locals(output=Output)

@@ -45,6 +45,7 @@ HELD_ALARM = 4
 HELD_OUTPUT = 8
 HELD_CLOSED = 16
 HELD_REFUSED = 32
+HELD_TURN = 64
 
 # How long a peer has to answer connection.close.
 CLOSE_TIMEOUT_S = 5.0
@@ -150,6 +151,8 @@ class Link:
         session = self.session
         if session.connection.paused and not self.held:
             session.connection.paused = False  # `resume` is on its way, but this came first
+        agenda = self.turns.agenda
+        agenda.copies = 0
         try:
             used = session.connection.receive(buffer, size)
         except PeerFault as fault:
@@ -170,7 +173,16 @@ class Link:
             self.leftover = b""  # what follows the end means nothing
             self.finish()
         elif session.connection.paused and not self.held & (HELD_LOGIN | HELD_REFUSED):
-            self.hold(HELD_OUTPUT)
+            if agenda.is_laden():
+                self.hold(HELD_TURN)
+                self.server.loop.call_soon(self.next_turn)
+            else:
+                self.hold(HELD_OUTPUT)
+
+    def next_turn(self) -> None:
+        """Others have been read; what is left of the last read is looked at."""
+        if not self.held & HELD_CLOSED:
+            self.unhold(HELD_TURN)
 
     def hold(self, reason: int) -> None:
         if not self.held:

@@ -1,4 +1,5 @@
 cimport cython
+from flintmq.broker.agenda cimport Agenda
 from flintmq.broker.channel cimport Channel as BrokerChannel
 from flintmq.protocol.channel cimport Channel
 from flintmq.protocol.connection cimport Connection
@@ -8,6 +9,7 @@ from flintmq.wire.output cimport Output
 
 cdef class Session(Events):
     cdef readonly object broker
+    cdef Agenda agenda
     cdef readonly Output output
     cdef readonly object link
     cdef readonly str peer_address

@@ -22,6 +22,7 @@ from flintmq.auth import (
     mechanisms_offered,
 )
 from flintmq.broker import spooled_publish
+from flintmq.broker.agenda import Agenda
 from flintmq.broker.channel import Channel as BrokerChannel
 from flintmq.broker.client_connection import ClientConnection
 from flintmq.broker.virtual_host import VirtualHost
@@ -67,6 +68,7 @@ class Session(Events):
     """One client, from its protocol header to its last octet."""
 
     __slots__ = (
+        "agenda",
         "broker",
         "capabilities",
         "client_properties",
@@ -84,6 +86,7 @@ class Session(Events):
 
     def __init__(self, broker: Broker, output: Output, link: Any, peer_address: str) -> None:
         self.broker = broker
+        self.agenda: Agenda = broker.agenda
         self.output = output
         self.link = link
         self.peer_address = peer_address
@@ -104,6 +107,8 @@ class Session(Events):
         owner = channel.owner
         try:
             owner.publish(route, flags, content, header_size)  # type: ignore[attr-defined]
+            if self.agenda.is_laden():
+                self.connection.paused = True  # the link goes on with it when others have had their turn
         except PeerFault as fault:
             if not fault.class_id:
                 fault.class_id, fault.method_id = 60, 40

@@ -18,7 +18,15 @@ from flintmq.config import Config, Limits
 from flintmq.errors import ConnectionFault
 from flintmq.server import link as links
 from flintmq.server import server as servers
-from flintmq.server.link import HELD_ALARM, HELD_CLOSED, HELD_OUTPUT, HELD_PRESSED, HELD_REFUSED, Link
+from flintmq.server.link import (
+    HELD_ALARM,
+    HELD_CLOSED,
+    HELD_OUTPUT,
+    HELD_PRESSED,
+    HELD_REFUSED,
+    HELD_TURN,
+    Link,
+)
 from flintmq.server.memory import MemoryAlarm
 from flintmq.server.readiness import EpollReadiness, LoopReadiness
 from flintmq.server.server import Server
@@ -414,6 +422,34 @@ def test_a_publisher_waits_while_the_disk_is_behind(monkeypatch: pytest.MonkeyPa
         await wire.say(publish(b"nowhere"), methods.ChannelClose(reply_code=200, reply_text=""))
         await wire.hear(methods.ChannelCloseOk)
         assert not wire.link.held
+
+    run(scenario)
+
+
+def test_messages_to_very_many_queues_leave_others_their_turn() -> None:
+    async def scenario(wire: Wire) -> None:
+        await wire.open()
+        for number in range(200):
+            name = f"q{number}"
+            await wire.say(
+                methods.QueueDeclare(queue=name), methods.QueueBind(queue=name, exchange="amq.fanout")
+            )
+            await wire.hear(methods.QueueBindOk)
+        queue = wire.server.broker.virtual_hosts["/"].queues["q0"]
+        bodies = [b"%d" % number for number in range(1000)]
+        method = b"\x00\x3c\x00\x28\x00\x00\x0aamq.fanout\x00\x00"
+        header = b"\x00\x3c\x00\x00" + bytes(7)
+        flood = b"".join(
+            frame(1, 1, method) + frame(2, 1, header + bytes((len(body), 0, 0))) + frame(3, 1, body)
+            for body in bodies
+        )
+        wire.far.setblocking(True)
+        wire.far.sendall(flood)
+        wire.far.setblocking(False)
+        wire.link.readable()
+        assert wire.link.held & HELD_TURN
+        assert 0 < queue.message_count() < 1000
+        await wire.until(lambda: queue.message_count() == 1000 and not wire.link.held)
 
     run(scenario)
 

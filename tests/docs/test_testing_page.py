@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -19,10 +20,16 @@ def test_second(flintmq_session, flintmq):
 
 
 def run(project: Path) -> subprocess.CompletedProcess[str]:
-    # Where the package is installed pytest knows the plug-in by its entry point, elsewhere by its name.
+    # By its name: an entry point is there only where the package is installed.
     command = [sys.executable, "-m", "pytest", "-q", "-p", "flintmq.pytest_plugin", "--rootdir", str(project)]
     return subprocess.run(
-        [*command, str(project)], capture_output=True, text=True, timeout=60, cwd=project, check=False
+        [*command, str(project)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=project,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        check=False,
     )
 
 

@@ -105,7 +105,7 @@ def test_low_space_raises_the_alarm_before_it_is_too_late() -> None:
         bench.journal.append_entry((1,), b"", bytes(1000))
         bench.journal.end_batch()
         bench.journal.tick()
-    assert "less than 60000" in bench.alarms[0]
+    assert "less than the 60000 of disk_free_bytes_min" in bench.alarms[0]
     bench.disk.capacity_octets = 1 << 40
     bench.journal.tick()
     assert bench.alarms[-1] == ""

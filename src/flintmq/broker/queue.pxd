@@ -42,7 +42,7 @@ cdef class Queue:
     cdef Py_ssize_t turn
     cdef readonly Py_ssize_t selective
     cdef public long long unacked
-    cdef readonly bint dirty
+    cdef bint dirty
     cdef bint congested
     cdef public bint deleted
     cdef readonly Regime regime

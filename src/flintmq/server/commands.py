@@ -248,7 +248,6 @@ def queue_declare(session: Session, channel: Channel, method: methods.QueueDecla
     else:
         queue = declared_queue(session, owner, method)
     owner.last_queue = queue.name
-    caught_up(queue)
     if not method.no_wait:
         session.send(
             channel.number,
@@ -313,13 +312,6 @@ def named_queue(owner: BrokerChannel, name: str, operation: Operation) -> Queue:
     return owner.virtual_host.find_queue(name, owner.origin)
 
 
-def caught_up(queue: Queue) -> Queue:
-    """The queue after waiting consumers have had what is theirs, be it from the same read."""
-    if queue.dirty:
-        queue.dispatch()
-    return queue
-
-
 @command("queue.bind")
 def queue_bind(session: Session, channel: Channel, method: methods.QueueBind) -> None:
     owner = broker_channel(channel)
@@ -375,7 +367,7 @@ def may_chain(owner: BrokerChannel, arguments: FieldTable) -> None:
 
 @command("queue.purge")
 def queue_purge(session: Session, channel: Channel, method: methods.QueuePurge) -> None:
-    count = caught_up(named_queue(broker_channel(channel), method.queue, Operation.READ)).purge()
+    count = named_queue(broker_channel(channel), method.queue, Operation.READ).purge()
     if not method.no_wait:
         session.send(channel.number, methods.QueuePurgeOk(message_count=count))
 
@@ -391,7 +383,7 @@ def queue_delete(session: Session, channel: Channel, method: methods.QueueDelete
         configured.refuse_deletion(owner.virtual_host, configured.QUEUE, name)
         if method.if_unused and queue.consumers:
             raise in_use(queue, owner, "in use")
-        if method.if_empty and caught_up(queue).message_count():
+        if method.if_empty and queue.message_count():
             raise in_use(queue, owner, "not empty")
         count = owner.virtual_host.delete_queue(queue)
     if not method.no_wait:
@@ -450,7 +442,6 @@ def basic_cancel(session: Session, channel: Channel, method: methods.BasicCancel
     session.broker.tell_lost_consumers()
     consumer = owner.consumers.get(method.consumer_tag)
     if consumer is not None:
-        caught_up(consumer.queue)
         owner.virtual_host.cancel(consumer)
     if not method.no_wait:
         session.send(channel.number, methods.BasicCancelOk(consumer_tag=method.consumer_tag))
@@ -465,7 +456,7 @@ def basic_cancel_ok(session: Session, channel: Channel, method: methods.BasicCan
 def basic_get(session: Session, channel: Channel, method: methods.BasicGet) -> None:
     owner = broker_channel(channel)
     queue = named_queue(owner, method.queue, Operation.READ)
-    if not owner.get(caught_up(queue), method.no_ack):
+    if not owner.get(queue, method.no_ack):
         session.send(channel.number, methods.BasicGetEmpty())
 
 

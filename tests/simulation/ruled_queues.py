@@ -72,13 +72,18 @@ class RuledQueues:
                 continue
             ready = queue.ready()
             excess = len(ready) - real.message_count()
-            for index, copy in enumerate(ready[: max(excess, 0)]):
-                over = "x-max-length" in RULES.get(name, {}) and len(ready) - index > LENGTH_MAX
-                is_dead = over or self.is_expired(copy)
-                assert is_dead or was_cut, f"{copy.number} of {name} is gone"
-                if not is_dead:
+            alive: list[Copy] = []
+            for index, copy in enumerate(ready):
+                if excess <= 0:
                     break
-                self.die(copy, "maxlen" if over and not self.is_expired(copy) else "expired")
+                over = "x-max-length" in RULES.get(name, {}) and len(ready) - index > LENGTH_MAX
+                if over or self.is_expired(copy):
+                    self.die(copy, "expired" if self.is_expired(copy) else "maxlen")
+                    excess -= 1
+                else:
+                    # What comes back may expire while it is the first, and then another comes back before it.
+                    alive.append(copy)
+            assert excess <= 0 or was_cut, f"{alive[0].number} of {name} is gone"
 
     def expire_heads(self, queue: ModelQueue) -> None:
         """The broker hands out the first that has not expired; those before it die of that."""

@@ -19,10 +19,8 @@ import pytest
 STOP_TIMEOUT_S = 10.0
 
 
-class TestBroker:
+class ServedBroker:
     """A running `flintmq serve`."""
-
-    __test__ = False  # whatever pytest may think of its name
 
     def __init__(self, options: tuple[str, ...]) -> None:
         command = [sys.executable, "-m", "flintmq", "serve", "--host", "127.0.0.1", "--port", "0", *options]
@@ -51,8 +49,8 @@ def flintmq_options() -> tuple[str, ...]:
     return ()
 
 
-def served(options: tuple[str, ...]) -> Iterator[TestBroker]:
-    broker = TestBroker(options)
+def served(options: tuple[str, ...]) -> Iterator[ServedBroker]:
+    broker = ServedBroker(options)
     try:
         yield broker
     finally:
@@ -60,12 +58,12 @@ def served(options: tuple[str, ...]) -> Iterator[TestBroker]:
 
 
 @pytest.fixture
-def flintmq(flintmq_options: tuple[str, ...]) -> Iterator[TestBroker]:
+def flintmq(flintmq_options: tuple[str, ...]) -> Iterator[ServedBroker]:
     """A broker for this test: `flintmq.uri`, `flintmq.port`."""
     yield from served(flintmq_options)
 
 
 @pytest.fixture(scope="session")
-def flintmq_session(flintmq_options: tuple[str, ...]) -> Iterator[TestBroker]:
+def flintmq_session(flintmq_options: tuple[str, ...]) -> Iterator[ServedBroker]:
     """A broker for all tests of the run: `flintmq_session.uri`, `flintmq_session.port`."""
     yield from served(flintmq_options)

@@ -257,13 +257,18 @@ def test_a_batch_that_fails_meanwhile_waits_too() -> None:
     assert [sequence for sequence, _, _, _ in bench.told.entries] == [first, second]
 
 
-def test_what_was_promised_before_is_synced_in_time_while_it_is_held() -> None:
+def synced_by_interval() -> Bench:
     bench = Bench()
     bench.journal.close()
     bench.options = JournalOptions(
         threaded=False, segment_octets=8192, sync=SyncPolicy.INTERVAL, sync_interval_ms=100
     )
     bench.reopen()
+    return bench
+
+
+def test_what_was_promised_before_is_synced_in_time_while_it_is_held() -> None:
+    bench = synced_by_interval()
     first = bench.journal.append_entry((1,), b"", b"first")
     bench.journal.commit_now()
     assert bench.synced == [first]
@@ -279,12 +284,7 @@ def test_what_was_promised_before_is_synced_in_time_while_it_is_held() -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_it_goes_on_after_a_sync_while_it_was_held(fails: bool) -> None:
-    bench = Bench()
-    bench.journal.close()
-    bench.options = JournalOptions(
-        threaded=False, segment_octets=8192, sync=SyncPolicy.INTERVAL, sync_interval_ms=100
-    )
-    bench.reopen()
+    bench = synced_by_interval()
     first = bench.journal.append_entry((1,), b"", b"first")
     bench.journal.commit_now()
     second = bench.journal.append_entry((1,), b"", b"second")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flintmq.storage")
 
-# Progress is told when another tenth of at least this much has been read: the work of a second or so.
+# Progress is told when another tenth of at least this much has been read: some seconds of work.
 PROGRESS_BYTES_MIN = 536_870_912
 
 

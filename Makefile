@@ -3,7 +3,7 @@
 #   make run      the whole system alive: broker, market data, pipelines on Spark; ARGS="--rate 20000"
 #   make serve    the broker alone, on its defaults or with ARGS="--port 0 --data /tmp/flint"
 #   make test     all tests: on the compiled build, with Spark, on the pure build; TESTS=tests/unit for a part
-#   make check    format, lint, types, layers, tidy
+#   make check    format, lint, types, layers, the border of compiled code, tidy
 #   make bench    the benchmarks, with ARGS
 #   make build    a wheel in dist/
 #   make clean    forget everything that was made
@@ -65,7 +65,7 @@ test-pure: .venv-pure/.stamp-build .venv-pure/.stamp-dev .venv-pure/.stamp-clien
 	    $(SPARK_TESTS:%=--ignore=%) $(if $(filter tests,$(TESTS)),$(LONG_TESTS:%=--ignore=%)) $(TESTS)
 
 # Each by itself, so that `make -k check` tells everything at once.
-check: check-format check-lint check-types check-layers check-tidy
+check: check-format check-lint check-types check-layers check-border check-tidy
 
 check-%: .venv-pure/.stamp-build .venv-pure/.stamp-dev
 	@echo "== $*"
@@ -75,6 +75,7 @@ CHECK_format = .venv-pure/bin/ruff format --check
 CHECK_lint = .venv-pure/bin/ruff check
 CHECK_types = .venv-pure/bin/mypy
 CHECK_layers = .venv-pure/bin/lint-imports --no-logo
+CHECK_border = .venv-pure/bin/python tools/compiled_border.py
 CHECK_tidy = .venv-pure/bin/python tools/tidy.py
 
 format: .venv-pure/.stamp-dev

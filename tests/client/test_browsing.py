@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
+from broker_process import BrokerProcess
 
 from flintmq.client import ServiceError, aio, connect
 
@@ -45,3 +47,24 @@ def test_search_async(uri: str) -> None:
             return [row["value"] async for row in browser.search(selector=RARE, columns=("headers",))]
 
     assert asyncio.run(search()) == [b"1", b"2500", b"4999"]
+
+
+def test_messages_whose_bodies_are_files(tmp_path: Path) -> None:
+    """Seen, searched and leased like others: their bodies are read from where they were spooled to."""
+    body = b"large" * 1_000_000
+    with BrokerProcess("--data", str(tmp_path)) as broker:
+        uri = f"amqp://guest:guest@127.0.0.1:{broker.port}"
+        with connect(uri) as connection, connection.channel(confirm=True) as channel:
+            channel.queue("large", durable=True)
+            channel.publish(b"small", routing_key="large", persistent=True)
+            channel.publish(body, routing_key="large", persistent=True)
+            browser = connection.browse("large")
+            first = browser.peek()
+            assert [row["value"] for row in first.columns.rows()] == [b"small"], (
+                "a reply holds one large body"
+            )
+            assert [row["value"] for row in browser.peek(after=first.last).columns.rows()] == [body]
+            assert [row["value"] for row in browser.search(contains="largelarge")] == [body]
+            lease = connection.lease("large", "export")
+            batch = lease.take(rows_max=2)
+            assert [row["value"] for row in lease.read(batch.start + 1, batch.end).rows()] == [body]

@@ -66,7 +66,7 @@ cdef class Channel:
     @cython.locals(store=Store)
     cdef forward_spooled(self, Message message, list queues)
     cdef note_logged(self)
-    cdef body_of(self, Message message)
+    cpdef body_of(self, Message message)
     cdef stream(self, body)
     cpdef stream_ended(self)
     cpdef give_back(self, Message message, unsigned int code, str text)

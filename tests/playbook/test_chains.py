@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playbook.dialogue import Client, Playbook, carrying
+from playbook.shelved import ShelvedPlaybook
 
+from flintmq.broker.binding import Binding
+from flintmq.broker.exchange import DirectExchange
+from flintmq.broker.kinds import KINDS
 from flintmq.config import parse
-from flintmq.wire import methods
+from flintmq.errors import ChannelFault
+from flintmq.wire import amqp, methods
 from flintmq.wire.methods import BasicPublish, ChannelClose, ExchangeDeclare, ExchangeDeclareOk
 
 RED = {"x-match": "all", "colour": "red"}
@@ -133,9 +139,9 @@ def test_what_is_chained_out_goes_to_the_alternate(client: Client) -> None:
 
 
 def test_chains_end_with_what_they_are_made_of(client: Client) -> None:
-    for end in ("queue", "exchange"):
+    for end in ("queue", "binding"):
         client.declares("q")
-        declare(client, "x", "direct")
+        declare(client, "x", "direct", auto_delete=end == "binding")
         bind(client, "q", "amq.fanout")
         bind(client, "q", "x", "never", x_via="amq.fanout")
         send(client, "amq.fanout", "k")
@@ -143,13 +149,190 @@ def test_chains_end_with_what_they_are_made_of(client: Client) -> None:
         if end == "queue":
             client >> methods.QueueDelete(queue="q")
             client << methods.QueueDeleteOk(message_count=0)
-        else:
             client >> methods.ExchangeDelete(exchange="x")
             client << methods.ExchangeDeleteOk()
+        else:
+            unbind(client, "q", "x", "never", x_via="amq.fanout")
             send(client, "amq.fanout", "k")
             assert client.gets_all("q") == [b"m"]
     (host,) = client.playbook.broker.virtual_hosts.values()
+    assert "x" not in host.exchanges
     assert host.chains.conditions == {}
+    assert host.chains.filters == {}
+
+
+# A filter that goes must never let through what it kept out.
+
+
+def test_an_exchange_that_filters_for_others_is_not_deleted(client: Client) -> None:
+    client.declares("q")
+    declare(client, "x", "direct")
+    bind(client, "q", "amq.fanout")
+    bind(client, "q", "x", "fits", x_via="amq.fanout")
+    client >> methods.ExchangeDelete(exchange="x")
+    refused = client.hears(ChannelClose)
+    assert refused.reply_code == 406
+    assert "'x' in vhost '/' filters what comes by other exchanges ('x-via')" in refused.reply_text
+    client >> methods.ChannelCloseOk()
+    client >> methods.ChannelOpen()
+    client << methods.ChannelOpenOk()
+    for key in ("fits", "does not"):
+        send(client, "amq.fanout", key, key.encode())
+    assert client.gets_all("q") == [b"fits"]
+    unbind(client, "q", "x", "fits", x_via="amq.fanout")
+    client >> methods.ExchangeDelete(exchange="x")
+    client << methods.ExchangeDeleteOk()
+
+
+def test_an_auto_delete_filter_stays_for_the_queues_it_is_left_with(client: Client) -> None:
+    declare(client, "x", "direct", auto_delete=True)
+    for queue in ("q", "other"):
+        client.declares(queue)
+        bind(client, queue, "amq.fanout")
+        bind(client, queue, "x", "fits", x_via="amq.fanout")
+    client >> methods.QueueDelete(queue="other")
+    client << methods.QueueDeleteOk(message_count=0)
+    for key in ("fits", "does not"):
+        send(client, "amq.fanout", key, key.encode())
+    assert client.gets_all("q") == [b"fits"]
+
+
+def test_an_exchange_that_comes_again_is_filtered_again(client: Client) -> None:
+    client.declares("q")
+    declare(client, "gate", "fanout")
+    bind(client, "q", "amq.direct", "fits", x_via="gate")
+    client >> methods.ExchangeDelete(exchange="gate")
+    client << methods.ExchangeDeleteOk()
+    declare(client, "gate", "fanout")
+    bind(client, "q", "gate")
+    for key in ("fits", "does not"):
+        send(client, "gate", key, key.encode())
+    assert client.gets_all("q") == [b"fits"]
+
+
+VIA_FANOUT = {"x-via": "amq.fanout"}
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        methods.QueueBind(queue="q", exchange="x", arguments=VIA_FANOUT),
+        methods.ExchangeBind(destination="end", source="x", arguments=VIA_FANOUT),
+    ],
+)
+def test_what_is_durable_is_filtered_by_durable_exchanges_alone(client: Client, method: Any) -> None:
+    client >> methods.QueueDeclare(queue="q", durable=True)
+    client.hears(methods.QueueDeclareOk)
+    declare(client, "x", "direct")
+    declare(client, "end", "fanout", durable=True)
+    for exclusive in (False, True):
+        client >> methods.QueueDeclare(queue=f"ends.{exclusive}", durable=exclusive, exclusive=exclusive)
+        client.hears(methods.QueueDeclareOk)
+        bind(client, f"ends.{exclusive}", "x", "k", x_via="amq.fanout")
+    client >> method
+    refused = client.hears(ChannelClose)
+    assert refused.reply_code == 406
+    assert "exchange 'x' is transient" in refused.reply_text
+
+
+def test_the_alternate_exchange_of_a_policy_gets_what_is_kept_out() -> None:
+    settings = """
+    [[policies]]
+    name = "rest"
+    pattern = "^gate$"
+    apply_to = "exchanges"
+    [policies.definition]
+    alternate-exchange = "amq.fanout"
+    """
+    client = Playbook(parse(settings)).client()
+    client.declares("q")
+    client.declares("rest")
+    declare(client, "gate", "fanout")
+    declare(client, "x", "direct")
+    bind(client, "rest", "amq.fanout")
+    bind(client, "q", "gate")
+    bind(client, "q", "x", "fits", x_via="gate")
+    (host,) = client.playbook.broker.virtual_hosts.values()
+    host.reapply_policies()
+    for key in ("fits", "does not"):
+        send(client, "gate", key, key.encode())
+    assert client.gets_all("q") == [b"fits"]
+    assert client.gets_all("rest") == [b"does not"]
+
+
+class Sieve(DirectExchange):
+    """A type of a plug-in."""
+
+    type = "x-sieve"
+
+
+@pytest.fixture
+def sieve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KINDS, Sieve.type, Sieve)
+
+
+def filtered(playbook: ShelvedPlaybook, kind: str) -> Client:
+    client = playbook.client()
+    client >> methods.QueueDeclare(queue="q", durable=True)
+    client.hears(methods.QueueDeclareOk)
+    declare(client, "x", kind, durable=True)
+    bind(client, "q", "amq.fanout")
+    bind(client, "q", "x", "fits", x_via="amq.fanout")
+    return client
+
+
+def arrived(client: Client) -> list[bytes]:
+    for key in ("fits", "does not"):
+        send(client, "amq.fanout", key, key.encode())
+    return client.gets_all("q")
+
+
+def test_a_filter_whose_type_is_gone_lets_nothing_through(
+    tmp_path: Path, sieve: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    playbook = ShelvedPlaybook(tmp_path)
+    assert arrived(filtered(playbook, Sieve.type)) == [b"fits"]
+    monkeypatch.delitem(KINDS, Sieve.type)
+    playbook.restart()
+    assert "nothing passes from 'amq.fanout' to 'q'" in caplog.text
+    client = playbook.client()
+    assert arrived(client) == []
+    client >> methods.ExchangeDelete(exchange="x")
+    assert client.hears(ChannelClose).reply_code == 406
+    client >> methods.ChannelCloseOk()
+    monkeypatch.setitem(KINDS, Sieve.type, Sieve)
+    playbook.restart()
+    assert arrived(playbook.client()) == [b"fits"], "the plug-in is back"
+    monkeypatch.delitem(KINDS, Sieve.type)
+    playbook.restart()
+    client = playbook.client()
+    unbind(client, "q", "x", "fits", x_via="amq.fanout")
+    client >> methods.ExchangeDelete(exchange="x")
+    client << methods.ExchangeDeleteOk()
+    assert arrived(client) == [b"fits", b"does not"], "nobody wants it filtered any more"
+    playbook.restart()
+    assert "x" not in playbook.broker.virtual_hosts["/"].exchanges
+    playbook.close()
+
+
+def test_a_condition_that_is_no_longer_understood_lets_nothing_through(
+    tmp_path: Path, sieve: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    playbook = ShelvedPlaybook(tmp_path)
+    assert arrived(filtered(playbook, Sieve.type)) == [b"fits"]
+
+    class Stricter(Sieve):
+        def attach(self, binding: Binding) -> None:
+            raise ChannelFault(amqp.PRECONDITION_FAILED, "PRECONDITION_FAILED - not like this")
+
+    monkeypatch.setitem(KINDS, Sieve.type, Stricter)
+    playbook.restart()
+    assert "nothing passes from 'amq.fanout' to 'q'" in caplog.text
+    client = playbook.client()
+    assert arrived(client) == []
+    unbind(client, "q", "x", "fits", x_via="amq.fanout")
+    assert arrived(client) == [b"fits", b"does not"]
+    playbook.close()
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from flintmq.broker import dtx_journal, leases, wiring
+from flintmq.broker.binding import VIA
+from flintmq.broker.chains import MissingExchange
 from flintmq.broker.delayed_exchange import DelayedExchange
 from flintmq.broker.dtx_journal import FoundBranches
 from flintmq.broker.kinds import KINDS
@@ -286,6 +288,11 @@ def restore_binding(host: VirtualHost, found: FieldTable) -> bool:
     source = host.exchanges.get(text(found, "source"))
     name = text(found, "destination")
     destination = host.queues.get(name) if found["to-queue"] else host.exchanges.get(name)
+    if source is None and destination is not None and VIA in table(found):
+        # To do without a filter would let everything through.
+        source = MissingExchange(text(found, "source"), durable=True)
+        source.enter(host)
+        host.exchanges[source.name] = source
     if source is None or destination is None:
         log.warning("a binding from %r to %r has lost an end: left out", found["source"], name)
         return False

@@ -348,6 +348,7 @@ class VirtualHost:
                 40,
                 20,
             )
+        chains.refuse_deletion(self.chains, exchange, self.name)
         self.remove_exchange(exchange)
 
     def remove_exchange(self, exchange: Exchange) -> None:
@@ -385,7 +386,7 @@ class VirtualHost:
     def bind(self, source: Exchange, destination: Queue | Exchange, key: str, arguments: FieldTable) -> None:
         source.validate_binding(key, arguments)
         if VIA in arguments:
-            chains.check(source, self.exchanges, arguments)
+            chains.check(source, destination, self.exchanges, arguments)
         if self.rebind(source, destination, key, arguments):
             binding = source.find_binding(destination, key, arguments)
             if binding is not None and self.wiring is not None and is_durable(binding):

@@ -248,9 +248,10 @@ class Dtx:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """[log]: what is written to standard error."""
+    """[log]: what is written to standard error, or to a file."""
 
     level: LogLevel = _setting("info", _one_of(LOG_LEVELS))
+    file: Path | None = _setting(None, _path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,7 +416,8 @@ def load(
         chosen = _field_parse(Storage, "directory")(directory, "--data")
         config = replace(config, storage=replace(config.storage, directory=chosen))
     if log_level is not None:
-        config = replace(config, log=Log(level=_field_parse(Log, "level")(log_level, "--log-level")))
+        level = _field_parse(Log, "level")(log_level, "--log-level")
+        config = replace(config, log=replace(config.log, level=level))
     return config
 
 

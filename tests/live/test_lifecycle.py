@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
 import resource
 import signal
@@ -10,6 +11,8 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pika
@@ -19,9 +22,17 @@ from live.serving import Serving, serving, write
 
 from flintmq import __version__
 from flintmq.build import build
+from flintmq.server.server import STOP_TIMEOUT_S
 
 
-def connect(server: Serving) -> pika.BlockingConnection:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    end_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+def connect(server: Serving | BrokerProcess) -> pika.BlockingConnection:
     return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", server.port))
 
 
@@ -34,11 +45,103 @@ def refused(*options: str) -> tuple[int, str]:
     return ended.returncode, ended.stderr.rstrip("\n")
 
 
-def test_the_first_line_says_what_runs_and_where() -> None:
-    with serving() as server:
-        line = f"flintmq {__version__} ({build()} build) listening on amqp://127.0.0.1:{server.port}"
-        assert server.lines == [line]
-        connect(server).close()
+LOGGED = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO (.*)$")
+
+
+def test_the_first_line_and_the_last_say_what_runs_and_where_like_all_others() -> None:
+    with BrokerProcess("--host", "127.0.0.1", "--log-level", "warning") as broker:
+        pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port)).close()
+    url = f"amqp://127.0.0.1:{broker.port}"
+    said = [LOGGED.match(line) for line in broker.lines]
+    assert [line and line[1] for line in said] == [
+        f"flintmq {__version__} ({build()} build) listening on {url}",
+        "flintmq is stopping",
+    ]
+
+
+def test_a_log_file_is_opened_again_at_sighup(tmp_path: Path) -> None:
+    file, moved = tmp_path / "flintmq.log", tmp_path / "flintmq.log.1"
+    settings = write(tmp_path / "flintmq.toml", f'[log]\nfile = "{file}"\n')
+    with BrokerProcess("--host", "127.0.0.1", "--config", str(settings)) as broker:
+        assert f"listening on amqp://127.0.0.1:{broker.port}" in file.read_text()
+        file.rename(moved)
+        broker.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: file.exists() and "SIGHUP: the log file is open again" in file.read_text())
+        file.unlink()
+        file.mkdir()
+        broker.process.send_signal(signal.SIGHUP)
+        connect(broker).close()
+        file.rmdir()
+        broker.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: file.exists() and "SIGHUP: the log file is open again" in file.read_text())
+    assert "SIGHUP" not in moved.read_text()
+    assert LOGGED.match(file.read_text().splitlines()[-1])[1] == "flintmq is stopping"  # type: ignore[index]
+
+
+def test_sighup_without_anything_to_read_is_told() -> None:
+    with BrokerProcess("--host", "127.0.0.1") as broker:
+        broker.process.send_signal(signal.SIGHUP)
+        broker.wait_for(re.compile("INFO SIGHUP: nothing was read again"))
+        connect(broker).close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_sigusr_has_the_broker_tell_how_it_is(number: int) -> None:
+    with BrokerProcess("--host", "127.0.0.1") as broker:
+        connection = connect(broker)
+        channel = connection.channel()
+        channel.queue_declare("q")
+        channel.queue_bind("q", "amq.fanout")
+        broker.process.send_signal(number)
+        told = broker.wait_for(re.compile(r"INFO (\d+ connections, .*)$"))[1]
+        assert re.fullmatch(
+            r"1 connections, 1 virtual hosts, \d+ exchanges, 1 queues, 1 bindings, "
+            r"\d+ MiB of memory used of \d+ MiB allowed, no alarm",
+            told,
+        )
+        connection.close()
+
+
+def test_it_ends_when_its_terminal_is_gone(tmp_path: Path) -> None:
+    """Closing the window ends what runs in it; SIGHUP by itself does not."""
+    file = tmp_path / "flintmq.log"
+    settings = write(tmp_path / "flintmq.toml", f'[log]\nfile = "{file}"\n')
+    command = [sys.executable, "-m", "flintmq", "serve", "--port", "0", "--config", str(settings)]
+    process, terminal = pty.fork()
+    if process == 0:
+        os.execv(command[0], command)
+    wait_until(lambda: file.exists() and "listening on" in file.read_text())
+    os.kill(process, signal.SIGHUP)
+    wait_until(lambda: "SIGHUP: the log file is open again" in file.read_text())
+    os.close(terminal)
+    _, status = os.waitpid(process, 0)
+    assert status == 0
+    said = [LOGGED.match(line)[1] for line in file.read_text().splitlines()]  # type: ignore[index]
+    assert said[-2:] == ["the terminal is gone", "flintmq is stopping"]
+
+
+def test_a_log_file_that_cannot_be_written(tmp_path: Path) -> None:
+    settings = write(tmp_path / "flintmq.toml", f'[log]\nfile = "{tmp_path}/none/flintmq.log"\n')
+    status, line = refused("--config", str(settings), "--port", "0")
+    assert status == 2
+    assert 'none/flintmq.log" cannot be written: No such file or directory' in line
+
+
+def test_it_ends_with_its_input_and_waits_for_nobody() -> None:
+    command = [sys.executable, "-m", "flintmq", "serve", "--host", "127.0.0.1", "--port", "0"]
+    with subprocess.Popen(
+        [*command, "--until-input-ends"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        port = int(process.stdout.readline().rsplit(":", 1)[1])
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as silent:
+            silent.sendall(b"AMQP\x00\x00\x09\x01")
+            assert silent.recv(1) == b"\x01"
+            process.stdin.close()
+            began_s = time.monotonic()
+            assert process.wait(30) == 0
+            assert time.monotonic() - began_s < STOP_TIMEOUT_S, "as after SIGTERM"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import signal
 import socket
 import ssl
 import subprocess
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pika
 import pytest
+from broker_process import BrokerProcess
 from live.certificates import Authority, Signed
 from live.serving import Serving, serving, write
 
@@ -68,6 +71,32 @@ def is_turned_away(port: int, context: ssl.SSLContext) -> bool:
 def test_the_start_lines_tell_both_urls(broker: Serving) -> None:
     assert f"listening on amqp://127.0.0.1:{broker.port}" in broker.lines[0]
     assert f"listening on amqps://127.0.0.1:{broker.ports['amqps']}" in broker.lines[1]
+
+
+def shown(port: int, context: ssl.SSLContext) -> bytes | None:
+    """The broker's certificate, as a new connection gets it."""
+    with raw(port, context) as client:
+        return client.getpeercert(binary_form=True)
+
+
+def test_certificates_are_read_again_at_sighup(authority: Authority) -> None:
+    file = configuration(authority, "renewed", "")
+    certificate = authority.directory / "renewed.pem"
+    context = client_context(authority)
+    with BrokerProcess("--host", "127.0.0.1", "--config", str(file)) as broker:
+        port = int(broker.wait_for(re.compile(r"listening on amqps://127\.0\.0\.1:(\d+)"))[1])
+        with pika.BlockingConnection(parameters(port, context)) as connection:
+            before = shown(port, context)
+            authority.sign("renewed")
+            broker.process.send_signal(signal.SIGHUP)
+            broker.wait_for(re.compile("INFO SIGHUP: new connections get the certificates as they are now"))
+            renewed = shown(port, context)
+            assert renewed != before
+            certificate.write_text("no certificate")
+            broker.process.send_signal(signal.SIGHUP)
+            broker.wait_for(re.compile("ERROR the certificates stay as they were: tls.certificate = "))
+            assert shown(port, context) == renewed
+            connection.channel().queue_declare("q")  # who was connected before stays so
 
 
 @pytest.mark.parametrize("size", [0, 1, 131_064, 5_000_000])

@@ -138,7 +138,7 @@ def test_a_wrong_option_is_named(options: dict[str, object], said: str) -> None:
     [
         ("limts = 1", "unknown setting 'limts', did you mean 'limits'?"),
         ("[listen]\nprot = 1", "unknown setting 'prot' in [listen], did you mean 'port'?"),
-        ("[log]\nzzz = 1", "unknown setting 'zzz' in [log]; known here: level"),
+        ("[log]\nzzz = 1", "unknown setting 'zzz' in [log]; known here: level, file"),
         ("listen = 5", "listen = 5: expected a table, written as [listen]"),
         ("users = true", "users = true: expected a table, written as [users]"),
         ('[listen]\nport = "5672"', 'listen.port = "5672": expected a whole number from 0 to 65535'),

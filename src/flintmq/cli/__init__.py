@@ -33,6 +33,9 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--data", metavar="DIR", help="keep durable messages here (none: memory only)")
     serve.add_argument("--config", metavar="FILE", help="settings in TOML, see docs/configuration.md")
     serve.add_argument("--log-level", metavar="L", help="debug, info, warning or error (info)")
+    serve.add_argument(
+        "--until-input-ends", action="store_true", help="end with standard input, for a parent that starts it"
+    )
     serve.set_defaults(run=_serve)
 
     info = commands.add_parser("info", help="version and build", description="Say what is installed.")

@@ -22,7 +22,7 @@ def serve(options: argparse.Namespace) -> int:
     from flintmq.server import run
 
     try:
-        return run(settings)
+        return run(settings, options.until_input_ends)
     except ConfigFault as fault:  # what only the broker can tell: wiring, policies, hashes, certificates
         if options.config is None:
             raise

@@ -1,4 +1,12 @@
-"""From a configuration to a running broker, and from a signal to its orderly end."""
+"""From a configuration to a running broker, and from a signal to its orderly end.
+
+    SIGTERM, SIGINT    an orderly end
+    SIGHUP             opens the log file again and reads the certificates again; an end if it came
+                       because the terminal is gone
+    SIGUSR1, SIGUSR2   a line in the log that tells how the broker is
+
+A system that lacks some of these signals does without them.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +14,19 @@ import asyncio
 import contextlib
 import gc
 import logging
-import resource
+import os
 import signal
 import sys
+import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from flintmq import __version__
 from flintmq.build import build, event_loop
 from flintmq.clock import Clock
-from flintmq.server.log_lines import LogLines
-from flintmq.server.server import Server
+from flintmq.errors import ConfigFault
+from flintmq.server.log_lines import LogLines, LogOutput
+from flintmq.server.server import STOP_TIMEOUT_S, Server
 
 if TYPE_CHECKING:
     from flintmq.config import Config
@@ -25,55 +36,136 @@ log = logging.getLogger("flintmq.server")
 # Messages are not tracked by the collector, deliveries are: with its default of 700 new objects it
 # would run thousands of times a second and find nothing.
 GC_NEW_OBJECTS = 100_000
+# Clients of a broker that ends with its input have this long to answer connection.close: those that
+# read answer within a millisecond, and those that do not would hold up the tests it was started for.
+INPUT_STOP_TIMEOUT_S = 0.1
 
 
-def run(config: Config) -> int:
-    """Serves until SIGTERM or SIGINT; the exit status."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LogLines())
-    logging.basicConfig(level=config.log.level.upper(), handlers=[handler])
+def run(config: Config, ends_with_input: bool = False) -> int:
+    """Serves until SIGTERM or SIGINT, and if `ends_with_input` until standard input ends; the exit status."""
+    output = LogOutput(config.log.file)
+    logging.basicConfig(level=config.log.level.upper(), handlers=[output.handler], force=True)
     raise_descriptor_limit(config.limits.connections_max + 64)
     gc.freeze()
     gc.set_threshold(GC_NEW_OBJECTS, 20, 100)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(serve(config))
+        runner.run(serve(config, output, ends_with_input))
     return 0
 
 
-async def serve(config: Config) -> None:
+async def serve(config: Config, output: LogOutput, ends_with_input: bool) -> None:
     loop = asyncio.get_running_loop()
     server = Server(config, Clock(), loop)
     urls = server.listen()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    end = End(loop)
+    for name in ("SIGTERM", "SIGINT", "SIGBREAK"):
+        on_signal(loop, name, end.come)
+    has_terminal = is_at_terminal()
+
+    def hang_up() -> None:
+        if has_terminal and not is_at_terminal():
+            say("the terminal is gone")
+            end.come()
+        else:
+            read_again(server, output)
+
+    on_signal(loop, "SIGHUP", hang_up)
+    for name in ("SIGUSR1", "SIGUSR2"):
+        on_signal(loop, name, lambda: log.info("%s", server.summary()))
+    if ends_with_input:
+        threading.Thread(target=end.follow_input, name="input", daemon=True).start()
     for url in urls:
         say(f"flintmq {__version__} ({build()} build) listening on {url}")
     if config.storage.directory is None:
         log.info("without a data directory all ends with the broker; flintmq serve --data DIR keeps it")
-    await stop.wait()
+    await end.event.wait()
     say("flintmq is stopping")
-    await server.stop()
+    await server.stop(end.timeout_s)
 
 
-def say(line: str) -> None:
-    """For whoever started it: on standard output, at once."""
-    sys.stdout.write(line + "\n")
-    with contextlib.suppress(BrokenPipeError):
+class End:
+    """When the broker is to stop, and how long its clients have to answer then."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.event = asyncio.Event()
+        self.timeout_s = STOP_TIMEOUT_S
+
+    def come(self) -> None:
+        self.event.set()
+
+    def come_soon(self) -> None:
+        self.timeout_s = INPUT_STOP_TIMEOUT_S
+        self.event.set()
+
+    def follow_input(self) -> None:
+        """In a thread: not every system has an event loop that can wait for a pipe."""
+        with contextlib.suppress(OSError):
+            while os.read(0, 4096):
+                pass
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            self.loop.call_soon_threadsafe(self.come_soon)
+
+
+def on_signal(loop: asyncio.AbstractEventLoop, name: str, act: Callable[[], None]) -> None:
+    """Has the loop act on a signal, where the system knows it."""
+    number = getattr(signal, name, None)
+    if number is None:
+        return
+    try:
+        loop.add_signal_handler(number, act)
+    except NotImplementedError:  # as on Windows; the loop wakes up for its next tick at the latest
+        signal.signal(number, lambda _number, _frame: loop.call_soon_threadsafe(act))
+
+
+def read_again(server: Server, output: LogOutput) -> None:
+    """What can change while the broker runs: the log file, after it was moved away, and certificates."""
+    done = []
+    try:
+        if output.reopen():
+            done.append("the log file is open again")
+    except OSError as error:
+        log.error("the log goes on in the file that is open: %s", error)
+    try:
+        if server.read_certificates():
+            done.append("new connections get the certificates as they are now")
+    except ConfigFault as fault:
+        log.error("the certificates stay as they were: %s", fault)
+    log.info("SIGHUP: %s", ", ".join(done) or "nothing was read again")
+
+
+def is_at_terminal() -> bool:
+    """Whether a terminal is at one of the standard streams, and has not hung up."""
+    return any(os.isatty(number) for number in (0, 1, 2))
+
+
+def say(text: str) -> None:
+    """For whoever started it: on standard output, at once, whatever the level; and in the log file."""
+    record = log.makeRecord(log.name, logging.INFO, __file__, 0, text, (), None)
+    with contextlib.suppress(OSError):  # nobody reads it any more
+        sys.stdout.write(LogLines().format(record) + "\n")
         sys.stdout.flush()
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.FileHandler):
+            handler.handle(record)
 
 
-def loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     if event_loop() == "uvloop":
         import uvloop
 
         factory: type[asyncio.AbstractEventLoop] = uvloop.Loop
         return factory
-    return None
+    # Not what Windows takes by default, which cannot watch sockets.
+    return asyncio.SelectorEventLoop
 
 
 def raise_descriptor_limit(wanted: int) -> None:
     """As many descriptors as the connections need, if the system lets us have them."""
+    try:
+        import resource
+    except ImportError:  # there is no such limit
+        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     possible = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft < possible:

@@ -5,7 +5,7 @@ cimport flintmq.server.sockets as sockets
 cdef class Listener:
     cdef object server
     cdef readonly object socket
-    cdef object context
+    cdef public object context
     cdef int accepts
 
     @cython.locals(accepted=tuple, links=dict, is_opening=bint)

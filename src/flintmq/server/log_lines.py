@@ -11,6 +11,10 @@ as Python would write it.
 from __future__ import annotations
 
 import logging
+import sys
+from pathlib import Path
+
+from flintmq.errors import ConfigFault
 
 FORMAT = "%(asctime)s %(levelname)s %(message)s"
 INDENT = "    "
@@ -29,6 +33,32 @@ class LogLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         first, *others = super().format(record).split("\n")
         return "\n".join([first, *[INDENT + escaped(line) for line in others]])
+
+
+class LogOutput:
+    """Where the log goes: to a file that may be moved away while it is written, or to standard error."""
+
+    def __init__(self, file: Path | None) -> None:
+        self.file = file
+        try:
+            self.handler: logging.StreamHandler = (  # type: ignore[type-arg]
+                logging.StreamHandler(sys.stderr)
+                if file is None
+                else logging.FileHandler(file, encoding="utf-8")
+            )
+        except OSError as error:
+            raise ConfigFault(f'log.file = "{file}" cannot be written: {error.strerror}') from None
+        self.handler.setFormatter(LogLines())
+
+    def reopen(self) -> bool:
+        """Goes on in a new file of that name, if the log is a file; raises and goes on in the old one."""
+        if self.file is None:
+            return False
+        stream = self.file.open("a", encoding="utf-8")
+        former = self.handler.setStream(stream)
+        if former is not None:
+            former.close()
+        return True
 
 
 def escaped(text: str) -> str:

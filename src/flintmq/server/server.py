@@ -101,6 +101,29 @@ class Server:
             urls.append(f"{scheme}://{shown}:{port}")
         return urls
 
+    def read_certificates(self) -> bool:
+        """New connections are shown what the files hold now; False without TLS, a fault keeps the old."""
+        if self.config.tls is None:
+            return False
+        context = server_context(self.config.tls)
+        for listener in self.listeners:
+            if listener.context is not None:
+                listener.context = context
+        return True
+
+    def summary(self) -> str:
+        """How the broker is, in a line."""
+        hosts = self.broker.virtual_hosts.values()
+        alarm = self.alarm
+        return (
+            f"{len(self.links)} connections, {len(hosts)} virtual hosts, "
+            f"{sum(len(host.exchanges) for host in hosts)} exchanges, "
+            f"{sum(len(host.queues) for host in hosts)} queues, "
+            f"{sum(host.binding_count for host in hosts)} bindings, "
+            f"{alarm.used_bytes() >> 20} MiB of memory used of {alarm.high_bytes >> 20} MiB allowed, "
+            + (f"publishers are blocked: {alarm.reason}" if alarm.active else "no alarm")
+        )
+
     def close_listeners(self) -> None:
         for listener in self.listeners:
             listener.close()
@@ -245,7 +268,7 @@ class Server:
 
     # The end
 
-    async def stop(self) -> None:
+    async def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Closes every connection properly and waits for the answers, for a while."""
         self.stopping = asyncio.Event()
         self.close_listeners()
@@ -256,7 +279,7 @@ class Server:
         self.turns.schedule_pass()
         if self.links:
             try:
-                await asyncio.wait_for(self.all_gone.wait(), STOP_TIMEOUT_S)
+                await asyncio.wait_for(self.all_gone.wait(), timeout_s)
             except TimeoutError:
                 log.warning("%d clients did not answer in time", len(self.links))
         for link in list(self.links):

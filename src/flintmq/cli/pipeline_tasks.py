@@ -15,8 +15,6 @@ from flintmq.pipelines.document import Document, load, shipped_names
 from flintmq.pipelines.errors import PipelineFailed
 from flintmq.pipelines.model import Pipeline
 
-EXIT_FAILED = 1
-
 
 def _state(options: argparse.Namespace) -> Path:
     return Path(options.state) if options.state else status.state_directory()
@@ -52,8 +50,7 @@ def run_files(options: argparse.Namespace) -> int:
     from flintmq.pipelines.runner import RunOptions, run
 
     chosen = RunOptions(_state(options), options.available_now, options.reset)
-    succeeded = run(pipelines, options.master, chosen, lambda line: print(line, flush=True))
-    return 0 if succeeded else EXIT_FAILED
+    return run(pipelines, options.master, chosen, lambda line: print(line, flush=True))
 
 
 def check_files(options: argparse.Namespace) -> int:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flintmq.pipelines import brokers, decoding, lake, sql
@@ -16,13 +19,20 @@ if TYPE_CHECKING:
 OFFSETS_PER_TRIGGER_MAX = 500_000
 
 
-def build(session: SparkSession, pipeline: Pipeline, flow: Flow) -> DataFrame:
-    """What the flow's sink is to write. `session` is the flow's own: names of views are not shared."""
+def build(
+    session: SparkSession, pipeline: Pipeline, flow: Flow, doing: Callable[[str], None] = lambda _: None
+) -> DataFrame:
+    """What the flow's sink is to write. `session` is the flow's own: names of views are not shared.
+
+    `doing` is told what comes next, in words that follow "has been starting: ".
+    """
     frames: dict[str, DataFrame] = {}
     for source in flow.sources:
+        doing(f"source {source.name!r}")
         frames[source.name] = _source(session, pipeline, flow, source)
         frames[source.name].createOrReplaceTempView(source.name)
     for transform in flow.transforms:
+        doing(f"transform {transform.name!r}")
         made = _transform(session, pipeline, transform, frames)
         if "watermark" in transform.given:
             made = made.withWatermark(*transform.given["watermark"])
@@ -123,15 +133,31 @@ def _transform(
     if transform.kind == "sql":
         return session.sql(given["sql"])
     if transform.kind == "python":
-        function = function_of(pipeline, given["python"])
-        made: DataFrame = function(
-            {name: frames[name] for name in transform.inputs}, given.get("arguments", {})
-        )
-        return made
+        return _called(pipeline, transform, {name: frames[name] for name in transform.inputs})
     frame = frames[transform.inputs[0]]
     if transform.kind == "distinct_by":
         return frame.dropDuplicatesWithinWatermark(list(given["distinct_by"]))
     return _routed(frame, transform)
+
+
+def _called(pipeline: Pipeline, transform: Transform, inputs: dict[str, DataFrame]) -> DataFrame:
+    """What the user's function makes of its inputs."""
+    from pyspark.sql import DataFrame
+
+    where = f"transform {transform.name!r} ({transform.given['python']})"
+    try:
+        function = function_of(pipeline, transform.given["python"])
+        made = function(inputs, transform.given.get("arguments", {}))
+    except PipelineFailed:
+        raise
+    except (Exception, SystemExit) as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(frame.filename).name}, line {frame.lineno}"
+        said = "ended the process" if isinstance(error, SystemExit) else f"raised {type(error).__name__}"
+        raise PipelineFailed(f"{where} {said} at {place}: {first_line(error)}") from None
+    if not isinstance(made, DataFrame):
+        raise PipelineFailed(f"{where} returned {type(made).__name__}, expected a DataFrame of Spark")
+    return made
 
 
 def function_of(pipeline: Pipeline, reference: str) -> Any:

@@ -43,6 +43,8 @@ def build(
 
 def build_empty(session: SparkSession, pipeline: Pipeline) -> None:
     """Every transform over sources without rows: finds what only Spark can find, and reads nothing."""
+    from flintmq.spark.schema import COLUMNS as amqp_types
+
     frames: dict[str, DataFrame] = {}
     for source in pipeline.sources:
         frame = session.readStream.format("rate").load()
@@ -55,7 +57,7 @@ def build_empty(session: SparkSession, pipeline: Pipeline) -> None:
             f"CAST(NULL AS {field.dataType.simpleString()}) AS `{field.name}`" for field in _fields(schema)
         ]
         for name in source.given.get("metadata", ()) if source.format != "raw" else ():
-            columns.append(f"CAST(NULL AS {_AMQP_TYPES.get(name, 'STRING')}) AS `{name}`")
+            columns.append(f"CAST(NULL AS {amqp_types[name].simpleString()}) AS `{name}`")
         frames[source.name] = _finished(frame.selectExpr(*columns), source)
         frames[source.name].createOrReplaceTempView(source.name)
     for transform in pipeline.transforms:
@@ -73,7 +75,6 @@ AMQP_SCHEMA = (
     "value BINARY, key STRING, queue STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
     "exchange STRING, routing_key STRING, redelivered BOOLEAN"
 )
-_AMQP_TYPES = {part.split()[0]: part.split()[1] for part in AMQP_SCHEMA.split(", ")}
 
 
 def _fields(ddl: str) -> list[Any]:
@@ -96,7 +97,8 @@ def _source(session: SparkSession, pipeline: Pipeline, flow: Flow, source: Sourc
     if source.kind == "lake":
         return _finished(lake.frame(session, source), source)
     reader = session.readStream.format("amqp").options(**amqp_options(pipeline, flow, source))
-    return _finished(decoding.decoded(reader.load(), source, pipeline.name), source)
+    is_first = next(each for each in pipeline.flows() if source in each.sources) == flow
+    return _finished(decoding.decoded(reader.load(), source, pipeline.name, sends_letters=is_first), source)
 
 
 def amqp_options(pipeline: Pipeline, flow: Flow, source: Source) -> dict[str, str]:

@@ -220,6 +220,8 @@ class Runner:
                 checkpoint, state / "records" / pipeline.name, flow, self.options.reset, self.clock
             )
             run = FlowRun(pipeline, flow, record)
+            if record.told:
+                self.told(f"{run.name}: {record.told}")
             known.flows[flow.name] = run.status
             self.runs.append(run)
 

@@ -195,3 +195,94 @@ def test_checking_needs_no_spark() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [
+        (
+            "SELECT symbol, price FROM",
+            "SELECT symbol, pric FROM",
+            10,
+            "there is no column 'pric' in 'ticks'; did you mean 'price'?",
+        ),
+        (
+            'sql = "SELECT symbol, price FROM ticks WHERE price > 100"',
+            'sql = """\nSELECT symbol,\n   max(cost) AS high\nFROM ticks\nGROUP BY window(now(), \'1 s\')"""',
+            12,
+            "there is no column 'cost' in 'ticks'; there are symbol, price",
+        ),
+        ("dear.{symbol}", "dear.{sybol}", 14, "no column 'sybol' in 'dear'; did you mean 'symbol'?"),
+        (
+            "dear.{symbol}",
+            'dear"\nproperties = { type = "upper(kind)" }\nvalue = "json',
+            15,
+            "no column 'kind'",
+        ),
+        ("dear.{symbol}", 'dear"\ncolumns = ["symbol", "volume"]\nvalue = "json', 15, "no column 'volume'"),
+    ],
+)
+def test_a_wrong_column(old: str, new: str, line: int, said: str) -> None:
+    found = findings(changed(old, new))
+    assert found[0][0] == line, found
+    assert said in found[0][1]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT *, window.start AS price FROM (SELECT window, symbol FROM ticks"
+        " GROUP BY window(now(), '1 s'), symbol)",
+        "SELECT SYMBOL, Price FROM Ticks t LATERAL VIEW explode(array(1)) e AS n WHERE n > 1",
+        "SELECT symbol, price AS p, p + 1 AS q, q AS price FROM ticks",
+        "SELECT symbol, transform(array(1), x -> x + price)[0] AS price FROM ticks",
+        "SELECT symbol, stack(2, 1, 2) AS (price, other) FROM ticks",
+        "SELECT symbol, named_struct('a', price).a FROM ticks",
+        "this is nothing that a parser knows",
+    ],
+)
+def test_what_is_right_or_for_spark_to_say(query: str) -> None:
+    """No finding about a column where there is none."""
+    text = changed("SELECT symbol, price FROM ticks WHERE price > 100", query)
+    if query.startswith("this"):
+        assert all("column" not in said for _, said in findings(text))
+    else:
+        of_text(text)
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_columns_of_shipped_pipelines(name: str) -> None:
+    given = {"lake": "/tmp/lake"} if name in ("archive", "replay") else {}
+    if name == "route":
+        return  # its columns come with its rules, see test_rules
+    of_shipped(name, **given)
+
+
+@pytest.mark.parametrize(
+    ("sql", "made"),
+    [
+        ("symbol = '${word}'", r"symbol = 'it\'s \\'"),
+        ("symbol = ${word}", r"symbol = 'it\'s \\'"),
+        ("price > ${limit}", "price > 7"),
+        ("symbol IN (${words})", "symbol IN ('a', 'b\\'')"),
+        ("symbol = 'a''${word}'", r"symbol = 'a''it\'s \\'"),
+        ("symbol = ${raw}", "symbol = 1 OR 1 = 1"),
+        ("symbol = '--' AND symbol = '${word}' -- it's", r"symbol = '--' AND symbol = 'it\'s \\' -- it's"),
+    ],
+)
+def test_a_parameter_is_a_value(sql: str, made: str) -> None:
+    """It cannot change the SQL around it, unless it is declared to be SQL."""
+    parameters = '[parameters]\nword = "x"\nlimit = 1\nwords = []\nraw = { default = "x", sql = true }\n'
+    text = parameters + changed("price > 100", sql)
+    pipeline = of_text(text, word="it's \\", limit="7", words="a,b'", raw="1 OR 1 = 1")
+    assert pipeline.transforms[0].given["sql"] == f"SELECT symbol, price FROM ticks WHERE {made}"
+
+
+def test_a_parameter_in_a_template_is_text() -> None:
+    text = '[parameters]\nkey = "x"\n' + changed("dear.{symbol}", "${key}.{symbol}")
+    assert of_text(text, key="{secret}").sinks[0].given["routing_key"] == "{{secret}}.{symbol}"
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 5000 + "]" * 5000, "a." * 5000 + "b = 1"])
+def test_deep_toml(text: str) -> None:
+    assert findings(text) == [(1, "tables or arrays are nested too deeply; a pipeline needs three levels")]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
-from running import of_text
+from running import bodies, drain, of_text, run
 
 from flintmq.cli import parser
 from flintmq.pipelines import checking, keys
@@ -50,6 +52,25 @@ def test_first_pipeline(tmp_path: Path) -> None:
     (tmp_path / "shouting.py").write_text(function)
     more = f'{transform}\n[[sink]]\nfrom = "shouted"\nconsole = true\n'
     assert of_text(first + more, tmp_path).transforms[-1].inputs == ("orders",)
+
+
+def test_the_first_pipeline_runs_as_printed(
+    spark: Any, uri: str, connection: Any, state: Path, tmp_path: Path
+) -> None:
+    """But for the broker's port and the directory, which are others here."""
+    text = snippets(DOCS / "pipelines.md", "toml")[0].replace("amqp://guest:guest@localhost:5672/", uri)
+    text = text.replace('"orders-lake"', f'"{tmp_path}/orders-lake"')
+    channel = connection.channel(confirm=True)
+    channel.queue("dear", durable=True)
+    done, told = run(spark, of_text(text), state)  # declares what it reads and writes
+    assert done, told
+    connection.channel().queue("dear", durable=True).bind("dear-orders", "dear.ann")
+    orders = [{"id": 1, "customer": "ann", "amount": 5000.0}, {"id": 2, "customer": "bob", "amount": 1.0}]
+    channel.publish_many([json.dumps(order).encode() for order in orders], "", "orders", persistent=True)
+    done, told = run(spark, of_text(text), state)
+    assert done, told
+    assert bodies(drain(connection, "dear")) == [orders[0]]
+    assert spark.read.parquet(str(tmp_path / "orders-lake")).count() == 2
 
 
 def test_rules_of_route(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,8 @@ def difference(old: str, new: str) -> str | None:
         ("GROUP BY symbol", "GROUP  BY symbol -- by symbol"),
         ('exchange = "out"', 'exchange = "other"'),
         ("me:secret", "you:other"),
+        ("@host:5672/", "@elsewhere:5673/"),
+        ("@host:5672/", "@host:5672/%2f"),
         ('name = "test"', 'name = "test"\ntrigger = "5 seconds"'),
     ],
 )
@@ -59,7 +62,7 @@ def test_what_may_change(old: str, new: str) -> None:
         ("GROUP BY symbol", "GROUP BY symbol, price", "transform counted has changed"),
         ('queue = "ticks"', 'queue = "others"', "source ticks has changed"),
         ("price DOUBLE", "price FLOAT", "source ticks has changed"),
-        ("@host:5672", "@elsewhere:5672", "source ticks has changed"),
+        ("@host:5672/", "@host:5672/other", "source ticks has changed"),
         ('name = "counted"', 'name = "numbered"', "transform counted is gone"),
     ],
 )
@@ -107,3 +110,33 @@ def test_remote_checkpoints(tmp_path: Path) -> None:
     changed = of_text(TEXT.replace("GROUP BY symbol", "GROUP BY price")).flows()[0]
     with pytest.raises(CheckpointUnfit, match="has changed"):
         fingerprint.claim("s3a://bucket/checkpoints/", tmp_path / "r", changed, False, Clock())
+
+
+def test_records_of_format_1_go_on(tmp_path: Path) -> None:
+    """Their sources had the broker's address in them."""
+    flow = of_text(TEXT).flows()[0]
+    record = fingerprint.claim(str(tmp_path), tmp_path, flow, False, Clock())
+    Path(record.checkpoint).mkdir()
+    file = tmp_path / "counted.flow.json"
+    old = {"format": 1, "id": record.id, "parts": fingerprint.parts(flow, has_address=True)}
+    file.write_text(json.dumps(old))
+    assert fingerprint.claim(str(tmp_path), tmp_path, flow, False, Clock()) == record
+    assert json.loads(file.read_text())["format"] == 2
+
+
+def test_a_changed_sink_is_told(tmp_path: Path) -> None:
+    flow = of_text(TEXT).flows()[0]
+    assert fingerprint.claim(str(tmp_path), tmp_path, flow, False, Clock()).told == ""
+    other = of_text(TEXT.replace('exchange = "out"', 'exchange = "other"')).flows()[0]
+    told = fingerprint.claim(str(tmp_path), tmp_path, other, False, Clock()).told
+    assert told == "the sink has changed: rows went to exchange out, and go to exchange other from here on"
+    assert fingerprint.claim(str(tmp_path), tmp_path, other, False, Clock()).told == ""
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 9, "id": "a", "parts": {}}', "[" * 100_000])
+def test_a_record_that_cannot_be_read(tmp_path: Path, text: str) -> None:
+    flow = of_text(TEXT).flows()[0]
+    (tmp_path / "counted.flow.json").write_text(text)
+    with pytest.raises(CheckpointUnfit, match=r"cannot be read: .*--reset"):
+        fingerprint.claim(str(tmp_path), tmp_path, flow, False, Clock())
+    fingerprint.claim(str(tmp_path), tmp_path, flow, True, Clock())

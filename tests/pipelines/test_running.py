@@ -241,3 +241,32 @@ def test_sql_that_spark_refuses(spark: Any, uri: str, state: Path) -> None:
     assert not done
     assert "idd" in told[0]
     assert "s3cret" not in "".join(told), "no password in what a user sees"
+
+
+def test_headers_are_known_to_a_check_with_spark(spark: Any, uri: str) -> None:
+    from flintmq.pipelines.frames import build_empty
+
+    more = f'format = "json"\nschema = "{SCHEMA}"\nmetadata = ["headers", "priority"]'
+    text = text_of(uri, "q", more, "console = true").replace(
+        "[[sink]]",
+        "[[transform]]\nname = \"t\"\nsql = \"SELECT headers['x'].long + priority AS n FROM rows\"\n[[sink]]",
+    ).replace('from = "rows"', 'from = "t"')  # fmt: skip
+    build_empty(spark.newSession(), of_text(text))
+
+
+def test_a_bad_row_of_a_stream_with_two_flows_gives_one_dead_letter(
+    spark: Any, uri: str, connection: Any, state: Path, tmp_path: Path
+) -> None:
+    channel = connection.channel(confirm=True)
+    channel.queue("bad-rows", durable=True)
+    channel.queue("two-flows", durable=True, arguments={"x-queue-type": "stream"})
+    channel.publish_many([b'{"id": 1, "word": "a"}', b"{"], "", "two-flows", persistent=True)
+    more = f'format = "json"\nschema = "{SCHEMA}"\nmalformed = "dead-letter"\ndead_letter_exchange = ""\n'
+    more += 'dead_letter_routing_key = "bad-rows"'
+    text = text_of(uri, "two-flows", more, f'parquet = "{tmp_path}/out"').replace("queue =", "stream =")
+    text += f'[[sink]]\nname = "other"\nfrom = "rows"\nparquet = "{tmp_path}/other"\n'
+    done, told = run(spark, of_text(text), state)
+    assert done, told
+    assert [message.body for message in drain(connection, "bad-rows")] == [b"{"]
+    for place in ("out", "other"):
+        assert parquet_rows(spark, tmp_path / place) == [(1, "a")]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
 import pytest
 
-from flintmq.cli import main, pipeline_tasks
+from flintmq.cli import main
 from flintmq.pipelines import status
 from flintmq.pipelines.errors import PipelineFailed
 from flintmq.pipelines.status import FlowStatus, PipelineStatus, StatusFile
@@ -61,8 +60,16 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.close()
 
 
-def test_a_status_of_another_version(tmp_path: Path) -> None:
-    (tmp_path / "pipelines").mkdir()
-    (tmp_path / "pipelines" / "x.json").write_text("{}")
-    with pytest.raises(PipelineFailed, match="is not a status that this version wrote"):
-        pipeline_tasks.show_list(argparse.Namespace(state=str(tmp_path), json=False))
+@pytest.mark.parametrize("text", ["{}", "[1]", "", "\0\0", "[" * 100_000, '{"flows": {"a": 1}}'])
+def test_a_status_that_cannot_be_read_does_not_hide_the_others(
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    running(tmp_path).close()
+    (tmp_path / "pipelines" / "x.json").write_text(text)
+    for command in ("list", "status"):
+        assert main(["pipeline", command, "--state", str(tmp_path)]) == 0
+        shown = capsys.readouterr().out
+        assert "bars" in shown
+        assert "x.json is not a status that this version wrote" in shown
+    with pytest.raises(PipelineFailed, match="remove the file"):
+        status.read(tmp_path, "x")

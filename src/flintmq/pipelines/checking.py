@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flintmq.pipelines import keys, schema, sql
+from flintmq.pipelines import columns, keys, schema, sql
 from flintmq.pipelines.document import Document, load, suggestion
 from flintmq.pipelines.errors import Finding, PipelineWrong
 from flintmq.pipelines.model import Pipeline, Rule, Sink, Source, Transform
@@ -77,6 +77,8 @@ class _Check:
             parameters=self.document.parameters,
         )
         self._check_flows(made)
+        if not self.document.findings and columns.is_available():
+            self._check_columns(made)
         return made
 
     def _rows(self, section: str) -> list[tuple[int, dict[str, Any]]]:
@@ -326,6 +328,49 @@ class _Check:
         name = str(given.get("name", kind))
         self.known.setdefault(name, "sink")
         return Sink(name, kind, given[kind], word, given, self.document.lines.of(*path))
+
+    # Columns
+
+    def _check_columns(self, made: Pipeline) -> None:
+        """Names that are no column of what is read, as far as that is known."""
+        known: dict[str, columns.Columns | None] = {}
+        for source in made.sources:
+            known[source.name] = columns.of_source(source)
+        for place, transform in enumerate(made.transforms):
+            known[transform.name], wrong = columns.of_transform(transform, known)
+            if wrong is not None:
+                line = self.document.lines.of("transform", place, transform.kind) + wrong.line
+                if transform.kind == "sql" and "\n" in transform.given["sql"]:
+                    line += self._lines_into(transform.given["sql"], 0)
+                self._no_column(wrong.name, line, transform.inputs, known)
+        for place, sink in enumerate(made.sinks):
+            for key, text in self._expressions(sink):
+                found = known.get(sink.input)
+                if found is not None:
+                    _, wrong = columns.of_query(f"SELECT {text} FROM `{sink.input}`", {sink.input: found})
+                    if wrong is not None:
+                        line = self.document.lines.of("sink", place, *key)
+                        self._no_column(wrong.name, line, (sink.input,), known)
+
+    def _expressions(self, sink: Sink) -> list[tuple[tuple[str, ...], str]]:
+        """What a sink says of columns, each as SQL: the key, and the expression."""
+        found: list[tuple[tuple[str, ...], str]] = []
+        for key in ("exchange", "routing_key"):
+            pieces = sql.pieces(sink.given.get(key, ""))
+            found += [((key,), text) for is_sql, text in pieces if is_sql]
+        for name, text in sink.given.get("properties", {}).items():
+            found.append((("properties", name), text))
+        for key in ("columns", "partition_by"):
+            found += [((key,), f"`{name}`") for name in sink.given.get(key, ())]
+        return found
+
+    def _no_column(
+        self, name: str, line: int, inputs: tuple[str, ...], known: Mapping[str, columns.Columns | None]
+    ) -> None:
+        there = [column for table in inputs for column in known[table] or ()]
+        near = suggestion(name, there) or f"; there are {', '.join(there)}"
+        said = f"there is no column {name!r} in {' or '.join(map(repr, inputs))}{near}"
+        self.document.findings.append(Finding(line, said))
 
     # The whole
 

@@ -45,14 +45,17 @@ CHOICES = ("fail", "drop", "dead-letter")
 _ORIGIN = ("queue", "offset")
 
 
-def decoded(frame: DataFrame, source: Source, pipeline: str) -> DataFrame:
-    """The source's columns: those of its schema, then its metadata."""
+def decoded(frame: DataFrame, source: Source, pipeline: str, sends_letters: bool = True) -> DataFrame:
+    """The source's columns: those of its schema, then its metadata.
+
+    Several flows may read one source. One of them sends the malformed rows on, the others drop them.
+    """
     if source.format == "raw":
         return frame
     parsed = _parsed(frame, source)
     malformed = source.given.get("malformed", "fail")
     kept = [name for name in parsed.columns if name not in (MALFORMED, REASON, *_hidden(source))]
-    if malformed == "drop":
+    if malformed == "drop" or (malformed == "dead-letter" and not sends_letters):
         return parsed.filter(f"{MALFORMED} IS NULL").select(*kept)
     if malformed == "fail":
         told = (

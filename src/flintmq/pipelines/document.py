@@ -5,7 +5,9 @@
     ...
     stream = "${stream}"                    filled in; ${env:NAME} is taken from the environment
 
-A value that is one parameter alone keeps the parameter's type; elsewhere it becomes text.
+A value that is one parameter alone keeps the parameter's type; elsewhere it becomes text. In SQL a parameter
+is a value, whatever its text: inside quotes it is escaped, elsewhere it is a literal. A parameter that is SQL
+itself, such as an expression for a column, is declared with sql = true.
 """
 
 from __future__ import annotations
@@ -21,11 +23,16 @@ from pathlib import Path
 from typing import Any
 
 from flintmq.errors import ConfigFault
+from flintmq.pipelines import sql
 from flintmq.pipelines.errors import Finding, PipelineWrong
 from flintmq.pipelines.toml_lines import Lines
 
 FILE_BYTES_MAX = 1 << 20
 _PARAMETER = re.compile(r"\$\{([^}]*)\}")
+# Keys whose texts are SQL; of a template, such as a sink's routing_key, only what stands in braces is.
+_SQL_KEYS = (
+    ("transform", "sql"), ("source", "columns"), ("sink", "properties"), ("transform", "rules", "when"),
+)  # fmt: skip
 _TOML_ERROR = re.compile(r"\(at line (\d+), column \d+\)")
 
 
@@ -42,13 +49,20 @@ class Document:
         self.text = text
         self.directory = directory
         self.findings: list[Finding] = []
+        self.sql_parameters: set[str] = set()  # those that stand as they are in SQL and in templates
         try:
-            self.tables: dict[str, Any] = tomllib.loads(text)
+            self._read(settings)
         except tomllib.TOMLDecodeError as error:
             place = _TOML_ERROR.search(str(error))
             line = int(place[1]) if place else text.count("\n") + 1
             raise PipelineWrong(file, [Finding(line, f"this is not TOML: {error}")]) from None
-        self.lines = Lines(text)
+        except RecursionError:
+            deep = "tables or arrays are nested too deeply; a pipeline needs three levels"
+            raise PipelineWrong(file, [Finding(1, deep)]) from None
+
+    def _read(self, settings: Mapping[str, str]) -> None:
+        self.tables: dict[str, Any] = tomllib.loads(self.text)
+        self.lines = Lines(self.text)
         self.parameters = self._parameters(settings)
         for name, table in self.tables.items():
             if name != "parameters":
@@ -65,10 +79,12 @@ class Document:
         values: dict[str, Any] = {}
         for name, default in declared.items():
             if isinstance(default, dict):
-                unknown = set(default) - {"default", "help", "required"}
+                unknown = set(default) - {"default", "help", "required", "sql"}
+                if default.get("sql") is True:
+                    self.sql_parameters.add(name)
                 for key in sorted(unknown):
                     self.fault(
-                        f"parameter {name!r} has no {key!r}, but default, help, required",
+                        f"parameter {name!r} has no {key!r}, but default, help, required, sql",
                         "parameters",
                         name,
                         key,
@@ -116,10 +132,31 @@ class Document:
         return value
 
     def _fill_text(self, text: str, path: tuple[str | int, ...]) -> Any:
+        keys = tuple(part for part in path if isinstance(part, str))
+        is_template = keys[-1:] in (("exchange",), ("routing_key",)) and keys[0] in ("sink", "transform")
+        if keys[:2] in _SQL_KEYS or keys in _SQL_KEYS:
+            return self._fill_sql(text, path)
         whole = _PARAMETER.fullmatch(text)
-        if whole is not None:
+        if whole is not None and not is_template:
             return self._lookup(whole[1], path)
-        return _PARAMETER.sub(lambda match: str(self._lookup(match[1], path)), text)
+
+        def filled(match: re.Match[str]) -> str:
+            value = str(self._lookup(match[1], path))
+            if is_template and match[1] not in self.sql_parameters:
+                return value.replace("{", "{{").replace("}", "}}")
+            return value
+
+        return _PARAMETER.sub(filled, text)
+
+    def _fill_sql(self, text: str, path: tuple[str | int, ...]) -> str:
+        made, last = "", 0
+        for match in _PARAMETER.finditer(text):
+            made += text[last : match.start()]
+            value = self._lookup(match[1], path)
+            is_sql = match[1] in self.sql_parameters
+            made += str(value) if is_sql else sql.as_value(value, sql.quote_at(made))
+            last = match.end()
+        return made + text[last:]
 
     def _lookup(self, name: str, path: tuple[str | int, ...]) -> Any:
         if name.startswith("env:"):

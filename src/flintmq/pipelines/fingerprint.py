@@ -4,8 +4,9 @@
     CHECKPOINT/bars.flow.json    {"id": ..., "parts": {"source ticks": hash, "transform bars": hash}}
 
 Parts are what Spark's checkpoint depends on: which sources there are and what they read; where the flow
-keeps state, also their schema and watermark, and each transform that keeps state. Filters, triggers, and
-where a sink leads may change at will.
+keeps state, also their schema and watermark, and each transform that keeps state. Filters, triggers, the
+address of the broker and where a sink leads may change at will; a changed sink is told. Whether a queue or
+stream is still the one that the offsets are of is for the amqp source to find out.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from flintmq.clock import Clock
 from flintmq.pipelines import sql
@@ -24,24 +25,27 @@ from flintmq.pipelines.errors import CheckpointUnfit
 from flintmq.pipelines.model import Flow, Source, Transform
 
 SUFFIX = ".flow.json"
-_FORMAT = 1
+# Records of format 1 had the broker's address in the part of a source.
+_FORMAT = 2
 
 
-def parts(flow: Flow) -> dict[str, str]:
+def parts(flow: Flow, has_address: bool = False) -> dict[str, str]:
     """The parts of a flow that its checkpoint depends on, each as a hash, in order."""
     is_stateful = any(transform.is_stateful for transform in flow.transforms)
     made: dict[str, Any] = {}
     for source in flow.sources:
-        made[f"source {source.name}"] = _source_part(source, is_stateful)
+        made[f"source {source.name}"] = _source_part(source, is_stateful, has_address)
     for transform in flow.transforms:
         if transform.is_stateful:
             made[f"transform {transform.name}"] = _transform_part(transform)
     return {name: _hash(value) for name, value in made.items()}
 
 
-def _source_part(source: Source, is_stateful: bool) -> list[Any]:
-    uri = source.given.get("uri")
-    place = "" if uri is None else f"{urlsplit(uri).hostname}:{urlsplit(uri).port}{urlsplit(uri).path}"
+def _source_part(source: Source, is_stateful: bool, has_address: bool) -> list[Any]:
+    uri = urlsplit(source.given.get("uri") or "")
+    place = unquote(uri.path[1:]) or "/"  # the virtual host
+    if has_address:
+        place = f"{uri.hostname}:{uri.port}{uri.path}" if source.given.get("uri") else ""
     made: list[Any] = [source.kind, source.target, place]
     if is_stateful:
         schema = re.sub(r"\s+", " ", source.given.get("schema", "")).strip().lower()
@@ -81,6 +85,7 @@ class FlowRecord:
 
     checkpoint: str
     id: str
+    told: str = ""  # what has changed since the last run and does not keep the flow from going on
 
 
 def claim(checkpoint: str, records: Path, flow: Flow, reset: bool, clock: Clock) -> FlowRecord:
@@ -98,24 +103,44 @@ def claim(checkpoint: str, records: Path, flow: Flow, reset: bool, clock: Clock)
         _set_aside(place, record, clock)
     known: dict[str, Any] | None = None
     if record.is_file():
-        known = json.loads(record.read_text("utf-8"))
+        known = _known(record)
     elif not is_remote and place.exists() and any(place.iterdir()):
         raise CheckpointUnfit(
             f"{place} is a checkpoint, but not of this pipeline: it has no {record.name} beside it. "
             "Name another directory, or set this one aside with --reset."
         )
-    now = parts(flow)
-    changed = difference(known["parts"], now) if known is not None else None
-    if changed is not None and (is_remote or place.exists()):
+    now, sink = parts(flow), f"{flow.sink.kind} {flow.sink.target}"
+    told = changed = ""
+    if known is not None:
+        had = parts(flow, has_address=True) if known["format"] == 1 else now
+        changed = difference(known["parts"], had) or ""
+        if known.get("sink", sink) != sink:
+            told = f"the sink has changed: rows went to {known['sink']}, and go to {sink} from here on"
+    if changed and (is_remote or place.exists()):
         raise CheckpointUnfit(
             f"flow {flow.name!r} cannot go on from its checkpoint {place}: {changed}. "
             "Undo that, name another checkpoint, or start afresh with --reset, which sets the old one aside."
         )
     flow_id = known["id"] if known is not None else f"{clock.wall_ms():x}{clock.random.getrandbits(32):08x}"
     fresh = record.with_suffix(".new")
-    fresh.write_text(json.dumps({"format": _FORMAT, "id": flow_id, "parts": now}, indent=1) + "\n", "utf-8")
+    written = {"format": _FORMAT, "id": flow_id, "parts": now, "sink": sink}
+    fresh.write_text(json.dumps(written, indent=1) + "\n", "utf-8")
     fresh.replace(record)
-    return FlowRecord(f"{checkpoint.rstrip('/')}/{flow.name}", flow_id)
+    return FlowRecord(f"{checkpoint.rstrip('/')}/{flow.name}", flow_id, told)
+
+
+def _known(record: Path) -> dict[str, Any]:
+    """What the record of a flow says."""
+    try:
+        known: dict[str, Any] = json.loads(record.read_text("utf-8"))
+        if known["format"] not in (1, _FORMAT) or not isinstance(known["parts"], dict) or not known["id"]:
+            raise ValueError(f"format {known['format']}")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CheckpointUnfit(
+            f"{record} cannot be read: {type(error).__name__}: {error}. Restore it from a copy, or start "
+            "afresh with --reset, which sets it and its checkpoint aside."
+        ) from None
+    return known
 
 
 def _set_aside(place: Path, record: Path, clock: Clock) -> None:

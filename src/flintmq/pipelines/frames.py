@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flintmq.pipelines import brokers, decoding, lake, sql
@@ -16,13 +19,20 @@ if TYPE_CHECKING:
 OFFSETS_PER_TRIGGER_MAX = 500_000
 
 
-def build(session: SparkSession, pipeline: Pipeline, flow: Flow) -> DataFrame:
-    """What the flow's sink is to write. `session` is the flow's own: names of views are not shared."""
+def build(
+    session: SparkSession, pipeline: Pipeline, flow: Flow, doing: Callable[[str], None] = lambda _: None
+) -> DataFrame:
+    """What the flow's sink is to write. `session` is the flow's own: names of views are not shared.
+
+    `doing` is told what comes next, in words that follow "has been starting: ".
+    """
     frames: dict[str, DataFrame] = {}
     for source in flow.sources:
+        doing(f"source {source.name!r}")
         frames[source.name] = _source(session, pipeline, flow, source)
         frames[source.name].createOrReplaceTempView(source.name)
     for transform in flow.transforms:
+        doing(f"transform {transform.name!r}")
         made = _transform(session, pipeline, transform, frames)
         if "watermark" in transform.given:
             made = made.withWatermark(*transform.given["watermark"])
@@ -33,6 +43,8 @@ def build(session: SparkSession, pipeline: Pipeline, flow: Flow) -> DataFrame:
 
 def build_empty(session: SparkSession, pipeline: Pipeline) -> None:
     """Every transform over sources without rows: finds what only Spark can find, and reads nothing."""
+    from flintmq.spark.schema import COLUMNS as amqp_types
+
     frames: dict[str, DataFrame] = {}
     for source in pipeline.sources:
         frame = session.readStream.format("rate").load()
@@ -45,7 +57,7 @@ def build_empty(session: SparkSession, pipeline: Pipeline) -> None:
             f"CAST(NULL AS {field.dataType.simpleString()}) AS `{field.name}`" for field in _fields(schema)
         ]
         for name in source.given.get("metadata", ()) if source.format != "raw" else ():
-            columns.append(f"CAST(NULL AS {_AMQP_TYPES.get(name, 'STRING')}) AS `{name}`")
+            columns.append(f"CAST(NULL AS {amqp_types[name].simpleString()}) AS `{name}`")
         frames[source.name] = _finished(frame.selectExpr(*columns), source)
         frames[source.name].createOrReplaceTempView(source.name)
     for transform in pipeline.transforms:
@@ -63,7 +75,6 @@ AMQP_SCHEMA = (
     "value BINARY, key STRING, queue STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
     "exchange STRING, routing_key STRING, redelivered BOOLEAN"
 )
-_AMQP_TYPES = {part.split()[0]: part.split()[1] for part in AMQP_SCHEMA.split(", ")}
 
 
 def _fields(ddl: str) -> list[Any]:
@@ -86,7 +97,8 @@ def _source(session: SparkSession, pipeline: Pipeline, flow: Flow, source: Sourc
     if source.kind == "lake":
         return _finished(lake.frame(session, source), source)
     reader = session.readStream.format("amqp").options(**amqp_options(pipeline, flow, source))
-    return _finished(decoding.decoded(reader.load(), source, pipeline.name), source)
+    is_first = next(each for each in pipeline.flows() if source in each.sources) == flow
+    return _finished(decoding.decoded(reader.load(), source, pipeline.name, sends_letters=is_first), source)
 
 
 def amqp_options(pipeline: Pipeline, flow: Flow, source: Source) -> dict[str, str]:
@@ -123,15 +135,31 @@ def _transform(
     if transform.kind == "sql":
         return session.sql(given["sql"])
     if transform.kind == "python":
-        function = function_of(pipeline, given["python"])
-        made: DataFrame = function(
-            {name: frames[name] for name in transform.inputs}, given.get("arguments", {})
-        )
-        return made
+        return _called(pipeline, transform, {name: frames[name] for name in transform.inputs})
     frame = frames[transform.inputs[0]]
     if transform.kind == "distinct_by":
         return frame.dropDuplicatesWithinWatermark(list(given["distinct_by"]))
     return _routed(frame, transform)
+
+
+def _called(pipeline: Pipeline, transform: Transform, inputs: dict[str, DataFrame]) -> DataFrame:
+    """What the user's function makes of its inputs."""
+    from pyspark.sql import DataFrame
+
+    where = f"transform {transform.name!r} ({transform.given['python']})"
+    try:
+        function = function_of(pipeline, transform.given["python"])
+        made = function(inputs, transform.given.get("arguments", {}))
+    except PipelineFailed:
+        raise
+    except (Exception, SystemExit) as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(frame.filename).name}, line {frame.lineno}"
+        said = "ended the process" if isinstance(error, SystemExit) else f"raised {type(error).__name__}"
+        raise PipelineFailed(f"{where} {said} at {place}: {first_line(error)}") from None
+    if not isinstance(made, DataFrame):
+        raise PipelineFailed(f"{where} returned {type(made).__name__}, expected a DataFrame of Spark")
+    return made
 
 
 def function_of(pipeline: Pipeline, reference: str) -> Any:

@@ -6,8 +6,11 @@ import re
 
 CHARACTERS_MAX = 600
 _PYTHON_LAST_LINE = re.compile(
-    r"^(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Fault|Lost|Option|Failed|Closed|Refused|Wrong): (.+)"
+    r"^(?:[A-Za-z_][\w.]*\.)?"
+    r"([A-Z]\w*(?:Error|Exception|Fault|Lost|Option|Failed|Closed|Refused|Wrong)): (.+)"
 )
+# What the connector raises where a second try fails for the same reason, see flintmq.spark.errors.
+_LASTING = ("AmqpRefused", "BadOption", "DataLost")
 _CONDITION = re.compile(r"^\[[A-Z_.]+\]\s*")
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
 
@@ -17,7 +20,7 @@ def plain(error: BaseException) -> str:
     text = str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith(("at ", "... ", "+-", "==", "File "))]
-    python = [match[1] for line in lines if (match := _PYTHON_LAST_LINE.match(line)) is not None]
+    python = [match[2] for line in lines if (match := _PYTHON_LAST_LINE.match(line)) is not None]
     if python:
         said = python[-1]
     else:
@@ -25,3 +28,9 @@ def plain(error: BaseException) -> str:
         said = raised[-1].partition("[USER_RAISED_EXCEPTION]")[2] if raised else (lines[0] if lines else "")
     said = _STATE.sub("", _CONDITION.sub("", said.strip())).strip()
     return (said or type(error).__name__)[:CHARACTERS_MAX]
+
+
+def is_lasting(error: BaseException) -> bool:
+    """Whether the connector says that a person has to do something first."""
+    found = [match[1] for line in str(error).splitlines() if (match := _PYTHON_LAST_LINE.match(line.strip()))]
+    return bool(found) and found[-1] in _LASTING

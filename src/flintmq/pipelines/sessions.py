@@ -51,12 +51,27 @@ def settings_for(master: str, given: Mapping[str, str]) -> dict[str, str]:
 
 def open_session(master: str, given: Mapping[str, str]) -> SparkSession:
     from flintmq.spark import session
+    from flintmq.spark.sessions import prepare_environment
 
     # What it tells, with the whole plan, the runner tells in a line.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else it warns of a name that is not resolved
+    prepare_environment()
+    _launch_apart(settings_for(master, given))
     return session(master, "flintmq pipeline", settings=settings_for(master, given))
+
+
+def _launch_apart(settings: Mapping[str, str]) -> None:
+    """Starts Spark in a process group of its own. A signal to the group of this process, as a terminal or an
+    init system sends it, would else end Spark before the queries are ended."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is None:
+        conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+        gateway = launch_gateway(conf, popen_kwargs={"start_new_session": True})
+        SparkContext._ensure_initialized(gateway=gateway, conf=conf)
 
 
 def session_of_flow(spark: SparkSession, given: Mapping[str, str]) -> SparkSession:

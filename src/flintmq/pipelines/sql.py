@@ -116,6 +116,41 @@ def _names_a_table(words: list[str], place: int) -> bool:
     return False
 
 
+def quote_at(sql: str) -> str:
+    """The quote that is open where this beginning of an SQL text ends; empty if there is none."""
+    quote, at = "", 0
+    while at < len(sql):
+        char = sql[at]
+        if quote:
+            if char == "\\" and quote != "`":
+                at += 1
+            elif char == quote:
+                quote = ""
+        elif char in "'\"`":
+            quote = char
+        elif sql.startswith("--", at):
+            at = sql.find("\n", at) if "\n" in sql[at:] else len(sql)
+        elif sql.startswith("/*", at):
+            at = sql.find("*/", at) + 1 if "*/" in sql[at:] else len(sql)
+        at += 1
+    return quote
+
+
+def as_value(value: object, quote: str) -> str:
+    """A value as SQL, outside of quotes or inside such as are open."""
+    if isinstance(value, list):
+        separator = "," if quote else ", "
+        return separator.join(as_value(item, quote) for item in value)
+    if quote == "`":
+        return str(value).replace("`", "``")
+    if quote:
+        return str(value).replace("\\", "\\\\").replace(quote, "\\" + quote)
+    if isinstance(value, bool | int | float):
+        return str(value).upper()
+    text = str(value).replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{text}'"
+
+
 def pieces(template: str) -> list[tuple[bool, str]]:
     """A template's pieces: (is SQL, text). ValueError for braces that do not match; {{ is a brace."""
     found: list[tuple[bool, str]] = []

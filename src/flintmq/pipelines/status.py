@@ -20,6 +20,7 @@ from flintmq.pipelines.errors import PipelineFailed
 
 STARTING, RUNNING, WAITING = "starting", "running", "waiting"
 STOPPED, FINISHED, FAILED, DIED = "stopped", "finished", "failed", "died"
+UNREADABLE = "unreadable"  # the file tells nothing; one such file must not hide the others
 _OVER = (STOPPED, FINISHED, FAILED)
 
 
@@ -87,8 +88,13 @@ class StatusFile:
 
 
 def read_all(directory: Path) -> list[PipelineStatus]:
-    """Every pipeline that has run here."""
-    found = [read(directory, path.stem) for path in sorted((directory / "pipelines").glob("*.json"))]
+    """Every pipeline that has run here; one whose file cannot be read says so in place of its own file."""
+    found: list[PipelineStatus | None] = []
+    for path in sorted((directory / "pipelines").glob("*.json")):
+        try:
+            found.append(read(directory, path.stem))
+        except PipelineFailed as error:
+            found.append(PipelineStatus(path.stem, str(error), UNREADABLE))
     return [status for status in found if status is not None]
 
 
@@ -101,8 +107,13 @@ def read(directory: Path, name: str) -> PipelineStatus | None:
         status = PipelineStatus(**given, flows=flows)
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError, KeyError) as error:
-        raise PipelineFailed(f"{path} is not a status that this version wrote: {error}") from None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise PipelineFailed(
+            f"{path} is not a status that this version wrote: {type(error).__name__}: {error}; "
+            "remove the file"
+        ) from None
+    except OSError as error:
+        raise PipelineFailed(f"{path} cannot be read: {error.strerror}") from None
     if status.state not in _OVER and not _is_locked(path.with_suffix(".lock")):
         status.state = DIED
     return status

@@ -24,7 +24,7 @@ from flintmq.client.errors import (
 )
 from flintmq.client.settings import Recovery, Settings
 from flintmq.clock import Clock
-from flintmq.spark.errors import AmqpError
+from flintmq.spark.errors import AmqpError, AmqpRefused
 from flintmq.wire import amqp
 
 log = logging.getLogger("flintmq.spark")
@@ -90,7 +90,15 @@ def told_plainly(what: str, settings: Settings) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        raise AmqpError(sentence(what, settings, error)) from None
+        raise fault(what, settings, error) from None
+
+
+def fault(what: str, settings: Settings, error: ClientError) -> AmqpError:
+    """The connector's error for one of the client's."""
+    refused = isinstance(error, LoginRefused | NotFound | AccessRefused) or (
+        isinstance(error, ServiceError) and error.code in _ADVICE
+    )
+    return (AmqpRefused if refused else AmqpError)(sentence(what, settings, error))
 
 
 def sentence(what: str, settings: Settings, error: ClientError) -> str:

@@ -14,5 +14,9 @@ class BadOption(AmqpError, ValueError):
     """An option is unknown, missing or wrong."""
 
 
+class AmqpRefused(AmqpError):
+    """The broker refuses, and would again: a login, a name that is not there, a right that is missing."""
+
+
 class DataLost(AmqpError):
     """Rows that the query still wants are gone from the broker."""

@@ -27,7 +27,7 @@ from flintmq.client.dtx import Xid
 from flintmq.client.errors import ClientError, ServiceError
 from flintmq.client.sync_dtx import Branches
 from flintmq.clock import Clock
-from flintmq.spark.connections import close_quietly, open_connection, pooled, sentence
+from flintmq.spark.connections import close_quietly, fault, open_connection, pooled
 from flintmq.spark.errors import AmqpError
 from flintmq.spark.options import WriteOptions
 from flintmq.spark.rows import RowReader, Run, publish
@@ -140,7 +140,7 @@ def stage(
         staged.prepare()
         return Staged(query, rows, staged.xids)
     except ClientError as error:
-        raise AmqpError(sentence("Publishing in a transaction", options.settings, error)) from None
+        raise fault("Publishing in a transaction", options.settings, error) from None
     finally:
         staged.close()
 
@@ -151,7 +151,7 @@ def request(options: WriteOptions, service: str, arguments: FieldTable) -> Field
         connection = pooled(options.settings, options.retry_timeout_s)
         return connection.request(service, arguments, timeout_s=ANSWER_S).results
     except ClientError as error:
-        raise AmqpError(sentence(f"Ending a transaction ({service})", options.settings, error)) from None
+        raise fault(f"Ending a transaction ({service})", options.settings, error) from None
 
 
 def staged_of(messages: Iterable[WriterCommitMessage | None]) -> list[Staged]:

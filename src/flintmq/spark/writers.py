@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from flintmq.client.errors import ClientError, PublishFailed
-from flintmq.spark.connections import ended, forget, pooled, sentence
+from flintmq.spark.connections import ended, fault, forget, pooled, sentence
 from flintmq.spark.errors import AmqpError, BadOption
 from flintmq.spark.options import WriteOptions
 from flintmq.spark.rows import RowReader, check_columns, publish
@@ -59,7 +59,7 @@ def write_confirmed(options: WriteOptions, batches: Iterator[Any]) -> Published:
         raise AmqpError(refused(failure, options)) from None
     except ClientError as error:
         forget(options.settings)
-        raise AmqpError(sentence("Publishing", options.settings, error)) from None
+        raise fault("Publishing", options.settings, error) from None
     return Published(rows)
 
 

@@ -1,0 +1,189 @@
+"""Flows that fail: what a user's function does, what no second try mends, a disk without room."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import Told, of_text, run
+
+from flintmq.pipelines import reasons, status
+
+FUNCTIONS = """
+import sys, threading
+
+def raises(frames, arguments):
+    return frames["rows"].no_such_method()
+
+def wrong(frames, arguments):
+    return "rows"
+
+def leaves(frames, arguments):
+    sys.exit(3)
+
+def hangs(frames, arguments):
+    threading.Event().wait()
+"""
+
+HEAD = """
+[pipeline]
+name = "test"
+trigger = "100 ms"
+[[source]]
+name = "rows"
+rate = 10
+"""
+
+
+def two_flows(tmp_path: Path, function: str) -> str:
+    (tmp_path / "functions_of_test.py").write_text(FUNCTIONS)
+    sys.modules.pop("functions_of_test", None)
+    return f"""{HEAD}
+[[transform]]
+name = "bad"
+python = "functions_of_test:{function}"
+inputs = ["rows"]
+[[sink]]
+name = "bad"
+from = "bad"
+parquet = "{tmp_path}/bad"
+[[sink]]
+name = "good"
+from = "rows"
+parquet = "{tmp_path}/good"
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("raises", "transform 'bad' (functions_of_test:raises) raised "),
+        ("wrong", "transform 'bad' (functions_of_test:wrong) returned str, expected a DataFrame of Spark"),
+        ("leaves", "transform 'bad' (functions_of_test:leaves) ended the process at functions_of_test.py"),
+        ("hangs", "s of transform 'bad'"),
+    ],
+)
+def test_a_bad_function_ends_its_flow_alone(
+    spark: Any, state: Path, tmp_path: Path, function: str, said: str
+) -> None:
+    from flintmq.pipelines.runner import Runner, RunOptions
+
+    told = Told()
+    pipeline = of_text(two_flows(tmp_path, function), tmp_path)
+    options = RunOptions(state, backoff_s_min=0.01, start_s_max=3.0 if function == "hangs" else 600.0)
+    runner = Runner([pipeline], options, told)
+    outcome: list[bool] = []
+    thread = threading.Thread(target=lambda: outcome.append(runner.run(lambda: spark)))
+    thread.start()
+    try:
+        for _ in range(1000):
+            known = status.read(state, "test")
+            assert known is not None
+            if known.flows["bad"].state == status.FAILED and known.flows["good"].rows:
+                break
+            thread.join(0.1)
+    finally:
+        runner.end()
+        thread.join(120)
+    assert outcome == [False]
+    known = status.read(state, "test")
+    assert known is not None
+    assert known.state == status.FAILED
+    assert known.flows["good"].rows > 0, told
+    assert said in (known.flows["bad"].last_error or ""), known
+    assert any(said in line for line in told), told
+    assert not runner.is_worth_another_run
+
+
+def test_a_bounded_run_does_not_try_again_what_needs_a_person(
+    spark: Any, uri: str, connection: Any, state: Path, tmp_path: Path
+) -> None:
+    text = """
+[pipeline]
+name = "test"
+[[source]]
+name = "rows"
+uri = "{uri}"
+queue = "{queue}"
+[[sink]]
+name = "out"
+from = "rows"
+parquet = "{out}"
+"""
+    connection.channel().queue("there", durable=True)
+    for place, queue, said in (
+        (uri, "not-there", "no queue 'not-there'"),
+        (uri.replace("guest:guest", "guest:wrong"), "there", "refused user 'guest'"),
+    ):
+        known_text = text.format(uri=place, queue=queue, out=tmp_path / "out")
+        done, told = run(spark, of_text(known_text), state / queue)
+        assert not done
+        assert len(told) in (1, 2), told
+        assert said in told[-1], told
+        assert "failed: " in told[-1]
+        known = status.read(state / queue, "test")
+        assert known is not None
+        assert known.flows["out"].restarts == 0
+
+
+def test_reasons_that_last() -> None:
+    refused = "Traceback ...\nflintmq.spark.errors.AmqpRefused: Reading: no queue 'a'; declare it first."
+    assert reasons.is_lasting(RuntimeError(refused))
+    assert reasons.plain(RuntimeError(refused)) == "Reading: no queue 'a'; declare it first."
+    assert not reasons.is_lasting(RuntimeError("flintmq.spark.errors.AmqpError: no connection"))
+    assert not reasons.is_lasting(RuntimeError("a plain one"))
+
+
+def test_a_status_that_cannot_be_written_does_not_end_the_run(
+    spark: Any, state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk under --state is full: the run goes on, and says so once."""
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    text = f'{HEAD}\n[[sink]]\nname = "good"\nfrom = "rows"\nparquet = "{tmp_path}/good"\n'
+    monkeypatch.setattr(status.StatusFile, "write", full)
+    done, told = run(spark, of_text(text), state)
+    assert done, told
+    assert [line for line in told if "No space left on device; make room there" in line] == told[:1]
+
+
+SLOW = f'{HEAD}\n[[sink]]\nname = "out"\nfrom = "rows"\nparquet = "{{out}}"\n'
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_whole_process_group_ends_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    """As a terminal, systemd and container engines send it: to Spark's own processes as well."""
+    (tmp_path / "p.toml").write_text(SLOW.format(out=tmp_path / "out"))
+    command = [sys.executable, "-m", "flintmq", "pipeline", "run", str(tmp_path / "p.toml")]
+    process = subprocess.Popen(
+        [*command, "--state", str(tmp_path / "state"), "--master", "local[1]"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "running, checkpoint" in line:
+                break
+        os.killpg(process.pid, number)
+        rest, _ = process.communicate(timeout=120)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, rest
+    assert "Traceback" not in rest
+    assert "Error" not in rest
+    known = status.read(tmp_path / "state", "test")
+    assert known is not None
+    assert (known.state, known.flows["out"].last_error) == (status.STOPPED, None)

@@ -12,7 +12,7 @@ import pytest
 from running import bodies, drain, of_text, run
 
 from flintmq.cli import parser
-from flintmq.pipelines import checking, keys
+from flintmq.pipelines import cases, checking, keys
 from flintmq.pipelines.document import copy_template, load, shipped_names
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -46,7 +46,7 @@ def test_tables_of_parameters(name: str) -> None:
 
 
 def test_first_pipeline(tmp_path: Path) -> None:
-    first, transform = snippets(DOCS / "pipelines.md", "toml")
+    first, _, transform = snippets(DOCS / "pipelines.md", "toml")
     assert [flow.name for flow in of_text(first).flows()] == ["dear", "lake"]
     (function,) = snippets(DOCS / "pipelines.md", "python")
     (tmp_path / "shouting.py").write_text(function)
@@ -71,6 +71,14 @@ def test_the_first_pipeline_runs_as_printed(
     assert done, told
     assert bodies(drain(connection, "dear")) == [orders[0]]
     assert spark.read.parquet(str(tmp_path / "orders-lake")).count() == 2
+
+
+def test_the_case_passes_as_printed(spark: Any, tmp_path: Path) -> None:
+    text, case, _ = snippets(DOCS / "pipelines.md", "toml")
+    (tmp_path / "orders.test.toml").write_text(case)
+    pipeline = of_text(text)
+    (outcome,) = cases.run(spark, pipeline, cases.load(tmp_path / "orders.test.toml", pipeline))
+    assert outcome.faults == ()
 
 
 def test_rules_of_route(tmp_path: Path) -> None:

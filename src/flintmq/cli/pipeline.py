@@ -1,4 +1,4 @@
-"""`flintmq pipeline run|check|list|status`: its options. What they do is in pipeline_tasks, imported late."""
+"""The options of `flintmq pipeline run|check|test|list|status`. pipeline_tasks, imported late, does it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     check.add_argument("files", nargs="+", metavar="FILE", help="a pipeline's file, or a shipped one's name")
     check.add_argument("--spark", action="store_true", help="have Spark look at the SQL as well")
     check.set_defaults(run=_task)
-    for each in (run, check):
+    test = tasks.add_parser("test", help="run a pipeline on rows of a file and compare what comes out")
+    test.add_argument("files", nargs=1, metavar="FILE", help="a pipeline's file, or a shipped one's name")
+    test.add_argument("--cases", metavar="CASES", help="the file with the rows (orders.test.toml)")
+    test.set_defaults(run=_task)
+    for each in (run, check, test):
         each.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter")
     listed = tasks.add_parser("list", help="pipelines that run or have run, and those that are shipped")
     listed.set_defaults(run=_task)
@@ -41,6 +45,7 @@ def _task(options: argparse.Namespace) -> int:
     chosen = {
         "run": tasks.run_files,
         "check": tasks.check_files,
+        "test": tasks.test_file,
         "list": tasks.show_list,
         "status": tasks.show_status,
     }

@@ -1,4 +1,4 @@
-"""What `flintmq pipeline run|check|list|status` do."""
+"""What `flintmq pipeline run|check|test|list|status` do."""
 
 from __future__ import annotations
 
@@ -71,6 +71,26 @@ def check_files(options: argparse.Namespace) -> int:
         flows = ", ".join(flow.name for flow in pipeline.flows())
         print(f"{pipeline.file}: pipeline {pipeline.name!r} is in order; flows: {flows}")
     return 0
+
+
+def test_file(options: argparse.Namespace) -> int:
+    (pipeline,) = _pipelines(options)
+    from flintmq.pipelines import cases
+    from flintmq.pipelines.sessions import open_session
+
+    found = cases.load(Path(options.cases or cases.file_of(options.files[0])), pipeline)
+    spark = open_session("local[1]", {**pipeline.spark, "spark.sql.shuffle.partitions": "1"})
+    failed = 0
+    try:
+        for outcome in cases.run(spark, pipeline, found):
+            failed += bool(outcome.faults)
+            print(f"{'FAILED' if outcome.faults else 'passed'}  {outcome.case.name}", flush=True)
+            for fault in outcome.faults:
+                print(f"    {fault}", flush=True)
+    finally:
+        spark.stop()
+    print(f"{len(found) - failed} passed, {failed} failed")
+    return 1 if failed else 0
 
 
 def show_list(options: argparse.Namespace) -> int:

@@ -20,6 +20,9 @@ from flintmq.config import Config
 from flintmq.errors import PeerFault
 from flintmq.protocol import phases
 from flintmq.server.session import Session
+from flintmq.server.storage import recovered_broker
+from flintmq.storage.disk import Disk
+from flintmq.storage.options import JournalOptions
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import Method, decode_method, encode_method
 from flintmq.wire.output import Output
@@ -91,7 +94,7 @@ class Wire:
         """The end of a pass."""
         output = self.output
         output.waiting = False
-        if self.is_gone or not self.takes:
+        if self.is_gone or not self.takes or output.barrier:
             return
         if output.pending():
             self.arrived += memoryview(output.buffer)[output.start : output.fill]
@@ -141,8 +144,14 @@ class Wire:
 class House:
     """One broker and the wires that lead to it."""
 
-    def __init__(self, config: Config | None = None, seed: int = 1) -> None:
-        self.broker = Broker(config or Config(), SeededClock(seed))
+    def __init__(self, config: Config | None = None, seed: int = 1, directory: str = "") -> None:
+        """With a directory the broker has a store there, whose disk is done when a pass is."""
+        config, clock = config or Config(), SeededClock(seed)
+        if directory:
+            options = JournalOptions(threaded=False)
+            self.broker, _ = recovered_broker(config, clock, _no_wake, directory, Disk(), options)
+        else:
+            self.broker = Broker(config, clock)
         # As after a first login: a thousand conversations a second cannot each pay for scrypt.
         self.broker.users._remember("guest", b"guest")
         self.outbox: list[Output] = []
@@ -155,8 +164,14 @@ class House:
 
     def finish_pass(self) -> None:
         """As the server does when it has read from every socket."""
+        store, streams = self.broker.store, self.broker.streams
         while True:
+            if store is not None and store.journal.in_group():
+                raise AssertionError("a group of the journal is open at the end of a pass")
             self.broker.finish_pass()
+            if store is not None and streams is not None:
+                store.collect()
+                streams.collect()
             outbox = self.outbox[:]
             self.outbox.clear()
             for output in outbox:
@@ -166,6 +181,17 @@ class House:
                 wire.resume()
             if not self.broker.has_work() and not self.outbox and not self.paused:
                 return
+
+    def close(self) -> None:
+        """An orderly stop."""
+        if self.broker.streams is not None:
+            self.broker.streams.close()
+        if self.broker.store is not None:
+            self.broker.store.close()
+
+
+def _no_wake() -> None:
+    """The disk has no threads here."""
 
 
 class Peer:

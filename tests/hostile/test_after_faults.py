@@ -9,8 +9,8 @@ from flintmq.wire import amqp, methods
 
 
 @pytest.fixture
-def peer() -> Peer:
-    peer = Peer(House()).login(1, 2)
+def peer(house: House) -> Peer:
+    peer = Peer(house).login(1, 2)
     peer.ask(1, methods.QueueDeclare(queue="q"))
     peer.send(publish(1, "", "q", b"first"))
     peer.say((1, methods.BasicGet(queue="q")))
@@ -104,8 +104,10 @@ def test_a_table_size_near_the_end_of_its_range_never_fits(peer: Peer, flags: in
 
 @pytest.mark.parametrize("excess", range(-2, 12))
 @pytest.mark.parametrize("in_pieces", [False, True])
-def test_a_body_frame_is_held_to_the_agreed_size_however_it_comes(excess: int, in_pieces: bool) -> None:
-    peer = Peer(House())
+def test_a_body_frame_is_held_to_the_agreed_size_however_it_comes(
+    house: House, excess: int, in_pieces: bool
+) -> None:
+    peer = Peer(house)
     peer.send(b"AMQP\x00\x00\x09\x01")
     peer.say((0, methods.ConnectionStartOk(mechanism="PLAIN", response=b"\0guest\0guest")))
     peer.say((0, methods.ConnectionTuneOk(frame_max=4096)), (0, methods.ConnectionOpen(virtual_host="/")))

@@ -11,8 +11,8 @@ from flintmq.wire import amqp, methods
 class Two:
     """Two connections and a queue; `own` consumes with no-local, so it refuses what it published."""
 
-    def __init__(self) -> None:
-        self.house = House()
+    def __init__(self, house: House) -> None:
+        self.house = house
         self.own = Peer(self.house).login(1)
         self.other = Peer(self.house).login(1)
         self.own.ask(1, methods.QueueDeclare(queue="q"))
@@ -25,8 +25,8 @@ class Two:
 
 
 @pytest.fixture
-def two() -> Two:
-    return Two()
+def two(house: House) -> Two:
+    return Two(house)
 
 
 def bodies(frames: list[Frame]) -> list[bytes]:

@@ -26,11 +26,6 @@ def peak_bytes(action: Callable[[], object]) -> int:
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
-
-
-@pytest.fixture
 def peer(house: House) -> Peer:
     peer = Peer(house).login(1)
     peer.ask(1, methods.QueueDeclare(queue="q"))

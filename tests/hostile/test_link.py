@@ -7,10 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from conversation import House
 
 from flintmq.broker.broker import Broker
-from flintmq.clock import Clock
-from flintmq.config import Config
 from flintmq.server.link import Link
 from flintmq.server.readiness import LoopReadiness
 from flintmq.server.turns import Turns
@@ -18,6 +17,8 @@ from flintmq.server.turns import Turns
 
 class Loop:
     """Knows who waits to read and to write."""
+
+    broker: Broker
 
     def __init__(self) -> None:
         self.readers: set[int] = set()
@@ -54,12 +55,14 @@ class Pair:
 
 
 @pytest.fixture
-def loop() -> Loop:
-    return Loop()
+def loop(house: House) -> Loop:
+    loop = Loop()
+    loop.broker = house.broker
+    return loop
 
 
 def made(loop: Loop, pair: Pair) -> Link:
-    broker = Broker(Config(), Clock())
+    broker = loop.broker
     server: Any = SimpleNamespace(
         turns=Turns(loop, broker, 65536),  # type: ignore[arg-type]
         broker=broker,

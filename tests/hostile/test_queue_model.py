@@ -8,6 +8,7 @@ so that no-local consumers refuse what their own connection published.
 from __future__ import annotations
 
 import os
+import tempfile
 from typing import Any
 
 import hypothesis.strategies as st
@@ -35,7 +36,7 @@ class Held:
 class QueueModel(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
-        self.house = House()
+        self.house = self.make_house()
         self.peers = [Peer(self.house).login(*CHANNELS) for _ in CONNECTIONS]
         self.peers[0].ask(1, methods.QueueDeclare(queue="q"))
         self.published = 0
@@ -52,6 +53,13 @@ class QueueModel(RuleBasedStateMachine):
         self.getting_no_ack = False
         # What each consumer got in this step, in order: who got what first is known to nobody outside.
         self.batch: dict[tuple[Place, str], list[int]] = {}
+
+    def make_house(self) -> House:
+        return House()
+
+    def teardown(self) -> None:
+        if hasattr(self, "house"):
+            self.house.close()
 
     # Saying and hearing
 
@@ -347,7 +355,28 @@ class QueueModel(RuleBasedStateMachine):
                     assert not wanted, f"{name} at {place} could take {wanted}"
 
 
+class StoredQueueModel(QueueModel):
+    """The same with a data directory, where most of the queue lies on disk."""
+
+    def make_house(self) -> House:
+        self.directory = tempfile.TemporaryDirectory()
+        house = House(directory=f"{self.directory.name}/data")
+        store = house.broker.store
+        assert store is not None
+        store.kept_messages = store.loaded_messages = 2
+        return house
+
+    def teardown(self) -> None:
+        super().teardown()
+        if hasattr(self, "directory"):
+            self.directory.cleanup()
+
+
 QueueModel.TestCase.settings = settings(
     max_examples=int(os.environ.get("FLINTMQ_MODEL_EXAMPLES", "200")), stateful_step_count=50
 )
+StoredQueueModel.TestCase.settings = settings(
+    max_examples=int(os.environ.get("FLINTMQ_MODEL_EXAMPLES", "200")) // 4, stateful_step_count=50
+)
 TestQueueModel = QueueModel.TestCase
+TestStoredQueueModel = StoredQueueModel.TestCase

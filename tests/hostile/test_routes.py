@@ -10,8 +10,8 @@ from flintmq.wire import methods
 
 
 @pytest.fixture
-def peer() -> Peer:
-    peer = Peer(House()).login(1, 2)
+def peer(house: House) -> Peer:
+    peer = Peer(house).login(1, 2)
     peer.ask(1, methods.QueueDeclare(queue="q"))
     return peer
 

@@ -28,14 +28,14 @@ HANDSHAKE_TIMEOUT_S = 2.5
 class Broker:
     """The process, and how it is doing."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *options: str) -> None:
         config = directory / "flintmq.toml"
         config.write_text(f"[limits]\nhandshake_timeout_s = {HANDSHAKE_TIMEOUT_S}\n", encoding="utf-8")
         command = [sys.executable, "-m", "flintmq", "serve", "--config", str(config), "--port", "0"]
         environment = {**os.environ, "PYTHONPATH": str(Path(flintmq.__file__).parent.parent)}
         self.log = (directory / "log").open("w+", encoding="utf-8")
         self.process = subprocess.Popen(
-            [*command, "--host", "127.0.0.1"],
+            [*command, "--host", "127.0.0.1", *options],
             stdout=subprocess.PIPE,
             stderr=self.log,
             env=environment,
@@ -57,7 +57,9 @@ class Broker:
     def complaints(self) -> str:
         """What the log has of bugs."""
         self.log.seek(0)
-        return "".join(re.findall(r"(?ms)^.*(?:Traceback|a bug ends|Exception in).*", self.log.read()))
+        return "".join(
+            re.findall(r"(?ms)^.*(?:Traceback|a bug |was left open|Exception in).*", self.log.read())
+        )
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
@@ -69,9 +71,11 @@ class Broker:
             self.process.stdout.close()
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    broker = Broker(tmp_path_factory.mktemp("broker"))
+@pytest.fixture(scope="module", params=["memory", "store"])
+def shared(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Broker]:
+    directory = tmp_path_factory.mktemp("broker")
+    options = ("--data", str(directory / "data")) if request.param == "store" else ()
+    broker = Broker(directory, *options)
     yield broker
     assert broker.process.poll() is None, "the broker died"
     assert broker.stop() == 0

@@ -9,11 +9,6 @@ from flintmq.wire import amqp, methods
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
-
-
-@pytest.fixture
 def peer(house: House) -> Peer:
     peer = Peer(house).login(1, 2)
     peer.say(

@@ -137,15 +137,14 @@ class BranchActions(Actions):
 
     def follow_decided(self) -> None:
         """What the broker has handed over since the last time."""
-        outcomes = self.host.branches.outcomes
         for branch in list(self.model.decided):
             real = self.host.branches.branches.get(branch.xid)
             if real is None:
                 self.hand_over(branch, len(branch.gathered))
                 self.model.decided.remove(branch)
                 self.forget(branch)
-            elif outcomes.decided[0] is real:
-                self.hand_over(branch, outcomes.applied)
+            else:
+                self.hand_over(branch, len(branch.gathered) - real.published())
 
     def roll_back(self, client: Client, channel: ModelChannel, branch: ModelBranch) -> None:
         method = methods.DtxCoordinationRollback(xid=branch.xid.octets())

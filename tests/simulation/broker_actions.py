@@ -157,8 +157,11 @@ class Actions(RuledQueues):
 
     # What clients do: connections and channels
 
+    def make_client(self, publishes: bool) -> Client:
+        return Client(self.broker, self.outbox, publishes=publishes)
+
     def connect(self) -> None:
-        client = Client(self.broker, self.outbox, publishes=self.chance.random() < 0.75)
+        client = self.make_client(publishes=self.chance.random() < 0.75)
         self.clients.append(client)
         self.open_channel(client)
 

@@ -97,10 +97,13 @@ class Client:
 
     def receive(self, octets: bytes) -> None:
         try:
-            used = self.session.connection.receive(bytearray(octets), len(octets))
+            used = self.take(octets)
         except PeerFault as fault:
             raise AssertionError(f"the broker refused: {fault}") from fault
         assert used == len(octets)
+
+    def take(self, octets: bytes) -> int:
+        return self.session.connection.receive(bytearray(octets), len(octets))
 
     def drop(self) -> None:
         """The connection is lost, as a Link does it; also what a session asks of its link."""

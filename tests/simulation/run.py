@@ -1,5 +1,6 @@
-"""The long runs: python -m tests.simulation.run --seeds 0..99999 [--workers 2] [--steps 80]
+"""The long runs: python -m tests.simulation.run --seeds 0..99999 [--workers 2] [--steps 80] [--faults]
 
+With --faults the broker's own functions raise at calls that chance picks; for the pure build.
 Prints each seed that failed, how far it has come every so often, and how many histories ran; the exit
 status says whether any failed. With --seconds it ends by itself, when the portions in work are done.
 """
@@ -14,14 +15,19 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 
 from flintmq.build import build
 
-from .broker_history import run_seed
+from . import broker_history
 
 PORTION = 100
 TELL_S = 30.0
 
 
-def run_portion(first: int, last: int, steps: int) -> tuple[int, list[tuple[int, str]]]:
-    """How many lives there were, and the seeds that failed with their tracebacks."""
+def run_portion(first: int, last: int, steps: int, is_faulty: bool) -> tuple[int, list[tuple[int, str]]]:
+    """How many lives there were, or faults, and the seeds that failed with their tracebacks."""
+    run_seed = broker_history.run_seed
+    if is_faulty:
+        from . import fault_history  # only here: it replaces functions of the broker
+
+        run_seed = fault_history.run_seed
     lives = 0
     failures = []
     for seed in range(first, last + 1):
@@ -37,8 +43,11 @@ def main() -> int:
     parser.add_argument("--seeds", required=True, help="A..B, both included")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--steps", type=int, default=80)
+    parser.add_argument("--faults", action="store_true", help="the broker's own functions raise")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     arguments = parser.parse_args()
+    if arguments.faults and build() != "pure":
+        parser.error("functions of the compiled build cannot be made to raise: --faults is for the pure one")
     first, last = map(int, arguments.seeds.split(".."))
     started = told = time.monotonic()
     count = lives = 0
@@ -53,7 +62,8 @@ def main() -> int:
                 if start is None:
                     break
                 end = min(last, start + PORTION - 1)
-                running[pool.submit(run_portion, start, end, arguments.steps)] = end - start + 1
+                portion = pool.submit(run_portion, start, end, arguments.steps, arguments.faults)
+                running[portion] = end - start + 1
             if not running:
                 break
             for done in wait(running, return_when=FIRST_COMPLETED).done:
@@ -70,7 +80,8 @@ def main() -> int:
             sys.stdout.flush()
     took_s = time.monotonic() - started
     sys.stdout.write(
-        f"{count} histories on the {build()} build, {lives} lives, {took_s:.0f} s, "
+        f"{count} histories on the {build()} build, {lives} {'faults' if arguments.faults else 'lives'}, "
+        f"{took_s:.0f} s, "
         f"{count / took_s:.0f} a second: {len(failures)} failed\n"
     )
     return 1 if failures else 0

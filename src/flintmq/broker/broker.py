@@ -7,6 +7,7 @@ queues by then; `finish_pass` hands it out to consumers and confirms it, in batc
 from __future__ import annotations
 
 import base64
+import logging
 from typing import TYPE_CHECKING
 
 import flintmq.broker.dtx_services
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
     from flintmq.clock import Clock
     from flintmq.config import Config
     from flintmq.storage.stream_store import StreamStore
+
+
+log = logging.getLogger("flintmq.broker")
+
+# A queue whose messages a bug has kept from being handed out has its turn again so much later.
+AGAIN_MS = 1000
 
 
 class Broker:
@@ -95,12 +102,19 @@ class Broker:
         if agenda.queues:
             queues, agenda.queues = agenda.queues, []
             for queue in queues:
-                queue.dispatch()
+                try:
+                    queue.dispatch()
+                except Exception:  # the others are not to wait for ever
+                    log.exception("a bug in handing out what is in queue %r", queue.name)
+                    self.timetable.at(self.timetable.now_ms() + AGAIN_MS, queue.mark)
         self.tell_lost_consumers()
         if agenda.confirms:
             channels, agenda.confirms = agenda.confirms, []
             for channel in channels:
-                channel.confirm()
+                try:
+                    channel.confirm()
+                except Exception:
+                    log.exception("a bug keeps a channel of connection %d from its confirms", channel.origin)
         if self.store is not None:
             self.store.end_pass()
             agenda.behind = self.store.is_behind()

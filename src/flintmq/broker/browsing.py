@@ -138,8 +138,13 @@ def move(host: VirtualHost, source: Queue, target: Queue, limit: int) -> int:
                     source.unacked += 1
                     source.requeue([delivery])
                     break
-            host.hand_over(message.twin(), [target])
-            source.settle(message)
+            try:
+                host.hand_over(message.twin(), [target])
+                source.settle(message)
+            except Exception:
+                source.unacked += 1
+                source.requeue([delivery])  # where it was: it may be there twice, but never nowhere
+                raise
             moved += 1
     return moved
 
@@ -151,9 +156,6 @@ def grouped(host: VirtualHost) -> Iterator[None]:
     if store is None:
         yield
         return
-    store.journal.begin_group()
-    try:
+    with store.journal.group():
         yield
         secure_streams(host)
-    finally:
-        store.journal.commit_group()

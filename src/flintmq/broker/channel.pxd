@@ -62,6 +62,8 @@ cdef class Channel:
     cpdef int forward(self, Message message, Route route, int flags) except -1
     @cython.locals(queue=Queue, owners=tuple, admitted=list)
     cpdef int hand_on(self, Message message, Route route, list queues, int flags) except -1
+    @cython.locals(queue=Queue, taken=Py_ssize_t)
+    cdef int enqueue_kept(self, Message message, list queues) except -1
     cpdef note_kept(self, unsigned long long entry)
     @cython.locals(store=Store)
     cdef forward_spooled(self, Message message, list queues)
@@ -90,7 +92,7 @@ cdef class Channel:
     cpdef discard(self, list deliveries)
     @cython.locals(delivery=Delivery, message=Message)
     cpdef refuse(self, list deliveries)
-    @cython.locals(delivery=Delivery, back=Delivery, message=Message, queue=Queue)
+    @cython.locals(delivery=Delivery, back=Delivery, message=Message, queue=Queue, held=list, backs=list)
     cpdef requeue(self, list deliveries, bint failed=*)
     cpdef bint holds(self, unsigned long long tag)
     @cython.locals(delivery=Delivery, consumer=Consumer)
@@ -103,8 +105,10 @@ cdef class Channel:
     @cython.locals(delivery=Delivery, index=Py_ssize_t)
     cdef tidy(self)
     cdef bint has_credit(self, Message message) noexcept
-    @cython.locals(delivery=Delivery, message=Message, taken=Delivery, written=Message)
-    cpdef bint get(self, Queue queue, bint no_ack)
+    @cython.locals(delivery=Delivery, newest=Delivery)
+    cpdef bint get(self, Queue queue, bint no_ack) except -1
+    @cython.locals(taken=Delivery, written=Message)
+    cdef bint give(self, Queue queue, Delivery delivery, Message message, bint no_ack) except -1
     @cython.locals(consumer=Consumer)
     cpdef wake_parked(self)
     cpdef flow(self, bint active)
@@ -112,3 +116,5 @@ cdef class Channel:
     cpdef lose_consumer(self, Consumer consumer)
     cpdef notify_cancel(self, Consumer consumer)
     cpdef close(self)
+    @cython.locals(delivery=Delivery)
+    cdef give_all_back(self)

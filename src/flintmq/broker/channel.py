@@ -7,12 +7,13 @@ Writes into its connection's output; knows nothing of sockets or of states.
 
 from __future__ import annotations
 
+import logging
 import struct
 from typing import TYPE_CHECKING
 
 from flintmq.broker import copies, inspection
 from flintmq.broker.delivery import Delivery
-from flintmq.broker.forwarding import forward_spooled, immediate_queues
+from flintmq.broker.forwarding import disown, forward_spooled, immediate_queues
 from flintmq.broker.message import Message
 from flintmq.broker.published import lifetime_ms_of, malformed
 from flintmq.broker.regime import Regime
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from flintmq.broker.virtual_host import VirtualHost
     from flintmq.storage.spool import SpoolReader
     from flintmq.wire.output import Output
+
+log = logging.getLogger("flintmq.channel")
 
 _RETURN_HEAD = struct.Struct(">IH")
 _GET_OK_HEAD = struct.Struct(">IQB")
@@ -208,11 +211,28 @@ class Channel:
             if owners:
                 self.store.keep(message, owners)
                 self.kept = message.entry >> 1
-        for queue in queues:
-            queue.enqueue(message)
+        if message.entry:
+            self.enqueue_kept(message, queues)
+        else:
+            for queue in queues:
+                queue.enqueue(message)
         self.agenda.copies += len(queues)
         if self.agenda.logged:
             self.note_logged()
+        return 0
+
+    def enqueue_kept(self, message: Message, queues: list[Queue]) -> int:
+        """The same for a message that is in the store: what a queue does not take is not kept for it."""
+        taken = 0
+        try:
+            for queue in queues:
+                queue.enqueue(message)
+                taken += 1
+        except Exception:
+            if self.store is not None:
+                for queue in queues[taken:]:
+                    disown(self.store, queue, message)
+            raise
         return 0
 
     def note_logged(self) -> None:
@@ -222,7 +242,7 @@ class Channel:
             self.virtual_host.streams.note(self)
 
     def forward_spooled(self, message: Message, queues: list[Queue]) -> None:
-        refuse_too_large(queues, message.body_size())
+        refuse_too_large(queues, message.header_size + message.body_size())
         store = self.store
         if store is None:
             raise ProtocolMisuse("a spooled message needs a store")
@@ -318,10 +338,10 @@ class Channel:
                 delivery = self.unacked.at(0)
                 if tag and delivery.tag > tag:
                     break
-                self.unacked.pop()
                 if delivery.message is not None:
                     self.queue_settle(delivery)
                     settled += 1
+                self.unacked.pop()
         if not self.forgive(tag, True) and tag and not settled:
             raise unknown_tag(tag)
         return 0
@@ -330,10 +350,10 @@ class Channel:
         """The message of the delivery leaves its queue for good."""
         message = delivery.message
         queue = delivery.queue
+        if message is not None:
+            queue.settle(message)  # first: if it fails, the channel holds the delivery as before
         self.release(delivery)
         queue.unacked -= 1
-        if message is not None:
-            queue.settle(message)
         return 0
 
     def release(self, delivery: Delivery) -> int:
@@ -412,9 +432,9 @@ class Channel:
         for delivery in deliveries:
             message = delivery.message
             if message is not None:
+                delivery.queue.bury(message, "rejected")
                 self.release(delivery)
                 delivery.queue.unacked -= 1
-                delivery.queue.bury(message, "rejected")
         self.tidy()
         self.wake_parked()
 
@@ -428,14 +448,18 @@ class Channel:
         """Puts deliveries back into their queues. New Delivery objects: those here become shells."""
         by_queue: dict[Queue, list[Delivery]] = {}
         for delivery in deliveries:
-            message = delivery.message
-            if message is None:
-                continue
-            back = Delivery.create(0, message, delivery.queue, None, delivery.position, delivery.redeliveries)
-            by_queue.setdefault(delivery.queue, []).append(back)
-            self.release(delivery)
-        for queue, backs in by_queue.items():
+            if delivery.message is not None:
+                by_queue.setdefault(delivery.queue, []).append(delivery)
+        for queue, held in by_queue.items():
+            backs = []
+            for delivery in held:
+                message = delivery.message
+                if message is not None:
+                    back = Delivery.create(0, message, queue, None, delivery.position, delivery.redeliveries)
+                    backs.append(back)
             queue.requeue(backs, failed)
+            for delivery in held:
+                self.release(delivery)
         self.tidy()
         self.wake_parked()
 
@@ -517,16 +541,28 @@ class Channel:
 
     def get(self, queue: Queue, no_ack: bool) -> bool:
         """basic.get: sends get-ok with the next message; False when there is none."""
-        delivery = queue.take()
-        if delivery is None or delivery.message is None:
-            return False
-        message = delivery.message
+        while True:
+            delivery = queue.take()
+            if delivery is None or delivery.message is None:
+                return False
+            try:
+                if self.give(queue, delivery, delivery.message, no_ack):
+                    return True
+            except Exception:
+                newest = self.unacked.at(self.unacked.count - 1) if self.unacked.count else None
+                if newest is None or newest.message is not delivery.message:
+                    queue.unacked += 1
+                    queue.requeue([delivery])
+                raise
+
+    def give(self, queue: Queue, delivery: Delivery, message: Message, no_ack: bool) -> bool:
+        """Sends get-ok with the message; False, and the message is gone, if the disk has lost its body."""
         body = None
         if message.traits & traits.SPOOLED:
             body = self.body_of(message)
             if body is None:
                 queue.settle(message)
-                return self.get(queue, no_ack)
+                return False
         self.delivery_tag += 1
         redelivered = 1 if delivery.redeliveries else 0
         payload = (
@@ -590,10 +626,31 @@ class Channel:
         """Everything unacked goes back; an open transaction is rolled back."""
         self.confirmed = self.published
         self.cancel_notices = False
-        if self.transaction is not None:
-            self.transaction.rollback()
-            self.transaction = None
-        for consumer in list(self.consumers.values()):
-            self.virtual_host.cancel(consumer)
         self.late = None
-        self.requeue(self.held(0, True, "channel.close"), True)
+        transaction, self.transaction = self.transaction, None
+        try:
+            if transaction is not None:
+                transaction.rollback()
+        except Exception:
+            log.exception("a bug leaves the transaction of a channel behind")
+        for consumer in list(self.consumers.values()):
+            try:
+                self.virtual_host.cancel(consumer)
+            except Exception:
+                log.exception("a bug leaves the consumer %r behind", consumer.tag)
+        self.give_all_back()
+
+    def give_all_back(self) -> None:
+        """What the channel holds is back in its queues; where that fails for one, the others are."""
+        held = self.held(0, True, "channel.close")
+        try:
+            self.requeue(held, True)
+        except Exception:
+            log.exception("a bug in giving back what a channel holds: each message once more")
+            for delivery in held:
+                try:
+                    self.requeue([delivery], True)
+                except Exception:
+                    log.exception(
+                        "a message of queue %r is unacked until the broker ends", delivery.queue.name
+                    )

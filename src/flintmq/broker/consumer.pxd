@@ -4,6 +4,7 @@ from flintmq.broker.channel cimport Channel
 from flintmq.broker.delivery cimport Delivery
 from flintmq.broker.message cimport Message
 from flintmq.broker.queue cimport Queue
+from flintmq.broker.ring cimport Ring
 from flintmq.broker.selection cimport Selection
 from flintmq.wire.output cimport Output
 
@@ -37,5 +38,7 @@ cdef class Consumer:
     @cython.locals(channel=Channel, delivery=Delivery, written=Message, route=bytes)
     cdef int deliver(self, Message message, long long position, int redeliveries) except -1
     @cython.locals(channel=Channel)
+    @cython.locals(unacked=Ring, newest=Delivery)
+    cdef undelivered(self, Message message, long long position, long long redeliveries)
     cdef int settled(self, Py_ssize_t size) except -1
     cpdef wake(self)

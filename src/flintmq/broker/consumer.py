@@ -158,6 +158,16 @@ class Consumer:
             self.queue.regime.handed_out(channel, delivery)
         return 0
 
+    def undelivered(self, message: Message, position: int, redeliveries: int) -> None:
+        """A bug has met a delivery: unless the channel holds it, the message goes back to its place."""
+        unacked = self.channel.unacked
+        if unacked.count:
+            newest = unacked.at(unacked.count - 1)
+            if newest.message is message:
+                return
+        self.queue.unacked += 1
+        self.queue.requeue([Delivery.create(0, message, self.queue, None, position, redeliveries)])
+
     def settled(self, size: int) -> int:
         """One of its deliveries is off its account, with a body of so many octets."""
         self.outstanding -= 1

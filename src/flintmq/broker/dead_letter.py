@@ -28,6 +28,7 @@ from flintmq.broker.copies import blind_keys_of, blind_octets
 from flintmq.broker.forwarding import forward, secure_streams
 from flintmq.broker.header_changes import expiration_of, header_entries, header_value, with_headers
 from flintmq.broker.message import Message
+from flintmq.errors import PeerFault
 from flintmq.wire import traits
 from flintmq.wire.fields import encode_shortstr
 from flintmq.wire.tables import FieldTable, FieldValue, LongLong
@@ -40,6 +41,10 @@ log = logging.getLogger("flintmq.dead_letter")
 
 # Letters in one group of the journal, which has to fit into a segment.
 GROUP_LETTERS_MAX = 256
+# A letter that a bug has kept from leaving is tried again so much later, and so often; then the message is
+# where it was when the broker starts again.
+AGAIN_MS = 1000
+TRIES_MAX = 5
 # Of its story a message tells so much; one that has died in more places is dropped. 128 tables of some
 # 200 octets are 25 KB, well below what a frame takes.
 DEATHS_MAX = 128
@@ -52,37 +57,80 @@ class DeadLetters:
 
     def __init__(self, host: VirtualHost) -> None:
         self.host = host
-        self.dead: deque[tuple[Queue, Message, str]] = deque()
+        # With how often each was tried before.
+        self.dead: deque[tuple[Queue, Message, str, int]] = deque()
+        self.failed: list[tuple[Queue, Message, str, int]] = []
         self.is_busy = False
 
     def bury(self, queue: Queue, messages: list[Message], reason: str) -> None:
-        """The messages have left the queue but for the journal; they are dead, and their copies go on."""
-        self.dead.extend((queue, message, reason) for message in messages)
-        if not self.is_busy:
-            self.is_busy = True
-            try:
-                self.run()
-            finally:
-                self.is_busy = False
+        """The messages have left the queue but for the journal; they are dead, and their copies go on.
+
+        Never fails: what cannot be sent now is sent later, and is the queue's in the journal until then.
+        """
+        self.dead.extend((queue, message, reason, 0) for message in messages)
+        self.run()
 
     def run(self) -> None:
+        if self.is_busy:
+            return
+        self.is_busy = True
+        try:
+            while self.dead:
+                self.bury_some()
+        except Exception:
+            log.exception("a bug in burying the dead of vhost %r: once more in a while", self.host.name)
+            self.try_again([])
+        finally:
+            self.is_busy = False
+
+    def bury_some(self) -> None:
         store = self.host.store
-        while self.dead:
-            # Inside a transaction's group the letters are part of it.
-            group = store is not None and not store.journal.in_group()
-            if group and store is not None:
-                store.journal.begin_group()
-            try:
-                for _ in range(GROUP_LETTERS_MAX):
-                    if self.dead:
-                        self.bury_one(*self.dead.popleft())
-                if group:
-                    secure_streams(self.host)
-                elif self.host.streams is not None:
-                    self.host.streams.note_moved()
-            finally:
-                if group and store is not None:
-                    store.journal.commit_group()
+        if store is not None and not store.journal.in_group():
+            with store.journal.group():
+                self.bury_group()
+                secure_streams(self.host)
+            return
+        self.bury_group()  # inside a transaction's group the letters are part of it
+        if self.host.streams is not None:
+            self.host.streams.note_moved()
+
+    def bury_group(self) -> None:
+        for _ in range(GROUP_LETTERS_MAX):
+            if self.dead:
+                queue, message, reason, tries = self.dead.popleft()
+                try:
+                    self.bury_one(queue, message, reason)
+                except PeerFault as fault:
+                    log.error("a dead letter of queue %r is dropped: %s", queue.name, fault.text)
+                    self.let_go(queue, message, reason, tries)
+                except Exception:
+                    log.exception("a bug keeps a dead letter of queue %r from leaving", queue.name)
+                    self.try_again([(queue, message, reason, tries + 1)])
+
+    def let_go(self, queue: Queue, message: Message, reason: str, tries: int) -> None:
+        try:
+            queue.settle(message)
+        except Exception:
+            log.exception("a bug in letting go of what queue %r has dropped", queue.name)
+            self.try_again([(queue, message, reason, tries + 1)])
+
+    def try_again(self, failed: list[tuple[Queue, Message, str, int]]) -> None:
+        """Has these, and what is left of the others, buried after a pause."""
+        for each in failed:
+            if each[3] < TRIES_MAX:
+                self.failed.append(each)
+            else:
+                log.error(
+                    "a dead letter of queue %r cannot leave: the message is back there after a restart",
+                    each[0].name,
+                )
+        timetable = self.host.agenda.timetable
+        timetable.at(timetable.now_ms() + AGAIN_MS, self.run_again)
+
+    def run_again(self) -> None:
+        failed, self.failed = self.failed, []
+        self.dead.extend(failed)
+        self.run()
 
     def bury_one(self, queue: Queue, message: Message, reason: str) -> None:
         if queue.regime is not None and not queue.deleted:

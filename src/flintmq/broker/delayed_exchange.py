@@ -17,6 +17,7 @@ from __future__ import annotations
 import heapq
 import logging
 import struct
+from contextlib import nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from flintmq.broker.forwarding import secure_streams
 from flintmq.broker.message import Message, new_message
 from flintmq.broker.outer_exchange import OuterExchange
 from flintmq.broker.route import Passage
-from flintmq.errors import ChannelFault
+from flintmq.errors import ChannelFault, PeerFault
 from flintmq.wire import amqp, traits
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ WAITING_MAX = 4_000_000
 # Released in one go, as one group of the journal; then others have their turn.
 RELEASED_MESSAGES = 64
 RELEASED_MESSAGES_MAX = 1024
+# One that a bug has kept from leaving is tried again so much later.
+AGAIN_MS = 1000
 
 _DUE = struct.Struct(">Q")
 _ENTRY_BITS = 64
@@ -102,7 +105,12 @@ class DelayedExchange(OuterExchange):
                 60,
                 40,
             )
-        self.put(due_ms, self.keep(passage.message, due_ms, channel))
+        entry = self.keep(passage.message, due_ms, channel)
+        try:
+            self.put(due_ms, entry)
+        except Exception:
+            self.let_go(entry)
+            raise
         return TAKEN
 
     def keep(self, message: Message, due_ms: int, channel: Channel | None) -> int:
@@ -187,23 +195,47 @@ class DelayedExchange(OuterExchange):
         store: Store | None = self.virtual_host.store
         if store is None:
             for entry in entries:
-                self.send(self.kept_here.pop(entry))
+                self.let_out(entry, self.kept_here[entry])
             return
-        messages = store.load(entries)
+        try:
+            messages = store.load(entries)
+        except Exception:
+            log.exception("exchange %r: a bug in reading what is due: once more in a while", self.name)
+            for entry in entries:
+                self.put_off(entry)
+            return
         # One group: after a crash each of them is either here still, or where it went. Of an exchange that is
         # not durable they are here no more, and damage to a group would cost them all.
-        is_group = self.number != 0
-        if is_group:
-            store.journal.begin_group()
-        try:
+        with store.journal.group() if self.number else nullcontext():
             for entry, message in zip(entries, messages, strict=True):
-                if message is not None:
-                    self.send(message)
-                store.settle(self.number, entry)
+                self.let_out(entry, message)
             secure_streams(self.virtual_host)
-        finally:
-            if is_group:
-                store.journal.commit_group()
+
+    def let_out(self, entry: int, message: Message | None) -> None:
+        """Sends one message, unless the disk does not give it back, and lets go of it."""
+        try:
+            if message is not None:
+                self.send_out(message)
+            self.let_go(entry)
+        except Exception:
+            log.exception("exchange %r: a bug keeps a message: once more in a while", self.name)
+            self.put_off(entry)
+
+    def send_out(self, message: Message) -> None:
+        try:
+            self.send(message)
+        except PeerFault as fault:
+            log.error("exchange %r: a message is dropped when it is due: %s", self.name, fault.text)
+
+    def let_go(self, entry: int) -> None:
+        store: Store | None = self.virtual_host.store
+        if store is None:
+            del self.kept_here[entry]
+        else:
+            store.settle(self.number, entry)
+
+    def put_off(self, entry: int) -> None:
+        self.put(self.virtual_host.agenda.timetable.now_ms() + AGAIN_MS, entry)
 
     def send(self, waited: Message) -> None:
         """Routes a message that has waited."""

@@ -160,6 +160,13 @@ class Branch:
         self.octets += octets
         self.operations += 1
 
+    def shorten(self, count: int) -> None:
+        """The first messages have gone to their queues."""
+        del self.flags[:count]
+        del self.sources[:count]
+        del self.entries[:count]
+        del self.messages[:count]
+
     def forget_work(self) -> None:
         """What was done in it is undone; the channels have their deliveries back, unsettled."""
         for work, _, delivery in self.settling:

@@ -8,7 +8,9 @@ What a commit does to queues is in dtx_outcome.py, what lies on disk of a branch
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from flintmq.auth import Tag
@@ -22,13 +24,20 @@ from flintmq.errors import ChannelFault, PeerFault
 from flintmq.wire import amqp
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from flintmq.auth import User
     from flintmq.broker.delivery import Delivery
     from flintmq.broker.dtx_work import DtxWork
     from flintmq.broker.message import Message
     from flintmq.broker.virtual_host import VirtualHost
     from flintmq.broker.xid import Xid
+    from flintmq.storage.appender import Group
 
+log = logging.getLogger("flintmq.dtx")
+
+# An end that a bug has kept from coming is tried again so much later.
+AGAIN_MS = 1000
 # Branches that recover goes through in portions, one for each channel that asks: the oldest is forgotten.
 SCANS_MAX = 1024
 
@@ -150,17 +159,23 @@ class Branches:
             del branch.involved[work]
             del work.involved[branch]
             if branch.state is BranchState.OPEN:
-                self.spoil(branch, amqp.XA_RBROLLBACK)
+                try:
+                    self.spoil(branch, amqp.XA_RBROLLBACK)
+                except Exception:  # the channel's other branches are to go as well
+                    log.exception("a bug leaves something of branch %s behind", branch.xid)
             if branch.state is BranchState.ROLLBACK_ONLY and not branch.involved:
                 self.drop(branch)  # nobody is left who would have to hear of it
 
     def spoil(self, branch: Branch, code: int) -> None:
         """Nothing can come of it any more, and those who work in it hear so when they ask."""
-        self.let_go(branch)
-        branch.forget_work()
         branch.state = BranchState.ROLLBACK_ONLY
         branch.code = code
         branch.set_alarm(None)
+        try:
+            self.outcomes.unlock(branch)
+            self.let_go(branch)
+        finally:
+            branch.forget_work()
 
     # Work
 
@@ -206,13 +221,26 @@ class Branches:
         if branch.is_empty():
             self.drop(branch)
             return amqp.XA_RDONLY, 0
-        self.lock(branch)
-        branch.state = BranchState.PREPARED
-        branch.since_ms = self.now_ms()
-        branch.timeout_s = 0
-        sequence = 0 if self.store is None else put_manifest(self.store, self.host.name, branch)
-        self.set_heuristic_alarm(branch)
+        try:
+            self.lock(branch)
+            branch.state = BranchState.PREPARED
+            branch.since_ms = self.now_ms()
+            branch.timeout_s = 0
+            sequence = 0 if self.store is None else put_manifest(self.store, self.host.name, branch)
+            self.set_heuristic_alarm(branch)
+        except Exception:
+            self.give_up(branch)
+            raise
         return amqp.XA_OK, sequence
+
+    def give_up(self, branch: Branch) -> None:
+        """A bug has met it on its way to being prepared: it is as if its work had failed."""
+        with self.grouped():
+            self.spoil(branch, amqp.XA_RBROLLBACK)
+
+    def grouped(self) -> AbstractContextManager[Group | None]:
+        """One group of the journal, if there is one."""
+        return nullcontext() if self.store is None else self.store.journal.group()
 
     def lock(self, branch: Branch) -> None:
         """What was settled in it leaves its channels, which get credit for it."""
@@ -221,9 +249,10 @@ class Branches:
             by_work.setdefault(work, []).append((settlement, delivery))
             work.settled_tags.discard(delivery.tag)
         for work, settled in by_work.items():
+            store = self.store
+            entries = [0 if store is None else store.journal_entry(delivery) for _, delivery in settled]
             detached = work.channel.detach([delivery for _, delivery in settled])
-            for (settlement, _), delivery in zip(settled, detached, strict=True):
-                entry = 0 if self.store is None else self.store.journal_entry(delivery)
+            for (settlement, _), entry, delivery in zip(settled, entries, detached, strict=True):
                 branch.locks.append(Lock(settlement, delivery.queue, entry, delivery))
         branch.settling.clear()
         branch.release_works()
@@ -247,9 +276,22 @@ class Branches:
         """Commits them in one go, with what `write_more` adds to the journal; the record to wait for."""
         for branch in branches:
             if branch.state is BranchState.OPEN:
-                self.lock(branch)
+                try:
+                    self.lock(branch)
+                except Exception:
+                    self.give_up(branch)
+                    raise
+        for branch in branches:
             branch.set_alarm(None)
-        return self.outcomes.commit(branches, write_more)
+        try:
+            return self.outcomes.commit(branches, write_more)
+        except Exception:
+            for branch in branches:  # unless they are decided, nothing of them has happened
+                if branch.state is BranchState.OPEN:
+                    self.give_up(branch)
+                elif branch.state is BranchState.PREPARED and branch.xid in self.branches:
+                    self.set_heuristic_alarm(branch)
+            raise
 
     def rollback(self, branch: Branch) -> tuple[int, int]:
         self.not_busy(branch)
@@ -259,15 +301,19 @@ class Branches:
         return code, self.undo(branch)
 
     def undo(self, branch: Branch) -> int:
-        """What was published is gone, what was settled is back in its queues; and so is the branch."""
-        if self.store is not None:
-            self.store.journal.begin_group()
-        self.let_go(branch)
-        self.outcomes.unlock(branch)
-        branch.forget_work()
-        self.drop(branch)
-        secure_streams(self.host)
-        return 0 if self.store is None else self.store.journal.commit_group()
+        """What was published is gone, what was settled is back in its queues; and so is the branch.
+
+        A bug on the way leaves a branch that can only be rolled back, once more.
+        """
+        with self.grouped() as group:
+            self.let_go_of_manifest(branch)
+            branch.state = BranchState.ROLLBACK_ONLY
+            self.outcomes.unlock(branch)
+            self.let_go(branch)
+            branch.forget_work()
+            self.drop(branch)
+            secure_streams(self.host)
+        return 0 if group is None else group.sequence
 
     def complete_heuristically(self, branch: Branch, commit: bool) -> int:
         """Ends a prepared branch without its coordinator, who hears how when it asks, until it forgets."""
@@ -276,22 +322,23 @@ class Branches:
         branch.set_alarm(None)
         if commit:
             return self.outcomes.commit([branch], None, amqp.XA_HEURCOM)
-        if self.store is not None:
-            self.store.journal.begin_group()
-        self.let_go(branch, but_manifest=True)
-        self.outcomes.unlock(branch)
-        self.outcomes.record(branch, amqp.XA_HEURRB)
-        secure_streams(self.host)
-        return 0 if self.store is None else self.store.journal.commit_group()
+        with self.grouped() as group:
+            self.outcomes.record(branch, amqp.XA_HEURRB)  # first: if it fails, the branch is prepared still
+            self.outcomes.unlock(branch)
+            if self.store is not None:
+                self.store.journal.settle_many(branch.owner(), branch.entries)
+            branch.forget_work()
+            secure_streams(self.host)
+        return 0 if group is None else group.sequence
 
     def forget(self, branch: Branch) -> int:
         if branch.state is not BranchState.HEURISTIC:
             raise wrong_state(f"branch {branch.xid} is {branch.state_text()}: there is nothing to forget")
-        if self.store is not None:
-            self.store.journal.begin_group()
-        self.let_go(branch)
-        self.drop(branch)
-        return 0 if self.store is None else self.store.journal.commit_group()
+        with self.grouped() as group:
+            self.let_go_of_manifest(branch)
+            self.let_go(branch)
+            self.drop(branch)
+        return 0 if group is None else group.sequence
 
     def recover(self, scan: tuple[int, int], user: User, anew: bool, octets_max: int) -> list[Branch]:
         """The next of those that are in doubt, or were completed heuristically, as many as fit."""
@@ -338,7 +385,12 @@ class Branches:
 
     def decide(self, branch: Branch) -> None:
         if branch.state is BranchState.PREPARED:
-            self.complete_heuristically(branch, commit=False)
+            try:
+                self.complete_heuristically(branch, commit=False)
+            except Exception:
+                log.exception("a bug keeps branch %s from its heuristic end", branch.xid)
+                due_ms = self.now_ms() + AGAIN_MS
+                branch.set_alarm(self.host.agenda.timetable.at(due_ms, lambda: self.decide(branch)))
 
     # Markers
 
@@ -354,10 +406,12 @@ class Branches:
 
     def mark(self, name: str, number: int, user: User) -> None:
         """Notes the number, inside the transaction that it is about."""
-        known = self.markers.pop(name, None)
-        self.markers[name] = marker = Marker(number, user.name if known is None else known.user)
+        known = self.markers.get(name)
+        marker = Marker(number, user.name if known is None else known.user)
         if self.store is not None:
             put_marker(self.store, self.host.name, name, marker)
+        self.markers.pop(name, None)
+        self.markers[name] = marker
         if len(self.markers) > self.limits.markers_max:
             oldest = next(iter(self.markers))
             del self.markers[oldest]
@@ -366,18 +420,25 @@ class Branches:
 
     # The end of a branch
 
-    def let_go(self, branch: Branch, but_manifest: bool = False) -> None:
+    def let_go(self, branch: Branch) -> None:
         """What the journal holds of it."""
+        self.let_go_of_manifest(branch)
         if self.store is not None:
             self.store.journal.settle_many(branch.owner(), branch.entries)
-            if branch.manifest and not but_manifest:
-                self.store.journal.append_settle(branch.owner(), branch.manifest)
+
+    def let_go_of_manifest(self, branch: Branch) -> None:
+        """From here on recovery takes it for one that was never prepared, whatever else is left of it."""
+        if self.store is not None and branch.manifest:
+            self.store.journal.append_settle(branch.owner(), branch.manifest)
+            branch.manifest = 0
 
     def drop(self, branch: Branch) -> None:
         for work in list(branch.associated):
             self.leave(work)
         branch.release_works()
         branch.set_alarm(None)
+        if self.store is not None and branch.entries:
+            self.let_go(branch)  # what a bug has left
         del self.branches[branch.xid]
         if self.store is not None:
             self.store.branch_owners.discard(branch.owner())

@@ -68,9 +68,14 @@ def put_manifest(store: Store, virtual_host: str, branch: Branch) -> int:
     }
     header = _HEAD.pack(_HEAD_MARK, _VERSION) + encode_table(identity)
     sequence = store.journal.append_entry(branch.owners, header, _records(branch))
-    if branch.manifest:
-        store.journal.append_settle(branch.owner(), branch.manifest)
-    branch.manifest = sequence
+    older, branch.manifest = branch.manifest, sequence
+    try:
+        if older:
+            store.journal.append_settle(branch.owner(), older)
+    except Exception:
+        branch.manifest = older  # one of the two goes, whichever it is
+        store.journal.append_settle(branch.owner(), sequence)
+        raise
     return sequence
 
 
@@ -184,9 +189,8 @@ class FoundBranches:
             branch.locks = list(self.locks_of(owner, queues, store))
             if branch.state is BranchState.PREPARED and branch.published() != identity["published"]:
                 # What damage has cost is told once; the next start must find the branch as it is now.
-                store.journal.begin_group()
-                put_manifest(store, host.name, branch)
-                store.journal.commit_group()
+                with store.journal.group():
+                    put_manifest(store, host.name, branch)
             host.branches.restore(branch)
         for identity, rest in sorted(self.markers, key=_by_use):
             host = virtual_hosts.get(_text(identity["virtual-host"]))

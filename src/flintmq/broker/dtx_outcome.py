@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from flintmq.auth import User
@@ -47,6 +48,9 @@ PORTION_BYTES = 4_194_304
 # Read from the journal at a time.
 LOADED_MESSAGES = 64
 
+# What a bug holds up is tried again so much later.
+AGAIN_MS = 1000
+
 MANDATORY, IMMEDIATE = 1, 2
 
 
@@ -59,9 +63,9 @@ class Outcomes:
         self.drop = drop
         self.group_bytes_max = GROUP_BYTES_MAX
         self.portion_bytes = PORTION_BYTES
-        # Decided and not yet applied, in order; the first one up to `applied` of its messages.
+        # Decided and not yet applied, in order; of the first one some messages may have gone to queues.
         self.decided: list[Branch] = []
-        self.applied = 0
+        self.unnoted: set[Branch] = set()  # of these the disk does not know that they are decided
         self.handed_over = 0  # the record that ends the newest portion of it
         self.is_due = False
 
@@ -87,72 +91,97 @@ class Outcomes:
         """The record that has to be safe before anybody is told. `code`: how it is remembered, if at all."""
         store = self.store
         is_large = self.is_to_be_decided(branches)
-        if store is not None:
-            store.journal.begin_group()
-        sequence = 0
-        try:
+        failures: list[Exception] = []
+        with nullcontext() if store is None else store.journal.group() as group:
             if write_more is not None:
                 write_more()
             for branch in branches:
-                self.settle(branch)
                 branch.code = code
-                if is_large:
-                    self.decide(branch)
-                else:
-                    self.hand_over(branch, 0, branch.octets)
-                    self.finish(branch)
+                failures += self.settle(branch)
+                failures += self.decide_only(branch) if is_large else self.carry_out(branch)
             secure_streams(self.host)
-        finally:
-            if store is not None:
-                sequence = store.journal.commit_group()
+        sequence = 0 if group is None else group.sequence
         if is_large and store is not None:
             store.when_synced(sequence, self.go_on)
+        if failures:
+            raise failures[0]  # nobody is told that it is done, though what is left of it will be
         return sequence
+
+    def decide_only(self, branch: Branch) -> list[Exception]:
+        try:
+            self.decide(branch)
+        except Exception as failure:
+            log.exception("a bug keeps the decision on branch %s from the disk: once more", branch.xid)
+            self.go_on(AGAIN_MS)
+            return [failure]
+        return []
+
+    def carry_out(self, branch: Branch) -> list[Exception]:
+        """Hands over the messages; what a bug keeps from its queues is decided, and handed over later."""
+        try:
+            self.hand_over(branch, branch.octets)
+            self.finish(branch)
+        except Exception as failure:
+            log.exception("a bug holds up the commit of branch %s: the rest of it comes later", branch.xid)
+            self.decide(branch)
+            self.go_on(AGAIN_MS)
+            return [failure]
+        return []
 
     def decide(self, branch: Branch) -> None:
         branch.state = BranchState.DECIDED
+        if branch not in self.decided:
+            self.decided.append(branch)
         if self.store is not None:
+            self.unnoted.add(branch)
             put_manifest(self.store, self.host.name, branch)
-        self.decided.append(branch)
+            self.unnoted.discard(branch)
 
     def resume(self, branch: Branch) -> None:
         """It was decided before the broker started."""
         self.decided.append(branch)
         self.go_on()
 
-    def go_on(self) -> None:
+    def go_on(self, wait_ms: int = 0) -> None:
         if not self.is_due and self.decided:
             self.is_due = True
             timetable = self.host.agenda.timetable
-            timetable.at(timetable.now_ms(), self.apply_some)
+            timetable.at(timetable.now_ms() + wait_ms, self.apply_some)
 
     def apply_some(self) -> None:
-        """One portion of what is decided."""
+        """One portion of what is decided; what a bug keeps from its queues is tried again after a pause."""
         self.is_due = False
         store = self.store
-        if store is None or not self.decided:
+        if not self.decided:
             return
         branch = self.decided[0]
-        if branch.manifest > store.synced:
+        if store is not None and branch.manifest > store.synced:
             store.when_synced(branch.manifest, self.go_on)
             return
-        store.journal.begin_group()
+        if branch in self.unnoted:
+            self.go_on(AGAIN_MS if self.decide_only(branch) else 0)
+            return
+        synced = 0 if store is None else store.synced
+        is_all = is_over = False
+        group = None
         try:
-            if self.applied < branch.published():
-                self.applied = self.hand_over(branch, self.applied, self.portion_bytes)
-            is_all = self.applied >= branch.published()
-            # Else a torn write could leave the end of the branch, and not what was handed over before.
-            is_over = is_all and self.handed_over <= store.synced
-            if is_over:
-                del self.decided[0]
-                self.applied = 0
-                self.finish(branch)
-            secure_streams(self.host)
+            with nullcontext() if store is None else store.journal.group() as group:
+                if branch.published():
+                    self.hand_over(branch, self.portion_bytes)
+                is_all = not branch.published()
+                # Else a torn write could leave the end of the branch, and not what was handed over before.
+                is_over = is_all and self.handed_over <= synced
+                if is_over:
+                    self.finish(branch)
+                    self.decided.remove(branch)
+                secure_streams(self.host)
+        except Exception:
+            log.exception("a bug holds up the commit of branch %s: once more in a while", branch.xid)
+            self.go_on(AGAIN_MS)
+            return
         finally:
-            self.handed_over = store.journal.commit_group()
-        if is_over:
-            self.handed_over = 0
-        if is_all and not is_over:
+            self.handed_over = 0 if group is None or is_over else group.sequence
+        if store is not None and is_all and not is_over:
             store.when_synced(self.handed_over, self.go_on)
         else:
             self.go_on()
@@ -161,40 +190,49 @@ class Outcomes:
         """All that was published has gone to its queues."""
         if branch.code:
             self.record(branch, branch.code)
+            branch.forget_work()
             return
         if self.store is not None and branch.manifest:
             self.store.journal.append_settle(branch.owner(), branch.manifest)
+            branch.manifest = 0
         self.drop(branch)
 
     def record(self, branch: Branch, code: int) -> None:
         """It is over, and stays to tell how."""
-        branch.forget_work()
+        before = branch.state, branch.code
         branch.state = BranchState.HEURISTIC
         branch.code = code
-        if self.store is not None:
-            put_manifest(self.store, self.host.name, branch)
-
-    def hand_over(self, branch: Branch, first: int, octets: int) -> int:
-        """Sends messages from the first on, of so many octets and one more; where the next one is."""
-        courier = Channel(0, 0, self.host, User(branch.user), Output([], None))
-        index = first
-        for index, message in self.load(branch, first):
-            if message is not None:
-                self.send(branch, index, message, courier)
-                octets -= len(message.content)
+        try:
             if self.store is not None:
-                self.store.journal.append_settle(branch.owner(), branch.entries[index])
-            if octets < 0:
-                break
-        courier.output.release()
-        return index + 1
+                put_manifest(self.store, self.host.name, branch)
+        except Exception:
+            branch.state, branch.code = before
+            raise
 
-    def load(self, branch: Branch, first: int) -> Iterator[tuple[int, Message | None]]:
+    def hand_over(self, branch: Branch, octets: int) -> None:
+        """Sends its first messages, of so many octets and one more; the branch has only the others then."""
+        courier = Channel(0, 0, self.host, User(branch.user), Output([], None))
+        sent = 0
+        try:
+            for index, message in self.load(branch):
+                if message is not None:
+                    self.send(branch, index, message, courier)
+                    octets -= len(message.content)
+                if self.store is not None:
+                    self.store.journal.append_settle(branch.owner(), branch.entries[index])
+                sent = index + 1
+                if octets < 0:
+                    break
+        finally:
+            branch.shorten(sent)
+            courier.output.release()
+
+    def load(self, branch: Branch) -> Iterator[tuple[int, Message | None]]:
         """What was published, from the journal; None for what the disk does not give back."""
         if self.store is None:
             yield from enumerate(branch.messages)
             return
-        for start in range(first, len(branch.entries), LOADED_MESSAGES):
+        for start in range(0, len(branch.entries), LOADED_MESSAGES):
             entries = list(branch.entries[start : start + LOADED_MESSAGES])
             yield from enumerate(self.store.staged(entries), start)
 
@@ -237,21 +275,35 @@ class Outcomes:
 
     # What was settled
 
-    def settle(self, branch: Branch) -> None:
-        """At commit: acked and rejected messages leave their queues, requeued ones are back."""
-        for lock in branch.locks:
+    def settle(self, branch: Branch) -> list[Exception]:
+        """At commit: acked and rejected messages leave their queues, requeued ones are back.
+
+        What a bug keeps from leaving is back as well; the failures.
+        """
+        locks, branch.locks = branch.locks, []
+        failures: list[Exception] = []
+        back: list[Lock] = []
+        for lock in locks:
             if lock.settlement is Settlement.REQUEUE:
+                back.append(lock)
                 continue
-            lock.queue.unacked -= 1
-            message = self.message_of(lock)
-            if message is not None and lock.settlement is Settlement.REJECT:
-                lock.queue.bury(message, "rejected")
-            elif message is not None:
-                lock.queue.settle(message)
-            elif self.store is not None:
-                self.store.journal.append_settle(lock.queue.number, lock.entry)
-        self.put_back([lock for lock in branch.locks if lock.settlement is Settlement.REQUEUE])
-        branch.locks = []
+            try:
+                self.settle_one(lock)
+                lock.queue.unacked -= 1
+            except Exception as failure:
+                log.exception("a message settled in branch %s is back in its queue", branch.xid)
+                failures.append(failure)
+                back.append(lock)
+        return failures + self.put_back(back)
+
+    def settle_one(self, lock: Lock) -> None:
+        message = self.message_of(lock)
+        if message is not None and lock.settlement is Settlement.REJECT:
+            lock.queue.bury(message, "rejected")
+        elif message is not None:
+            lock.queue.settle(message)
+        elif self.store is not None:
+            self.store.journal.append_settle(lock.queue.number, lock.entry)
 
     def message_of(self, lock: Lock) -> Message | None:
         """The message that is locked, if it is in memory, or is to be a dead letter."""
@@ -263,10 +315,11 @@ class Outcomes:
 
     def unlock(self, branch: Branch) -> None:
         """At rollback: all are back, as messages that were handed out before."""
-        self.put_back(branch.locks)
-        branch.locks = []
+        locks, branch.locks = branch.locks, []
+        self.put_back(locks)
 
-    def put_back(self, locks: list[Lock]) -> None:
+    def put_back(self, locks: list[Lock]) -> list[Exception]:
+        """What is locked goes back to its queues; what failed."""
         held: dict[Queue, list[Delivery]] = {}
         found: dict[Queue, list[int]] = {}
         for lock in locks:
@@ -274,14 +327,28 @@ class Outcomes:
                 held.setdefault(lock.queue, []).append(lock.delivery)
             else:
                 found.setdefault(lock.queue, []).append(lock.entry << 1)
-        for queue, deliveries in held.items():
-            queue.requeue(deliveries)
         if self.store is not None:
             for queue, entries in found.items():
                 messages = [each for each in self.store.load(entries) if each is not None]
                 queue.unacked -= len(entries) - len(messages)
-                if messages:
-                    queue.requeue([come_back(queue, message) for message in messages])
+                held.setdefault(queue, []).extend(come_back(queue, message) for message in messages)
+        failures: list[Exception] = []
+        for queue, deliveries in held.items():
+            try:
+                queue.requeue(deliveries)
+            except Exception as failure:
+                log.exception("a bug in giving back what a branch had locked: each message once more")
+                failures.append(failure)
+                for each in deliveries:
+                    put_one_back(queue, each)
+        return failures
+
+
+def put_one_back(queue: Queue, held: Delivery) -> None:
+    try:
+        queue.requeue([held])
+    except Exception:
+        log.exception("a message of queue %r is unacked until the broker ends", queue.name)
 
 
 def come_back(queue: Queue, message: Message) -> Delivery:

@@ -22,10 +22,13 @@ from flintmq.broker import lookup, tally
 from flintmq.broker.binding import Binding, Destination, Identity, table_form
 from flintmq.broker.headers_condition import HeadersCondition, headers_form, match_mode
 from flintmq.broker.match_index import MatchIndex
+from flintmq.broker.route import headers_of
 from flintmq.broker.topic_trie import TopicTrie
 from flintmq.wire.tables import FieldValue
 
 if TYPE_CHECKING:
+    from flintmq.broker.channel import Channel
+    from flintmq.broker.message import Message
     from flintmq.broker.route import Passage
     from flintmq.broker.virtual_host import VirtualHost
 
@@ -175,6 +178,10 @@ class Exchange:
 
     def check(self, headers: dict[str, Any]) -> None:
         """Raises what receive() would; asked before a transaction is committed."""
+
+    def check_message(self, message: Message, channel: Channel) -> None:
+        """The same for kinds that look at more than headers, or at who sends the message."""
+        self.check(headers_of(message))  # fails on those that cannot be read
 
     def route_message(self, routing_key: str, passage: Passage, found: dict[Any, Any]) -> None:
         """route() for kinds that look at more than headers."""

@@ -7,6 +7,7 @@ from, and so a second time to where they went.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from flintmq.broker.message import Message
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from flintmq.broker.queue import Queue
     from flintmq.broker.store import Store
     from flintmq.broker.virtual_host import VirtualHost
+
+
+log = logging.getLogger("flintmq.forwarding")
 
 
 def forward(host: VirtualHost, message: Message, queues: list[Queue]) -> None:
@@ -36,8 +40,34 @@ def forward(host: VirtualHost, message: Message, queues: list[Queue]) -> None:
         owners = host.owners_of(queues)
         if owners:
             host.store.keep(message, owners)
-    for queue in queues:
-        queue.enqueue(message)
+    enqueue_all(host.store, queues, [message] * len(queues))
+
+
+def enqueue_all(store: Store | None, queues: list[Queue], messages: list[Message]) -> None:
+    """Puts a message that may be in the store into these queues, each as the queue is to have it.
+
+    If one of them fails, it and those behind it do not hold the message: the store must not say that they do.
+    """
+    taken = 0
+    try:
+        for queue, message in zip(queues, messages, strict=True):
+            queue.enqueue(message)
+            taken += 1
+    except Exception:
+        if store is not None:
+            for queue, message in zip(queues[taken:], messages[taken:], strict=True):
+                disown(store, queue, message)
+        raise
+
+
+def disown(store: Store, queue: Queue, message: Message) -> None:
+    """The store keeps the message for this queue, which has not taken it."""
+    entry = message.entry
+    try:
+        if entry & 1 or (entry and queue.number and not queue.is_stream):
+            store.settle(queue.number, entry)
+    except Exception:
+        log.exception("queue %r has a message in the store that it did not take", queue.name)
 
 
 def secure_streams(host: VirtualHost) -> None:
@@ -59,8 +89,8 @@ def forward_spooled(host: VirtualHost, store: Store, message: Message, queues: l
         held = message.twin()
     if others:
         store.hold(held, spool, others)
-    for queue in queues:
-        queue.enqueue(message if owners and queue.number and not queue.is_stream else held)
+    shown = [message if owners and queue.number and not queue.is_stream else held for queue in queues]
+    enqueue_all(store, queues, shown)
     return bool(owners)
 
 

@@ -21,9 +21,11 @@ In the journal a lease is a key; its messages stay entries of the queue and are 
 
 from __future__ import annotations
 
+import logging
 import struct
 from bisect import bisect_right
 from collections import deque
+from contextlib import nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -39,12 +41,16 @@ if TYPE_CHECKING:
     from flintmq.broker.timetable import Alarm, Timetable
     from flintmq.storage.journal import Journal
 
+log = logging.getLogger("flintmq.leases")
+
 LEASE = b"l"
 
 # What one reader may hold of a queue; its messages are in memory.
 LEASED_ROWS_MAX = 4_000_000
 LEASED_BYTES_MAX = 536_870_912
 LEASES_MAX = 1000
+# One that a bug has kept from ending is looked at again so much later.
+AGAIN_MS = 1000
 
 _KEY = struct.Struct("<Q")
 _HEAD = struct.Struct("<QQQQI")
@@ -125,29 +131,38 @@ class Lease:
                 f"'{self.queue.name}', {self.held_bytes} octets: ack some of them first",
             )
         queue = self.queue
-        taken = 0
-        size = 0
-        while taken < rows_max and size < bytes_max:
-            delivery = queue.take()
-            if delivery is None:
-                break
-            message = delivery.message
-            if message is None:
-                continue
-            queue.hand_out(message, None)  # whoever asked hears when the lease is safe
-            self.deliveries.append(delivery)
-            size += len(message.content)
-            taken += 1
-        if taken:
-            queue.unacked += taken
-            self.held_bytes += size
-            self.last += taken
-            self.ends.append(self.last)
-            journal = self.journal()
-            if journal is not None:
-                # Before the lease itself, not with the pass: should it end by a crash, they are redelivered.
-                put_handed_out(journal, queue.number, queue.handed_out)
-            self.keep()
+        taken: list[Delivery] = []
+        before = self.held_bytes, self.last, list(self.ends)
+        try:
+            size = 0
+            while len(taken) < rows_max and size < bytes_max:
+                delivery = queue.take()
+                if delivery is None:
+                    break
+                message = delivery.message
+                if message is None:
+                    continue
+                taken.append(delivery)
+                queue.hand_out(message, None)  # whoever asked hears when the lease is safe
+                size += len(message.content)
+            if taken:
+                self.held_bytes += size
+                self.last += len(taken)
+                self.ends.append(self.last)
+                self.deliveries.extend(taken)
+                journal = self.journal()
+                if journal is not None:
+                    # Before the lease, not with the pass: should it end by a crash, they are redelivered.
+                    put_handed_out(journal, queue.number, queue.handed_out)
+                self.keep()
+                queue.unacked += len(taken)
+        except Exception:
+            self.held_bytes, self.last, self.ends = before
+            while len(self.deliveries) > self.last - self.acked:
+                self.deliveries.pop()
+            queue.unacked += len(taken)
+            queue.requeue(taken)
+            raise
 
     def between(self, start: int, end: int) -> Iterator[Delivery]:
         """The deliveries numbered start + 1 to end."""
@@ -168,37 +183,44 @@ class Lease:
                 "the last number given",
             )
         journal = self.journal()
-        if journal is not None:
-            journal.begin_group()
         settled = 0
-        while self.acked < through:
-            message = self.deliveries.popleft().message
-            self.acked += 1
-            settled += 1
-            if message is not None:
-                self.held_bytes -= len(message.content)
-                self.queue.settle(message)
-        self.queue.unacked -= settled
-        while self.ends and self.ends[0] <= through:
-            self.ends.pop(0)
-        if settled:
-            self.keep()
-        if journal is not None:
-            journal.commit_group()
+        with nullcontext() if journal is None else journal.group():
+            try:
+                while self.acked < through:
+                    message = self.deliveries[0].message
+                    if message is not None:
+                        self.queue.settle(message)
+                        self.held_bytes -= len(message.content)
+                    self.deliveries.popleft()
+                    self.acked += 1
+                    settled += 1
+            finally:  # should one of them fail, those before it are acked
+                self.queue.unacked -= settled
+                while self.ends and self.ends[0] <= self.acked:
+                    self.ends.pop(0)
+                if settled:
+                    self.keep()
         return settled
 
     def release(self) -> int:
         """Gives back what is not acked; its numbers mean nothing any more."""
         returned = list(self.deliveries)
+        before = self.held_bytes, self.ends, self.acked, self.epoch
         self.deliveries.clear()
         self.held_bytes = 0
-        self.ends.clear()
+        self.ends = []
         self.acked = self.last
         self.claim()
+        try:
+            self.keep()
+            if returned:
+                self.queue.requeue(returned)
+        except Exception:
+            self.held_bytes, self.ends, self.acked, self.epoch = before
+            self.deliveries.extend(returned)
+            self.keep()
+            raise
         self.stop_clock()
-        if returned:
-            self.queue.requeue(returned)
-        self.keep()
         return len(returned)
 
     # Time
@@ -218,8 +240,12 @@ class Lease:
             return
         if self.timetable.now_ms() < self.due_ms:
             self.alarm = self.timetable.at(self.due_ms, self.look_at_clock)
-        else:
+            return
+        try:
             self.release()
+        except Exception:
+            log.exception("a bug keeps the lease of %r on queue %r", self.name, self.queue.name)
+            self.alarm = self.timetable.at(self.timetable.now_ms() + AGAIN_MS, self.look_at_clock)
 
     def stop_clock(self) -> None:
         if self.alarm is not None:

@@ -59,7 +59,7 @@ cdef class Queue:
     @cython.locals(message=Message, entry=cython.ulonglong)
     cpdef shed(self)
     @cython.locals(
-        wanted=Py_ssize_t, loaded=Py_ssize_t, size=Py_ssize_t, message=Message, back=Delivery, entries=list,
+        wanted=Py_ssize_t, loaded=Py_ssize_t, size=Py_ssize_t, message=Message, back=Delivery, entries=list, messages=list,
         redeliveries=cython.int
     )
     cpdef int load(self) except -1
@@ -72,7 +72,10 @@ cdef class Queue:
     cpdef mark(self)
     @cython.locals(delivery=Delivery, message=Message)
     cpdef Message head(self)
-    @cython.locals(message=Message, consumer=Consumer, delivery=Delivery, start=cython.longlong)
+    @cython.locals(
+        message=Message, consumer=Consumer, delivery=Delivery, start=cython.longlong, place=cython.longlong,
+        redeliveries=cython.int
+    )
     cpdef int dispatch(self) except -1
     cpdef bint dispatch_selectively(self) except -1
     @cython.locals(delivery=Delivery, message=Message, consumer=Consumer, index=Py_ssize_t, seen=cython.longlong)
@@ -88,7 +91,7 @@ cdef class Queue:
     cpdef int settle(self, Message message) except -1
     cdef int let_go(self, Message message) except -1
     cpdef bury(self, Message message, str reason)
-    @cython.locals(delivery=Delivery)
+    @cython.locals(delivery=Delivery, count=Py_ssize_t)
     cpdef requeue(self, list deliveries, bint failed=*)
     @cython.locals(delivery=Delivery)
     cpdef put_back(self, list deliveries)
@@ -102,6 +105,8 @@ cdef class Queue:
     cpdef Py_ssize_t body_bytes(self) except -1
     @cython.locals(delivery=Delivery, entry=cython.ulonglong)
     cpdef purge(self)
+    @cython.locals(settled=Py_ssize_t, entry=cython.ulonglong)
+    cdef settle_shelved(self, list entries)
     @cython.locals(other=Consumer)
     cpdef subscribe(self, Consumer consumer)
     cpdef unsubscribe(self, Consumer consumer)

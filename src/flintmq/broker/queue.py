@@ -212,7 +212,12 @@ class Queue:
         while self.shelf.count and loaded < wanted and size < self.store.kept_bytes_lean:
             # The size is known only after reading: large messages soon make the portions small.
             entries = self.shelf.take(min(wanted, 64))
-            for message in self.store.load(entries):
+            try:
+                messages = self.store.load(entries)
+            except Exception:
+                self.shelf.put_back(entries)
+                raise
+            for message in messages:
                 if message is None:
                     self.ready.push(None)
                     self.holes += 1
@@ -303,25 +308,35 @@ class Queue:
                 self.mark()
             return 0
         start = self.position
-        while self.active:
-            message = self.head()
-            if message is None:
-                break
-            if self.turn >= len(self.active):
-                self.turn = 0
-            consumer = self.active[self.turn]
-            if not consumer.ready(message):
-                self.park(consumer)
-                continue
-            self.turn += 1
-            if self.returned:
-                delivery = self.returned.pop()
-                consumer.deliver(message, delivery.position, delivery.redeliveries)
-            else:
-                self.ready.pop()
-                self.position += 1
-                self.ready_bytes -= len(message.content)
-                consumer.deliver(message, self.position - 1, 0)
+        redeliveries = -1  # of the message that has left the queue, and is not with its consumer yet
+        try:
+            while self.active:
+                message = self.head()
+                if message is None:
+                    break
+                if self.turn >= len(self.active):
+                    self.turn = 0
+                consumer = self.active[self.turn]
+                if not consumer.ready(message):
+                    self.park(consumer)
+                    continue
+                self.turn += 1
+                if self.returned:
+                    delivery = self.returned.pop()
+                    place = delivery.position
+                    redeliveries = delivery.redeliveries
+                else:
+                    self.ready.pop()
+                    place = self.position
+                    self.position += 1
+                    self.ready_bytes -= len(message.content)
+                    redeliveries = 0
+                consumer.deliver(message, place, redeliveries)
+                redeliveries = -1
+        except Exception:
+            if redeliveries >= 0 and message is not None:
+                consumer.undelivered(message, place, redeliveries)
+            raise
         if self.ready.count > CONGESTED_MESSAGES or self.ready_bytes > CONGESTED_BYTES:
             self.congested = self.position != start
         return 0
@@ -387,8 +402,9 @@ class Queue:
                     self.active.append(consumer)
                 else:
                     self.regime.join(consumer)
+                consumer.deliver(message, position, redeliveries)  # if it fails, the message is where it was
+                if self.regime is not None:
                     self.regime.waiting_bytes -= message.body_size()
-                consumer.deliver(message, position, redeliveries)
                 return True
             else:
                 consumer.seen = position
@@ -442,9 +458,9 @@ class Queue:
     def let_go(self, message: Message) -> int:
         """The store need not keep it for this queue."""
         if self.store is not None and message.entry and (self.number or message.entry & 1):
-            self.store.settle(self.number, message.entry)
             if self.regime is not None:
                 self.regime.forget(message)
+            self.store.settle(self.number, message.entry)  # last: what fails before it has let go of nothing
         return 0
 
     def bury(self, message: Message, reason: str) -> None:
@@ -459,19 +475,20 @@ class Queue:
         for delivery in deliveries:
             delivery.redeliveries += 1
             delivery.consumer = None
-        self.unacked -= len(deliveries)
+        count = len(deliveries)
         if self.deleted:
             for delivery in deliveries:
                 if delivery.message is not None:
                     self.settle(delivery.message)
+            self.unacked -= count
             return
         if self.regime is not None:
             deliveries = self.regime.returned(deliveries, failed)
         if deliveries:
             self.put_back(deliveries)
+        self.unacked -= count
         if self.regime is not None:
-            self.regime.trim()
-            self.regime.watch()
+            self.regime.tend()
         self.mark()
 
     def put_back(self, deliveries: list[Delivery]) -> None:
@@ -547,22 +564,36 @@ class Queue:
             self.duplicates.clear()  # what is on the shelf goes unread
         if self.store is not None:
             while self.shelf.count:
-                for entry in self.shelf.take(self.store.loaded_messages):
-                    if entry:
-                        self.store.settle(self.number, entry)
+                self.settle_shelved(self.shelf.take(self.store.loaded_messages))
             self.reshelved.clear()
         while True:
             delivery = self.draw()
             if delivery is None:
                 break
             if delivery.message is not None:
-                self.settle(delivery.message)
+                try:
+                    self.settle(delivery.message)
+                except Exception:
+                    self.put_back([delivery])
+                    raise
             count += 1
         self.position += places
         self.shelf.clear()
         if self.regime is not None:
             count += self.regime.purge()
         return count
+
+    def settle_shelved(self, entries: list[int]) -> None:
+        """Lets go of what was on the shelf; from the one on for which that fails they are back there."""
+        settled = 0
+        try:
+            for entry in entries:
+                if entry and self.store is not None:
+                    self.store.settle(self.number, entry)
+                settled += 1
+        except Exception:
+            self.shelf.put_back(entries[settled:])
+            raise
 
     def subscribe(self, consumer: Consumer) -> None:
         self.consumers.append(consumer)

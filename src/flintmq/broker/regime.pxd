@@ -53,7 +53,8 @@ cdef class Regime:
     cdef bint exceeds(self) except -1
     @cython.locals(queue=Queue, dead=list, delivery=Delivery, message=Message)
     cpdef trim(self)
-    @cython.locals(message=Message)
+    cpdef tend(self)
+    @cython.locals(index=Py_ssize_t)
     cpdef bury(self, list messages, str reason)
     @cython.locals(queue=Queue, message=Message, consumer=Consumer, delivery=Delivery)
     cdef int dispatch(self) except -1
@@ -91,6 +92,7 @@ cdef class Regime:
     cpdef bint expire(self) except -1
     cpdef touch(self)
     @cython.locals(due_ms=cython.longlong, first=cython.longlong, queue=Queue, message=Message)
+    cdef look_ahead(self)
     cpdef watch(self)
     cdef set_alarm(self, long long due_ms)
     @cython.locals(queue=Queue, now_ms=cython.longlong)

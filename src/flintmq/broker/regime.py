@@ -14,6 +14,8 @@ a wait, a consumer that is overdue, the end of the queue itself. Messages behind
 from __future__ import annotations
 
 import heapq
+import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flintmq.broker import succession
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
     from flintmq.broker.timetable import Alarm, Timetable
     from flintmq.broker.virtual_host import VirtualHost
 
+log = logging.getLogger("flintmq.regime")
+
+# What a bug has kept from being let go is tried again so much later.
+AGAIN_MS = 1000
 # A backlog that has expired goes in portions: a thousand dead letters are some milliseconds.
 EXPIRED_MAX = 1024
 
@@ -170,11 +176,22 @@ class Regime:
             queue.dirty = True
             queue.agenda.queues.append(queue)
         if self.length_max >= 0 or self.bytes_max >= 0:
-            self.trim()
-            self.watch()  # another one may be at the head now
+            self.tend()  # another one may be at the head now
         elif self.timed and (self.rules.priority_max or queue.message_count() == 1):
-            self.watch()
+            self.tend()
         return 0
+
+    def tend(self) -> None:
+        """After something has come in: trims the queue and sets its alarm.
+
+        The queue has taken the message by then: whoever sent it must not hear that it failed.
+        """
+        try:
+            self.trim()
+            self.watch()
+        except Exception:
+            log.exception("a bug in trimming queue %r: once more in a while", self.queue.name)
+            self.timetable.at(self.timetable.now_ms() + AGAIN_MS, self.tend)
 
     def enqueue_momentary(self, message: Message) -> None:
         """A message that lives for no time at all is delivered at once or not at all."""
@@ -187,9 +204,11 @@ class Regime:
         self.momentary = True
         try:
             queue.dispatch()
+        except Exception:  # the queue has taken it
+            log.exception("a bug in handing out what queue %r has just got", queue.name)
         finally:
             self.momentary = False
-        self.watch()
+        self.tend()
 
     def is_full(self, message: Message) -> bool:
         """Whether one more would be too many, with all handed out that can be."""
@@ -230,24 +249,32 @@ class Regime:
         if queue.active:
             queue.dispatch()
         dead: list[Message] = []
-        while self.exceeds():
-            delivery = queue.draw()
-            if delivery is None:
-                break
-            message = delivery.message
-            if message is not None:
-                self.waiting_bytes -= message.body_size()
-                dead.append(message)
-        if dead:
-            self.bury(dead, "maxlen")
+        try:
+            while self.exceeds():
+                delivery = queue.draw()
+                if delivery is None:
+                    break
+                message = delivery.message
+                if message is not None:
+                    self.waiting_bytes -= message.body_size()
+                    dead.append(message)
+        finally:
+            if dead:
+                self.bury(dead, "maxlen")
 
     def bury(self, messages: list[Message], reason: str) -> None:
         """They have left the queue and are dead: letters for the dead letter exchange, if there is one."""
         if self.host is not None and self.rules.dead_letter_exchange is not None:
             self.host.dead_letters.bury(self.queue, messages, reason)
             return
-        for message in messages:
-            self.queue.settle(message)
+        for index in range(len(messages)):
+            try:
+                self.queue.settle(messages[index])
+            except Exception:
+                log.exception("a bug in letting go of what queue %r has dropped", self.queue.name)
+                again_ms = self.timetable.now_ms() + AGAIN_MS
+                self.timetable.at(again_ms, partial(self.bury, messages[index:], reason))
+                return
 
     # Going out
 
@@ -280,7 +307,11 @@ class Regime:
             if delivery is None:
                 break
             self.waiting_bytes -= message.body_size()
-            consumer.deliver(message, delivery.position, delivery.redeliveries)
+            try:
+                consumer.deliver(message, delivery.position, delivery.redeliveries)
+            except Exception:
+                consumer.undelivered(message, delivery.position, delivery.redeliveries)
+                raise
         self.watch()
         return 0
 
@@ -411,7 +442,10 @@ class Regime:
         store = self.queue.store
         if self.queue.number and store is not None and message.entry and message.entry & 1 == 0:
             self.notes[message.entry] = redeliveries
-            put_return(store.journal, self.queue.number, message.entry >> 1, redeliveries, due_ms)
+            try:
+                put_return(store.journal, self.queue.number, message.entry >> 1, redeliveries, due_ms)
+            except Exception:  # the message matters more
+                log.exception("how often a message of queue %r came back is not on disk", self.queue.name)
 
     def forget(self, message: Message) -> None:
         """It has left the queue for good."""
@@ -493,17 +527,19 @@ class Regime:
         """Expired messages at the head die; whether there are more than are done at a time."""
         queue = self.queue
         dead: list[Message] = []
-        message = queue.head()
-        while message is not None and self.has_expired(message):
-            if len(dead) == EXPIRED_MAX:
-                break
-            if queue.draw() is None:
-                break
-            self.waiting_bytes -= message.body_size()
-            dead.append(message)
+        try:
             message = queue.head()
-        if dead:
-            self.bury(dead, "expired")
+            while message is not None and self.has_expired(message):
+                if len(dead) == EXPIRED_MAX:
+                    break
+                if queue.draw() is None:
+                    break
+                self.waiting_bytes -= message.body_size()
+                dead.append(message)
+                message = queue.head()
+        finally:
+            if dead:
+                self.bury(dead, "expired")
         return len(dead) == EXPIRED_MAX
 
     def touch(self) -> None:
@@ -512,7 +548,14 @@ class Regime:
             self.unused_since_ms = self.timetable.now_ms()
 
     def watch(self) -> None:
-        """Sets the alarm for whatever is due first."""
+        """Sets the alarm for whatever is due first; never fails, as whoever asks has done something else."""
+        try:
+            self.look_ahead()
+        except Exception:
+            log.exception("a bug in looking what is due in queue %r: once more in a while", self.queue.name)
+            self.timetable.at(self.timetable.now_ms() + AGAIN_MS, self.watch)
+
+    def look_ahead(self) -> None:
         due_ms = -1
         queue = self.queue
         if self.timed:
@@ -584,10 +627,11 @@ class Regime:
     def purge(self) -> int:
         """What waits for its next try goes too; how many."""
         count = len(self.waiting)
-        for _, _, delivery in self.waiting:
+        while self.waiting:
+            delivery = self.waiting[-1][2]
             if delivery.message is not None:
                 self.queue.settle(delivery.message)
-        self.waiting = []
+            self.waiting.pop()
         self.waiting_bytes = 0
         return count
 

@@ -27,6 +27,7 @@ from flintmq.wire.tables import FieldTable, FieldValue, encode_value
 if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
     from flintmq.broker.channel import Channel
+    from flintmq.broker.message import Message
     from flintmq.broker.route import Passage
 
 log = logging.getLogger("flintmq.services")
@@ -172,6 +173,13 @@ def service(name: str) -> Callable[[Service], Service]:
     return register
 
 
+def check(message: Message, channel: Channel) -> None:
+    """Raises unless the sender may have an answer sent to where the request wants it."""
+    require_reply(
+        Request(channel, "", decode_basic_properties(message.content, 12, message.header_size), b"")
+    )
+
+
 def ask(passage: Passage) -> bool:
     """Serves what was published to the exchange `system`; False if nobody can be told it is not known."""
     channel = passage.channel
@@ -181,8 +189,14 @@ def ask(passage: Passage) -> bool:
     properties = decode_basic_properties(message.content, 12, message.header_size)
     body = b"" if message.traits & traits.SPOOLED else message.content[message.header_size :]
     request = Request(channel, passage.key, properties, body)
-    if request.reply_to:
+    try:
         require_reply(request)
+    except PeerFault as fault:
+        if channel.transaction is None:
+            raise
+        # Over another exchange, so that nobody asked before the commit began: too late to refuse.
+        log.warning("a request to %s is not served: %s", request.name[:80], fault.text)
+        return False
     function = SERVICES.get(request.name)
     if function is None and not request.reply_to:
         log.info("no service %r, and no reply-to in the request", request.name[:80])
@@ -210,6 +224,8 @@ def ask(passage: Passage) -> bool:
 def require_reply(request: Request) -> None:
     """The answer is a message to a queue: whoever may not send one there may not have us do it."""
     channel = request.channel
+    if not request.reply_to:
+        return
     queue = channel.virtual_host.queues.get(request.reply_to)
     if queue is None or not queue.exclusive or queue.owner != channel.origin:
         require(channel.user, channel.virtual_host.name, Operation.WRITE, "exchange", "")

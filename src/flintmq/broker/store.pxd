@@ -54,6 +54,7 @@ cdef class Store:
     cpdef wait(self, channel, unsigned long long published)
     @cython.locals(paged_out=Journal)
     cpdef end_pass(self)
+    cpdef note_handed_out(self)
     @cython.locals(paged_out=Journal)
     cpdef bint is_behind(self)
 

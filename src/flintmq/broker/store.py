@@ -229,7 +229,11 @@ class Store:
         """Puts a message whose body has arrived into the journal, for these queues."""
         head = self.head_of(message, message.content + message.route)
         spool = self.arrived[message].share()
-        message.entry = self.journal.append_spooled(owners, head, spool) << 1
+        try:
+            message.entry = self.journal.append_spooled(owners, head, spool) << 1
+        except Exception:
+            spool.discard()
+            raise
 
     def hold(self, message: Message, spool: Spool, queues: int) -> None:
         """Keeps the body for so many queues, until the process ends."""
@@ -296,7 +300,10 @@ class Store:
         if self.due:
             due, self.due = self.due, []
             for wanted, callback in due:
-                self.when_synced(wanted, callback)
+                try:
+                    self.when_synced(wanted, callback)
+                except Exception:
+                    log.exception("a bug ends what was to be done when record %d is safe", wanted)
         if self.promised:
             self.promised = {entry: whose for entry, whose in self.promised.items() if entry > sequence}
         while self.waiting and self.waiting[0][0] <= sequence:
@@ -309,16 +316,30 @@ class Store:
 
     def end_pass(self) -> None:
         """What was appended is on its way to the disk."""
-        for queue in self.handed_out:
-            queue.handed_out_due = False
-            if not queue.deleted:
-                put_handed_out(self.journal, queue.number, queue.handed_out)
-                self.hand_outs.put(queue.number, queue.handed_out)
-        self.handed_out.clear()
+        if self.journal.in_group():
+            # Else all that is appended from here on would be dropped with it by the next start.
+            log.error("a group of the journal was left open: it is closed now, as far as it has come")
+            self.journal.commit_group()
+        if self.handed_out:
+            self.note_handed_out()
         self.hand_outs.write()
         self.journal.end_batch()
         paged_out = self.overflow.journal
         paged_out.end_batch()
+
+    def note_handed_out(self) -> None:
+        """What has left queues in this pass is marked."""
+        queues, self.handed_out = self.handed_out, []
+        for queue in queues:
+            queue.handed_out_due = False
+            if not queue.deleted:
+                self.hand_outs.put(queue.number, queue.handed_out)
+                try:
+                    put_handed_out(self.journal, queue.number, queue.handed_out)
+                except Exception:  # the pass goes on for all others
+                    log.exception("what queue %r has handed out is marked with the next pass", queue.name)
+                    queue.handed_out_due = True
+                    self.handed_out.append(queue)
 
     def is_behind(self) -> bool:
         """Whether publishers should wait for the disk."""

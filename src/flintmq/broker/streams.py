@@ -150,7 +150,12 @@ class Streams:
         """
         if self.agenda.logged or self.moved:
             self.moved = False
-            if self.storage.commit_now():
+            try:
+                is_safe = self.storage.commit_now()
+            except Exception:
+                log.exception("a bug in writing to streams: the journal waits until it is done")
+                is_safe = False
+            if is_safe:
                 self.agenda.logged = False  # else a channel that is publishing just now has to wait for it
             elif self.store is not None:
                 if not self.awaited:

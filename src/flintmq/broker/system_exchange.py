@@ -13,6 +13,8 @@ from flintmq.wire import amqp
 from flintmq.wire.tables import FieldValue
 
 if TYPE_CHECKING:
+    from flintmq.broker.channel import Channel
+    from flintmq.broker.message import Message
     from flintmq.broker.route import Passage
 
 
@@ -22,6 +24,9 @@ class SystemExchange(Exchange):
     __slots__ = ()
     type = "system"
     receives = True
+
+    def check_message(self, message: Message, channel: Channel) -> None:
+        services.check(message, channel)
 
     def receive(self, passage: Passage) -> int:
         """A request that cannot be answered, as nobody knows the service, is like one without a route."""

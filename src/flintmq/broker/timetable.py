@@ -10,11 +10,14 @@ monotonic clock: setting the machine's clock neither fires everything at once no
 from __future__ import annotations
 
 import heapq
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from flintmq.clock import Clock
+
+log = logging.getLogger("flintmq.timetable")
 
 # A run that makes its own next alarm due at once must still come to an end.
 ALARMS_MAX_PER_RUN = 1000
@@ -74,4 +77,7 @@ class Timetable:
                 return
             callback = heapq.heappop(self.alarms).callback
             if callback is not None:
-                callback()
+                try:
+                    callback()
+                except Exception:  # what else is due has its turn all the same
+                    log.exception("a bug ends what was due")

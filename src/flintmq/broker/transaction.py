@@ -6,11 +6,14 @@ leaves the deliveries unsettled, as the standard says: the client may settle the
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from flintmq.broker import copies
 from flintmq.broker.forwarding import secure_streams
-from flintmq.broker.route import headers_of
+from flintmq.broker.stream_arguments import refuse_too_large
 from flintmq.errors import ChannelFault
+from flintmq.storage.stream_chunk import MESSAGE_OCTETS_MAX
 from flintmq.wire import amqp, traits
 
 if TYPE_CHECKING:
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from flintmq.broker.delivery import Delivery
     from flintmq.broker.message import Message
     from flintmq.broker.queue import Queue
+    from flintmq.broker.route import Route
 
 # Held in memory until commit: 256 MiB of content for one channel. Spooled bodies do not count.
 TRANSACTION_BYTES_MAX = 268_435_456
@@ -63,7 +67,24 @@ class Transaction:
         self.settled_tags.update(delivery.tag for delivery in deliveries)
 
     def commit(self) -> None:
-        """Routing comes first: whatever could fail has failed before anything shows."""
+        """Whatever can refuse refuses before anything shows.
+
+        A bug on the way ends the connection. What was done until then stays done, in memory and on disk:
+        messages are published before any delivery is settled, so nothing is lost by it.
+        """
+        channel = self.channel
+        routed = self.check()
+        store = channel.store
+        with nullcontext() if store is None else store.journal.group() as group:
+            self.carry_out(routed)
+        if store is not None and group is not None:
+            store.hold_back(channel.output, group.sequence)
+        streams = channel.virtual_host.streams
+        if streams is not None and channel.logged:
+            streams.hold_back(channel)
+
+    def check(self) -> list[tuple[Message, Route, int]]:
+        """What was published, with its routes; a fault if any of it is refused, and then nothing is done."""
         channel = self.channel
         routed = [
             (message, channel.virtual_host.route_of(message.route), flags)
@@ -72,16 +93,22 @@ class Transaction:
         ]
         coming: dict[Queue, list[Message]] = {}
         for message, route, _ in routed:
+            size = message.header_size + message.body_size()
+            if size > MESSAGE_OCTETS_MAX:
+                further = copies.keys_of(message) if message.traits & traits.HAS_COPIES else []
+                refuse_too_large(channel.virtual_host.reachable(route, further), size)
             if route.by_headers:
-                headers = headers_of(message)  # fails on those that cannot be read
                 if route.exchange is not None:
-                    route.exchange.check(headers)
+                    route.exchange.check_message(message, channel)
             elif route.ruled:
                 for queue in route.queues:
                     coming.setdefault(queue, []).append(message)
         check_room(coming, channel.virtual_host.name)
-        if channel.store is not None:
-            channel.store.journal.begin_group()
+        return routed
+
+    def carry_out(self, routed: list[tuple[Message, Route, int]]) -> None:
+        """In one group of the journal: all of it shows at once."""
+        channel = self.channel
         for message, route, flags in routed:
             channel.forward(message, route, flags)
         channel.discard(self.acked)
@@ -93,10 +120,6 @@ class Transaction:
             streams.moved = True
         secure_streams(channel.virtual_host)
         self.clear()
-        if channel.store is not None:
-            channel.store.hold_back(channel.output, channel.store.journal.commit_group())
-        if streams is not None and channel.logged:
-            streams.hold_back(channel)
 
     def rollback(self) -> None:
         self.forget_bodies()

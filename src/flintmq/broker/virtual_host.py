@@ -233,6 +233,26 @@ class VirtualHost:
                     reached.append(destination)
         return list(queues), by_headers
 
+    def reachable(self, route: Route, further: list[str]) -> list[Queue]:
+        """The queues that a message of this route, with `further` keys, may come to by whatever headers."""
+        if route.exchange is None:
+            return [*route.queues, *[self.queues[key] for key in further if key in self.queues]]
+        if not route.by_headers and not further:
+            return route.queues
+        queues: dict[Queue, None] = {}
+        reached: dict[Exchange, None] = {route.exchange: None}
+        waiting = [route.exchange]
+        while waiting:
+            source = waiting.pop()
+            found = [binding.destination for binding in source.bindings.values()]
+            for destination in [*found, *self.alternate(source)]:
+                if isinstance(destination, Queue):
+                    queues[destination] = None
+                elif isinstance(destination, Exchange) and destination not in reached:
+                    reached[destination] = None
+                    waiting.append(destination)
+        return list(queues)
+
     def alternate(self, exchange: Exchange) -> dict[Queue | Exchange, None]:
         """Where a message goes that the exchange has no binding for."""
         name = exchange.arguments.get("alternate-exchange")

@@ -67,7 +67,7 @@ def mend(directory: str) -> list[str]:
     holder_of(directory)
     report = repair(directory)
     lines = report.lines()
-    if not (report.damaged or report.entries_unreadable):
+    if not (report.damaged or report.entries_unreadable or report.records_dropped):
         lines.append("nothing was damaged")
     return lines
 

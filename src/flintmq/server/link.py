@@ -160,9 +160,13 @@ class Link:
             used = size
         except Exception:
             log.exception("a bug ends the connection of %s", session)
-            session.close_connection(
-                ConnectionFault(amqp.INTERNAL_ERROR, "INTERNAL_ERROR - see the log of the broker")
-            )
+            try:
+                session.close_connection(
+                    ConnectionFault(amqp.INTERNAL_ERROR, "INTERNAL_ERROR - see the log of the broker")
+                )
+            except Exception:
+                log.exception("a bug in closing the connection of %s: it is dropped", session)
+                self.drop()
             used = size
         self.leftover = bytes(self.turns.view[used:size]) if used < size else b""
         if session.connection.state == phases.CONNECTION_CLOSED:
@@ -335,7 +339,10 @@ class Link:
         if self.verifying is not None:
             self.verifying.cancel()  # else a flood of broken logins would keep the honest ones waiting
         if self.session.connection.state < phases.CONNECTION_CLOSING:
-            self.session.release()
+            try:
+                self.session.release()
+            except Exception:  # the socket is closed, and the server must hear of that
+                log.exception("a bug leaves something of %s behind", self.session)
         self.session.connection.state = phases.CONNECTION_CLOSED
         self.output.end_streams()
         self.output.release()

@@ -313,7 +313,10 @@ class Session(Events):
         if client is not None:
             client.channels.pop(channel.number, None)
         if isinstance(owner, BrokerChannel):
-            owner.close()
+            try:
+                owner.close()
+            except Exception:  # the other channels of the connection are to go as well
+                log.exception("a bug leaves something of channel %d of %s behind", channel.number, self)
 
     # Closing
 

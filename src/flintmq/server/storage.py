@@ -44,8 +44,9 @@ def open_broker(config: Config, clock: Clock, wake: Callable[[], None]) -> Broke
         disk_free_octets_min=config.limits.disk_free_bytes_min,
     )
     broker, report = recovered_broker(config, clock, wake, str(directory), Disk(), options)
+    losses = report.losses()
     for line in report.lines():
-        log.info("recovery: %s", line)
+        log.log(logging.ERROR if line in losses else logging.INFO, "recovery: %s", line)
     return broker
 
 

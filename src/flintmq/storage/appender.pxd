@@ -37,7 +37,7 @@ cdef class Appender:
     cdef unsigned long long _run_target
     cdef dict _run_targets
     cpdef unsigned long long append_entry(self, tuple owners, bytes header, bytes payload) except? 0
-    @cython.locals(owner_set=OwnerSet, length=Py_ssize_t, size=Py_ssize_t, segment=Segment, batch=Batch, sequence=cython.ulonglong)
+    @cython.locals(owner_set=OwnerSet, length=Py_ssize_t, size=Py_ssize_t, fill=Py_ssize_t, segment=Segment, batch=Batch, sequence=cython.ulonglong)
     cdef unsigned long long _append_entry(self, tuple owners, bytes header, bytes payload, unsigned int flags) except? 0
     @cython.locals(state=cython.int, target=cython.ulonglong)
     cpdef bint append_settle(self, unsigned int owner, unsigned long long sequence) except -1

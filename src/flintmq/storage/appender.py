@@ -12,7 +12,9 @@ Nothing here touches the disk; Journal, which builds on this, writes and reads.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
+from types import TracebackType
 
 from flintmq.errors import StorageFault
 
@@ -23,7 +25,44 @@ from .options import JournalOptions, SyncPolicy
 from .segment import Segment, SegmentHead
 from .spool import Spool, SpoolStore
 
+log = logging.getLogger("flintmq.journal")
+
 RUNS_OCTETS = 64 << 10
+
+
+class Group:
+    """Records that are recovered whole or not at all; however the `with` ends, the group is closed.
+
+    Inside another group it is part of that one.
+    An exception does not undo what was appended before it: what was done in memory until then stays done,
+    and the journal says the same. Only later records are never part of the group.
+    """
+
+    __slots__ = ("appender", "is_part", "sequence")
+
+    def __init__(self, appender: Appender) -> None:
+        self.appender = appender
+        self.is_part = False
+        self.sequence = 0  # of its end: the group is promised when this record is
+
+    def __enter__(self) -> Group:
+        self.is_part = self.appender.in_group()
+        if not self.is_part:
+            self.appender.begin_group()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.is_part:
+            self.sequence = self.appender.next_sequence - 1
+            return
+        try:
+            self.sequence = self.appender.commit_group()
+        except Exception:
+            if error is None:
+                raise
+            log.exception("the end of a group could not be appended to the journal: the next start drops it")
 
 
 class Appender:
@@ -71,8 +110,8 @@ class Appender:
     def append_spooled(self, owners: tuple[int, ...], header: bytes, spool: Spool) -> int:
         """Store an entry whose payload lies in a finished spool; durable together with it."""
         self._room(0)
-        self._batch.spools.append(spool)
         sequence = self._append_entry(owners, header, spool.reference(), self._flags | layout.SPOOLED)
+        self._batch.spools.append(spool)
         self.spools.adopt(sequence, spool)
         return sequence
 
@@ -90,8 +129,7 @@ class Appender:
         if segment is None:
             raise AssertionError("room was made, so there is a segment")
         sequence = self.next_sequence
-        self.next_sequence = sequence + 1
-        batch.fill = record.write_entry(
+        fill = record.write_entry(
             batch.buffer,
             batch.fill,
             segment.seed,
@@ -105,12 +143,17 @@ class Appender:
             payload,
         )
         self.index.put(sequence, segment.number << 32 | segment.end >> 3, size >> 3, owner_set)
+        # Nothing below can fail: an entry is in the batch and in the index, or in neither.
+        batch.fill = fill
+        self.next_sequence = sequence + 1
         segment.end += size
         segment.live_octets += size
         return sequence
 
     def append_settle(self, owner: int, sequence: int) -> bool:
         """One owner lets go of an entry; False, and nothing happens, if it does not hold it."""
+        if self._runs_fill == RUNS_OCTETS:
+            self._write_runs()  # while the index still says that the owner holds it: this may fail
         state = self.index.settle(owner, sequence)
         if state == layout.UNKNOWN:
             return False
@@ -141,17 +184,19 @@ class Appender:
 
     def put_wiring(self, key: bytes, octets: bytes) -> int:
         """Set what is stored under a key; the last one wins."""
+        sequence = self.append_wiring(layout.PUT, key, octets)  # first: it fails for what is too large
         old = self.wiring.get(key)
         self.wiring_octets += len(octets) + (len(key) if old is None else -len(old))
         self.wiring[key] = octets
-        return self.append_wiring(layout.PUT, key, octets)
+        return sequence
 
     def delete_wiring(self, key: bytes) -> int:
         """Remove a key; it need not be there."""
+        sequence = self.append_wiring(layout.DELETE, key, b"")
         old = self.wiring.pop(key, None)
         if old is not None:
             self.wiring_octets -= len(key) + len(old)
-        return self.append_wiring(layout.DELETE, key, b"")
+        return sequence
 
     def append_wiring(self, kind: int, key: bytes, octets: bytes) -> int:
         """The record alone; a checkpoint uses it for keys that stay as they are."""
@@ -164,6 +209,10 @@ class Appender:
         sequence = self._append_plain(layout.CHECKPOINT, 0, 0, first_sequence.to_bytes(8, "little"))
         self._current().wiring_sequence = sequence
         return sequence
+
+    def group(self) -> Group:
+        """For `with`: what is appended inside is recovered whole or not at all."""
+        return Group(self)
 
     def begin_group(self) -> None:
         """What is appended until `commit_group` is recovered whole or not at all."""
@@ -181,13 +230,15 @@ class Appender:
 
     def commit_group(self) -> int:
         """End the group; it is promised when the returned sequence is."""
-        self.flush_settles()
-        first = self._group_first
-        count = self.next_sequence - first
-        sequence = self.next_sequence - 1
-        if count:
-            sequence = self._append_plain(layout.COMMIT, 0, count, first.to_bytes(8, "little"))
-        self._flags = 0
+        try:
+            self.flush_settles()
+            first = self._group_first
+            count = self.next_sequence - first
+            sequence = self.next_sequence - 1
+            if count:
+                sequence = self._append_plain(layout.COMMIT, 0, count, first.to_bytes(8, "little"))
+        finally:
+            self._flags = 0  # whatever happens: what others append from here on is not part of it
         return sequence
 
     def append_moved(self, original: int, flags: int, header: bytes, payload: bytes) -> int:
@@ -402,10 +453,10 @@ class Appender:
 
     def _write_runs(self) -> None:
         runs = bytes(memoryview(self._runs)[: self._runs_fill])
+        self._append_plain(layout.SETTLE, self._flags, len(runs) // layout.RUN_OCTETS, runs)
         targets = self._run_targets
         self._runs_fill = 0
         self._run_targets = {}
-        self._append_plain(layout.SETTLE, self._flags, len(runs) // layout.RUN_OCTETS, runs)
         segment = self._current()
         for victim in self.victims:
             targets.setdefault(victim, layout.RUN_OCTETS)

@@ -19,7 +19,7 @@ from .disk import Disk
 from .journal import Journal
 from .options import JournalOptions
 from .replay import Replay, promised, read_chain, scan_file, settle_overlapping
-from .report import Hole, RecoveryReport
+from .report import Hole, RecoveryReport, lost_with_group
 from .segment import segment_name
 from .spool import SpoolStore, spool_name, spool_number
 
@@ -88,19 +88,22 @@ class CheckResult:
     entries: int = 0
     wiring: int = 0
     groups_incomplete: int = 0
+    records_dropped: list[int] = field(default_factory=list)  # of these groups, though they were synced
     holes: list[Hole] = field(default_factory=list)
     torn: list[Hole] = field(default_factory=list)  # what a kill leaves at the end: never promised
     spools_bad: list[str] = field(default_factory=list)
 
     @property
     def sound(self) -> bool:
-        return not self.holes and not self.spools_bad
+        return not self.holes and not self.spools_bad and not self.records_dropped
 
     def lines(self) -> list[str]:
         text = [segment.line() for segment in self.segments]
         text.append(f"{self.entries} live entries, {self.wiring} keys of wiring")
         if self.groups_incomplete:
             text.append(f"{self.groups_incomplete} incomplete groups: a start drops them")
+        if self.records_dropped:
+            text.append(lost_with_group(self.records_dropped))
         for hole in self.torn:
             text.append(f"{segment_name(hole.segment)}: torn from octet {hole.at} on: a start cuts it off")
         for hole in self.holes:
@@ -206,6 +209,7 @@ def check(directory: str, disk: Disk | None = None) -> CheckResult:
     result.entries = replay.index.entries
     result.wiring = len(replay.wiring_in_force())
     result.groups_incomplete = replay.groups_dropped
+    result.records_dropped = replay.synced_and_dropped()
     newest = max(replay.segments, default=0)
     for hole in replay.holes:
         (result.holes if promised(hole, newest, replay) else result.torn).append(hole)

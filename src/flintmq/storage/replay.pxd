@@ -16,6 +16,7 @@ cdef class Replay:
     cdef public long long groups_dropped
     cdef public list holes
     cdef public list dropped
+    cdef public list ungrouped
     cdef public dict moved_to
     cdef public list victims
     cdef public dict spooled

@@ -57,6 +57,7 @@ class Replay:
         self.last_sequence = 0
         self.records = 0
         self.groups_dropped = 0
+        self.ungrouped: list[int] = []  # the sequences of their records
         self.holes: list[Hole] = []
         # Records of incomplete groups and second copies: (segment, offset, length, sequence).
         self.dropped: list[tuple[int, int, int, int]] = []
@@ -197,6 +198,7 @@ class Replay:
             for at in self._group:
                 length = layout.get_u32(octets, at + 4)
                 self.dropped.append((self._segment.number, at, length, layout.get_u64(octets, at + 8)))
+                self.ungrouped.append(layout.get_u64(octets, at + 8))
             self._group = []
 
     def _apply(self, octets: bytes, at: int, length: int, sequence: int, kind: int) -> int:
@@ -222,6 +224,10 @@ class Replay:
         known = self.wiring.get(key)
         if known is None or known[0] < sequence:
             self.wiring[key] = (sequence, value)
+
+    def synced_and_dropped(self) -> list[int]:
+        """Records of incomplete groups that had been synced: no crash tears these off, so they are a loss."""
+        return [sequence for sequence in self.ungrouped if sequence <= self.synced_sequence]
 
     def wiring_in_force(self) -> dict[bytes, bytes]:
         """What is stored under each key, by the last checkpoint and what came after it."""
@@ -389,6 +395,7 @@ def recover(journal: Journal, visitor: RecoveryVisitor) -> RecoveryReport:
     report.segments = len(ends)
     report.records = replay.records
     report.groups_dropped = replay.groups_dropped
+    report.records_dropped = replay.synced_and_dropped()
     _adopt_spools(journal, replay, report)
     _tell(journal, visitor, report)
     visitor.progress(total, total)

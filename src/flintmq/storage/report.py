@@ -46,8 +46,14 @@ class RecoveryReport:
     damaged: list[Hole] = field(default_factory=list)
     set_aside: list[str] = field(default_factory=list)
     groups_dropped: int = 0
+    # Of these groups the records that had been synced: clients may have been told that they are safe.
+    records_dropped: list[int] = field(default_factory=list)
     spools_removed: int = 0
     entries_unreadable: list[int] = field(default_factory=list)
+
+    def losses(self) -> list[str]:
+        """What was dropped although clients may have been told that it is safe; to be said aloud."""
+        return [lost_with_group(self.records_dropped)] if self.records_dropped else []
 
     def lines(self) -> list[str]:
         """For people."""
@@ -59,6 +65,7 @@ class RecoveryReport:
             text.append(f"torn tail of {self.torn_octets} octets cut: none of it was promised")
         if self.groups_dropped:
             text.append(f"{self.groups_dropped} incomplete groups dropped")
+        text.extend(self.losses())
         if self.spools_removed:
             text.append(f"{self.spools_removed} leftover spools removed")
         for hole in self.damaged:
@@ -67,3 +74,11 @@ class RecoveryReport:
         if self.entries_unreadable:
             text.append(f"entries whose payload is lost: {self.entries_unreadable}")
         return text
+
+
+def lost_with_group(records: list[int]) -> str:
+    """The text for records that were synced and belong to a group without an end."""
+    return (
+        f"{len(records)} synced records, from {min(records)} to {max(records)}, belong to a group without "
+        "an end and are dropped: confirmed messages may be among them"
+    )

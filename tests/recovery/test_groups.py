@@ -1,0 +1,82 @@
+"""A commit that is refused or fails costs nobody else anything: what is confirmed later is found again."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from peer import Peer
+
+from flintmq.wire import amqp, methods
+
+TOO_LARGE_FOR_A_STREAM = 70_000_000
+SETTINGS = """
+[users.guest]
+password = "guest"
+tags = ["administrator"]
+permissions."/" = { configure = ".*", write = ".*", read = ".*" }
+
+[users.asker]
+password = "asker"
+permissions."/" = { configure = "", write = "^(amq\\\\.)?system$", read = "" }
+"""
+BODIES = [b"%d" % number for number in range(20)]
+
+
+def end(life: Any, way: signal.Signals) -> None:
+    if way == signal.SIGKILL:
+        life.kill()
+    else:
+        life.stop()
+
+
+def wire(life: Any) -> Peer:
+    peer: Peer = life.connect()
+    peer.call(1, methods.QueueDeclare(queue="q", durable=True))
+    peer.call(1, methods.QueueDeclare(queue="s", durable=True, arguments={"x-queue-type": "stream"}))
+    return peer
+
+
+@pytest.mark.parametrize("way", [signal.SIGTERM, signal.SIGKILL])
+def test_a_message_too_large_for_a_stream_in_a_transaction(
+    start: Callable[..., Any], publish: Callable[..., None], drain: Callable[..., Any], way: signal.Signals
+) -> None:
+    life = start()
+    bystander = wire(life)
+    peer = life.connect()
+    peer.call(1, methods.TxSelect())
+    peer.publish(1, b"small", key="q", delivery_mode=2)
+    peer.publish(1, bytes(TOO_LARGE_FOR_A_STREAM), key="s", delivery_mode=2)
+    peer.send(1, methods.TxCommit())
+    peer.expect_channel_close(1, amqp.CONTENT_TOO_LARGE)
+    publish(bystander, "q", BODIES)
+    end(life, way)
+    life = start()
+    peer = life.connect()
+    assert drain(peer, "q") == [(body, False) for body in BODIES], "of the transaction nothing, of others all"
+    assert peer.call(1, methods.QueueDeclare(queue="s", passive=True)).message_count == 0
+    peer.close()
+    life.stop()
+
+
+@pytest.mark.parametrize("way", [signal.SIGTERM, signal.SIGKILL])
+def test_a_request_in_a_transaction_whose_answer_may_not_be_sent(
+    start: Callable[..., Any], publish: Callable[..., None], drain: Callable[..., Any], way: signal.Signals
+) -> None:
+    life = start(SETTINGS)
+    bystander = wire(life)
+    peer = Peer.connect(life.port, heartbeat_s=0, user="asker", password="asker")
+    peer.open(1)
+    peer.call(1, methods.TxSelect())
+    peer.publish(1, exchange="system", key="broker.info", reply_to="q", delivery_mode=2)
+    peer.send(1, methods.TxCommit())
+    peer.expect_channel_close(1, amqp.ACCESS_REFUSED)
+    publish(bystander, "q", BODIES)
+    end(life, way)
+    life = start(SETTINGS)
+    peer = life.connect()
+    assert drain(peer, "q") == [(body, False) for body in BODIES]
+    peer.close()
+    life.stop()

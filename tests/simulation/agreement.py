@@ -1,0 +1,84 @@
+"""Memory and journal held against each other: what a queue holds is what the journal keeps for it.
+
+A message that is in memory alone would be lost by the next start, and one that is in the journal alone would
+come back by it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from flintmq.broker.broker import Broker
+from flintmq.broker.channel import Channel
+from flintmq.broker.delayed_exchange import DelayedExchange
+from flintmq.broker.queue import Queue
+
+from .recovered_check import ENTRY_MASK, entries_of
+
+
+def check_agreement(broker: Broker, channels: list[Channel]) -> None:
+    """`channels`: all that are open. An AssertionError names the queue and the entries."""
+    store = broker.store
+    assert store is not None
+    kept: dict[int, set[int]] = {}
+    for sequence in store.journal.index.live():
+        for owner in store.journal.owners_of(sequence):
+            kept.setdefault(owner, set()).add(sequence)
+    for name, owner, held in holders(broker, channels):
+        there = kept.get(owner, set())
+        assert held <= there, f"{name} holds {sorted(held - there)}, which the journal does not keep for it"
+        assert there <= held, f"the journal keeps {sorted(there - held)} for {name}, which does not hold them"
+
+
+def holders(broker: Broker, channels: list[Channel]) -> list[tuple[str, int, set[int]]]:
+    """Queues, delaying exchanges and branches: name, number in the journal, entries that they hold."""
+    found = []
+    for host in broker.virtual_hosts.values():
+        for queue in host.queues.values():
+            if queue.number and not queue.is_stream:
+                entries = [*entries_of(queue), *entries_out(queue, channels), *entries_dying(broker, queue)]
+                held = {entry >> 1 for entry in entries if entry and not entry & 1}
+                for branch in host.branches.branches.values():
+                    held |= {lock.entry for lock in branch.locks if lock.queue is queue and lock.entry}
+                found.append((queue.name, queue.number, held))
+        for exchange in host.exchanges.values():
+            if isinstance(exchange, DelayedExchange) and exchange.number:
+                entries = [each & ENTRY_MASK for each in exchange.waiting]
+                held = {entry >> 1 for entry in entries if not entry & 1}
+                found.append((exchange.name, exchange.number, held))
+        for branch in host.branches.branches.values():
+            held = set(branch.entries) | ({branch.manifest} if branch.manifest else set())
+            found.append((f"branch {branch.xid}", branch.owner(), held))
+    return found
+
+
+def entries_out(queue: Queue, channels: list[Channel]) -> list[int]:
+    """With clients, with readers, and waiting for their next try."""
+    deliveries: list[Any] = [
+        delivery
+        for channel in channels
+        for delivery in [channel.unacked.at(index) for index in range(channel.unacked.count)]
+        if delivery.queue is queue
+    ]
+    for lease in (queue.leases or {}).values():
+        deliveries.extend(lease.deliveries)
+    if queue.regime is not None:
+        deliveries.extend(delivery for _, _, delivery in queue.regime.waiting)
+    return [delivery.message.entry for delivery in deliveries if delivery.message is not None]
+
+
+def entries_dying(broker: Broker, queue: Queue) -> list[int]:
+    """What has left the queue, and is to be let go of once more after a pause."""
+    letters = [
+        message.entry
+        for host in broker.virtual_hosts.values()
+        for whose, message, _, _ in [*host.dead_letters.dead, *host.dead_letters.failed]
+        if whose is queue
+    ]
+    for alarm in broker.timetable.alarms:
+        callback = alarm.callback
+        is_burial = isinstance(callback, partial) and getattr(callback.func, "__name__", "") == "bury"
+        if is_burial and callback.func.__self__.queue is queue:  # type: ignore[union-attr]
+            letters += [message.entry for message in callback.args[0]]  # type: ignore[union-attr]
+    return letters

@@ -85,7 +85,7 @@ bench: .venv/.stamp-build .venv/.stamp-dev
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" .venv/bin/python benchmarks/run.py $(ARGS)
 
 build: .venv/.stamp-build
-	@.venv/bin/python $(PIP_QUIET) wheel --no-build-isolation --no-deps --wheel-dir dist .
+	@.venv/bin/python tools/build.py wheel --no-build-isolation --no-deps --wheel-dir dist .
 	@ls dist/*.whl
 
 clean:
@@ -130,7 +130,7 @@ interop-deps:
 .venv/.stamp-build: .venv/.stamp-venv build/inputs $(SOURCES) $(PACKAGING)
 	@$(PYTHON) tools/compiler.py || { echo "make test-pure works without a compiler."; exit 1; }
 	@echo "== .venv: compiled build"
-	@.venv/bin/python $(PIP_QUIET) install --no-build-isolation '.[uvloop]'
+	@.venv/bin/python tools/build.py install --no-build-isolation .
 	@case "$$(.venv/bin/flintmq info)" in *"build       compiled"*) ;; \
 	    *) echo "The package was installed, but not compiled:"; .venv/bin/flintmq info; exit 1;; esac
 	@touch $@

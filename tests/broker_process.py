@@ -20,8 +20,10 @@ _LISTENING = re.compile(r"listening on amqp://127\.0\.0\.1:(\d+)")
 class BrokerProcess:
     """`flintmq serve` from its first line to its exit status. What it logs can be waited for."""
 
+    command: tuple[str, ...] = (sys.executable, "-m", "flintmq")
+
     def __init__(self, *options: str, start_timeout_s: float = START_TIMEOUT_S) -> None:
-        command = [sys.executable, "-m", "flintmq", "serve", "--port", "0", *options]
+        command = [*self.command, "serve", "--port", "0", *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.lines: list[str] = []
         self.said = threading.Condition()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +23,7 @@ def compiled_modules(package: Path | None = None) -> list[str]:
     return sorted(names)
 
 
+@cache
 def build() -> Build:
     return "compiled" if compiled_modules() else "pure"
 

@@ -42,6 +42,16 @@ def test_each_type_can_be_declared_and_routes(peer: Peer, name: str, kind: str) 
     peer.call(1, methods.ExchangeDelete(exchange=name))
 
 
+@pytest.mark.parametrize("kind", ["x-random", "x-regexp", "x-recent-history"])
+@rule("0-9,0-9-1/exchange/extensions")
+def test_there_are_further_types(peer: Peer, name: str, kind: str) -> None:
+    peer.call(1, methods.ExchangeDeclare(exchange=name, type=kind))
+    queue = bound_queue(peer, name, "key")
+    peer.publish(1, b"yes", exchange=name, key="key", headers={"x": 1})
+    assert bodies(peer, queue) == [b"yes"]
+    peer.call(1, methods.ExchangeDelete(exchange=name))
+
+
 @pytest.mark.parametrize("exchange", ["amq.direct", "amq.fanout", "amq.topic", "amq.headers", "amq.match"])
 @rule("0-9,0-9-1/exchange/required-instances")
 def test_an_exchange_of_each_type_is_always_there(peer: Peer, exchange: str) -> None:

@@ -11,7 +11,6 @@ then), but not repaired.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import struct
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from collections.abc import Iterator
 from flintmq.broker import wiring
 from flintmq.errors import FlintError, StorageFault
 from flintmq.storage.disk import Disk
+from flintmq.storage.file_lock import try_lock
 from flintmq.storage.inspect import KIND_NAMES, RecordView, check, inspect, repair
 from flintmq.storage.layout import DELETE, PUT
 from flintmq.storage.segment import segment_name, segment_number
@@ -85,9 +85,7 @@ def holder_of(directory: str) -> str:
     if "lock" not in names:
         return ""
     with open(os.path.join(directory, "lock"), "rb") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(lock.fileno(), shared=True):
             return lock.read(64).decode("ascii", "replace").strip() or "unknown"
     return ""
 

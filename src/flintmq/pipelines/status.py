@@ -9,7 +9,6 @@ STATE is FLINTMQ_STATE, or flintmq under XDG_STATE_HOME or ~/.local/state.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from dataclasses import asdict, dataclass, field
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from flintmq.pipelines.errors import PipelineFailed
+from flintmq.storage.file_lock import try_lock
 
 STARTING, RUNNING, WAITING = "starting", "running", "waiting"
 STOPPED, FINISHED, FAILED, DIED = "stopped", "finished", "failed", "died"
@@ -68,13 +68,11 @@ class StatusFile:
         self._lock: IO[str] = open(  # noqa: SIM115 held until close
             self.path.with_suffix(".lock"), "w", encoding="utf-8"
         )
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(self._lock.fileno()):
             self._lock.close()
             raise PipelineFailed(
                 f"pipeline {status.name!r} is running already; end it first, or give this one another name"
-            ) from None
+            )
 
     def write(self, now_ms: int) -> None:
         """Whoever reads it finds all of it, or what was there before."""
@@ -122,9 +120,6 @@ def read(directory: Path, name: str) -> PipelineStatus | None:
 def _is_locked(path: Path) -> bool:
     try:
         with open(path, encoding="utf-8") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return False
-    except BlockingIOError:
-        return True
+            return not try_lock(lock.fileno(), shared=True)
     except FileNotFoundError:
         return False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-import resource
 import sys
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ LOW_SHARE = 0.9
 
 
 # glibc keeps freed memory for later; after many connections have gone the system should have it again.
-_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+_trim = None if sys.platform == "win32" else getattr(ctypes.CDLL(None), "malloc_trim", None)
 
 
 def give_back() -> None:
@@ -34,8 +33,8 @@ class MemoryAlarm:
         self.active = False
         self.is_memory_short = False
         self.reason = ""
-        self.page_bytes = os.sysconf("SC_PAGE_SIZE")
-        machine_bytes = self.page_bytes * os.sysconf("SC_PHYS_PAGES")
+        self.page_bytes = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+        machine_bytes = self.page_bytes * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 4 << 30
         self.high_bytes = config.limits.memory_bytes_high(machine_bytes)
 
     def used_bytes(self) -> int:
@@ -44,6 +43,10 @@ class MemoryAlarm:
             with open("/proc/self/statm", "rb") as statm:
                 return int(statm.read().split()[1]) * self.page_bytes
         except OSError:
+            try:
+                import resource
+            except ImportError:
+                return 0  # Windows
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
                 1 if sys.platform == "darwin" else 1024
             )

@@ -2,6 +2,8 @@
 
 A twin: sockets.pxd holds the same functions in C for compiled modules, where neither "not now" nor "gone"
 costs an exception, and a socket needs no object.
+
+Windows takes the descriptor of a socket in socket calls alone: there the objects are held here.
 """
 
 from __future__ import annotations
@@ -13,6 +15,10 @@ import socket
 NOT_NOW = -1
 GONE = -2
 
+# Whether sockets are read and written by their descriptors.
+BY_DESCRIPTOR = hasattr(os, "readv")
+_held: dict[int, socket.socket] = {}
+
 
 def accept(listener: socket.socket) -> tuple[int, str] | None:
     """The next connection's descriptor and its peer's address; None if there is none now."""
@@ -21,12 +27,22 @@ def accept(listener: socket.socket) -> tuple[int, str] | None:
     except (BlockingIOError, InterruptedError, ConnectionAbortedError):
         return None
     connected.setblocking(False)
-    return connected.detach(), address[0]
+    if BY_DESCRIPTOR:
+        return connected.detach(), address[0]
+    _held[connected.fileno()] = connected
+    return connected.fileno(), address[0]
+
+
+def released(descriptor: int) -> socket.socket:
+    """The socket as an object, which is the caller's from now on."""
+    return _held.pop(descriptor, None) or socket.socket(fileno=descriptor)
 
 
 def receive(descriptor: int, buffer: bytearray, start: int) -> int:
     """Reads into `buffer` from `start` on; the number of octets, 0 at the end, NOT_NOW or GONE."""
     try:
+        if not BY_DESCRIPTOR:
+            return _held[descriptor].recv_into(memoryview(buffer)[start:])
         return os.readv(descriptor, [memoryview(buffer)[start:]])
     except (BlockingIOError, InterruptedError):
         return NOT_NOW
@@ -37,6 +53,8 @@ def receive(descriptor: int, buffer: bytearray, start: int) -> int:
 def send(descriptor: int, buffer: bytearray, start: int, end: int) -> int:
     """Writes what it can of `buffer[start:end]`; the number of octets, NOT_NOW or GONE."""
     try:
+        if not BY_DESCRIPTOR:
+            return _held[descriptor].send(memoryview(buffer)[start:end])
         return os.write(descriptor, memoryview(buffer)[start:end])
     except (BlockingIOError, InterruptedError):
         return NOT_NOW
@@ -47,6 +65,9 @@ def send(descriptor: int, buffer: bytearray, start: int, end: int) -> int:
 def is_there(descriptor: int) -> bool:
     """Whether the peer has not closed or reset, as far as one can tell without reading."""
     try:
+        if not BY_DESCRIPTOR:
+            held = _held.get(descriptor)  # one that was released has an owner who is told
+            return held is None or held.recv(1, socket.MSG_PEEK) != b""
         with socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM) as copy:
             return copy.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
     except (BlockingIOError, InterruptedError):
@@ -57,12 +78,16 @@ def is_there(descriptor: int) -> bool:
 
 def end_sending(descriptor: int) -> None:
     """Tells the peer that no more comes; what it sends can still be read."""
-    with (
-        contextlib.suppress(OSError),  # it is gone, as the next read will tell
-        socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM) as copy,
-    ):
-        copy.shutdown(socket.SHUT_WR)
+    with contextlib.suppress(OSError):  # it is gone, as the next read will tell
+        if not BY_DESCRIPTOR:
+            _held[descriptor].shutdown(socket.SHUT_WR)
+            return
+        with socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM) as copy:
+            copy.shutdown(socket.SHUT_WR)
 
 
 def close(descriptor: int) -> None:
-    os.close(descriptor)
+    if BY_DESCRIPTOR:
+        os.close(descriptor)
+    else:
+        _held.pop(descriptor).close()

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import ssl
 from typing import TYPE_CHECKING, cast
 
 from flintmq.errors import ConfigFault
+from flintmq.server import sockets
 from flintmq.server.link import CLOSE_TIMEOUT_S, HELD_CLOSED, Link
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class TlsLink(Link, asyncio.BufferedProtocol):
 
     def __init__(self, server: Server, descriptor: int, peer_address: str, context: ssl.SSLContext) -> None:
         super().__init__(server, descriptor, peer_address)
-        self.socket = socket.socket(fileno=descriptor)
+        self.socket = sockets.released(descriptor)
         self.context = context
         self.transport: asyncio.Transport | None = None
         self.handshake: asyncio.Task[None] | None = None

@@ -2,25 +2,54 @@
 
 The simulation puts a disk in its place that loses, tears, reorders and refuses; so nothing here
 may be clever. Files are known by handles, names by paths. Failures are OSError, as the system gave them.
+
+Windows has no pread, no way to sync a directory, and deletes no file that is open.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
+import shutil
 import sys
 import tempfile
+import threading
 
 from flintmq.errors import StorageFault
+from flintmq.storage.file_lock import try_lock
 
 # One write of zeros while a segment is prepared: large enough for full speed, small enough that
 # a journal sync waiting behind it on the device waits a few milliseconds at most.
 PREWRITE_OCTETS = 1 << 20
 
+# What only one kind of system knows. Without O_BINARY Windows would write line ends of its own.
+OPEN_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+DIRECTORY_FLAGS = getattr(os, "O_DIRECTORY", 0)
+
+if sys.platform == "win32":
+    # A handle has one place in its file, for all threads.
+    _place = threading.Lock()
+
+    def read_at(handle: int, count: int, at: int) -> bytes:
+        with _place:
+            os.lseek(handle, at, os.SEEK_SET)
+            return os.read(handle, count)
+
+    def write_at(handle: int, octets: memoryview, at: int) -> int:
+        with _place:
+            os.lseek(handle, at, os.SEEK_SET)
+            return os.write(handle, octets)
+
+else:
+    read_at = os.pread
+    write_at = os.pwrite
+
 
 class Disk:
     """Files on a real file system."""
+
+    def __init__(self) -> None:
+        self.undeleted: set[str] = set()  # which were open when they should have gone
 
     def make_directory(self, path: str) -> None:
         os.makedirs(path, mode=0o700, exist_ok=True)
@@ -39,11 +68,11 @@ class Disk:
         return tempfile.mkdtemp(prefix=prefix)
 
     def open(self, path: str, create: bool = False) -> int:
-        flags = os.O_RDWR | os.O_CLOEXEC
+        flags = os.O_RDWR | OPEN_FLAGS
         return os.open(path, flags | os.O_CREAT if create else flags, 0o600)
 
     def open_to_read(self, path: str) -> int:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(path, os.O_RDONLY | OPEN_FLAGS)
 
     def close(self, handle: int) -> None:
         os.close(handle)
@@ -53,13 +82,13 @@ class Disk:
 
     def read(self, handle: int, at: int, count: int) -> bytes:
         """Up to `count` octets; fewer only at the end of the file."""
-        octets = os.pread(handle, count, at)
+        octets = read_at(handle, count, at)
         if len(octets) == count or not octets:
             return octets
         parts = [octets]
         read = len(octets)
         while read < count:
-            octets = os.pread(handle, count - read, at + read)
+            octets = read_at(handle, count - read, at + read)
             if not octets:
                 break
             parts.append(octets)
@@ -68,14 +97,18 @@ class Disk:
 
     def write(self, handle: int, at: int, octets: bytes | bytearray | memoryview) -> None:
         view = memoryview(octets)
-        written = os.pwrite(handle, view, at)
+        written = write_at(handle, view, at)
         while written < len(view):
-            written += os.pwrite(handle, view[written:], at + written)
+            written += write_at(handle, view[written:], at + written)
 
     def sync(self, handle: int) -> None:
         if sys.platform == "darwin":
+            import fcntl
+
             # fsync there leaves the octets in the drive's own memory.
             fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+        elif sys.platform == "win32":
+            os.fsync(handle)
         else:
             os.fdatasync(handle)
 
@@ -106,36 +139,51 @@ class Disk:
             os.close(handle)
 
     def rename(self, old: str, new: str) -> None:
-        os.rename(old, new)
+        os.replace(old, new)
 
     def delete(self, path: str) -> None:
-        os.unlink(path)
+        if sys.platform == "win32":
+            self.delete_closed(path)
+        else:
+            os.unlink(path)
+
+    def delete_closed(self, path: str) -> None:
+        """As Windows has it: what is open stays until a later call finds it closed, or for the next start."""
+        self.undeleted.add(path)
+        for each in list(self.undeleted):
+            try:
+                os.unlink(each)
+            except PermissionError:
+                continue
+            except FileNotFoundError:
+                self.undeleted.remove(each)
+                if each == path:
+                    raise
+            else:
+                self.undeleted.remove(each)
 
     def sync_directory(self, path: str) -> None:
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        if sys.platform == "win32":
+            return  # NTFS writes names down in its own journal
+        handle = os.open(path, os.O_RDONLY | DIRECTORY_FLAGS | OPEN_FLAGS)
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
 
     def free_octets(self, path: str) -> int:
-        state = os.statvfs(path)
-        return state.f_bavail * state.f_frsize
+        return shutil.disk_usage(path).free
 
     def lock(self, path: str) -> int:
         """Hold the lock file for as long as the handle is open; the kernel lets go when we die."""
         handle = self.open(path, create=True)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as failure:
+        if not try_lock(handle):
             holder = self.read(handle, 0, 64).decode("ascii", "replace").strip() or "unknown"
             os.close(handle)
-            if failure.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise
             raise StorageFault(
                 f"{os.path.dirname(path)} is in use by process {holder}: "
                 "one data directory serves one process; stop that one or choose another directory"
-            ) from failure
+            )
         # Written over what is there, then cut: on a full disk that takes no new room.
         holder_line = f"{os.getpid()}\n".encode("ascii")
         self.write(handle, 0, holder_line)

@@ -148,3 +148,11 @@ def test_brokers_that_are_left_end_with_their_nursery() -> None:
     source.process.kill()
     source.close()
     wait_until(lambda: not any(map(is_listening, ports)))
+
+
+def test_a_test_may_kill_its_broker(source: Source) -> None:
+    broker = ServedBroker(source, ())
+    os.kill(broker.process, signal.SIGKILL)
+    wait_until(lambda: not is_listening(broker.port))
+    broker.stop()
+    ServedBroker(source, ()).stop()

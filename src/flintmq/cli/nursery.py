@@ -63,10 +63,13 @@ class Nursery:
             if not octets:
                 return
             while not octets.endswith(b"\n"):
-                octets += self.parent.recv(REQUEST_BYTES_MAX)
+                more = self.parent.recv(REQUEST_BYTES_MAX)
+                if not more:
+                    return
+                octets += more
             request = json.loads(octets)
             if "stop" in request:
-                answer = {"status": self.stop(request["stop"])}
+                answer = self.stop(request["stop"])
             else:
                 answer = self.start(request, descriptors[0])
                 os.close(descriptors[0])
@@ -121,8 +124,8 @@ class Nursery:
             sys.stderr.flush()
             os._exit(status)
 
-    def stop(self, process: int) -> int:
-        """The exit status; that of SIGKILL if the broker did not end in time."""
+    def stop(self, process: int) -> dict[str, Any]:
+        """The exit status, and whether the broker ended in time or had to be killed."""
         broker = self.born.pop(process)
         os.close(broker.lifeline)
         watch = os.pidfd_open(process) if hasattr(os, "pidfd_open") else None
@@ -135,7 +138,7 @@ class Nursery:
             os.kill(process, signal.SIGKILL)
         _, status = os.waitpid(process, 0)
         os.close(broker.said)
-        return os.waitstatus_to_exitcode(status)
+        return {"status": os.waitstatus_to_exitcode(status), "in_time": ended}
 
 
 def wait_by_output(said: int) -> bool:

@@ -138,6 +138,10 @@ def test_a_marker_tells_what_was_committed_and_can_be_set_back(spark: Client) ->
     told = ask(spark, "dtx.commit", xids=stage(spark, 3), marker_reset=True, **asked)
     assert (told["already"], told["committed"]) == (False, 1)
     assert spark.gets_all("q") == [b"3"]
+    told = ask(
+        spark, "dtx.commit", xids=[str(xid(3))], marker_reset=True, **asked
+    )  # the answer was not heard
+    assert (told["already"], told["committed"]) == (True, 0)
     told = ask(spark, "dtx.marker", marker="query")
     assert (told["marker-number"], told["marker-note"]) == (3, "three")
 

@@ -146,7 +146,9 @@ def dtx_commit(request: Request) -> None:
     losers = known(request, [xid for xid in xids_of(request, "rollback-xids") if xid not in xids])
     name, marker = marker_of(request)
     stored = branches.marker(name, request.channel.user) if name else None
-    if stored is not None and marker.number <= stored.number and not request.flag("marker-reset", False):
+    is_repeat = stored is not None and (stored.number, stored.note) == (marker.number, marker.note)
+    is_reset = request.flag("marker-reset", False) and not is_repeat
+    if stored is not None and marker.number <= stored.number and not is_reset:
         count, sequence = roll_back(branches, [*known(request, xids), *losers])
         results: FieldTable = {"already": True, "committed": 0, "rolled-back": count, **told_of(stored)}
         # The commit that it repeats may not be safe yet, either.

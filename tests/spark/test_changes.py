@@ -22,6 +22,7 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 HERE = [
     ("checkpoint restored", "stream", "transactional"),
+    ("checkpoint restored, other cuts", "stream", "transactional"),
     ("checkpoint rewound", "stream", "transactional"),
     ("checkpoint emptied", "queue", "transactional"),
     ("source made again, longer", "stream", "transactional"),

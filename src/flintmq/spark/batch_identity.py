@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -32,7 +32,10 @@ from flintmq.wire.properties import encode_properties
 log = logging.getLogger("flintmq.spark")
 
 # The offsets themselves are noted if they are no longer than this: a reader of the note may need them.
-ENDS_CHARACTERS_MAX = 1000
+ENDS_CHARACTERS_MAX = 400
+# A note has 2,048 octets: 10 batches of some 120, and as much again for this one.
+EARLIER_MAX = 10
+DIGEST_CHARACTERS = 24
 _MASK = (1 << 64) - 1
 # Odd numbers with many bits: what a 64-bit hash is multiplied with, so that two sums say more than one.
 _MIX_KEY = 0x9E3779B97F4A7C15
@@ -96,6 +99,8 @@ class Note:
     offsets: str = ""
     ends: str = ""  # the offsets themselves, for people
     branches: int = 0
+    # By number, of some batches before it that went to the same place: plan, offsets, rows.
+    earlier: dict[str, list[str]] = field(default_factory=dict)
 
     def text(self) -> str:
         return json.dumps({name: value for name, value in asdict(self).items() if value})
@@ -117,6 +122,21 @@ class Note:
             return self.plan == other.plan or (self.offsets == other.offsets and self.rows == other.rows)
         return self.rows == other.rows
 
+    def following(self, number: int, known: Note) -> Note:
+        """This note, with what is known of the batches before it; `known` is that of batch `number`."""
+        if known.sink == self.sink:
+            batches = {**known.earlier, str(number): [known.plan, known.offsets, known.rows]}
+            kept = sorted(batches, key=int)[-EARLIER_MAX:]
+            self.earlier = {each: batches[each] for each in kept}
+        return self
+
+    def before(self, batch: int) -> Note | None:
+        """What is known of an earlier batch."""
+        found = self.earlier.get(str(batch))
+        if found is None or len(found) != 3:
+            return None
+        return Note(plan=found[0], offsets=found[1], rows=found[2], sink=self.sink)
+
 
 def note_of(options: WriteOptions, query: str, batch: int, rows: RowDigest, branches: int) -> Note:
     note = Note(rows=str(rows), sink=digest(sink_of(options)), branches=branches)
@@ -131,7 +151,7 @@ def note_of(options: WriteOptions, query: str, batch: int, rows: RowDigest, bran
 
 
 def digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_CHARACTERS]
 
 
 def sink_of(options: WriteOptions) -> str:

@@ -294,8 +294,10 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[mi
                 roll_back(self.options, xids)
                 return
             arguments["marker-reset"] = True
+        elif known is not None and known.note is not None:
+            arguments["marker-note"] = note.following(known.number, known.note).text()
         told = commit_rows(self.options, {"xids": xids, **arguments})
-        if told.get("already") and told.get("marker-note") != note.text():
+        if told.get("already") and told.get("marker-note") != arguments["marker-note"]:
             raise AmqpError(
                 f"Committing: batch {batchId} of query {query} was committed by another run of the query at "
                 "this very moment; do not run two queries with one checkpoint, or with copies of it."
@@ -351,8 +353,11 @@ class Known:
         return cls(number, Note.of(str(results.get("marker-note", "")))) if isinstance(number, int) else None
 
     def is_same(self, batch: int, note: Note) -> bool:
-        """Whether that was this very batch; a marker of an older version, without a note, is believed."""
-        return batch == self.number and (self.note is None or self.note.is_same(note))
+        """Whether this very batch was committed; a marker of an older version has no note: it is believed."""
+        if self.note is None or batch == self.number:
+            return batch == self.number and (self.note is None or self.note.is_same(note))
+        earlier = self.note.before(batch)
+        return earlier is not None and earlier.is_same(note)
 
     def conflict(self, batch: int, note: Note, count: int) -> str:
         where = "into another exchange or queue" if self._is_elsewhere(note) else "with other rows"

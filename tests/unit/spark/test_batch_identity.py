@@ -123,3 +123,22 @@ def test_the_plan_is_read_from_a_checkpoint_on_this_machine(tmp_path: Path) -> N
 )
 def test_checkpoints_elsewhere_are_out_of_sight(given: str | None, found: str | None) -> None:
     assert local_directory(given) == (None if found is None else Path(found))
+
+
+def test_some_batches_before_the_last_one_are_known_too() -> None:
+    last = Note(rows="1:00", sink="s", plan="p0", offsets="o0")
+    for number in range(1, 30):
+        this = Note(rows=f"1:{number:032x}", sink="s", plan=f"p{number}" * 12, offsets=f"o{number}" * 12)
+        last = this.following(number - 1, last)
+        last.ends = "e" * 400
+    assert len(last.text()) < 2048
+    again = Note.of(last.text())
+    assert again == last
+    assert sorted(map(int, last.earlier)) == list(range(19, 29))
+    found = last.before(25)
+    assert found is not None
+    assert found.is_same(Note(rows="1:other", sink="s", plan="p25" * 12, offsets="o25" * 12))
+    assert not found.is_same(Note(rows="1:other", sink="s", plan="p26" * 12, offsets="o25" * 12))
+    assert last.before(3) is None
+    elsewhere = Note(rows="1:00", sink="t").following(29, last)
+    assert elsewhere.earlier == {}

@@ -89,6 +89,9 @@ class StreamDriver:
             # else a driver that dies between the two leaves messages leased to nobody.
             return start.follow(begins, begins, self.consumer, ids)
         ends = self._take(spans, rows_max, bytes_max)
+        rows = sum(ends[queue] - begins[queue] for queue in ends)
+        self.rows += rows
+        self.batches += rows > 0
         moved = {
             queue: begin
             for queue, begin in begins.items()
@@ -215,8 +218,6 @@ class StreamDriver:
             except MadeAgain:
                 self.feeds.pop(queue).close()
                 tasks += self.feed(queue).tasks(planned, identity)
-        self.rows += sum(task.end - task.start for task in tasks)
-        self.batches += 1
         return tasks
 
     def acknowledge(self, progress: Progress) -> None:

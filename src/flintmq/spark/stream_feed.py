@@ -139,6 +139,8 @@ class StreamFeed(Feed):
         return self.stream.offsets().end
 
     def take(self, start: int, end: int, bytes_max: int | None) -> int:
+        if end > start:
+            self.octets += self.stream.bytes(start, end)
         return end
 
     is_measured = True
@@ -160,5 +162,4 @@ class StreamFeed(Feed):
             what = f"Stream {self.queue!r}: a batch was planned up to offset {end - 1}, and its rows are gone"
             self.lost(f"{what}: {MADE_AGAIN}", ANEW, "the batch goes on without them")
             return []
-        self.octets += self.stream.bytes(min(span.start for span in spans), end)
         return [StreamTask(self.queue, span.start, span.end, self.identity) for span in spans]

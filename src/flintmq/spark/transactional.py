@@ -31,7 +31,7 @@ from flintmq.client.sync_dtx import Branches
 from flintmq.clock import Clock
 from flintmq.spark.batch_identity import Note, RowDigest, note_of
 from flintmq.spark.connections import close_quietly, fault, open_connection, pooled
-from flintmq.spark.errors import AmqpError
+from flintmq.spark.errors import AmqpError, AmqpRefused
 from flintmq.spark.options import WriteOptions
 from flintmq.spark.rows import RowReader, Run, publish
 from flintmq.wire import amqp
@@ -186,7 +186,8 @@ def request(options: WriteOptions, service: str, arguments: FieldTable) -> Field
     except ServiceError as error:
         if error.code not in (amqp.NO_ROUTE, amqp.RESOURCE_ERROR) or service != "dtx.commit":
             raise fault(_DOING[service], options.settings, error) from None
-        raise AmqpError(f"Committing: {refusal(error)}") from None
+        kind = AmqpRefused if error.code == amqp.NO_ROUTE else AmqpError  # room may be made by whoever reads
+        raise kind(f"Committing: {refusal(error)}") from None
     except ClientError as error:
         raise fault(_DOING[service], options.settings, error) from None
 
@@ -325,7 +326,7 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[mi
             )
             return True
         if self.options.known_batches == "fail":
-            raise AmqpError(known.conflict(batch, note, count))
+            raise AmqpRefused(known.conflict(batch, note, count))
         is_skipped = self.options.known_batches == "skip"
         log.warning(
             "batch %d was committed before with other rows; knownBatches is %r: %d rows are %s",

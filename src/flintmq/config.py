@@ -244,6 +244,7 @@ class Dtx:
     timeout_s: int = _setting(0, _whole(0, 2**31))  # of a branch that is not prepared; 0: none
     heuristic_timeout_s: int = _setting(0, _whole(0, 2**31))  # of one that is; 0: none
     markers_max: int = _setting(10_000, _whole(1, 1_000_000))
+    marker_age_s: int = _setting(31_536_000, _whole(60, 1_000_000_000))
 
 
 @dataclass(frozen=True, slots=True)

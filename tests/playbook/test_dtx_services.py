@@ -18,13 +18,15 @@ from playbook.branches import (
     start,
     started,
 )
-from playbook.dialogue import Client, Playbook
+from playbook.dialogue import Client, Playbook, carrying
+from playbook.hourglass import TimedPlaybook
 from playbook.test_services import ask, reply_queue
 
 from flintmq.broker.xid import Xid
 from flintmq.config import parse
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import BasicPublish
+from flintmq.wire.tables import FieldTable
 
 
 def xid(number: int) -> Xid:
@@ -47,8 +49,6 @@ def stage(client: Client, *numbers: int, is_prepared: bool = True) -> list[str]:
 
 
 def carried(body: bytes) -> Any:
-    from playbook.dialogue import carrying
-
     return carrying(BasicPublish(routing_key="q"), body)
 
 
@@ -86,6 +86,8 @@ def test_many_are_committed_in_one_go(spark: Client) -> None:
         "already": False,
         "committed": 3,
         "rolled-back": 0,
+        "unrouted": 0,
+        "refused": 0,
     }
     assert spark.gets_all("q") == [b"1", b"2", b"3"]
 
@@ -108,11 +110,13 @@ def test_a_batch_is_committed_once(spark: Client) -> None:
     loser = stage(spark, 3)
     asked: dict[str, Any] = {"xids": first, "marker": "query", "marker_number": 0}
     done = ask(spark, "dtx.commit", rollback_xids=loser, **asked)
-    assert done == {"already": False, "committed": 2, "rolled-back": 1, "marker-number": 0}
-    assert ask(spark, "dtx.marker", marker="query") == {"known": True, "marker-number": 0}
+    assert done["already"] is False
+    assert (done["committed"], done["rolled-back"], done["marker-number"]) == (2, 1, 0)
+    told = ask(spark, "dtx.marker", marker="query")
+    assert (told["known"], told["marker-number"], told["marker-note"]) == (True, 0, "")
     again = stage(spark, 1, 4)
     done = ask(spark, "dtx.commit", xids=again, marker="query", marker_number=0)
-    assert done == {"already": True, "committed": 0, "rolled-back": 2, "marker-number": 0}
+    assert (done["already"], done["committed"], done["rolled-back"], done["marker-number"]) == (True, 0, 2, 0)
     assert ask(spark, "dtx.list")["rows"] == []
     assert spark.gets_all("q") == [b"1", b"2"]
     second = stage(spark, 5)
@@ -122,16 +126,129 @@ def test_a_batch_is_committed_once(spark: Client) -> None:
     assert ask(spark, "dtx.marker", marker="query")["marker-number"] == 8
 
 
-def test_the_marker_that_was_not_used_for_longest_goes() -> None:
+def test_a_marker_tells_what_was_committed_and_can_be_set_back(spark: Client) -> None:
+    """A number does not say which batch had it: the note does, and a writer that was set back may say so."""
+    ask(spark, "dtx.commit", xids=stage(spark, 1), marker="query", marker_number=5, marker_note="five")
+    told = ask(
+        spark, "dtx.commit", xids=stage(spark, 2), marker="query", marker_number=3, marker_note="three"
+    )
+    assert (told["already"], told["marker-number"], told["marker-note"]) == (True, 5, "five")
+    assert spark.gets_all("q") == [b"1"]
+    asked: dict[str, Any] = {"marker": "query", "marker_number": 3, "marker_note": "three"}
+    told = ask(spark, "dtx.commit", xids=stage(spark, 3), marker_reset=True, **asked)
+    assert (told["already"], told["committed"]) == (False, 1)
+    assert spark.gets_all("q") == [b"3"]
+    told = ask(
+        spark, "dtx.commit", xids=[str(xid(3))], marker_reset=True, **asked
+    )  # the answer was not heard
+    assert (told["already"], told["committed"]) == (True, 0)
+    told = ask(spark, "dtx.marker", marker="query")
+    assert (told["marker-number"], told["marker-note"]) == (3, "three")
+
+
+def mark(client: Client, name: str, number: int = 0, **more: Any) -> FieldTable:
+    return ask(client, "dtx.commit", xids=[], marker=name, marker_number=number, **more)
+
+
+def marker_names(client: Client) -> list[Any]:
+    rows = ask(client, "dtx.markers")["rows"]
+    assert isinstance(rows, list)
+    return [row["marker"] for row in rows if isinstance(row, dict)]
+
+
+def test_no_marker_is_forgotten_because_others_came() -> None:
+    """With room for two: neither a third writer nor any number of single writes drive one out."""
     client = coordinator(Playbook(parse(SETTINGS.replace("branch_bytes_max = 100", ""))))
-    for name in ("a", "b", "a", "c"):
-        number = ask(client, "dtx.marker", marker=name).get("marker-number", -1)
-        ask(client, "dtx.commit", xids=[], marker=name, marker_number=number + 1)  # type: ignore[operator]
-    assert {name: ask(client, "dtx.marker", marker=name)["known"] for name in "abc"} == {
-        "a": True,
-        "b": False,
-        "c": True,
-    }
+    mark(client, "a")
+    mark(client, "b")
+    told = mark(client, "c")
+    assert told["error-code"] == amqp.RESOURCE_ERROR
+    assert "dtx.forget-marker" in str(told["error-text"])
+    assert mark(client, "a", 1)["already"] is False  # those that are known go on
+    for number in range(5):
+        assert mark(client, f"job-{number}", marker_keep_s=60)["already"] is False
+    assert marker_names(client) == ["a", "b", "job-3", "job-4"]
+    assert ask(client, "dtx.forget-marker", marker="b") == {"forgotten": True}
+    assert ask(client, "dtx.forget-marker", marker="b") == {"forgotten": False}
+    assert mark(client, "c")["already"] is False
+    assert marker_names(client) == ["a", "c", "job-3", "job-4"]
+
+
+def test_a_marker_goes_by_its_age() -> None:
+    settings = "[dtx]\nmarkers_max = 2\nmarker_age_s = 3600"
+    playbook = TimedPlaybook(parse(settings))
+    client = coordinator(playbook)
+    mark(client, "a")
+    mark(client, "job", marker_keep_s=60)
+    playbook.passes(3_000_000)
+    mark(client, "b")
+    assert marker_names(client) == ["a", "b"]
+    playbook.passes(1_000_000)
+    mark(client, "b", 1)
+    assert marker_names(client) == ["b"]
+
+
+def limited(client: Client, name: str, **arguments: Any) -> None:
+    client >> methods.QueueDeclare(queue=name, arguments={"x-overflow": "reject-publish", **arguments})
+    assert isinstance(client.next(1), methods.QueueDeclareOk)
+
+
+def stage_for(client: Client, key: str, number: int, count: int) -> list[str]:
+    octets = xid(number).octets()
+    client[2] >> start(octets)
+    client[2] << started()
+    for index in range(count):
+        client[2] >> carrying(BasicPublish(routing_key=key), b"%d" % index)
+    client[2] >> end(octets)
+    client[2] << methods.DtxDemarcationEndOk(flags=OK)
+    client[2] >> prepare(octets)
+    client[2] << prepared()
+    return [str(xid(number))]
+
+
+@pytest.mark.parametrize("limits", [{"x-max-length": 3}, {"x-max-length-bytes": 3}])
+def test_a_commit_into_a_queue_that_is_full(spark: Client, limits: dict[str, int]) -> None:
+    limited(spark, "small", **limits)
+    xids = stage_for(spark, "small", 1, 5)
+    told = ask(spark, "dtx.commit", xids=xids, marker="query", marker_number=0, mandatory=True)
+    assert told["error-code"] == amqp.RESOURCE_ERROR
+    assert "queue 'small' has no room for 5" in str(told["error-text"])
+    assert ask(spark, "dtx.marker", marker="query") == {"known": False}
+    assert spark.gets_all("small") == []
+    told = ask(spark, "dtx.commit", xids=xids, marker="query", marker_number=0)
+    assert (told["committed"], told["refused"], told["unrouted"]) == (1, 2, 0)
+    assert spark.gets_all("small") == [b"0", b"1", b"2"]
+
+
+def test_a_commit_for_a_queue_that_is_gone(spark: Client) -> None:
+    xids = stage_for(spark, "gone", 1, 5)
+    told = ask(spark, "dtx.commit", xids=xids, mandatory=True)
+    assert told["error-code"] == amqp.NO_ROUTE
+    assert "5 messages to queue 'gone'" in str(told["error-text"])
+    spark.declares("gone")
+    assert ask(spark, "dtx.commit", xids=xids, mandatory=True)["unrouted"] == 0
+    assert len(spark.gets_all("gone")) == 5
+    told = ask(spark, "dtx.commit", xids=stage_for(spark, "never", 2, 4))
+    assert (told["committed"], told["unrouted"]) == (1, 4)
+
+
+def test_a_commit_for_an_exchange_that_is_gone_or_unbound(spark: Client) -> None:
+    spark >> methods.ExchangeDeclare(exchange="x", type="direct")
+    spark << methods.ExchangeDeclareOk()
+    spark[2] >> start(xid(1).octets())
+    spark[2] << started()
+    spark[2] >> carrying(BasicPublish(exchange="x", routing_key="k"), b"1")
+    spark[2] >> end(xid(1).octets())
+    spark[2] << methods.DtxDemarcationEndOk(flags=OK)
+    spark[2] >> prepare(xid(1).octets())
+    spark[2] << prepared()
+    told = ask(spark, "dtx.commit", xids=[str(xid(1))], mandatory=True)
+    assert "exchange 'x' with routing key 'k' go to no queue: no queue is bound" in str(told["error-text"])
+    spark >> methods.ExchangeDelete(exchange="x")
+    spark << methods.ExchangeDeleteOk()
+    told = ask(spark, "dtx.commit", xids=[str(xid(1))], mandatory=True)
+    assert "there is no such exchange" in str(told["error-text"])
+    assert ask(spark, "dtx.commit", xids=[str(xid(1))])["unrouted"] == 1
 
 
 def test_rollback_names_what_is_not_there(spark: Client) -> None:
@@ -184,7 +301,13 @@ def test_an_operator_decides(spark: Client, way: str, state: str) -> None:
         ("dtx.commit", {"xids": [], "marker": "m"}, "argument 'marker-number': is missing"),
         ("dtx.commit", {"xids": [], "marker": "m" * 256, "marker_number": 1}, "at most 255 octets"),
         ("dtx.commit", {"xids": [], "marker": "m", "marker_number": 1, "heuristic": True}, "'heuristic'"),
+        (
+            "dtx.commit",
+            {"xids": [], "marker": "m", "marker_number": 1, "marker_note": "n" * 2049},
+            "at most 2048 octets",
+        ),
         ("dtx.marker", {}, "argument 'marker': is missing"),
+        ("dtx.forget-marker", {}, "argument 'marker': is missing"),
     ],
 )
 def test_wrong_arguments(spark: Client, name: str, arguments: dict[str, Any], text: str) -> None:

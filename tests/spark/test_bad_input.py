@@ -72,6 +72,16 @@ def test_a_wrong_password_which_is_not_shown(spark: Any, uri: str, tmp_path: Any
     assert "refused user 'guest'" in refusal(use, spark, tmp_path, url=wrong, queue="any")
 
 
+@pytest.mark.parametrize("use", [write, write_stream])
+def test_a_refused_login_is_not_taken_for_the_end_of_a_transaction(
+    spark: Any, uri: str, tmp_path: Any, use: Use
+) -> None:
+    wrong = uri.replace("://", "://guest:hunter2@")
+    told = refusal(use, spark, tmp_path, url=wrong, queue="any", mode="transactional")
+    assert "refused user 'guest'" in told
+    assert "Ending" not in told
+
+
 def test_no_broker(spark: Any, tmp_path: Any) -> None:
     told = refusal(read, spark, tmp_path, uri="amqp://127.0.0.1:1", queue="any")
     assert "no connection to amqp://127.0.0.1:1" in told
@@ -101,6 +111,9 @@ def test_a_schema_that_is_not_ours(spark: Any, uri: str) -> None:
         ("'a' AS value; 3 AS offset", "Column 'offset' cannot be written"),
         ("'a' AS exchange", "'value' is missing"),
         ("'a' AS value; 7 AS message_id", "make it string"),
+        ("'a' AS value; map(1, 'v') AS headers", "names are int, not string"),
+        ("'a' AS value; map('m', map(1, 'v')) AS headers", "names are int, not string"),
+        ("'a' AS value; map('d', current_date()) AS headers", "no date in a message"),
     ],
 )
 def test_columns_that_cannot_be_written(spark: Any, uri: str, tmp_path: Any, columns: str, said: str) -> None:

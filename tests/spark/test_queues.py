@@ -75,12 +75,12 @@ def test_an_idle_query_acks_its_last_batch_and_a_second_one_takes_over(
         connection.request(
             "queue.lease", {"queue": queue, "consumer": "export", "claim": True, "max-rows": 0}
         )
-        fill(queue, 5, 6)
+        # It hears of it though there is nothing to read: else two that wait would both stay.
         with pytest.raises(Exception, match="not leased to this query any more"):
             running.awaitTermination(60)
     finally:
         running.stop()
-    assert sorted(counts(connection, queue)) == [0, 1]
+    assert counts(connection, queue) == (0, 0)
 
 
 def wait_until(holds: Callable[[], bool], timeout_s: float = 60.0) -> None:

@@ -71,7 +71,7 @@ def test_a_task_uses_as_many_branches_as_it_needs(
     batches = [pyarrow.record_batch({"value": each}) for each in bodies]
     options = WriteOptions.of({"uri": uri, "queue": out, "mode": "transactional"})
     staged = transactional.stage(options, batches, "query", b"global", 0, 0)
-    assert (staged.rows, len(staged.xids)) == (56, 3)
+    assert (staged.rows.count, len(staged.xids)) == (56, 3)
     assert drain(out) == []
     connection.request("dtx.commit", {"xids": list(staged.xids)})
     assert sorted(drain(out)) == list(range(56))
@@ -117,13 +117,96 @@ def test_a_batch_that_was_committed_is_not_written_again(
     fill(stream, 0, 60)
     relay(spark, uri, stream, out, "transactional", tmp_path)
     assert sorted(drain(out)) == list(range(60))
-    newest = max(int(path.name) for path in (tmp_path / "commits").iterdir() if path.name.isdigit())
-    for name in (f"{newest}", f".{newest}.crc"):
-        (tmp_path / "commits" / name).unlink(missing_ok=True)
+    forget_last(tmp_path)
     fill(stream, 60, 70)
     relay(spark, uri, stream, out, "transactional", tmp_path)
     assert sorted(drain(out)) == list(range(60, 70))
     assert connection.request("dtx.list").results["rows"] == []
+
+
+def forget_last(checkpoint: Path) -> None:
+    """As if the driver had died after the sink's commit, before Spark noted it."""
+    newest = max(int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdigit())
+    for name in (f"{newest}", f".{newest}.crc"):
+        (checkpoint / "commits" / name).unlink(missing_ok=True)
+
+
+def test_a_batch_that_computes_other_rows_each_time_is_known_by_its_plan(
+    spark: Any, uri: str, stream: str, out: str, fill: Any, channel: Channel, tmp_path: Path
+) -> None:
+    fill(stream, 0, 30)
+
+    def run(**options: str) -> int:
+        reader = spark.readStream.format("amqp").options(uri=uri, queue=stream, startingOffsets="earliest")
+        frame = reader.load().selectExpr("uuid() AS value")
+        writer = frame.writeStream.format("amqp").options(uri=uri, queue=out, mode="transactional", **options)
+        run_to_end(writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True))
+        return channel.queue(out, passive=True).message_count
+
+    assert run() == 30
+    forget_last(tmp_path)
+    assert run() == 30
+
+
+def test_a_branch_that_is_prepared_after_its_batch_was_committed_is_rolled_back(
+    uri: str, connection: Connection, out: str, drain: Drain
+) -> None:
+    """Of a task that Spark had given up, and that came to its end all the same."""
+    options = WriteOptions.of({"uri": uri, "queue": out, "mode": "transactional"})
+    query = "00000000-0000-0000-0000-000000000001"
+
+    def staged() -> transactional.Staged:
+        batch = pyarrow.record_batch({"value": [b"1", b"2"]})
+        found = transactional.stage(options, [batch], query, b"global", 0, 0)
+        return transactional.without_late(options, found, query, 4)
+
+    first = staged()
+    assert len(first.xids) == 1
+    connection.request("dtx.commit", {"xids": list(first.xids), "marker": query, "marker-number": 4})
+    late = staged()
+    assert (late.xids, late.rows.count) == ([], 2)
+    assert connection.request("dtx.list").results["rows"] == []
+    assert drain(out) == [1, 2]
+    connection.request("dtx.forget-marker", {"marker": query})
+
+
+def test_batch_writes_leave_no_marker_that_lasts(
+    spark: Any, uri: str, connection: Connection, out: str
+) -> None:
+    frame = spark.range(3).selectExpr("CAST(id AS STRING) AS value")
+    frame.write.format("amqp").options(uri=uri, queue=out, mode="transactional").mode("append").save()
+    rows: Any = connection.request("dtx.markers", {"limit": 1000}).results["rows"]
+    kept = {row["marker"]: row["keep-s"] for row in rows}
+    assert all(not keep_s or keep_s == transactional.JOB_KEEP_S for keep_s in kept.values())
+    assert transactional.JOB_KEEP_S in kept.values()
+
+
+def test_maps_and_lists_in_headers(spark: Any, uri: str, channel: Channel, out: str) -> None:
+    frame = spark.sql(
+        "SELECT 'a' AS value, map('m', map('x', 1, 'y', 2)) AS headers UNION ALL "
+        "SELECT 'b' AS value, map('m', CAST(map() AS MAP<STRING, INT>)) AS headers"
+    )
+    frame.coalesce(1).write.format("amqp").options(uri=uri, queue=out).mode("append").save()
+    lists = spark.sql("SELECT 'c' AS value, map('l', array(map('x', array(1, 2)))) AS headers")
+    lists.write.format("amqp").options(uri=uri, queue=out).mode("append").save()
+    found = [channel.get(out, no_ack=True) for _ in range(3)]
+    assert [message.headers for message in found if message is not None] == [
+        {"m": {"x": 1, "y": 2}},
+        {"m": {}},
+        {"l": [{"x": [1, 2]}]},
+    ]
+
+
+def test_large_unsigned_headers_are_written_as_they_were_read(
+    spark: Any, uri: str, channel: Channel, queue: str, out: str
+) -> None:
+    headers: Any = {"large": (1 << 64) - 1, "inner": {"large": 1 << 63}}
+    channel.publish(b"a", routing_key=queue, headers=headers)
+    frame = spark.read.format("amqp").options(uri=uri, queue=queue, columns="value,headers").load()
+    frame.write.format("amqp").options(uri=uri, queue=out).mode("append").save()
+    message = channel.get(out, no_ack=True)
+    assert message is not None
+    assert message.headers == headers
 
 
 @pytest.mark.parametrize(

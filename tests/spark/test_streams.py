@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flintmq.client import Channel
-from flintmq.spark import lag
+from flintmq.spark import lag, metrics
 
 
 def test_the_latest_offset_of_the_first_batch_survives_its_replay(query: Any, stream: str, fill: Any) -> None:
@@ -131,3 +131,13 @@ def test_lag_is_in_the_progress(query: Any, stream: str, fill: Any) -> None:
     reading.run()
     first = next(report for report in reading.last.recentProgress if report["numInputRows"])
     assert lag(first["sources"][0]) == {stream: 20}
+    found = metrics(first["sources"][0])
+    assert (found["batches"], found["rows"], found["lag"], found["retries"]) == (1, 10, 20, 0)
+    assert found["octets"] > 10
+
+
+def test_a_place_in_a_queue_that_a_pattern_does_not_find(query: Any, stream: str) -> None:
+    starting = json.dumps({f"{stream}-not-there": 3})
+    reading = query(queuePattern=f"{stream}.*", startingOffsets=starting)
+    with pytest.raises(Exception, match=f"names '{stream}-not-there', and there is no such queue"):
+        reading.run()

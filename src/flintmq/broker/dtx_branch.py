@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from flintmq.broker.timetable import Alarm
     from flintmq.broker.xid import Xid
 
+# Exchanges and routing keys that a branch remembers, of 600 octets at most: its manifest holds them too.
+ROUTES_MAX = 64
+
 
 class BranchState(Enum):
     """Names as `dtx.list` gives them."""
@@ -78,12 +81,15 @@ class Branch:
         "operations",
         "order",
         "owners",
+        "refused",
+        "routes",
         "settling",
         "since_ms",
         "sources",
         "state",
         "suspended",
         "timeout_s",
+        "unrouted",
         "user",
         "works",
         "xid",
@@ -109,6 +115,10 @@ class Branch:
         self.works: list[DtxWork] = []
         self.octets = 0
         self.operations = 0
+        # By exchange and routing key: how many messages, and the octets of their bodies. None: too many.
+        self.routes: dict[bytes, tuple[int, int]] | None = {}
+        # Known when it is committed: messages that went to no queue, and that a queue did not take.
+        self.unrouted = self.refused = 0
         self.settling: list[tuple[DtxWork, Settlement, Delivery]] = []
         self.locks: list[Lock] = []
         self.manifest = 0  # the entry of the journal that says all this
@@ -167,6 +177,15 @@ class Branch:
         del self.entries[:count]
         del self.messages[:count]
 
+    def note_route(self, route: bytes, body_octets: int) -> None:
+        """Where a message is to go: a commit can tell by it beforehand whether it gets there."""
+        routes = self.routes
+        if routes is not None:
+            count, octets = routes.get(route, (0, 0))
+            routes[route] = (count + 1, octets + body_octets)
+            if len(routes) > ROUTES_MAX:
+                self.routes = None
+
     def forget_work(self) -> None:
         """What was done in it is undone; the channels have their deliveries back, unsettled."""
         for work, _, delivery in self.settling:
@@ -178,6 +197,7 @@ class Branch:
         self.sources = array("I")
         self.works = []
         self.octets = self.operations = 0
+        self.routes = {}
 
     def set_alarm(self, alarm: Alarm | None) -> None:
         if self.alarm is not None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from flintmq.auth import Tag
@@ -40,6 +41,8 @@ log = logging.getLogger("flintmq.dtx")
 AGAIN_MS = 1000
 # Branches that recover goes through in portions, one for each channel that asks: the oldest is forgotten.
 SCANS_MAX = 1024
+# Of the oldest markers so many are looked at with each commit, whether their time is over.
+MARKERS_LOOKED_AT = 8
 
 
 class Branches:
@@ -50,7 +53,10 @@ class Branches:
         self.store = host.store
         self.branches: dict[Xid, Branch] = {}
         self.outcomes = Outcomes(host, self.drop)
-        self.markers: dict[str, Marker] = {}  # the one that was not used for the longest time first
+        # Those that last, and those of writes that end by themselves, which must not use up the room of the
+        # others. In both the one that was not used for the longest time is first.
+        self.markers: dict[str, Marker] = {}
+        self.brief_markers: dict[str, Marker] = {}
         self.started = 0
         self.scans: dict[tuple[int, int], int] = {}  # by connection and channel: where its scan has come
 
@@ -193,6 +199,7 @@ class Branches:
         else:
             branch.entries.append(self.store.stage(message, branch.owners))
         branch.note_published(work, flags, octets)
+        branch.note_route(message.route, message.body_size())
 
     def settle(
         self, branch: Branch, work: DtxWork, settlement: Settlement, deliveries: list[Delivery]
@@ -394,29 +401,54 @@ class Branches:
 
     # Markers
 
-    def marker_number(self, name: str, user: User) -> int | None:
-        """The highest number that was committed under the marker, None if there is none."""
-        marker = self.markers.get(name)
+    def marker(self, name: str, user: User) -> Marker | None:
+        """How far has been committed under the marker, None if there is none of that name."""
+        marker = self.markers.get(name) or self.brief_markers.get(name)
         if marker is not None and not may_touch(user, marker.user):
             raise ChannelFault(
                 amqp.ACCESS_REFUSED,
                 f"ACCESS_REFUSED - marker '{name}' belongs to user '{marker.user}', not to '{user.name}'",
             )
-        return None if marker is None else marker.number
+        return marker
 
-    def mark(self, name: str, number: int, user: User) -> None:
-        """Notes the number, inside the transaction that it is about."""
-        known = self.markers.get(name)
-        marker = Marker(number, user.name if known is None else known.user)
+    def mark(self, name: str, marker: Marker) -> None:
+        """Notes the marker, inside the transaction that it is about, after make_room."""
         if self.store is not None:
             put_marker(self.store, self.host.name, name, marker)
         self.markers.pop(name, None)
-        self.markers[name] = marker
-        if len(self.markers) > self.limits.markers_max:
-            oldest = next(iter(self.markers))
-            del self.markers[oldest]
-            if self.store is not None:
-                self.store.journal.delete_wiring(marker_key(self.host.name, oldest))
+        self.brief_markers.pop(name, None)
+        (self.brief_markers if marker.keep_s else self.markers)[name] = marker
+
+    def make_room(self, name: str, keep_s: int) -> None:
+        """Lets markers go whose time is over; raises if there is no room for one more that lasts."""
+        for markers in (self.markers, self.brief_markers):
+            for oldest in [
+                each for each in islice(markers, MARKERS_LOOKED_AT) if self.is_over(markers[each])
+            ]:
+                self.forget_marker(oldest)
+        most = self.limits.markers_max
+        if keep_s:
+            if name not in self.brief_markers and len(self.brief_markers) >= most:
+                self.forget_marker(next(iter(self.brief_markers)))
+        elif name not in self.markers and len(self.markers) >= most:
+            raise too_much(
+                f"vhost '{self.host.name}' has {len(self.markers)} markers, the most there may be: forget "
+                "those of writers that do not come back with dtx.forget-marker, or raise markers_max"
+            )
+
+    def is_over(self, marker: Marker) -> bool:
+        return self.now_ms() - marker.used_ms > 1000 * (marker.keep_s or self.limits.marker_age_s)
+
+    def forget_marker(self, name: str) -> None:
+        if self.store is not None:
+            self.store.journal.delete_wiring(marker_key(self.host.name, name))
+        self.markers.pop(name, None)
+        self.brief_markers.pop(name, None)
+
+    def restore_marker(self, name: str, marker: Marker) -> None:
+        if not marker.used_ms:  # of a version that noted no time
+            marker = marker._replace(used_ms=self.now_ms())
+        (self.brief_markers if marker.keep_s else self.markers)[name] = marker
 
     # The end of a branch
 

@@ -14,7 +14,7 @@ A branch without a manifest was never prepared: its entries are let go. One whos
 messages than it owns was cut off while it was being prepared, which is the same.
 
 A marker is wiring, under the key `m` and a field table of virtual host and name: the number, whose it is,
-and when it was used last.
+when it was used last (the journal's number and the time), how long it is kept, and the note of its committer.
 """
 
 from __future__ import annotations
@@ -51,6 +51,9 @@ class Marker(NamedTuple):
 
     number: int
     user: str
+    note: str = ""  # of the committer: what it was that has this number
+    used_ms: int = 0
+    keep_s: int = 0  # how long after its last use it is kept; 0: as long as the settings say
 
 
 def put_manifest(store: Store, virtual_host: str, branch: Branch) -> int:
@@ -66,6 +69,8 @@ def put_manifest(store: Store, virtual_host: str, branch: Branch) -> int:
         "octets": branch.octets,
         "operations": branch.operations,
     }
+    if branch.routes is not None:
+        identity["routes"] = [[route, *counts] for route, counts in branch.routes.items()]
     header = _HEAD.pack(_HEAD_MARK, _VERSION) + encode_table(identity)
     sequence = store.journal.append_entry(branch.owners, header, _records(branch))
     older, branch.manifest = branch.manifest, sequence
@@ -96,7 +101,9 @@ def marker_key(virtual_host: str, name: str) -> bytes:
 
 def put_marker(store: Store, virtual_host: str, name: str, marker: Marker) -> None:
     used = store.journal.next_sequence
-    value = encode_table({"number": marker.number, "user": marker.user, "used": used})
+    fields: FieldTable = {"number": marker.number, "user": marker.user, "used": used}
+    fields.update({"note": marker.note, "used-ms": marker.used_ms, "keep-s": marker.keep_s})
+    value = encode_table(fields)
     store.journal.put_wiring(marker_key(virtual_host, name), value)
 
 
@@ -195,8 +202,7 @@ class FoundBranches:
         for identity, rest in sorted(self.markers, key=_by_use):
             host = virtual_hosts.get(_text(identity["virtual-host"]))
             if host is not None:
-                marker = Marker(_whole(rest["number"]), _text(rest["user"]))
-                host.branches.markers[_text(identity["name"])] = marker
+                host.branches.restore_marker(_text(identity["name"]), _marker(rest))
 
     def branch_of(self, owner: int, sequence: int, identity: FieldTable) -> Branch:
         branch = Branch(
@@ -207,6 +213,7 @@ class FoundBranches:
         branch.manifest = sequence
         branch.octets = _whole(identity["octets"])
         branch.operations = _whole(identity["operations"])
+        branch.routes = _routes(identity.get("routes"))
         branch.entries = self.entries.get(owner, array("Q"))
         flags = self.flags[owner]
         branch.flags = bytearray(flags.get(entry, 0) for entry in branch.entries)
@@ -224,6 +231,19 @@ class FoundBranches:
 
 def _by_manifest(found: tuple[int, tuple[int, FieldTable]]) -> int:
     return found[1][0]
+
+
+def _marker(rest: FieldTable) -> Marker:
+    """Older versions wrote no note and no time."""
+    note, used_ms, keep_s = rest.get("note", ""), rest.get("used-ms", 0), rest.get("keep-s", 0)
+    return Marker(_whole(rest["number"]), _text(rest["user"]), _text(note), _whole(used_ms), _whole(keep_s))
+
+
+def _routes(found: object) -> dict[bytes, tuple[int, int]] | None:
+    """Of a manifest; an older version wrote none."""
+    if not isinstance(found, list):
+        return None
+    return {_octets(route): (_whole(count), _whole(octets)) for route, count, octets in found}
 
 
 def _by_use(found: tuple[FieldTable, FieldTable]) -> int:

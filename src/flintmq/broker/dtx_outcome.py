@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from flintmq.broker.delivery import Delivery
     from flintmq.broker.message import Message
     from flintmq.broker.queue import Queue
+    from flintmq.broker.route import Route
     from flintmq.broker.virtual_host import VirtualHost
 
 log = logging.getLogger("flintmq.dtx")
@@ -68,6 +69,8 @@ class Outcomes:
         self.unnoted: set[Branch] = set()  # of these the disk does not know that they are decided
         self.handed_over = 0  # the record that ends the newest portion of it
         self.is_due = False
+        # Who is to hear when these have all been applied.
+        self.awaited: list[tuple[set[Branch], Callable[[], None]]] = []
 
     # Commit
 
@@ -181,10 +184,28 @@ class Outcomes:
             return
         finally:
             self.handed_over = 0 if group is None or is_over else group.sequence
+        if is_over:
+            self.tell_applied(branch)
         if store is not None and is_all and not is_over:
             store.when_synced(self.handed_over, self.go_on)
         else:
             self.go_on()
+
+    def when_applied(self, branches: list[Branch], callback: Callable[[], None]) -> None:
+        """Calls back when all that these have published is in its queues; at once if it is."""
+        pending = set(branches) & set(self.decided)
+        if pending:
+            self.awaited.append((pending, callback))
+        else:
+            callback()
+
+    def tell_applied(self, branch: Branch) -> None:
+        for pending, _ in self.awaited:
+            pending.discard(branch)
+        told = [callback for pending, callback in self.awaited if not pending]
+        self.awaited = [each for each in self.awaited if each[0]]
+        for callback in told:
+            callback()
 
     def finish(self, branch: Branch) -> None:
         """All that was published has gone to its queues."""
@@ -254,6 +275,7 @@ class Outcomes:
         else:
             flags &= ~MANDATORY
         if not self.host.has_exchange_of(message.route):
+            branch.unrouted += 1
             return
         store = self.store
         try:
@@ -263,15 +285,29 @@ class Outcomes:
                     log.error("a message of branch %s is lost: its file is gone", branch.xid)
                     return
                 store.arrived[message] = spool.share()
-            channel.forward(message, self.host.route_of(message.route), flags)
+            route = self.host.route_of(message.route)
+            self.note_fate(branch, message, route)
+            channel.forward(message, route, flags)
             streams = self.host.streams
             if streams is not None and not streams.is_safe(channel):
                 streams.moved = True
         except PeerFault as fault:
+            branch.refused += 1
             log.warning("a message of branch %s is dropped: %s", branch.xid, fault.text)
         finally:
             if store is not None:
                 store.forget_arrived(message)
+
+    def note_fate(self, branch: Branch, message: Message, route: Route) -> None:
+        """Counts what goes nowhere, as far as the route tells: some exchanges decide by the message."""
+        if route.by_headers:
+            return
+        if not route.queues:
+            branch.unrouted += 1
+        elif route.ruled and any(
+            queue.regime is not None and queue.regime.lacks_room([message]) for queue in route.queues
+        ):
+            branch.refused += 1
 
     # What was settled
 

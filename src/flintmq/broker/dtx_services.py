@@ -1,13 +1,16 @@
 """Services for those who coordinate distributed transactions, and for operators who clear up after them.
 
-    dtx.list       the branches there are
-    dtx.prepare    some branches
-    dtx.commit     prepared branches, all or none; with a marker, once
-    dtx.rollback   some branches
-    dtx.marker     how far a marker has come
+    dtx.list            the branches there are
+    dtx.prepare         some branches
+    dtx.commit          prepared branches, all or none; with a marker, once
+    dtx.rollback        some branches
+    dtx.marker          how far a marker has come
+    dtx.markers         the markers there are
+    dtx.forget-marker   its writer does not come back
 
 A marker is a name with a number that only grows, kept on disk: whoever commits batch 7 under a marker and
-does not hear the answer may ask again, and is told that it was done.
+does not hear the answer may ask again, and is told that it was done. A number alone does not say that it was
+the same batch 7, as a writer that was set back counts anew: so the note of the one committed is told as well.
 Xids are text, as xid.py has it. Everybody may touch their own branches, administrators all of them.
 """
 
@@ -17,6 +20,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from flintmq.broker.dtx_branch import Branch, BranchState
+from flintmq.broker.dtx_branches import may_touch
+from flintmq.broker.dtx_journal import Marker
 from flintmq.broker.services import Request, ServiceFault, service
 from flintmq.broker.xid import Xid, xid_of_text
 from flintmq.wire import amqp
@@ -25,9 +30,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flintmq.broker.dtx_branches import Branches
+    from flintmq.broker.queue import Queue
     from flintmq.wire.tables import FieldTable, FieldValue
 
 MARKER_OCTETS_MAX = 255
+# A note is in memory, and in every answer: with the name and the rest a page of markers has room for some 50.
+NOTE_OCTETS_MAX = 2048
+KEEP_S_MAX = 31_536_000
 
 
 def branches_of(request: Request) -> Branches:
@@ -125,49 +134,135 @@ def dtx_prepare(request: Request) -> None:
 def dtx_commit(request: Request) -> None:
     """Commits `xids`, all prepared, in one go; rolls back those in `rollback-xids`, known or not.
 
-    `marker`, `marker-number`: only if that number is above the marker's, which it then becomes; otherwise
-    `already` is true, and what is left of all these branches is rolled back.
+    `marker`, `marker-number`, `marker-note`: only if that number is above the marker's, which it becomes;
+    otherwise `already` is true, and what is left of all these branches is rolled back. `marker-reset`:
+    whatever the marker's number is. `marker-keep-s`: how long the marker is kept after this commit.
+    `mandatory`: not if it is known that a message goes to no queue, or is refused by one that is full.
+    `wait`: the answer comes when all messages are in their queues, not when that is decided.
     `heuristic`: the coordinator is to hear of it when it asks, as of a decision that was not its own.
     """
     branches = branches_of(request)
-    user = request.channel.user
     xids = xids_of(request)
     losers = known(request, [xid for xid in xids_of(request, "rollback-xids") if xid not in xids])
-    marker, number = marker_of(request)
-    stored = branches.marker_number(marker, user) if marker else None
-    if stored is not None and number <= stored:
+    name, marker = marker_of(request)
+    stored = branches.marker(name, request.channel.user) if name else None
+    is_repeat = stored is not None and (stored.number, stored.note) == (marker.number, marker.note)
+    is_reset = request.flag("marker-reset", False) and not is_repeat
+    if stored is not None and marker.number <= stored.number and not is_reset:
         count, sequence = roll_back(branches, [*known(request, xids), *losers])
-        results: FieldTable = {"already": True, "committed": 0, "rolled-back": count, "marker-number": stored}
+        results: FieldTable = {"already": True, "committed": 0, "rolled-back": count, **told_of(stored)}
         # The commit that it repeats may not be safe yet, either.
-        reply_when_safe(request, max(sequence, last(branches)), results)
+        answer(request, branches.outcomes.decided, max(sequence, last(branches)), results)
         return
     found = prepared(request, xids)
+    if request.flag("mandatory", False):
+        check_targets(request, found)
     if request.flag("heuristic", False):
-        if marker:
+        if name:
             raise request.wrong("heuristic", "does not go together with a marker")
         sequence = max([branches.complete_heuristically(each, commit=True) for each in found], default=0)
+    elif name:
+        branches.make_room(name, marker.keep_s)
+        sequence = branches.commit_all(found, lambda: branches.mark(name, marker))
     else:
-        sequence = branches.commit_all(
-            found, (lambda: branches.mark(marker, number, user)) if marker else None
-        )
+        sequence = branches.commit_all(found)
     count, undone = roll_back(branches, losers)
     results = {"already": False, "committed": len(found), "rolled-back": count}
-    if marker:
-        results["marker-number"] = number
-    reply_when_safe(request, max(sequence, undone), results)
+    if name:
+        results["marker-number"] = marker.number
+    answer(request, found, max(sequence, undone), results)
+
+
+def answer(request: Request, committed: list[Branch], sequence: int, results: FieldTable) -> None:
+    """Answers when the record is safe, or, if that is asked for, when all messages are in their queues."""
+    branches = branches_of(request)
+    are_counted = not results["already"]
+
+    def reply() -> None:
+        if are_counted and not any(branch in branches.outcomes.decided for branch in committed):
+            results["unrouted"] = sum(branch.unrouted for branch in committed)
+            results["refused"] = sum(branch.refused for branch in committed)
+        reply_when_safe(request, max(sequence, last(branches)), results)
+
+    if request.flag("wait", False):
+        branches.outcomes.when_applied(committed, reply)
+    else:
+        reply()
+
+
+def check_targets(request: Request, found: list[Branch]) -> None:
+    """Raises if it is known that a queue would not get what it should; nothing is touched yet then."""
+    host = request.channel.virtual_host
+    wanted: dict[Queue, tuple[int, int]] = {}
+    for branch in found:
+        for octets, (count, size) in (branch.routes or {}).items():
+            if not host.has_exchange_of(octets):
+                raise goes_nowhere(request, octets, count, "there is no such exchange")
+            route = host.route_of(octets)
+            if route.by_headers:
+                continue  # the exchange decides by the message
+            if not route.queues:
+                raise goes_nowhere(request, octets, count, "no queue is bound to it for that key")
+            for queue in route.queues:
+                counts, sizes = wanted.get(queue, (0, 0))
+                wanted[queue] = (counts + count, sizes + size)
+    for queue, (count, size) in wanted.items():
+        check_room(request, queue, count, size)
+
+
+def goes_nowhere(request: Request, octets: bytes, count: int, why: str) -> ServiceFault:
+    exchange = octets[1 : 1 + octets[0]].decode("utf-8", "replace")
+    key = octets[2 + octets[0] :].decode("utf-8", "replace")
+    where = f"exchange '{exchange}' with routing key '{key}'"
+    if not exchange:
+        where, why = f"queue '{key}'", "there is no such queue"
+    return ServiceFault(
+        amqp.NO_ROUTE, f"NO_ROUTE - {request.name}: {count} messages to {where} go to no queue: {why}"
+    )
+
+
+def check_room(request: Request, queue: Queue, count: int, size: int) -> None:
+    regime = queue.regime
+    if regime is None or not regime.refuses:
+        return
+    if queue.active:
+        queue.dispatch()
+    for limit, there, more, unit in (
+        (regime.length_max, queue.message_count(), count, "messages"),
+        (regime.bytes_max, regime.waiting_bytes, size, "octets"),
+    ):
+        if 0 <= limit < there + more:
+            raise ServiceFault(
+                amqp.RESOURCE_ERROR,
+                f"RESOURCE_ERROR - {request.name}: queue '{queue.name}' has no room for {more} {unit}: it "
+                f"holds {there} of at most {limit}, and refuses more",
+            )
 
 
 def last(branches: Branches) -> int:
     return 0 if branches.store is None else branches.store.last()
 
 
-def marker_of(request: Request) -> tuple[str, int]:
-    marker = request.text("marker", "")
-    if len(marker.encode("utf-8", "surrogateescape")) > MARKER_OCTETS_MAX:
+def marker_of(request: Request) -> tuple[str, Marker]:
+    """The name of the marker, empty if there is none, and what it is to become."""
+    name = request.text("marker", "")
+    if len(name.encode("utf-8", "surrogateescape")) > MARKER_OCTETS_MAX:
         raise request.wrong("marker", f"expected at most {MARKER_OCTETS_MAX} octets")
-    if not marker:
-        return "", 0
-    return marker, request.number("marker-number")
+    user = request.channel.user.name
+    if not name:
+        return "", Marker(0, user)
+    note = request.text("marker-note", "")
+    if len(note.encode("utf-8", "surrogateescape")) > NOTE_OCTETS_MAX:
+        raise request.wrong("marker-note", f"expected at most {NOTE_OCTETS_MAX} octets")
+    keep_s = request.number("marker-keep-s", 0, maximum=KEEP_S_MAX)
+    branches = branches_of(request)
+    known_marker = branches.marker(name, request.channel.user)
+    owner = user if known_marker is None else known_marker.user
+    return name, Marker(request.number("marker-number"), owner, note, branches.now_ms(), keep_s)
+
+
+def told_of(marker: Marker) -> FieldTable:
+    return {"marker-number": marker.number, "marker-note": marker.note, "used-ms": marker.used_ms}
 
 
 def prepared(request: Request, xids: list[Xid]) -> list[Branch]:
@@ -213,9 +308,36 @@ def dtx_rollback(request: Request) -> None:
 
 @service("dtx.marker")
 def dtx_marker(request: Request) -> None:
-    """The highest number committed under `marker`: `known`, and `marker-number` if it is."""
-    number = branches_of(request).marker_number(request.text("marker"), request.channel.user)
-    results: FieldTable = {"known": number is not None}
-    if number is not None:
-        results["marker-number"] = number
+    """The highest number committed under `marker`: known; marker-number, marker-note, used-ms if it is."""
+    marker = branches_of(request).marker(request.text("marker"), request.channel.user)
+    results: FieldTable = {"known": marker is not None}
+    if marker is not None:
+        results.update(told_of(marker))
     reply_when_safe(request, last(branches_of(request)), results)
+
+
+@service("dtx.markers")
+def dtx_markers(request: Request) -> None:
+    """The markers by name, those that begin with `prefix`: number, note, user, used-ms, keep-s."""
+    prefix = request.text("prefix", "")
+    branches = branches_of(request)
+
+    def row(name: str, marker: Marker) -> FieldTable:
+        return {"marker": name, **told_of(marker), "user": marker.user, "keep-s": marker.keep_s}
+
+    request.page(
+        (name, partial(row, name, marker))
+        for name, marker in [*branches.markers.items(), *branches.brief_markers.items()]
+        if name.startswith(prefix) and may_touch(request.channel.user, marker.user)
+    )
+
+
+@service("dtx.forget-marker")
+def dtx_forget_marker(request: Request) -> None:
+    """Forgets `marker`: whoever committed under it does not come back. `forgotten`: whether there was one."""
+    branches = branches_of(request)
+    name = request.text("marker")
+    is_known = branches.marker(name, request.channel.user) is not None
+    if is_known:
+        branches.forget_marker(name)
+    reply_when_safe(request, last(branches), {"forgotten": is_known})

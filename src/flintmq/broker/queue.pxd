@@ -48,6 +48,7 @@ cdef class Queue:
     cdef readonly Regime regime
     cdef readonly object duplicates
     cdef readonly bint is_stream
+    cdef public bytes creation_id
 
     cpdef Py_ssize_t message_count(self) noexcept
     cpdef list parts(self)

@@ -57,6 +57,7 @@ class Queue:
         "auto_delete",
         "congested",
         "consumers",
+        "creation_id",
         "deleted",
         "dirty",
         "duplicates",
@@ -132,6 +133,7 @@ class Queue:
         # Which messages it refuses because it has the like of them, see deduplication.py.
         self.duplicates = Duplicates() if arguments.get(DEDUPLICATED) is True else None
         self.is_stream = False  # a log of its own holds its messages, not the journal
+        self.creation_id: bytes | None = None  # made when somebody asks, see queue_identity.py
 
     def message_count(self) -> int:
         """How many are ready, not counting those handed out."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from flintmq.auth import Operation
 from flintmq.broker import browsing
 from flintmq.broker.leases import Lease, find_lease, lease_of
+from flintmq.broker.queue_identity import CREATION_ID, creation_id, require_same
 from flintmq.broker.row_columns import CHOICE, Row, lay_out
 from flintmq.broker.selection import Recent, Selection
 from flintmq.broker.selector_parser import parse_selector
@@ -56,7 +57,9 @@ def reader_of(request: Request) -> str:
 
 def held_lease(request: Request) -> Lease:
     """The lease that a request is about, which it holds under the epoch it names."""
-    lease = find_lease(queue_of(request), reader_of(request))
+    queue = queue_of(request)
+    require_same(queue, request)
+    lease = find_lease(queue, reader_of(request))
     lease.check(request.number("epoch"))
     return lease
 
@@ -72,6 +75,7 @@ def promise(request: Request) -> None:
 def queue_lease(request: Request) -> None:
     """Consecutive messages for a named reader: queue, consumer, epoch or claim, start, max-rows."""
     queue = queue_of(request)
+    require_same(queue, request)
     if queue.consumers and queue.consumers[0].exclusive:
         raise ServiceFault(
             amqp.RESOURCE_LOCKED, f"RESOURCE_LOCKED - queue '{queue.name}' has an exclusive consumer"
@@ -114,6 +118,7 @@ class Asking:
                 "last": last,
                 "epoch": lease.epoch,
                 "acked": lease.acked,
+                CREATION_ID: creation_id(lease.queue, self.request),
                 "octets": sum(
                     len(delivery.message.content)
                     for delivery in lease.between(first - 1, last)
@@ -206,7 +211,14 @@ def lease_renew(request: Request) -> None:
     """The reader is alive: its lease ends timeout-ms from now."""
     lease = held_lease(request)
     lease.renew(request.number("timeout-ms", lease.timeout_ms, 1, TIMEOUT_MS_MAX))
-    request.reply({"acked": lease.acked, "last": lease.last})
+    request.reply(
+        {
+            "acked": lease.acked,
+            "last": lease.last,
+            "messages-ready": lease.queue.message_count(),
+            CREATION_ID: creation_id(lease.queue, request),
+        }
+    )
 
 
 @service("lease.release")

@@ -21,6 +21,7 @@ from flintmq.broker.kinds import KINDS
 from flintmq.broker.priority_queue import PriorityQueue
 from flintmq.broker.shelf import Shelf
 from flintmq.broker.shelving import Shelving
+from flintmq.broker.stream_queue import StreamQueue
 from flintmq.broker.virtual_host import PREDECLARED_NAMES
 from flintmq.errors import PeerFault
 from flintmq.wire.tables import FieldTable
@@ -207,6 +208,10 @@ class Recovery:
     ) -> None:
         number = whole(rest, "number")
         queue = host.restore_queue(text(identity, "name"), number, bool(rest["auto-delete"]), table(rest))
+        known = rest.get("creation-id")
+        # A stream without a message may have lost its directory: it must not be taken for the same.
+        if isinstance(known, bytes) and not (isinstance(queue, StreamQueue) and not queue.log.end):
+            queue.creation_id = known
         returns = self.returns.get(number, {})
         lanes = self.ranked.pop(number, {})
         waiting = self.waiting_among(returns, queue, [*lanes.values(), *([] if shelf is None else [shelf])])

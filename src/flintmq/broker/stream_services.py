@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from flintmq.auth import Operation, require
+from flintmq.broker.queue_identity import CREATION_ID, creation_id, require_same
 from flintmq.broker.services import Request, ServiceFault, service
 from flintmq.broker.stream_queue import StreamQueue
 from flintmq.errors import StorageFault
@@ -53,9 +54,15 @@ def range_of(request: Request) -> tuple[int, int]:
     return start, request.number("to", OFFSET_MAX, minimum=start, maximum=OFFSET_MAX)
 
 
-def extent(queue: StreamQueue) -> FieldTable:
+def extent(queue: StreamQueue, request: Request) -> FieldTable:
     stream = queue.log
-    return {"first": stream.first, "end": stream.end, "octets": stream.octets, "messages": len(stream)}
+    return {
+        "first": stream.first,
+        "end": stream.end,
+        "octets": stream.octets,
+        "messages": len(stream),
+        CREATION_ID: creation_id(queue, request),
+    }
 
 
 class OffsetsWatch:
@@ -82,19 +89,19 @@ class OffsetsWatch:
         if self.queue.deleted:
             self.request.fail(amqp.NOT_FOUND, f"NOT_FOUND - {self.queue.what} was deleted")
         else:
-            self.request.reply(extent(self.queue))
+            self.request.reply(extent(self.queue, self.request))
 
 
 @service("stream.offsets")
 def offsets(request: Request) -> None:
-    """stream, beyond, wait-ms -> first, end, octets, messages"""
+    """stream, beyond, wait-ms -> first, end, octets, messages, creation-id"""
     queue = stream_of(request)
     beyond = request.number("beyond", 0, maximum=OFFSET_MAX)
     wait_ms = request.number("wait-ms", 0, maximum=WAIT_MS_MAX)
     if wait_ms and queue.log.end <= beyond:
         OffsetsWatch(request, queue, beyond, wait_ms)
     else:
-        request.reply(extent(queue))
+        request.reply(extent(queue, request))
 
 
 @service("stream.offset-for-time")
@@ -119,8 +126,9 @@ def octets_between(request: Request) -> None:
 
 @service("stream.fetch")
 def fetch_columns(request: Request) -> None:
-    """stream, from, to, max-bytes, columns -> first, next, count, end; the body has the columns"""
+    """stream, creation-id, from, to, max-bytes, columns -> first, next, count, end; body: the columns"""
     queue = stream_of(request)
+    require_same(queue, request)
     start, end = range_of(request)
     octets_max = request.number("max-bytes", FETCH_OCTETS, minimum=1, maximum=FETCH_OCTETS_MAX)
     wanted = wanted_columns(request)

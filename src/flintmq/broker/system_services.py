@@ -17,6 +17,7 @@ from flintmq.broker.consumer import Consumer
 from flintmq.broker.delayed_exchange import DelayedExchange
 from flintmq.broker.exchange import Exchange
 from flintmq.broker.queue import Queue
+from flintmq.broker.queue_identity import CREATION_ID, creation_id
 from flintmq.broker.services import SERVICES, Request, service
 from flintmq.build import build
 from flintmq.wire import amqp
@@ -92,7 +93,8 @@ def queue_info(request: Request) -> None:
     if not may_see(request, name):
         request.require(Operation.READ, "queue", name)
     queue = request.channel.virtual_host.find_queue(name, request.channel.origin)
-    request.reply({**queue_table(queue, request), "arguments": queue.arguments})
+    found = queue_table(queue, request)
+    request.reply({**found, CREATION_ID: creation_id(queue, request), "arguments": queue.arguments})
 
 
 def is_hidden(queue: Queue) -> bool:

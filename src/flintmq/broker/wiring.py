@@ -5,7 +5,8 @@
 
     x  exchange   virtual host, name                        type, auto-delete, internal, arguments;
                                                             number, if it holds messages
-    q  queue      virtual host, name                        number, auto-delete, arguments
+    q  queue      virtual host, name                        number, auto-delete, arguments; creation-id,
+                                                            if somebody has asked for it
     b  binding    virtual host, source, destination,        nothing
                   its kind, routing key, arguments
     h  a queue's number                                     the newest entry it has handed out
@@ -69,10 +70,14 @@ class Wiring:
         self.sequence = self.journal.delete_wiring(self.named(EXCHANGE, exchange.name))
 
     def put_queue(self, queue: Queue) -> None:
-        value = encode_table(
-            {"number": queue.number, "auto-delete": queue.auto_delete, "arguments": queue.arguments}
-        )
-        self.sequence = self.journal.put_wiring(self.named(QUEUE, queue.name), value)
+        fields: FieldTable = {
+            "number": queue.number,
+            "auto-delete": queue.auto_delete,
+            "arguments": queue.arguments,
+        }
+        if queue.creation_id is not None:
+            fields["creation-id"] = queue.creation_id
+        self.sequence = self.journal.put_wiring(self.named(QUEUE, queue.name), encode_table(fields))
 
     def delete_queue(self, queue: Queue) -> None:
         self.sequence = self.journal.delete_wiring(self.named(QUEUE, queue.name))

@@ -39,10 +39,20 @@ class Stream:
         return await self.connection.ask(services.stream_bytes(self.name, start, end))
 
     async def fetch(
-        self, start: int, end: int, *, bytes_max: int = FETCH_BYTES, columns: tuple[str, ...] | None = None
+        self,
+        start: int,
+        end: int,
+        *,
+        bytes_max: int = FETCH_BYTES,
+        columns: tuple[str, ...] | None = None,
+        creation_id: str = "",
     ) -> Columns:
-        """Messages of offsets start..end-1, as many as fit `bytes_max`; `next_offset` goes on from there."""
-        return await self.connection.ask(services.stream_fetch(self.name, start, end, bytes_max, columns))
+        """Messages of offsets start..end-1, as many as fit `bytes_max`; `next_offset` goes on from there.
+
+        With the creation id of `offsets` it is refused where the stream was made again since.
+        """
+        ask = services.stream_fetch(self.name, start, end, bytes_max, columns, creation_id)
+        return await self.connection.ask(ask)
 
 
 class Browser:

@@ -153,11 +153,17 @@ def _checked(
 
 
 class Committed(NamedTuple):
-    """`already`: the marker had that number, or a higher one, before."""
+    """`already`: the marker had that number, or a higher one, before.
+
+    `unrouted`, `refused`: messages that went to no queue, and that a full queue did not take; None where that
+    was not known yet when the broker answered.
+    """
 
     already: bool
     committed: int
     rolled_back: int
+    unrouted: int | None = None
+    refused: int | None = None
 
 
 def commit_many(
@@ -169,7 +175,8 @@ def commit_many(
 
     def read(reply: Reply) -> Committed:
         already = reply.results.get("already") is True
-        return Committed(already, number(reply, "committed"), number(reply, "rolled-back"))
+        counts = (number(reply, name) if name in reply.results else None for name in ("unrouted", "refused"))
+        return Committed(already, number(reply, "committed"), number(reply, "rolled-back"), *counts)
 
     return Ask("dtx.commit", arguments, b"", read)
 

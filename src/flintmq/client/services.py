@@ -173,6 +173,11 @@ def number(reply: Reply, name: str) -> int:
     return value
 
 
+def creation_id_of(reply: Reply) -> str:
+    """Empty where the broker tells none."""
+    return str(reply.results.get("creation-id", ""))
+
+
 def columns_of(reply: Reply) -> Columns:
     try:
         return Columns(reply.body)
@@ -189,6 +194,7 @@ class Offsets(NamedTuple):
     first: int
     end: int
     octets: int
+    creation_id: str = ""  # differs when the stream was deleted and made again
 
 
 def stream_offsets(stream: str, beyond: int | None, wait_ms: int) -> Ask[Offsets]:
@@ -199,7 +205,9 @@ def stream_offsets(stream: str, beyond: int | None, wait_ms: int) -> Ask[Offsets
         "stream.offsets",
         arguments,
         b"",
-        lambda reply: Offsets(number(reply, "first"), number(reply, "end"), number(reply, "octets")),
+        lambda reply: Offsets(
+            number(reply, "first"), number(reply, "end"), number(reply, "octets"), creation_id_of(reply)
+        ),
     )
 
 
@@ -214,9 +222,17 @@ def stream_bytes(stream: str, start: int, end: int) -> Ask[int]:
 
 
 def stream_fetch(
-    stream: str, start: int, end: int, bytes_max: int, columns: tuple[str, ...] | None
+    stream: str,
+    start: int,
+    end: int,
+    bytes_max: int,
+    columns: tuple[str, ...] | None,
+    creation_id: str = "",
 ) -> Ask[Columns]:
+    """With a creation id it is refused where the stream of that name is another one by now."""
     arguments: FieldTable = {"stream": stream, "from": start, "to": end, "max-bytes": bytes_max}
+    if creation_id:
+        arguments["creation-id"] = creation_id
     if columns is not None:
         names: list[FieldValue] = list(columns)
         arguments["columns"] = names

@@ -84,6 +84,9 @@ class Turns:
         # Whatever was read: what goes to disk alone, for nobody to hear of, must not pile up here.
         if self.outbox or self.reads or self.agenda.has_work():
             self.finish_pass()
+        elif self.broker.timetable.alarms:
+            # Nothing came in and nothing goes out, yet what the disk has finished may have made an alarm due.
+            self.set_alarm_clock()
         if self.room:
             links, self.room = self.room, []
             for link in links:

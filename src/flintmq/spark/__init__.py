@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flintmq.spark.errors import AmqpError, BadOption, DataLost
-    from flintmq.spark.offsets import lag
+    from flintmq.spark.offsets import lag, metrics
     from flintmq.spark.sessions import register, session
 
-__all__ = ["AmqpError", "BadOption", "DataLost", "lag", "register", "session"]
+__all__ = ["AmqpError", "BadOption", "DataLost", "lag", "metrics", "register", "session"]
 
 _PLACES = {
     "AmqpError": "errors",
     "BadOption": "errors",
     "DataLost": "errors",
     "lag": "offsets",
+    "metrics": "offsets",
     "register": "sessions",
     "session": "sessions",
 }

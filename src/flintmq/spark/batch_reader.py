@@ -85,7 +85,8 @@ class AmqpBatchReader(DataSourceReader):  # type: ignore[misc]
         try:
             start, end = self._range(feed)
             count = -(-(self.options.partitions_min or 1) // queues)
-            return feed.tasks(split([Span(queue, start, max(start, end))], count))
+            spans = split([Span(queue, start, max(start, end))], count)
+            return feed.tasks(spans, feed.identity) if spans else []
         finally:
             feed.close()
 

@@ -32,6 +32,14 @@ log = logging.getLogger("flintmq.spark")
 DELAY_S = 0.25
 DELAY_S_MAX = 2.0
 
+_attempts = [0]  # that have failed, in this process
+
+
+def retries() -> int:
+    """How often this process has had to try again to reach its broker."""
+    return _attempts[0]
+
+
 _pool: dict[tuple[int, Settings], Connection] = {}
 
 
@@ -54,6 +62,7 @@ def open_connection(
         except ConnectFailed as failure:
             if clock.monotonic_s() + delay_s > deadline_s:
                 raise
+            _attempts[0] += 1
             log.warning("trying again to connect: %s", failure)
         select.select([], [], [], delay_s)
         delay_s = min(2 * delay_s, DELAY_S_MAX)

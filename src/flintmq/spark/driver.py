@@ -20,12 +20,12 @@ from flintmq.client import Connection
 from flintmq.client.errors import ServiceError
 from flintmq.clock import Clock
 from flintmq.spark.admission import Span, share_bytes, share_rows, split
-from flintmq.spark.connections import open_connection
-from flintmq.spark.errors import AmqpError
+from flintmq.spark.connections import open_connection, retries
+from flintmq.spark.errors import AmqpError, BadOption, MadeAgain
 from flintmq.spark.feed import Feed, Task
 from flintmq.spark.kinds import feed_of, has_services
 from flintmq.spark.lease_feed import LeaseFeed
-from flintmq.spark.offsets import Progress
+from flintmq.spark.offsets import Progress, Report
 from flintmq.spark.options import EARLIEST, ReadOptions
 from flintmq.wire.tables import FieldTable
 
@@ -51,6 +51,9 @@ class StreamDriver:
         self.caps: dict[str, int] = {}  # with AvailableNow, how far each queue is read
         self.begins: dict[str, int] = {}  # resolved in this process, not in a checkpoint yet
         self.tails: dict[str, int] = {}
+        # Offsets in the checkpoint whose numbers are not those of the queue any more: they are never acked.
+        self.disowned: dict[str, Progress] = {}
+        self.rows = self.batches = 0  # planned by this process
         self._connection: Connection | None = None
         self._names: tuple[str, ...] = options.queues
         self._listed_s: float | None = None
@@ -78,17 +81,25 @@ class StreamDriver:
         """The end of the next batch; the start itself if there is nothing to read."""
         self.acknowledge(start)
         begins = self._begins(start)
+        ids = {queue: self.feed(queue).identity for queue in begins if self.feed(queue).identity}
         spans = self._available(begins, wait=start.initial is None and not self.available_now)
         leases = any(isinstance(feed, LeaseFeed) for feed in self.feeds.values())
         if leases and start.initial is not None and self.options.consumer is None:
             # The name that leases are taken under has to be in the checkpoint before the first one is taken,
             # else a driver that dies between the two leaves messages leased to nobody.
-            return start.follow(begins, begins, self.consumer)
+            return start.follow(begins, begins, self.consumer, ids)
         ends = self._take(spans, rows_max, bytes_max)
-        moved = {queue: begin for queue, begin in begins.items() if begin != start.queues.get(queue)}
+        rows = sum(ends[queue] - begins[queue] for queue in ends)
+        self.rows += rows
+        self.batches += rows > 0
+        moved = {
+            queue: begin
+            for queue, begin in begins.items()
+            if begin != start.queues.get(queue) or start.ids.get(queue, ids.get(queue)) != ids.get(queue)
+        }
         if start.initial is None and not moved and all(ends[queue] == begins[queue] for queue in ends):
             return start
-        return start.follow(ends, moved, self.consumer if leases else None)
+        return start.follow(ends, moved, self.consumer if leases else None, ids)
 
     def _adopt(self, progress: Progress) -> None:
         """Leases are found again by the name they were taken under."""
@@ -99,15 +110,28 @@ class StreamDriver:
         """Where the next batch begins in each queue."""
         begins: dict[str, int] = {}
         for queue in self._queues(start):
-            feed = self.feed(queue)
             if queue in start.queues:
-                begins[queue] = feed.check(start.queues[queue])
+                begins[queue] = self._checked(queue, start)
                 continue
+            feed = self.feed(queue)
             if queue not in self.begins:
                 wanted, time_ms = self._wanted(queue, is_new=start.initial is None)
                 self.begins[queue] = feed.begin(wanted, time_ms)
             begins[queue] = self.begins[queue]
         return begins
+
+    def _checked(self, queue: str, start: Progress) -> int:
+        number, identity = start.queues[queue], start.ids.get(queue, "")
+        try:
+            begin = self.feed(queue).check(number, identity)
+        except MadeAgain:
+            self.feeds.pop(queue).close()  # it may be of another kind now
+            begin = self.feed(queue).check(number, identity)
+        if begin < number or identity not in ("", self.feed(queue).identity):
+            # Spark has this start committed once more when the next batch is planned: it must not be acked.
+            self.disowned[queue] = start
+            self.caps.pop(queue, None)
+        return begin
 
     def _wanted(self, queue: str, is_new: bool) -> tuple[str | int, int | None]:
         """What the options say of the beginning; a queue found later is read from its beginning."""
@@ -125,10 +149,22 @@ class StreamDriver:
         if self._listed_s is None or now_s - self._listed_s >= LIST_S:
             self._names = matching(self.connection, self.options.pattern)
             self._listed_s = now_s
+            if start.initial is not None:
+                self._check_names()
             for queue in start.queues:
                 if queue not in self._names:
                     log.warning("queue %r does not exist any more, and is not read", queue)
         return self._names
+
+    def _check_names(self) -> None:
+        """A place that is given for a queue that does not exist is a slip, not a wish."""
+        starting = self.options.starting
+        missing = [name for name in starting if name not in self._names] if isinstance(starting, dict) else []
+        if missing:
+            raise BadOption(
+                f"Option 'startingOffsets' names {missing[0]!r}, and there is no such queue; correct the "
+                "name, or leave it out."
+            )
 
     def _available(self, begins: dict[str, int], wait: bool) -> list[Span]:
         """What could be read; if that is nothing, waits for a moment."""
@@ -175,7 +211,13 @@ class StreamDriver:
         pieces = split([span for span in spans if span.rows > 0], self.options.partitions_min)
         tasks: list[Task] = []
         for queue, found in groupby(pieces, key=lambda piece: piece.queue):
-            tasks += self.feed(queue).tasks(list(found))
+            planned = list(found)
+            identity = end.ids.get(queue, "")
+            try:
+                tasks += self.feed(queue).tasks(planned, identity)
+            except MadeAgain:
+                self.feeds.pop(queue).close()
+                tasks += self.feed(queue).tasks(planned, identity)
         return tasks
 
     def acknowledge(self, progress: Progress) -> None:
@@ -183,12 +225,17 @@ class StreamDriver:
         self._adopt(progress)
         there = set(self._queues(progress)) if progress.queues else set()
         for queue, number in progress.queues.items():
-            if queue in there:
-                self.feed(queue).done(number)
+            if queue in there and self.disowned.get(queue) != progress:
+                self.feed(queue).done(number, progress.ids.get(queue, ""))
 
-    def report(self) -> Progress | None:
-        """How far the queues go, for the query's progress."""
-        return Progress(queues=dict(self.tails)) if self.tails else None
+    def report(self) -> Report | None:
+        """How far the queues go, for the query's progress, and what was done so far."""
+        if not self.tails:
+            return None
+        counts = {"batches": self.batches, "rows": self.rows, "retries": retries()}
+        counts["octets"] = sum(feed.octets for feed in self.feeds.values())
+        counts["leased"] = sum(feed.held for feed in self.feeds.values())
+        return Report(dict(self.tails), counts)
 
     def close(self) -> None:
         for feed in self.feeds.values():

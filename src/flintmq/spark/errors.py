@@ -20,3 +20,10 @@ class AmqpRefused(AmqpError):
 
 class DataLost(AmqpError):
     """Rows that the query still wants are gone from the broker."""
+
+
+class MadeAgain(AmqpError):
+    """The queue that a feed knows is another one by now: its driver makes another feed for it."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"Queue {queue!r} was made again while a batch was planned; start the query again.")

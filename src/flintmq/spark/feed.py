@@ -10,6 +10,7 @@ A Task is what travels to an executor: plain values, read there over a connectio
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +19,13 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from flintmq.spark.admission import Span
+from flintmq.spark.errors import DataLost
 from flintmq.spark.options import ReadOptions
+
+log = logging.getLogger("flintmq.spark")
+
+# What may have happened to a queue that has another identity.
+MADE_AGAIN = "it was deleted and made again, or the broker's disk was lost"
 
 
 class Task(InputPartition):  # type: ignore[misc]
@@ -44,14 +51,23 @@ class Feed(ABC):
     def __init__(self, queue: str, options: ReadOptions) -> None:
         self.queue = queue
         self.options = options
+        # The creation id of the queue, as far as the broker tells it: which life of it the numbers are of.
+        self.identity = ""
+        # For the query's progress: octets that were taken, where the feed knows, and rows that it holds now.
+        self.octets = 0
+        self.held = 0
 
     @abstractmethod
     def begin(self, wanted: str | int, time_ms: int | None) -> int:
         """The number where a query begins that has no offset for this queue."""
 
     @abstractmethod
-    def check(self, start: int) -> int:
-        """Where a batch that follows `start` really begins; DataLost if that is not where it should."""
+    def check(self, start: int, identity: str) -> int:
+        """Where a batch that follows `start` really begins; DataLost if that is not where it should.
+
+        `identity`: of the queue that `start` was a number of, empty if that is not known. MadeAgain where
+        this is not the feed for the queue any more.
+        """
 
     @abstractmethod
     def tail(self, start: int, wait_s: float) -> int:
@@ -62,8 +78,8 @@ class Feed(ABC):
         """Takes a batch from `start` to at most `end`; where it really ends."""
 
     @abstractmethod
-    def tasks(self, spans: list[Span]) -> list[Task]:
-        """The tasks that read these spans of a batch."""
+    def tasks(self, spans: list[Span], identity: str) -> list[Task]:
+        """The tasks that read these spans of a batch, planned for the queue of this identity."""
 
     # Whether bytes_of can tell; else `take` is told how many octets it may take.
     is_measured = False
@@ -73,8 +89,14 @@ class Feed(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def done(self, through: int) -> None:
-        """Everything up to this number is safe in the sink."""
+    def done(self, through: int, identity: str) -> None:
+        """Everything up to this number, of the queue of this identity, is safe in the sink."""
+
+    def lost(self, what: str, advice: str, going_on: str) -> None:
+        """Something that the query still wants is gone: ends it, or says so, as failOnDataLoss has it."""
+        if self.options.fail_on_data_loss:
+            raise DataLost(f"{what}; {advice}.")
+        log.warning("%s; failOnDataLoss is false: %s", what, going_on)
 
     @abstractmethod
     def close(self) -> None:

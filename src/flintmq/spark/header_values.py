@@ -3,7 +3,8 @@
     AMQP            type            field with the value
     text            string          string
     octets          binary          binary
-    integers        long            long; `decimal` for those above 63 bits
+    integers        long            long
+    above 63 bits   unsigned        string
     float, double   double          double
     boolean         boolean         boolean
     timestamp       timestamp       timestamp, whole seconds
@@ -12,7 +13,7 @@
     void            void            none
 
 So what was read can be written again and is the same. A map of plain values, map<string, string> or
-map<string, bigint> for instance, can be written as well.
+map<string, bigint> for instance, can be written as well; a map in it becomes a table, a list an array.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ from flintmq.spark.errors import AmqpError
 from flintmq.wire.tables import FieldTable, FieldValue, Timestamp
 
 Header = dict[str, Any]
+
+
+class Table(dict[str, Any]):
+    """A map in a map of headers: a table of values as they are, where a struct tells its type."""
+
 
 _LONG_MAX = 1 << 63
 
@@ -48,7 +54,7 @@ def described(value: FieldValue) -> Header:
     if isinstance(value, int):
         if -_LONG_MAX <= value < _LONG_MAX:
             return {"type": "long", "long": value}
-        return {"type": "decimal", "string": str(value)}
+        return {"type": "unsigned", "string": str(value)}
     if isinstance(value, float):
         return {"type": "double", "double": value}
     if isinstance(value, Decimal):
@@ -69,6 +75,8 @@ def _plain(value: FieldValue) -> Any:
         return {"$timestamp": value.isoformat()}
     if isinstance(value, Decimal):
         return {"$decimal": str(value)}
+    if isinstance(value, Timestamp):
+        return {"$seconds": int(value)}
     return value
 
 
@@ -84,6 +92,8 @@ def _restored(value: Any) -> FieldValue:
                 return datetime.fromisoformat(given)
             if name == "$decimal":
                 return Decimal(given)
+            if name == "$seconds":
+                return Timestamp(given)
         return {name: _restored(each) for name, each in value.items()}
     return value  # type: ignore[no-any-return]
 
@@ -99,6 +109,8 @@ def table_of(headers: Iterable[tuple[str, Any]] | Mapping[str, Any] | None) -> F
 def _value_of(name: str, given: Any) -> FieldValue:
     if not isinstance(given, Mapping):
         return given  # type: ignore[no-any-return]
+    if isinstance(given, Table):
+        return dict(given)
     kind = given.get("type")
     try:
         if kind == "void":
@@ -107,6 +119,8 @@ def _value_of(name: str, given: Any) -> FieldValue:
             return Timestamp(given["long"])
         if kind == "decimal":
             return Decimal(given["string"])
+        if kind == "unsigned":
+            return int(given["string"])
         if kind in ("table", "array"):
             return _restored(json.loads(given["string"]))
         if kind in ("string", "binary", "long", "double", "boolean", "timestamp") and given[kind] is not None:

@@ -53,7 +53,7 @@ class HeldFeed(Feed):
         self.connection: Connection | None = None
         self.consumer: Consumer | None = None
         self.waiting: deque[Message] = deque()  # delivered, not in a batch yet
-        self.held: deque[tuple[int, Message]] = deque()  # in a batch that is not safe yet
+        self.unacked: deque[tuple[int, Message]] = deque()  # in a batch that is not safe yet
         self.last: int | None = None
 
     def attach(self) -> Consumer:
@@ -72,7 +72,7 @@ class HeldFeed(Feed):
             )
         return self.check(0)
 
-    def check(self, start: int) -> int:
+    def check(self, start: int, identity: str = "") -> int:
         if self.last is None:
             self.last = start
         return start
@@ -94,16 +94,18 @@ class HeldFeed(Feed):
             message = self.waiting.popleft()
             last += 1
             size += len(message.body)
-            self.held.append((last, message))
+            self.unacked.append((last, message))
         self.last = last
+        self.octets += size
+        self.held = len(self.unacked)
         return last
 
-    def tasks(self, spans: list[Span]) -> list[Task]:
+    def tasks(self, spans: list[Span], identity: str) -> list[Task]:
         now_ms = self.clock.wall_ms()
         tasks: list[Task] = []
         missing = 0
         for span in spans:
-            found = [(number, message) for number, message in self.held if span.start < number <= span.end]
+            found = [(number, message) for number, message in self.unacked if span.start < number <= span.end]
             missing += span.rows - len(found)
             if found:
                 tasks.append(HeldTask(self.queue, span.start, span.end, laid_out(found, now_ms)))
@@ -116,11 +118,12 @@ class HeldFeed(Feed):
             )
         return tasks
 
-    def done(self, through: int) -> None:
+    def done(self, through: int, identity: str) -> None:
         self.check(through)
         settled: Message | None = None
-        while self.held and self.held[0][0] <= through:
-            settled = self.held.popleft()[1]
+        while self.unacked and self.unacked[0][0] <= through:
+            settled = self.unacked.popleft()[1]
+        self.held = len(self.unacked)
         if settled is not None and not settled.ack(multiple=True):
             log.warning("queue %r: the connection was lost; what was read comes again", self.queue)
 

@@ -23,11 +23,12 @@ from flintmq.client import Connection
 from flintmq.client.errors import ClientError, ServiceError
 from flintmq.spark.admission import Span
 from flintmq.spark.connections import close_quietly, open_connection, pooled, told_plainly
-from flintmq.spark.errors import AmqpError, DataLost
-from flintmq.spark.feed import Feed, Task
+from flintmq.spark.errors import AmqpError, DataLost, MadeAgain
+from flintmq.spark.feed import MADE_AGAIN, Feed, Task
 from flintmq.spark.options import LATEST, ReadOptions
 from flintmq.spark.record_batches import BatchMaker
 from flintmq.spark.schema import wanted_columns
+from flintmq.spark.stream_feed import is_another
 from flintmq.wire import amqp
 from flintmq.wire.columns import Columns
 from flintmq.wire.tables import FieldTable, FieldValue
@@ -38,6 +39,7 @@ log = logging.getLogger("flintmq.spark")
 LEASE_ROWS_MAX = 1_000_000
 LEASE_BYTES_MAX = 268_435_456
 ANSWER_S = 30.0
+ANEW = "begin with a new checkpoint, or set failOnDataLoss to false to go on with what is in it now"
 # How often a queue with nothing in it is looked at.
 LOOK_S = 0.05
 
@@ -45,10 +47,11 @@ LOOK_S = 0.05
 class LeaseTask(Task):
     """Numbers after start, up to and with end, of a lease."""
 
-    def __init__(self, queue: str, start: int, end: int, consumer: str, epoch: int) -> None:
+    def __init__(self, queue: str, start: int, end: int, consumer: str, epoch: int, identity: str) -> None:
         super().__init__(queue, start, end)
         self.consumer = consumer
         self.epoch = epoch
+        self.identity = identity
 
     def read(self, schema: StructType, options: ReadOptions) -> Iterator[Any]:
         maker = BatchMaker(schema, self.queue)
@@ -61,6 +64,7 @@ class LeaseTask(Task):
                 "queue": self.queue,
                 "consumer": self.consumer,
                 "epoch": self.epoch,
+                "creation-id": self.identity,
                 "from": at,
                 "to": self.end,
                 "max-bytes": options.fetch_bytes,
@@ -71,7 +75,10 @@ class LeaseTask(Task):
                 try:
                     found = Columns(connection.request("lease.read", arguments, timeout_s=ANSWER_S).body)
                 except ServiceError as error:
-                    raise fenced(error, self.queue, self.consumer) from None
+                    if not is_another(error):
+                        raise fenced(error, self.queue, self.consumer) from None
+                    self.gone(at, options)
+                    return
             after = found.next_offset - 1
             if after <= at or len(found) != after - at:
                 raise AmqpError(
@@ -81,6 +88,12 @@ class LeaseTask(Task):
             at = after
             yield maker.make(found)
 
+    def gone(self, at: int, options: ReadOptions) -> None:
+        what = f"Queue {self.queue!r}: {self.end - at} messages of the batch are gone: {MADE_AGAIN}"
+        if options.fail_on_data_loss:
+            raise DataLost(f"{what}; {ANEW}.")
+        log.warning("%s; failOnDataLoss is false: they are left out", what)
+
 
 def fenced(error: ServiceError, queue: str, consumer: str) -> Exception:
     """403 means that somebody else has the lease now, or nobody."""
@@ -88,8 +101,9 @@ def fenced(error: ServiceError, queue: str, consumer: str) -> Exception:
         return error
     return AmqpError(
         f"Queue {queue!r} is not leased to this query any more: another one reads it as consumer "
-        f"{consumer!r}, or this one was not heard of for the time of 'leaseTimeout'. Nothing is lost; give "
-        "each query a 'consumerName' of its own, and start this one again."
+        f"{consumer!r}, or this one was not heard of for the time of 'leaseTimeout'. What this query has not "
+        "committed is read by the other one, or is in the queue again; give each query a 'consumerName' of "
+        "its own, and start this one again."
     )
 
 
@@ -134,15 +148,18 @@ class LeaseFeed(Feed):
         self.acked = 0
         self.last = 0
         self.renewer: Renewer | None = None
+        self.ready: int | None = None  # messages that wait in the queue, as of a moment ago
 
     def _ask(self, service: str, **arguments: FieldValue) -> FieldTable:
         given: FieldTable = {"queue": self.queue, "consumer": self.consumer}
         if self.epoch is not None:
-            given["epoch"] = self.epoch
+            given.update({"epoch": self.epoch, "creation-id": self.identity})
         given.update({name.replace("_", "-"): value for name, value in arguments.items()})
         try:
             return self.connection.request(service, given, timeout_s=ANSWER_S).results
         except ServiceError as error:
+            if is_another(error):
+                raise MadeAgain(self.queue) from None
             raise fenced(error, self.queue, self.consumer) from None
 
     def attach(self) -> None:
@@ -150,19 +167,23 @@ class LeaseFeed(Feed):
         if self.epoch is not None:
             return
         found = self._ask("queue.lease", claim=True, max_rows=0, timeout_ms=self.timeout_ms)
+        self.identity = str(found.get("creation-id", ""))
         self.epoch = _number(found, "epoch")
         self._renew()
         arguments: FieldTable = {
             "queue": self.queue,
             "consumer": self.consumer,
             "epoch": self.epoch,
+            "creation-id": self.identity,
             "timeout-ms": self.timeout_ms,
         }
         self.renewer = Renewer(self.options, arguments)
 
-    def _renew(self) -> None:
+    def _renew(self) -> int:
+        """Keeps the lease, and sees that it still is this query's; how many messages wait in the queue."""
         found = self._ask("lease.renew", timeout_ms=self.timeout_ms)
         self.acked, self.last = _number(found, "acked"), _number(found, "last")
+        return _number(found, "messages-ready")
 
     def begin(self, wanted: str | int, time_ms: int | None) -> int:
         if isinstance(wanted, int) or time_ms is not None:
@@ -173,16 +194,19 @@ class LeaseFeed(Feed):
         self.attach()
         return self.acked
 
-    def check(self, start: int) -> int:
+    def check(self, start: int, identity: str) -> int:
         self.attach()
+        self.ready = self._renew()
+        if identity and identity != self.identity:
+            what = f"Queue {self.queue!r} is not the one that the query has read up to message {start}"
+            self.lost(f"{what}: {MADE_AGAIN}", ANEW, "going on with what is in it now")
+            return self.acked
         if start > self.last:
             what = (
                 f"Queue {self.queue!r} knows consumer {self.consumer!r} up to message {self.last}, but the "
-                f"query has read up to {start}: it was deleted and made anew, or the broker's disk lost"
+                f"query has read up to {start}"
             )
-            if self.options.fail_on_data_loss:
-                raise DataLost(f"{what}; set failOnDataLoss to false to go on with what is in it now.")
-            log.warning("%s; going on with what is in it now", what)
+            self.lost(f"{what}: {MADE_AGAIN}", ANEW, "going on with what is in it now")
             return self.acked
         # Numbers of a lease that has expired are skipped: its messages are in the queue again.
         return max(start, self.acked)
@@ -190,8 +214,8 @@ class LeaseFeed(Feed):
     def tail(self, start: int, wait_s: float) -> int:
         """Looked for again and again: a lease that waits would take the first message that comes, alone."""
         while True:
-            found = self.connection.request("queue.info", {"queue": self.queue}).results
-            end = self.last + _number(found, "messages-ready")
+            ready, self.ready = self.ready, None
+            end = self.last + (self._renew() if ready is None else ready)
             if end > start or wait_s <= 0:
                 return end
             select.select([], [], [], min(LOOK_S, wait_s))
@@ -208,21 +232,35 @@ class LeaseFeed(Feed):
             "queue.lease", start=start, max_rows=rows_max, max_bytes=bytes_max, timeout_ms=self.timeout_ms
         )
         self.last = max(self.last, _number(found, "last"))
+        self.octets += _number(found, "octets")
+        self.held = self.last - self.acked
         return max(start, _number(found, "last"))
 
-    def done(self, through: int) -> None:
-        self.attach()
-        if self.acked < through <= self.last:
-            self._ask("lease.ack", through=through)
-            self.acked = through
+    def done(self, through: int, identity: str) -> None:
+        """Only numbers of this life of the queue: those of another would ack what nobody has read."""
+        try:
+            self.attach()
+            if (not identity or identity == self.identity) and self.acked < through <= self.last:
+                self._ask("lease.ack", through=through)
+                self.acked = through
+                self.held = self.last - self.acked
+        except MadeAgain as error:
+            log.warning("what was read needs no ack any more: %s", error)
 
-    def tasks(self, spans: list[Span]) -> list[Task]:
+    def tasks(self, spans: list[Span], identity: str) -> list[Task]:
         """Without numbers that are not held any more: a lease of an earlier process may have expired."""
         self.attach()
         assert self.epoch is not None
+        if identity and identity != self.identity:
+            rows = sum(span.rows for span in spans)
+            what = f"Queue {self.queue!r}: a batch of {rows} messages was planned, and they are gone"
+            self.lost(f"{what}: {MADE_AGAIN}", ANEW, "the batch goes on without them")
+            return []
         held = [(max(span.start, self.acked), min(span.end, self.last)) for span in spans]
         return [
-            LeaseTask(self.queue, start, end, self.consumer, self.epoch) for start, end in held if start < end
+            LeaseTask(self.queue, start, end, self.consumer, self.epoch, self.identity)
+            for start, end in held
+            if start < end
         ]
 
     def close(self) -> None:

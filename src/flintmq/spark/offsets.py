@@ -2,12 +2,14 @@
 
     {"initial": "latest"}                                            before the first batch
     {"queues": {"ticks": {"0": 120}}, "start": {"ticks": {"0": 100}}}    the end of the first one
-    {"queues": {"ticks": {"0": 150}}}                                    the end of any later one
+    {"queues": {"ticks": {"0": 150}}, "ids": {"ticks": "5f0c..."}}       the end of any later one
 
 Spark asks for the initial offset again when it replays the first batch in a new process. Were that resolved
 at once, `latest` would have moved on meanwhile, and what came between be lost. So it stays a word, and the
 end of a batch carries where it began wherever that is not where the one before it ended: all queues in the
-first batch, later those that a pattern has newly found, and those that retention has taken something of.
+first batch, later those that a pattern has newly found, those that retention has taken something of, and
+those that were made again. `ids` are the creation ids that the broker has for the queues: numbers belong to
+one life of a queue. A checkpoint of an older version has none: those of the moment are taken for its own.
 
 For a stream the number is the offset that is read next. For a leased queue it is the last number of the
 lease, so that the next batch follows it; `consumer` is then the name that the leases were taken under.
@@ -15,6 +17,7 @@ lease, so that the next batch follows it; `consumer` is then the name that the l
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +35,7 @@ class Progress:
     start: dict[str, int] = field(default_factory=dict)
     consumer: str | None = None
     initial: str | None = None
+    ids: dict[str, str] = field(default_factory=dict)
 
     def json(self) -> dict[str, Any]:
         if self.initial is not None:
@@ -41,6 +45,8 @@ class Progress:
             made["start"] = _nested(self.start)
         if self.consumer is not None:
             made["consumer"] = self.consumer
+        if self.ids:
+            made["ids"] = dict(sorted(self.ids.items()))
         return made
 
     @classmethod
@@ -52,6 +58,7 @@ class Progress:
                 queues=_flat(given["queues"]),
                 start=_flat(given.get("start", {})),
                 consumer=given.get("consumer"),
+                ids={str(queue): str(each) for queue, each in given.get("ids", {}).items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             raise AmqpError(
@@ -65,10 +72,12 @@ class Progress:
             return end.start[queue]
         return self.queues.get(queue, end.queues[queue])
 
-    def follow(self, ends: Mapping[str, int], starts: Mapping[str, int], consumer: str | None) -> Progress:
+    def follow(
+        self, ends: Mapping[str, int], starts: Mapping[str, int], consumer: str | None, ids: Mapping[str, str]
+    ) -> Progress:
         """The end of a batch that begins here; `starts` are those resolved just now."""
         queues = {**self.queues, **ends}
-        return Progress(queues=queues, start=dict(starts), consumer=consumer)
+        return Progress(queues=queues, start=dict(starts), consumer=consumer, ids={**self.ids, **ids})
 
 
 def _nested(numbers: Mapping[str, int]) -> dict[str, dict[str, int]]:
@@ -79,14 +88,36 @@ def _flat(nested: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
     return {queue: int(numbers[_PARTITION]) for queue, numbers in nested.items()}
 
 
+@dataclass
+class Report:
+    """How far the queues go, and what the driver has done: the `latestOffset` of a query's progress."""
+
+    queues: dict[str, int]
+    metrics: dict[str, int]
+
+    def json(self) -> dict[str, Any]:
+        return {"queues": _nested(self.queues), "metrics": dict(self.metrics)}
+
+
 def lag(source_progress: Mapping[str, Any]) -> dict[str, int]:
     """Messages that each queue is behind, from one of `query.lastProgress["sources"]`."""
-    import json
 
     def read(name: str) -> dict[str, int]:
-        given = source_progress.get(name)
-        found = json.loads(given) if isinstance(given, str) else given
-        return {} if not found or "queues" not in found else _flat(found["queues"])
+        found = _offset_in(source_progress, name)
+        return _flat(found["queues"]) if "queues" in found else {}
 
     end, latest = read("endOffset"), read("latestOffset")
     return {queue: max(0, latest[queue] - end.get(queue, 0)) for queue in latest if queue in end}
+
+
+def metrics(source_progress: Mapping[str, Any]) -> dict[str, int]:
+    """What the reader counts, from one of `query.lastProgress["sources"]`; docs/spark.md has the names."""
+    found = _offset_in(source_progress, "latestOffset").get("metrics", {})
+    behind = lag(source_progress)
+    return {**{name: int(value) for name, value in found.items()}, "lag": sum(behind.values())}
+
+
+def _offset_in(source_progress: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    given = source_progress.get(name)
+    found = json.loads(given) if isinstance(given, str) else given
+    return found if isinstance(found, Mapping) else {}

@@ -204,6 +204,8 @@ KNOWN = {
         Known("persistent", _flag, _WRITES, True),
         Known("mandatory", _flag, _WRITES),
         Known("confirmTimeout", _seconds, _WRITES, 120.0),
+        Known("knownBatches", _one_of("fail", "skip", "write"), _WRITES, "fail"),
+        Known("waitForRows", _flag, _WRITES, False),
     )
 }
 # What Spark itself puts among the options of a reader or writer.
@@ -317,6 +319,8 @@ class ReadOptions:
                 "Option 'ack' cannot be true: Spark does not tell a batch read that its rows are safe; use "
                 "spark.readStream with trigger(availableNow=True), which takes what is there and acks it."
             )
+        for name in ("startingOffsets", "endingOffsets"):
+            _check_places(name, found)
         return cls(
             settings=settings_of(found),
             queues=_queues_of(found),
@@ -349,6 +353,20 @@ def _queues_of(found: Mapping[str, Any]) -> tuple[str, ...]:
     return (found["queue"],) if found["queue"] else tuple(found["queues"])
 
 
+def _check_places(option: str, found: Mapping[str, Any]) -> None:
+    """A place in a queue that is not read is a slip: else the queue that was meant begins elsewhere."""
+    places = found.get(option)
+    if not isinstance(places, dict):
+        return
+    queues, pattern = _queues_of(found), found["queuePattern"]
+    for name in places:
+        if name in queues or (pattern and re.fullmatch(pattern, name)):
+            continue
+        nearest = difflib.get_close_matches(name, queues, 1, 0.6)
+        advice = f"did you mean {nearest[0]!r}?" if nearest else "correct the name, or leave it out."
+        raise BadOption(f"Option {option!r} names {name!r}, which this query does not read; {advice}")
+
+
 def _ending_of(found: Mapping[str, Any]) -> Positions:
     ending: Positions = found["endingOffsets"]
     if ending == EARLIEST or (isinstance(ending, dict) and EARLIEST in ending.values()):
@@ -369,10 +387,14 @@ class WriteOptions:
     mandatory: bool
     confirm_timeout_s: float
     retry_timeout_s: float
+    known_batches: str = "fail"
+    wait_for_rows: bool = False
+    checkpoint: str | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> WriteOptions:
         found = parse(given, WRITE)
+        of_spark = {name.lower(): text for name, text in given.items()}
         queue, exchange, key = found["queue"], found["exchange"], found["routingKey"]
         if queue is not None and (exchange is not None or key is not None):
             raise BadOption("Give either the option 'queue' or 'exchange' and 'routingKey'.")
@@ -394,4 +416,7 @@ class WriteOptions:
             mandatory=queue is not None if mandatory is None else mandatory,
             confirm_timeout_s=found["confirmTimeout"],
             retry_timeout_s=found["retryTimeout"],
+            known_batches=found["knownBatches"],
+            wait_for_rows=found["waitForRows"],
+            checkpoint=of_spark.get("checkpointlocation"),
         )

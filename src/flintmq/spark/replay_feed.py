@@ -63,7 +63,8 @@ class ReplayTask(Task):
                     rows: list[tuple[int, Message]] = []
                     found = consumer.take(ROWS_MAX, timeout_s=ANSWER_S)
                     if not found:
-                        raise DataLost(f"Stream {self.queue!r} gave nothing from offset {at} on; {ADVICE}.")
+                        self.lost(f"Stream {self.queue!r} gave nothing from offset {at} on", options)
+                        return
                     found[-1].ack(multiple=True)
                     for message in found:
                         offset = offset_of(message)
@@ -82,7 +83,11 @@ class ReplayTask(Task):
         """Offsets are consecutive, unless retention has taken the first ones."""
         if offset == at:
             return
-        what = f"Stream {self.queue!r}: offsets {at} to {offset - 1} have expired before they were read"
+        self.lost(
+            f"Stream {self.queue!r}: offsets {at} to {offset - 1} have expired before they were read", options
+        )
+
+    def lost(self, what: str, options: ReadOptions) -> None:
         if options.fail_on_data_loss:
             raise DataLost(f"{what}; {ADVICE}.")
         log.warning("%s, and are left out", what)
@@ -112,7 +117,7 @@ class ReplayFeed(Feed):
         channel.close()
         return offset_of(found[0]) if found else self.tail(0, 0.0)
 
-    def check(self, start: int) -> int:
+    def check(self, start: int, identity: str) -> int:
         return start  # what has expired is seen by the task that looks for it
 
     def tail(self, start: int, wait_s: float) -> int:
@@ -130,10 +135,10 @@ class ReplayFeed(Feed):
     def take(self, start: int, end: int, bytes_max: int | None) -> int:
         return end
 
-    def done(self, through: int) -> None:
+    def done(self, through: int, identity: str) -> None:
         """Nothing to do: who has read what is nothing to a stream."""
 
-    def tasks(self, spans: list[Span]) -> list[Task]:
+    def tasks(self, spans: list[Span], identity: str) -> list[Task]:
         return [ReplayTask(self.queue, span.start, span.end) for span in spans]
 
     def close(self) -> None:

@@ -18,11 +18,12 @@ from itertools import groupby, pairwise
 from typing import Any
 
 import pyarrow
-from pyspark.sql.types import BinaryType, MapType, StringType, StructType
+from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructType
 
 from flintmq.client import Channel
 from flintmq.client.channel_core import PERSISTENT
 from flintmq.spark.errors import AmqpError, BadOption
+from flintmq.spark.header_maps import plain_reader, unwritable
 from flintmq.spark.header_values import table_of
 from flintmq.spark.options import WriteOptions
 from flintmq.spark.schema import PROPERTIES, PROPERTY_TIMESTAMP, STANDARD
@@ -62,10 +63,20 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
                 f"Column {name!r} is {schema[name].dataType.simpleString()}; make it "
                 f"{PROPERTIES[name].simpleString()}."
             )
-    if "headers" in names and not isinstance(schema["headers"].dataType, MapType):
-        raise BadOption("Column 'headers' has to be a map, of names to values.")
+    if "headers" in names:
+        _check_headers(schema["headers"].dataType)
     if options.exchange is None and "exchange" not in names:
         raise BadOption("Where to? Give the option 'exchange' or 'queue', or a column 'exchange'.")
+
+
+def _check_headers(kind: DataType) -> None:
+    if not isinstance(kind, MapType):
+        raise BadOption("Column 'headers' has to be a map, of names to values.")
+    why = unwritable(kind)
+    if why:
+        raise BadOption(
+            f"Column 'headers' is {kind.simpleString()}: {why}; cast it, or make a map of strings."
+        )
 
 
 def _allowed(name: str) -> tuple[type, ...]:
@@ -132,6 +143,13 @@ class RowReader:
         times = given.pop(PROPERTY_TIMESTAMP, None) or given.pop("timestamp", None)
         given.pop("timestamp", None)
         headers = given.pop("headers", None)
+        if headers is not None:
+            inner = plain_reader(batch.column("headers").type.item_type)
+            if inner is not None:
+                headers = [
+                    None if pairs is None else [(name, inner(each)) for name, each in pairs]
+                    for pairs in headers
+                ]
         default_mode = self.alike.delivery_mode
         made: list[BasicProperties] = []
         for index in range(batch.num_rows):

@@ -79,6 +79,11 @@ def refused(failure: PublishFailed, options: WriteOptions) -> str:
             f"{first.exchange!r} with routing key {first.routing_key!r}; bind a queue, or set mandatory to "
             "false to have such rows dropped."
         )
+    if failure.nacked and not failure.unknown:
+        return (
+            f"Publishing: {len(failure.nacked)} rows were refused by a queue that is full; make room in it, "
+            "or raise its limit, and write again. The other rows are there, and come again with them."
+        )
     return f"Publishing: {ended(failure)}"
 
 

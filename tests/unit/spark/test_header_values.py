@@ -8,8 +8,8 @@ from decimal import Decimal
 import pytest
 
 from flintmq.spark.errors import AmqpError
-from flintmq.spark.header_values import described, table_of
-from flintmq.wire.tables import FieldTable, FieldValue, Timestamp
+from flintmq.spark.header_values import Table, described, table_of
+from flintmq.wire.tables import FieldTable, FieldValue, Timestamp, decode_table, encode_table
 
 TABLE: FieldTable = {
     "text": "a",
@@ -23,13 +23,16 @@ TABLE: FieldTable = {
     "exact": Decimal("1.20"),
     "nothing": None,
     "list": [1, "a", b"\x01", datetime(2026, 1, 1, tzinfo=UTC)],
-    "table": {"inner": {"exact": Decimal("0.1")}},
+    "table": {"inner": {"exact": Decimal("0.1"), "far": Timestamp(1 << 60), "large": (1 << 64) - 1}},
 }
 
 
 def test_what_was_read_can_be_written_again() -> None:
     row = [(name, described(value)) for name, value in TABLE.items()]
-    assert table_of(row) == TABLE
+    again = table_of(row)
+    assert again == TABLE
+    octets = encode_table(again)  # a whole number above 63 bits is none for a decimal
+    assert decode_table(octets, 0, len(octets))[0] == TABLE
 
 
 @pytest.mark.parametrize(
@@ -47,3 +50,7 @@ def test_plain_maps_are_taken_as_they_are() -> None:
 def test_a_type_without_its_value_is_told() -> None:
     with pytest.raises(AmqpError, match="Header 'a' says it is of type 'long'"):
         table_of({"a": {"type": "long", "long": None, "string": "7"}})
+
+
+def test_a_map_in_a_map_is_a_table() -> None:
+    assert table_of({"a": Table(type="text", n=1), "b": [1]}) == {"a": {"type": "text", "n": 1}, "b": [1]}

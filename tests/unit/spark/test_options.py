@@ -127,3 +127,18 @@ def test_a_password_in_the_option_that_spark_may_show_is_warned_of() -> None:
         read(uri="amqp://me:12/34@there", queue="q")
     with pytest.raises(BadOption, match="one of the options 'uri' and 'url'"):
         read(uri="amqp://there", url="amqp://there", queue="q")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"queue": "ticks", "startingOffsets": '{"tickz": 3}'}, "did you mean 'ticks'?"),
+        ({"queues": "a,b", "startingOffsets": '{"a": 3, "nowhere": 1}'}, "names 'nowhere'"),
+        ({"queuePattern": "t.*", "startingOffsets": '{"trades": 3, "bars": 1}'}, "names 'bars'"),
+        ({"queue": "ticks", "endingOffsets": '{"tickz": 3}'}, "did you mean 'ticks'?"),
+    ],
+)
+def test_a_place_in_a_queue_that_is_not_read(given: dict[str, str], said: str) -> None:
+    with pytest.raises(BadOption, match="which this query does not read") as refused:
+        ReadOptions.of(given, "read")
+    assert said in str(refused.value)

@@ -27,7 +27,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 SYNC_POLICIES = ("always", "interval", "never")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 POLICY_TARGETS = ("all", "queues", "classic_queues", "quorum_queues", "streams", "exchanges")
-USER_TAGS = ("administrator", "monitoring", "management", "policymaker")
+USER_TAGS = ("administrator", "monitoring", "management", "policymaker", "impersonator")
 
 # A name of a user or virtual host travels as an AMQP short string: one octet of length.
 NAME_OCTETS_MAX = 255

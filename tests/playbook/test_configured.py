@@ -106,7 +106,8 @@ def test_a_template_gives_what_the_client_leaves_open(client: Client) -> None:
     assert queue.arguments["x-own"] == 5
     client.declares("q", arguments={"x-template": "kept", "x-own": 5})
     client.declares("q", arguments={"x-template": "kept"})
-    refused(client, QueueDeclare(queue="q", arguments={"x-template": "kept", "x-own": 6}), 406)
+    client.declares("q", arguments={"x-template": "kept", "x-own": 6})  # means nothing
+    refused(client, QueueDeclare(queue="q", arguments={"x-template": "kept", "x-max-length": 6}), 406)
     refused(client, QueueDeclare(queue="q", arguments={"x-template": "fleeting"}), 406)
 
 
@@ -207,10 +208,10 @@ def test_wiring_that_cannot_be_made_is_named(settings: str, said: str) -> None:
 def test_what_is_there_otherwise_stays(caplog: pytest.LogCaptureFixture) -> None:
     playbook = Playbook(parse('[[queues]]\nname = "q"\n[[exchanges]]\nname = "x"\ntype = "topic"\n'))
     host = playbook.broker.virtual_hosts["/"]
-    host.declare_queue("q", True, False, False, {"x-own": 1}, 0)
+    host.declare_queue("q", True, False, False, {"x-max-length": 1}, 0)
     host.declare_exchange("x", "direct", True, False, False, {})
     configured.declare_all(playbook.broker)
-    assert host.queues["q"].arguments == {"x-own": 1}
+    assert host.queues["q"].arguments == {"x-max-length": 1}
     assert host.exchanges["x"].type == "direct"
     assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
 

@@ -77,7 +77,7 @@ def test_with_confirms(client: Client) -> None:
 
 
 @pytest.mark.parametrize("name", ["CC", "BCC"])
-@pytest.mark.parametrize("value", ["text", 1, None, [1], [["nested"]], {"a": "table"}, ["x"] * 1001])
+@pytest.mark.parametrize("value", ["text", 1, None, {"a": "table"}, ["x"] * 1001])
 def test_wrong_types_are_refused(client: Client, name: str, value: Any) -> None:
     send(client, "q", **{name: value})
     refused = client.hears(ChannelClose)

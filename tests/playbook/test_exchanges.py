@@ -68,7 +68,10 @@ def test_declaring_twice_is_declaring_once(client: Client) -> None:
             "'auto_delete' for exchange 'x' in vhost '/': received 'true' but current is",
         ),
         ({"internal": True}, "'internal' for exchange 'x' in vhost '/': received 'true' but current is"),
-        ({"arguments": {"a": 1}}, "'a' for exchange 'x' in vhost '/': received '1' but current is 'none'"),
+        (
+            {"arguments": {"alternate-exchange": "a"}},
+            "'alternate-exchange' for exchange 'x' in vhost '/': received 'a' but current is 'none'",
+        ),
     ],
 )
 def test_declaring_it_otherwise_is_refused(client: Client, asked: dict[str, Any], text: str) -> None:

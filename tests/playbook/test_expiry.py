@@ -90,13 +90,27 @@ def test_no_time_at_all_means_at_once_or_never(by: str) -> None:
     assert client.bodies() == [b"2"]
 
 
-@pytest.mark.parametrize("text", ["soon", "-1", "1.5", "", " 1", "4294967296", "99999999999999", "\u0664"])
+@pytest.mark.parametrize("text", ["soon", "-1", "1.5", "", " 1", "315360000001", "99999999999999", "\u0664"])
 def test_an_expiration_that_is_no_number(text: str) -> None:
     client = TimedPlaybook().client()
     client >> carrying(BasicPublish(routing_key="nowhere"), b"x", expiration=text)
     close = client.hears(ChannelClose)
     assert (close.reply_code, close.class_id, close.method_id) == (406, 60, 40)
     assert "expiration" in close.reply_text
+
+
+@pytest.mark.parametrize("by", ["queue", "message"])
+def test_a_message_may_live_for_ten_years(by: str) -> None:
+    ten_years_ms = 315_360_000_000
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("q", arguments={"x-message-ttl": ten_years_ms} if by == "queue" else {})
+    client.publishes("q", b"1", expiration=str(ten_years_ms) if by == "message" else None)
+    for ms in (2**32, ten_years_ms - 2**32 - 1):
+        playbook.passes(ms)
+        assert playbook.depth("q") == 1
+    playbook.passes(1)
+    assert playbook.depth("q") == 0
 
 
 def test_a_queue_that_nobody_uses_goes() -> None:
@@ -163,7 +177,7 @@ def test_a_long_backlog_expires_in_portions() -> None:
     [
         ("x-message-ttl", -1),
         ("x-message-ttl", "100"),
-        ("x-message-ttl", 2**32),
+        ("x-message-ttl", 315_360_000_001),
         ("x-message-ttl", True),
         ("x-message-ttl", 1.5),
         ("x-expires", 0),

@@ -260,12 +260,12 @@ def test_methods_out_of_turn(playbook: Playbook, version: int) -> None:
 def test_before_login_frames_are_small(playbook: Playbook) -> None:
     client = playbook.stranger()
     client.greet()
-    client >> b"\x01\x00\x00\x00\x00\x20\x00"
+    client >> b"\x01\x00\x00\x00\x00\x20\x01"
     client >> b"\x00"
     close = client.hears(ConnectionClose)
     assert (close.reply_code, close.reply_text) == (
         501,
-        "FRAME_ERROR - frame of 8200 octets is larger than the agreed 8192",
+        "FRAME_ERROR - frame of 8201 octets is larger than the agreed 8192",
     )
 
 

@@ -236,3 +236,136 @@ def test_a_body_that_the_disk_loses_is_refused_and_not_confirmed(playbook: Playb
     client << methods.BasicNack(delivery_tag=2, requeue=False)
     client << methods.BasicAck(delivery_tag=4, multiple=True)
     assert playbook.client().gets_all("q") == [b"before", b"after", b"last"]
+
+
+# Deliveries that are called off
+
+EMPTY = frame(amqp.FRAME_BODY, 1, b"")
+
+
+def sent_part(client: Client) -> bytes:
+    """What goes to the client's socket in one turn."""
+    output = client.output
+    output.fill_from_streams()
+    sent = bytes(output.buffer[output.start : output.fill])
+    output.sent(output.pending())
+    return sent
+
+
+def sent_rest(client: Client) -> list[bytes]:
+    """All that is still to come, as frames."""
+    sent = b""
+    while client.output.pending() or client.output.streaming:
+        sent += sent_part(client)
+    frames = []
+    while sent:
+        size = int.from_bytes(sent[3:7], "big") + 8
+        frames.append(sent[:size])
+        sent = sent[size:]
+    return frames
+
+
+def begin_delivery(playbook: Playbook, **properties: object) -> Client:
+    """A client that has got the beginning of a large message, with the delivery tag 1."""
+    client = playbook.client(**properties)
+    client.declares("q")
+    client.publishes("q", LARGE, b"small")
+    client >> methods.BasicConsume(queue="q", consumer_tag="c", no_wait=True)
+    part = sent_part(client)
+    assert 100_000 < len(part) < 1_000_000
+    return client
+
+
+@pytest.mark.parametrize("requeue", [False, True])
+@pytest.mark.parametrize("method", [methods.BasicReject, methods.BasicNack])
+def test_the_rest_of_a_rejected_delivery_is_called_off(
+    playbook: Playbook, tmp_path: Path, requeue: bool, method: type[methods.BasicReject]
+) -> None:
+    client = begin_delivery(playbook)
+    client >> method(delivery_tag=1, requeue=requeue)
+    assert sent_rest(client) == [EMPTY]
+    playbook.finish_pass()
+    if requeue:
+        again = methods.BasicDeliver(consumer_tag="c", delivery_tag=2, redelivered=True, routing_key="q")
+        client << carrying(again, LARGE)
+    tag = 3 if requeue else 2
+    client << carrying(methods.BasicDeliver(consumer_tag="c", delivery_tag=tag, routing_key="q"), b"small")
+    client >> methods.BasicAck(delivery_tag=0, multiple=True)
+    assert spools(tmp_path) == 0
+
+
+def test_the_rest_of_what_was_got_is_called_off(playbook: Playbook, client: Client) -> None:
+    client.declares("q")
+    client.publishes("q", LARGE, LARGE)
+    with playbook.one_pass():
+        client >> methods.BasicGet(queue="q")
+        client >> methods.BasicGet(queue="q")
+    sent_part(client)
+    with playbook.one_pass():
+        client >> methods.BasicReject(delivery_tag=2, requeue=False)
+        client >> methods.BasicReject(delivery_tag=1, requeue=False)
+    kinds = [(each[0], len(each) - 8) for each in sent_rest(client)]
+    assert [kind for kind, _ in kinds] == [3, 1, 2, 3]
+    assert (kinds[0][1], kinds[3][1]) == (0, 0)
+
+
+def test_what_several_are_refused_with_is_not_cut(playbook: Playbook) -> None:
+    """The client may not have heard of the delivery."""
+    client = begin_delivery(playbook)
+    client >> methods.BasicNack(delivery_tag=0, multiple=True, requeue=False)
+    frames = sent_rest(client)
+    assert EMPTY not in frames
+    assert sum(len(each) - 8 for each in frames if each[0] == amqp.FRAME_BODY) > len(LARGE) - 1_000_000
+
+
+def test_a_transaction_does_not_call_anything_off(playbook: Playbook) -> None:
+    client = playbook.client()
+    client.declares("q")
+    client >> methods.TxSelect()
+    client << methods.TxSelectOk()
+    client.publishes("q", LARGE)
+    client >> methods.TxCommit()
+    client << methods.TxCommitOk()
+    client >> methods.BasicConsume(queue="q", consumer_tag="c", no_wait=True)
+    client >> methods.BasicReject(delivery_tag=1, requeue=False)
+    client << carrying(methods.BasicDeliver(consumer_tag="c", delivery_tag=1, routing_key="q"), LARGE)
+
+
+def test_a_cancel_lets_the_delivery_come_to_its_end(playbook: Playbook) -> None:
+    client = begin_delivery(playbook)
+    client >> methods.BasicCancel(consumer_tag="c")
+    frames = sent_rest(client)
+    assert sum(len(each) - 8 for each in frames if each[0] == amqp.FRAME_BODY) > len(LARGE) - 1_000_000
+    assert [each[0] for each in frames[-2:]] == [amqp.FRAME_BODY, amqp.FRAME_METHOD]
+
+
+def test_a_cancel_of_who_knows_interrupts_calls_the_delivery_off(playbook: Playbook) -> None:
+    client = begin_delivery(playbook, capabilities={"content.interrupt": True})
+    client >> methods.BasicCancel(consumer_tag="c")
+    frames = sent_rest(client)
+    assert frames[0] == EMPTY
+    assert [each[0] for each in frames] == [amqp.FRAME_BODY, amqp.FRAME_METHOD]
+    other = playbook.client()
+    assert other.gets_all("q") == [LARGE, b"small"]
+
+
+@pytest.mark.parametrize("product", ["something", ["no", "text"], None])
+def test_a_channel_that_is_closed_gets_nothing_more(
+    playbook: Playbook, tmp_path: Path, product: object
+) -> None:
+    client = begin_delivery(playbook, product=product)
+    client >> methods.ChannelClose(reply_code=200)
+    assert client.output.streaming == 0
+    client << methods.ChannelCloseOk()
+    client >> methods.ChannelOpen()
+    client << methods.ChannelOpenOk()
+    assert client.gets_all("q") == [LARGE, b"small"]
+    assert spools(tmp_path) == 0
+
+
+def test_a_client_that_wants_contents_whole_has_them_before_close_ok(playbook: Playbook) -> None:
+    client = begin_delivery(playbook, product="py-amqp")
+    client >> methods.ChannelClose(reply_code=200)
+    frames = sent_rest(client)
+    assert sum(len(each) - 8 for each in frames if each[0] == amqp.FRAME_BODY) > len(LARGE) - 1_000_000
+    assert frames[-1][0] == amqp.FRAME_METHOD

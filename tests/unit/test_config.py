@@ -197,7 +197,7 @@ def test_a_wrong_option_is_named(options: dict[str, object], said: str) -> None:
         (
             '[users.a]\npassword = "x"\ntags = ["root"]',
             'users.a.tags[0] = "root": expected one of "administrator", "monitoring", "management", '
-            '"policymaker"',
+            '"policymaker", "impersonator"',
         ),
         (
             '[users.a]\npassword = "x"\npermissions."/x".read = ""',

@@ -13,20 +13,23 @@ from flintmq.auth.permissions import Permissions
 
 
 class Tag(StrEnum):
-    """What a user may do beyond messaging, in the management API."""
+    """What a user may do beyond messaging, in the management API, and who may send in the name of others."""
 
     ADMINISTRATOR = "administrator"
     MONITORING = "monitoring"
     MANAGEMENT = "management"
     POLICYMAKER = "policymaker"
+    IMPERSONATOR = "impersonator"
 
 
-# A tag brings those below it: an administrator may do all, and whoever has any tag may look at their own.
+# A tag brings those below it: an administrator may do all, and whoever has any of the first four may look at
+# their own. To send in the name of others takes the tag `impersonator` itself, as in RabbitMQ.
 _IMPLIED = {
-    Tag.ADMINISTRATOR: frozenset(Tag),
+    Tag.ADMINISTRATOR: frozenset(Tag) - {Tag.IMPERSONATOR},
     Tag.MONITORING: frozenset({Tag.MONITORING, Tag.MANAGEMENT}),
     Tag.POLICYMAKER: frozenset({Tag.POLICYMAKER, Tag.MANAGEMENT}),
     Tag.MANAGEMENT: frozenset({Tag.MANAGEMENT}),
+    Tag.IMPERSONATOR: frozenset({Tag.IMPERSONATOR}),
 }
 
 

@@ -69,7 +69,7 @@ cdef class Channel:
     cdef forward_spooled(self, Message message, list queues)
     cdef note_logged(self)
     cpdef body_of(self, Message message)
-    cdef stream(self, body)
+    cdef stream(self, body, unsigned long long tag)
     cpdef stream_ended(self)
     cpdef give_back(self, Message message, unsigned int code, str text)
     cpdef confirm(self)

@@ -15,7 +15,7 @@ from flintmq.broker import copies, inspection
 from flintmq.broker.delivery import Delivery
 from flintmq.broker.forwarding import disown, forward_spooled, immediate_queues
 from flintmq.broker.message import Message
-from flintmq.broker.published import lifetime_ms_of, malformed
+from flintmq.broker.published import lifetime_ms_of, refused
 from flintmq.broker.regime import Regime
 from flintmq.broker.ring import Ring
 from flintmq.broker.settlement import Late, unknown_tag
@@ -127,12 +127,13 @@ class Channel:
     def publish(self, route_octets: bytes, flags: int, whole: bytes, header_size: int) -> int:
         """basic.publish with its content, header first."""
         found = content.survey(octets.readable_bytes(whole), 0, header_size)
-        if found == traits.MALFORMED:
-            raise malformed()
+        if found < 0:
+            raise refused(found, whole)
         if found & (traits.HAS_USER_ID | traits.HAS_REPLY_TO | traits.HAS_COPIES):
             size = len(whole)
             whole = inspection.look_into(self, whole, header_size, found)
             header_size += len(whole) - size
+            found &= ~traits.UNPROVEN
         route = self.last_route
         if (
             route is None
@@ -260,16 +261,16 @@ class Channel:
         body = self.body_of(message) if message.traits & traits.SPOOLED else None
         self.output.write_method_content(self.number, payload, message.content, message.header_size)
         if body is not None:
-            self.stream(body)
+            self.stream(body, 0)
 
     def body_of(self, message: Message) -> SpoolReader | None:
         """Where to read a spooled body from, None if it is lost."""
         return None if self.store is None else self.store.body_of(message)
 
-    def stream(self, body: SpoolReader) -> None:
-        """The header is written, the body follows as the client takes it."""
+    def stream(self, body: SpoolReader, tag: int) -> None:
+        """The header is written, the body follows as the client takes it; of a delivery if there is a tag."""
         self.streaming += 1
-        self.output.stream(self.number, body, self)
+        self.output.stream(self.number, body, self, tag)
 
     def stream_ended(self) -> None:
         self.streaming -= 1
@@ -575,7 +576,7 @@ class Channel:
             written = queue.regime.counted(message, delivery.redeliveries)
         self.output.write_method_content(self.number, payload, written.content, written.header_size)
         if body is not None:
-            self.stream(body)
+            self.stream(body, self.delivery_tag)
         queue.hand_out(message, self.output)
         if no_ack:
             queue.settle(message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from flintmq.broker.message import Message, new_message
-from flintmq.wire import amqp, content
+from flintmq.wire import amqp, content, traits
 from flintmq.wire.fields import encode_shortstr
 from flintmq.wire.properties import BasicProperties, encode_properties
 
@@ -17,4 +17,5 @@ def composed(exchange: str, routing_key: str, properties: BasicProperties, body:
     """A message for VirtualHost.post."""
     header = _HEADER_HEAD.pack(amqp.CLASS_BASIC, 0, len(body)) + encode_properties(properties)
     route = encode_shortstr(exchange) + encode_shortstr(routing_key)
-    return new_message(route, header + body, len(header), content.traits_of(header), 0)
+    found = content.traits_of(header) & ~traits.UNPROVEN
+    return new_message(route, header + body, len(header), found, 0)

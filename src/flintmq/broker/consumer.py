@@ -141,7 +141,7 @@ class Consumer:
             written.header_size,
         )
         if body is not None:
-            channel.stream(body)
+            channel.stream(body, channel.delivery_tag)
         if message.entry:
             self.queue.hand_out(message, self.output)
         if self.no_ack:

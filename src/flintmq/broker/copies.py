@@ -15,6 +15,7 @@ from flintmq.broker.message import Message
 from flintmq.broker.route import headers_of
 from flintmq.errors import ChannelFault
 from flintmq.wire import amqp, traits
+from flintmq.wire.fields import is_text
 from flintmq.wire.header_edits import without_entry
 from flintmq.wire.properties import decode_basic_properties
 
@@ -49,10 +50,9 @@ def keys_in(headers: FieldTable, names: tuple[str, ...] = (CC, BCC)) -> list[str
             raise unacceptable(name, type(value).__name__)
         for key in value:
             if isinstance(key, bytes):
-                key = key.decode("utf-8", "surrogateescape")
-            if not isinstance(key, str):
-                raise unacceptable(name, f"array with a {type(key).__name__}")
-            keys.append(key)
+                key = key_of_octets(key)
+            if isinstance(key, str):  # anything else means nothing, as in RabbitMQ
+                keys.append(key)
     if len(keys) > KEYS_MAX:
         raise ChannelFault(
             amqp.PRECONDITION_FAILED,
@@ -63,10 +63,16 @@ def keys_in(headers: FieldTable, names: tuple[str, ...] = (CC, BCC)) -> list[str
     return keys
 
 
+def key_of_octets(octets: bytes) -> str | None:
+    """A key that is no UTF-8. Octets that are text were no text on the wire, but a byte array."""
+    key = octets.decode("utf-8", "surrogateescape")
+    return None if is_text(key) else key
+
+
 def unacceptable(name: str, kind: str) -> ChannelFault:
     return ChannelFault(
         amqp.PRECONDITION_FAILED,
-        f"PRECONDITION_FAILED - header '{name}' must be an array of text, and is {kind}",
+        f"PRECONDITION_FAILED - header '{name}' must be an array, and is {kind}",
         60,
         40,
     )

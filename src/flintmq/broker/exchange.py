@@ -64,6 +64,8 @@ class Exchange:
     receives = False
     # True when it holds messages of its own: a durable one then has a number in the journal, as queues have.
     holds_messages = False
+    # True when any argument may mean something to it: a plug-in does not say which ones do.
+    compares_all = False
 
     def __init__(
         self,

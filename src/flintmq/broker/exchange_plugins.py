@@ -84,6 +84,7 @@ def guarded(kind: type[Exchange]) -> type[Exchange]:
 
     class Guarded(kind):  # type: ignore[misc, valid-type]
         __slots__ = ()
+        compares_all = True
 
         def __init__(self, name: str, **settings: Any) -> None:
             with Watch(name, kind.type, "cannot be declared"):

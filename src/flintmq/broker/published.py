@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
+from flintmq.auth import Tag
 from flintmq.broker.header_changes import expiration_of
 from flintmq.broker.queue_rules import TIMER_MS_MAX
-from flintmq.errors import ChannelFault, ConnectionFault
-from flintmq.wire import amqp
+from flintmq.errors import ChannelFault, ConnectionFault, PeerFault
+from flintmq.wire import amqp, traits
+from flintmq.wire.header_edits import place_of
 from flintmq.wire.properties import decode_basic_properties
 
 if TYPE_CHECKING:
     from flintmq.auth import User
 
+_NUMBER = re.compile(r"[+-]?[0-9]+")
 
-def malformed() -> ConnectionFault:
+
+def refused(found: int, header: bytes) -> PeerFault:
+    """What is wrong with a header that survey (wire/content.py) does not accept."""
+    if found == traits.WRONG_MODE:
+        mode = header[place_of(header, amqp.FLAG_DELIVERY_MODE)[0]]
+        return ChannelFault(
+            amqp.PRECONDITION_FAILED,
+            f"PRECONDITION_FAILED - invalid message: delivery mode {mode} is neither 1 nor 2",
+            60,
+            40,
+        )
     return ConnectionFault(
         amqp.SYNTAX_ERROR, "SYNTAX_ERROR - properties of a content header do not fit its size", 60, 40
     )
 
 
 def check_user_id(user: User, whole: bytes, header_size: int) -> None:
-    """A message may name its sender, but nobody else."""
+    """A message may name its sender, but nobody else, unless the user is an impersonator."""
     named = decode_basic_properties(whole, 12, header_size).user_id
-    if named != user.name:
+    if named != user.name and Tag.IMPERSONATOR not in user.tags:
         raise ChannelFault(
             amqp.PRECONDITION_FAILED,
             f"PRECONDITION_FAILED - user_id property set to '{named}' "
@@ -34,9 +48,10 @@ def check_user_id(user: User, whole: bytes, header_size: int) -> None:
 
 
 def lifetime_ms_of(content: bytes) -> int:
-    """How long a message with an expiration may live; 406 unless it is a number, as in RabbitMQ."""
+    """How long a message with an expiration may live; 406 unless it is a number, as RabbitMQ reads it."""
     text = expiration_of(content) or ""
-    if not (text.isascii() and text.isdigit()) or len(text) > 10 or int(text) > TIMER_MS_MAX:
+    number = _NUMBER.fullmatch(text)
+    if number is None or not 0 <= int(number[0]) <= TIMER_MS_MAX:
         raise ChannelFault(
             amqp.PRECONDITION_FAILED,
             f"PRECONDITION_FAILED - invalid expiration '{text[:64]}': "

@@ -17,8 +17,8 @@ from typing import Any
 from flintmq.errors import ChannelFault
 from flintmq.wire import amqp
 
-# RabbitMQ's own limit of what a timer may be told: 2**32 - 1 milliseconds are 49 days.
-TIMER_MS_MAX = 4_294_967_295
+# RabbitMQ's own limit of what a timer may be told: ten years of 365 days.
+TIMER_MS_MAX = 10 * 365 * 86_400_000
 COUNT_MAX = 2**63 - 1
 PRIORITY_MAX = 255
 # A quorum queue gives up on a message after so many returns, unless it says otherwise (RabbitMQ 4).

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flintmq.broker.binding import table_form
-from flintmq.broker.queue_rules import CLASSIC
+from flintmq.broker.deduplication import DEDUPLICATED
+from flintmq.broker.queue_rules import ARGUMENTS, CLASSIC
+from flintmq.broker.queue_templates import TEMPLATE
 from flintmq.errors import ChannelFault
 from flintmq.wire import amqp
 
@@ -32,7 +34,31 @@ def check_exclusive_use(queue: Queue, consumer: Consumer, virtual_host: str) -> 
         raise ChannelFault(amqp.ACCESS_REFUSED, text, 60, 20)
 
 
-# Equivalence: who declares what is there already must mean the same
+# Equivalence: who declares what is there already must mean the same. As in RabbitMQ, arguments that nobody
+# here knows mean nothing, so they need not be the same.
+EXCHANGE_ARGUMENTS = frozenset(
+    (
+        "alternate-exchange",
+        "hash-header",
+        "hash-property",
+        "x-cache-size",
+        "x-cache-ttl",
+        "x-delayed-type",
+        "x-drop-rate",
+        "x-recent-history-length",
+        "x-routing-type",
+    )
+)
+QUEUE_ARGUMENTS = frozenset(
+    (
+        *ARGUMENTS,
+        DEDUPLICATED,
+        TEMPLATE,
+        "x-max-age",
+        "x-stream-filter-size-bytes",
+        "x-stream-max-segment-size-bytes",
+    )
+)
 
 
 def compare_exchange(
@@ -48,7 +74,8 @@ def compare_exchange(
     compare("durable", what, durable, existing.durable, 40)
     compare("auto_delete", what, auto_delete, existing.auto_delete, 40)
     compare("internal", what, internal, existing.internal, 40)
-    compare_arguments(what, arguments, existing.arguments, 40)
+    known = None if existing.compares_all else EXCHANGE_ARGUMENTS
+    compare_arguments(what, arguments, existing.arguments, 40, known)
 
 
 def compare_queue(
@@ -58,7 +85,8 @@ def compare_queue(
         raise inequivalent("exclusive", what, exclusive, existing.exclusive, 50, amqp.RESOURCE_LOCKED)
     compare("durable", what, durable, existing.durable, 50)
     compare("auto_delete", what, auto_delete, existing.auto_delete, 50)
-    compare_arguments(what, without_default_type(arguments), without_default_type(existing.arguments), 50)
+    received, current = without_default_type(arguments), without_default_type(existing.arguments)
+    compare_arguments(what, received, current, 50, QUEUE_ARGUMENTS)
 
 
 def without_default_type(arguments: FieldTable) -> FieldTable:
@@ -72,8 +100,12 @@ def compare(argument: str, what: str, received: object, current: object, class_i
         raise inequivalent(argument, what, received, current, class_id)
 
 
-def compare_arguments(what: str, received: FieldTable, current: FieldTable, class_id: int) -> None:
-    for name in sorted({*received, *current}):
+def compare_arguments(
+    what: str, received: FieldTable, current: FieldTable, class_id: int, known: frozenset[str] | None
+) -> None:
+    """Raises 406 unless the known arguments, all if None, are what they were."""
+    names = {*received, *current}
+    for name in sorted(names if known is None else names & known):
         one, other = received.get(name), current.get(name)
         if table_form({name: one}) != table_form({name: other}):
             raise inequivalent(name, what, one, other, class_id)

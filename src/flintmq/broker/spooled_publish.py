@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker import inspection
 from flintmq.broker.message import new_message
-from flintmq.broker.published import lifetime_ms_of, malformed
+from flintmq.broker.published import lifetime_ms_of, refused
 from flintmq.broker.spooling import Arrival
 from flintmq.errors import PeerFault, ProtocolMisuse
 from flintmq.wire import content, traits
@@ -30,8 +30,8 @@ def begin_body(channel: Channel, route_octets: bytes, header: bytes) -> Arrival 
 def check_header(channel: Channel, header: bytes) -> int:
     """What the header of a large message says."""
     found = content.traits_of(header)
-    if found == traits.MALFORMED:
-        raise malformed()
+    if found < 0:
+        raise refused(found, header)
     if found & (traits.HAS_USER_ID | traits.HAS_COPIES):
         inspection.look_into(channel, header, len(header), found & ~traits.HAS_REPLY_TO)
     if found & traits.HAS_EXPIRATION:
@@ -50,8 +50,10 @@ def publish_spooled(
     spool.finish()
     try:
         found = check_header(channel, header) | traits.SPOOLED
-        if found & traits.HAS_REPLY_TO:
-            header = inspection.look_into(channel, header, len(header), traits.HAS_REPLY_TO)
+        if found & (traits.HAS_REPLY_TO | traits.UNPROVEN):
+            wanted = found & (traits.HAS_REPLY_TO | traits.UNPROVEN)
+            header = inspection.look_into(channel, header, len(header), wanted)
+            found &= ~traits.UNPROVEN
         route = channel.find_route(route_octets)
     except PeerFault:
         spool.discard()

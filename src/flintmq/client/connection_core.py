@@ -45,6 +45,7 @@ _CAPABILITIES: FieldTable = {
     "basic.nack": True,
     "connection.blocked": True,
     "consumer_cancel_notify": True,
+    "content.interrupt": True,
     "publisher_confirms": True,
 }
 _HEARTBEAT = bytes((amqp.FRAME_HEARTBEAT, 0, 0, 0, 0, 0, 0, amqp.FRAME_END))

@@ -336,6 +336,10 @@ class ClientConnection:
     def receive_body(self, channel: ClientChannel, payload: bytes) -> None:
         if channel.expects != phases.EXPECTS_BODY:
             raise self.unexpected(channel, "a content body")
+        if not payload and channel.method is None:  # called off: the rest of the delivery does not come
+            channel.body = bytearray()
+            channel.expects = phases.EXPECTS_METHOD
+            return
         channel.remaining -= len(payload)
         if channel.remaining < 0:
             raise ConnectionFault(

@@ -17,6 +17,7 @@ cdef class Connection:
     cdef public long long message_bytes_max
     cdef public int channel_max
     cdef readonly list channels
+    cdef readonly dict far_channels
     cdef readonly int open_channels
     cdef readonly bint has_content
     cdef public bint paused

@@ -5,6 +5,8 @@ and tells the owner. It is the only place that decides whether a frame or method
 
     | type 1 | channel 2 | size 4 | payload ... | end 0xCE |
 
+A frame is at most frame-max octets. Clients that count its payload alone send 8 more in method and body
+frames: these are taken, as in RabbitMQ. A content header is passed on as it is, so it has to fit.
 A publish usually arrives as three frames in one piece (method, header, body): `publish` takes them
 in one go. Everything that is not basic.publish or basic.ack goes through the generated codec.
 Whatever is raised here is a ConnectionFault; the owner answers it with connection.close.
@@ -18,6 +20,7 @@ from flintmq.protocol.channel import Channel
 from flintmq.protocol.events import Events
 from flintmq.protocol.states import CHANNEL_METHODS, CONNECTION_METHODS, ConnectionState
 from flintmq.wire import amqp, octets
+from flintmq.wire.fields import is_text
 from flintmq.wire.methods import Method, decode_method
 from flintmq.wire.output import Output
 
@@ -35,6 +38,7 @@ class Connection:
         "channel_max",
         "channels",
         "events",
+        "far_channels",
         "frame_bytes_max",
         "has_content",
         "message_bytes_max",
@@ -54,6 +58,7 @@ class Connection:
         self.frame_bytes_max = FRAME_BYTES_MAX_BEFORE_LOGIN
         self.channel_max = 0
         self.channels: list[Channel | None] = [None]
+        self.far_channels: dict[int, Channel] = {}  # numbers above channel_max, not worth a long list
         self.open_channels = 0
         self.has_content = False  # whether it ever began one that did not come in one piece
         self.paused = False  # set by the owner, who then keeps what is not used up and brings it again
@@ -74,7 +79,7 @@ class Connection:
                 self.paused = True
                 break
             length = octets.read_long(frames, at + 3)
-            if length + 8 > self.frame_bytes_max:
+            if length > self.frame_bytes_max:
                 raise self.oversized(length)
             end = at + 7 + length
             if end >= size:
@@ -87,7 +92,7 @@ class Connection:
             if number and self.state == phases.CONNECTION_CLOSING:
                 at = end + 1  # dropped unseen: the channels have given back all they had
                 continue
-            channel = self.channels[number] if number < len(self.channels) else None
+            channel = self.channels[number] if number < len(self.channels) else self.far_channels.get(number)
             kind = frames[at]
             if kind == amqp.FRAME_METHOD:
                 if length >= 4:
@@ -140,7 +145,7 @@ class Connection:
         header_size = octets.read_long(frames, head + 3)
         # The three octets of type and channel were checked for the method frame: compare with those.
         if (
-            header_size + 8 > self.frame_bytes_max
+            header_size > self.frame_bytes_max - 8
             or header_size < 14
             or head + 7 + header_size >= size
             or octets.read_short(frames, head + 1) != channel.number
@@ -150,8 +155,8 @@ class Connection:
         body_size = octets.read_longlong(frames, head + 11)
         if (
             frames[head_end] != amqp.FRAME_END
-            or octets.read_short(frames, head + 7) != amqp.CLASS_BASIC
-            or body_size > self.frame_bytes_max - 8  # its frame would be too large
+            or octets.read_long(frames, head + 7) != amqp.CLASS_BASIC << 16  # with a weight of 0
+            or body_size > self.frame_bytes_max  # its frame would be too large
             or body_size > self.message_bytes_max
         ):
             return head
@@ -195,6 +200,7 @@ class Connection:
         if channel is not None and channel.state == phases.CHANNEL_CLOSING and payload[:2] != b"\x00\x14":
             return  # discarded unseen, whatever it holds; class 20 is channel
         method = decode_method(self.version, payload)
+        check_texts(method)
         if number == 0:
             self.receive_connection_method(method)
             return
@@ -231,23 +237,33 @@ class Connection:
         raise fault_of(method, amqp.COMMAND_INVALID, f"not expected on channel {number}")
 
     def open_channel(self, number: int, method: Method) -> Channel:
-        if number > self.channel_max:
+        """As in RabbitMQ, channel-max limits how many there are, not which numbers they have."""
+        if self.open_channels >= self.channel_max:
             raise fault_of(
                 method,
                 amqp.NOT_ALLOWED,
-                f"channel {number} is above the negotiated maximum of {self.channel_max}",
+                f"number of channels opened ({self.open_channels}) has reached "
+                f"the negotiated channel_max ({self.channel_max})",
             )
-        while len(self.channels) <= number:
-            self.channels.append(None)
         channel = Channel(number)
-        self.channels[number] = channel
+        if number > self.channel_max:
+            self.far_channels[number] = channel
+        else:
+            while len(self.channels) <= number:
+                self.channels.append(None)
+            self.channels[number] = channel
         self.open_channels += 1
         return channel
+
+    def all_channels(self) -> list[Channel]:
+        """Those that have been opened and not been closed yet."""
+        return [channel for channel in (*self.channels, *self.far_channels.values()) if channel is not None]
 
     def close_channel(self, channel: Channel) -> None:
         """Forgets the channel: its number is free again."""
         channel.state = phases.CHANNEL_CLOSED
-        self.channels[channel.number] = None
+        if self.far_channels.pop(channel.number, None) is None:
+            self.channels[channel.number] = None
         self.open_channels -= 1
 
     def receive_header(self, number: int, channel: Channel | None, payload: bytes) -> None:
@@ -259,6 +275,8 @@ class Connection:
             raise self.unexpected(channel, "a content header")
         if len(payload) < 14:
             raise truncated("a content header")
+        if len(payload) > self.frame_bytes_max - 8:
+            raise self.oversized(len(payload))  # it could not be passed on: a header goes in one frame
         expected = amqp.CLASS_BASIC if channel.method is None else channel.method.CLASS_ID
         class_id = int.from_bytes(payload[:2], "big")
         if class_id != expected:
@@ -266,6 +284,10 @@ class Connection:
                 amqp.UNEXPECTED_FRAME,
                 f"UNEXPECTED_FRAME - content header of class {class_id} after a method of class {expected}",
             )
+        if payload[2] or payload[3]:
+            weight = int.from_bytes(payload[2:4], "big")
+            text = f"UNEXPECTED_FRAME - content header with a weight of {weight}, where 0 was due"
+            raise ConnectionFault(amqp.UNEXPECTED_FRAME, text, expected, 40)
         size = int.from_bytes(payload[4:12], "big")
         if size > self.message_bytes_max:
             channel.abandon_content()
@@ -352,6 +374,14 @@ class Connection:
 
 def truncated(what: str) -> ConnectionFault:
     return ConnectionFault(amqp.SYNTAX_ERROR, f"SYNTAX_ERROR - {what} is cut short")
+
+
+def check_texts(method: Method) -> None:
+    """Names, keys, tags and what else is a short string are UTF-8, as in RabbitMQ."""
+    for field in method.FIELDS:
+        value = getattr(method, field)
+        if type(value) is str and not is_text(value):
+            raise fault_of(method, amqp.FRAME_ERROR, f"malformed UTF-8 in {field}")
 
 
 def fault_of(method: Method, code: int, why: str) -> ConnectionFault:

@@ -33,6 +33,8 @@ def run(session: Session, channel: Channel, method: Method) -> None:
     command = COMMANDS.get(method.NAME)
     if command is None:
         raise not_implemented(method)
+    if method.NAME in STRIPPED:
+        strip_names(method)
     command(session, channel, method)
     store = session.broker.store
     if store is not None and method.CLASS_ID in (amqp.CLASS_EXCHANGE, amqp.CLASS_QUEUE):
@@ -40,6 +42,21 @@ def run(session: Session, channel: Channel, method: Method) -> None:
         wiring = None if session.virtual_host is None else session.virtual_host.wiring
         if wiring is not None:
             store.hold_back(session.output, wiring.sequence)
+
+
+# The methods in which RabbitMQ takes line ends out of the names of exchanges and queues, wherever in a name
+# they are. Others, basic.consume among them, take the names as they come.
+STRIPPED = frozenset(
+    f"{kind}.{verb}" for kind in ("exchange", "queue") for verb in ("declare", "delete", "bind", "unbind")
+)
+NAMES = ("exchange", "queue", "source", "destination")
+
+
+def strip_names(method: Method) -> None:
+    for field in NAMES:
+        name = getattr(method, field, None)
+        if name and ("\r" in name or "\n" in name):
+            setattr(method, field, name.replace("\r", "").replace("\n", ""))
 
 
 def not_implemented(method: Method) -> ConnectionFault:
@@ -83,6 +100,8 @@ def channel_open(session: Session, channel: Channel, method: methods.ChannelOpen
 def channel_close(session: Session, channel: Channel, method: methods.ChannelClose) -> None:
     """While we wait for a close-ok of our own, a crossing close is answered and the wait goes on."""
     if channel.owner is not None:
+        if not session.wants_whole_contents():
+            session.output.drop_streams(channel.number)
         session.release_channel(channel)
         session.connection.close_channel(channel)
     session.send(channel.number, methods.ChannelCloseOk())
@@ -443,8 +462,29 @@ def basic_cancel(session: Session, channel: Channel, method: methods.BasicCancel
     consumer = owner.consumers.get(method.consumer_tag)
     if consumer is not None:
         owner.virtual_host.cancel(consumer)
+        if session.knows_interrupts():
+            interrupt(owner, consumer)
     if not method.no_wait:
         session.send(channel.number, methods.BasicCancelOk(consumer_tag=method.consumer_tag))
+
+
+def interrupt(owner: BrokerChannel, consumer: Consumer) -> None:
+    """Calls off the delivery of a cancelled consumer that is on its way, and gives its message back."""
+    tag = owner.output.streamed_tag(owner.number)
+    if not tag or not owner.holds(tag) or owner.transaction is not None:
+        return
+    if owner.held(tag, False, "basic.cancel")[0].consumer is consumer:
+        reject(owner, tag, True, "basic.cancel")
+
+
+def reject(owner: BrokerChannel, tag: int, requeue: bool, what: str) -> None:
+    """One delivery. If its body is on its way the rest is called off, as basic.reject of the standard has it.
+
+    Not in a transaction, which may be rolled back.
+    """
+    owner.reject(tag, False, requeue, what)
+    if owner.transaction is None:
+        owner.output.call_off(owner.number, tag)
 
 
 @command("basic.cancel-ok")
@@ -467,11 +507,15 @@ def basic_ack(session: Session, channel: Channel, method: methods.BasicAck) -> N
 
 @command("basic.reject")
 def basic_reject(session: Session, channel: Channel, method: methods.BasicReject) -> None:
-    broker_channel(channel).reject(method.delivery_tag, False, method.requeue, method.NAME)
+    reject(broker_channel(channel), method.delivery_tag, method.requeue, method.NAME)
 
 
 @command("basic.nack")
 def basic_nack(session: Session, channel: Channel, method: methods.BasicNack) -> None:
+    """One for several deliveries may name some that the client has not heard of: those come to their end."""
+    if not method.multiple:
+        reject(broker_channel(channel), method.delivery_tag, method.requeue, method.NAME)
+        return
     broker_channel(channel).reject(method.delivery_tag, method.multiple, method.requeue, method.NAME)
 
 

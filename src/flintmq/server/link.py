@@ -47,6 +47,9 @@ HELD_CLOSED = 16
 HELD_REFUSED = 32
 HELD_TURN = 64
 
+# Looks of the heartbeats at a peer that says nothing: 12 of them are from 2.4 to 2.7 intervals.
+LOOKS_MISSED_MAX = 11
+
 # How long a peer has to answer connection.close.
 CLOSE_TIMEOUT_S = 5.0
 LOGIN_PAUSE_S = 1.0
@@ -400,7 +403,7 @@ class Link:
             self.server.heartbeats.add(self, interval_s)
 
     def beat(self) -> bool:
-        """Called twice in a heartbeat interval; False when the peer has been silent for two of them."""
+        """A look of the heartbeats; False when the peer has been silent for more than two intervals."""
         if self.finishing or self.held & HELD_CLOSED:
             return False
         # A link we do not read from cannot show that it is alive.
@@ -409,7 +412,7 @@ class Link:
             self.missed = 0
         else:
             self.missed += 1
-            if self.missed > 4:
+            if self.missed > LOOKS_MISSED_MAX:
                 log.warning("%s missed its heartbeats", self.session)
                 self.drop()
                 return False

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.clock import Clock
 from flintmq.errors import ConnectionFault
-from flintmq.server.heartbeats import SLOT_S, Heartbeats
+from flintmq.server.heartbeats import Heartbeats
 from flintmq.server.link import HELD_ALARM, HELD_CLOSED, HELD_PRESSED, Link
 from flintmq.server.listener import Listener
 from flintmq.server.memory import MemoryAlarm, give_back
@@ -36,6 +36,8 @@ log = logging.getLogger("flintmq.server")
 READ_BYTES_MAX = 262_144
 # A publisher that is ahead of its consumers' sockets waits until one of these drains, or this long.
 PRESSED_S = 0.005
+# How often the broker looks after itself.
+TICK_S = 0.5
 # A tick with fewer turns of the event loop than this is a quiet moment.
 QUIET_TURNS_MAX = 50
 # How long clients have to answer connection.close when the broker ends.
@@ -55,7 +57,7 @@ class Server:
         self.links: dict[Link, None] = {}
         self.pressed: list[Link] = []
         self.handshakes: dict[Link, float] = {}  # those not done yet, and when they must be
-        self.heartbeats = Heartbeats()
+        self.heartbeats = Heartbeats(loop, self.turns)
         self.readiness = readiness(loop, self.turns)
         self.alarm = MemoryAlarm(config)
         self.listeners: list[Listener] = []
@@ -79,7 +81,7 @@ class Server:
         except OSError:
             self.close_listeners()
             raise
-        self.ticker = self.loop.call_later(SLOT_S, self.tick)
+        self.ticker = self.loop.call_later(TICK_S, self.tick)
         self.turns.set_alarm_clock()  # recovery may have set some
         return urls
 
@@ -238,8 +240,7 @@ class Server:
         self.turns.schedule_pass()
 
     def tick(self) -> None:
-        self.ticker = self.loop.call_later(SLOT_S, self.tick)
-        self.heartbeats.tick()
+        self.ticker = self.loop.call_later(TICK_S, self.tick)
         self.broker.agenda.tick()
         if self.broker.store is not None:
             self.broker.store.tick()
@@ -289,6 +290,7 @@ class Server:
             if timer is not None:
                 timer.cancel()
         self.turns.stop_alarm_clock()
+        self.heartbeats.stop()
         if self.broker.streams is not None:
             self.broker.streams.close()
         if self.broker.store is not None:

@@ -57,11 +57,20 @@ SERVER_PROPERTIES: dict[str, Any] = {
         "per_consumer_qos": True,
         "authentication_failure_close": True,
         "direct_reply_to": True,
+        "content.interrupt": True,
         "flintmq.dtx": True,
     },
 }
 
 TEXT_BYTES_MAX = 255
+
+# What a client announces that understands the empty body frame at the end of a content called off.
+INTERRUPTS = "content.interrupt"
+
+# Clients that assemble contents even while they wait for close-ok, and fail if the rest does not come.
+WHOLE_CONTENTS = frozenset(
+    ("RabbitMQ", "py-amqp", "Bunny", "AMQPLib", "aiormq", "aio-pika", "amqp-client.js", "rabbitmq-c")
+)
 
 
 class Session(Events):
@@ -186,6 +195,15 @@ class Session(Events):
         """
         is_old = self.connection.version != amqp.VERSION_0_9_1
         return is_old or self.client_properties.get("product") == "py-amqp"
+
+    def wants_whole_contents(self) -> bool:
+        """Whether the client takes close-ok in the middle of a content for a fault of the connection."""
+        product = self.client_properties.get("product")
+        return isinstance(product, str) and product in WHOLE_CONTENTS and not self.knows_interrupts()
+
+    def knows_interrupts(self) -> bool:
+        """Whether the client expects an empty body frame to end a content that it has called off."""
+        return INTERRUPTS in self.capabilities
 
     def login_step(self, step: Challenge | Verification | Accepted | Refused) -> None:
         if self.connection.state >= phases.CONNECTION_CLOSING:
@@ -333,7 +351,7 @@ class Session(Events):
             channel.number,
             methods.ChannelClose(
                 reply_code=fault.code,
-                reply_text=cut(fault.text),
+                reply_text=reply_text(fault),
                 class_id=fault.class_id,
                 method_id=fault.method_id,
             ),
@@ -354,7 +372,7 @@ class Session(Events):
             0,
             methods.ConnectionClose(
                 reply_code=fault.code,
-                reply_text=cut(fault.text),
+                reply_text=reply_text(fault),
                 class_id=fault.class_id,
                 method_id=fault.method_id,
             ),
@@ -375,11 +393,10 @@ class Session(Events):
     def release(self) -> None:
         """Gives back all that the connection holds in the broker."""
         self.output.end_streams()  # nobody reads what follows, but for the answer to a close
-        for channel in self.connection.channels:
-            if channel is not None:
-                channel.state = phases.CHANNEL_CLOSING  # what still comes on it is discarded
-                channel.abandon_content()
-                self.release_channel(channel)
+        for channel in self.connection.all_channels():
+            channel.state = phases.CHANNEL_CLOSING  # what still comes on it is discarded
+            channel.abandon_content()
+            self.release_channel(channel)
         self.broker.connections.pop(self.number, None)
         if self.virtual_host is not None:
             self.virtual_host.delete_exclusive(self.number)
@@ -419,6 +436,12 @@ def start_payload(version: int) -> bytes:
         locales=b"en_US",
     )
     return encode_method(version, start)
+
+
+def reply_text(fault: PeerFault) -> str:
+    """The text of a Close. It starts with the name of its code, as clients of RabbitMQ know it."""
+    name = amqp.REPLY_NAMES.get(fault.code, "INTERNAL_ERROR")
+    return cut(fault.text if fault.text.startswith(name) else f"{name} - {fault.text}")
 
 
 def cut(text: str) -> str:

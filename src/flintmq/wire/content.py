@@ -4,11 +4,21 @@
 
 `survey` walks the properties of a basic header once: it proves that their lengths fit, so that what
 is delivered later is well formed, and picks out the few that decide how a message is handled.
+
+`look_over` walks the headers table in the same way, nested tables and arrays included, without making an
+object of anything. A table that it cannot vouch for gets the trait UNPROVEN: a type that is no letter of
+0-9-1, a length that does not fit, too deep, too long. tables.py decides about those (letter_table).
 """
 
 from __future__ import annotations
 
 from flintmq.wire import amqp, octets, traits
+
+# As tables.DEPTH_MAX: the table itself is the first level.
+DEPTH_MAX = 32
+# An entry has two octets or more, an element of an array one: a table of this size cannot have more of
+# them than tables.ENTRIES_MAX. A longer one is counted by tables.py.
+TABLE_BYTES_MAX = 65_535
 
 
 def traits_of(header: bytes) -> int:
@@ -18,15 +28,18 @@ def traits_of(header: bytes) -> int:
 
 
 def survey(source: octets.Readable, at: int, end: int) -> int:
-    """The bits of traits.py for the basic content header at `at`..`end`, or MALFORMED."""
+    """The bits of traits.py for the basic content header at `at`..`end`, or MALFORMED or WRONG_MODE."""
     flags = octets.read_short(source, at + 12)
     at += 14
     found = 0
     if flags == 0x1000 and end - at == 1:  # delivery mode alone: what most fast publishers send
-        return traits.PERSISTENT if source[at] == 2 else 0
+        if source[at] == 2:
+            return traits.PERSISTENT
+        return 0 if source[at] == 1 else traits.WRONG_MODE
     # Bit 1 has no property in the basic class, bit 0 announces a second flag word, which it never needs.
     if flags & 0x0003:
         return traits.MALFORMED
+    mode = 1
     bit = 0x8000
     while flags and bit > 2:
         if not flags & bit:
@@ -44,11 +57,15 @@ def survey(source: octets.Readable, at: int, end: int) -> int:
             if table_size > end - at:
                 return traits.MALFORMED
             found |= traits.HAS_HEADERS
-            if octets.names_copies(source, at, at + table_size):
+            seen = look_over(source, at, at + table_size, 1) if table_size <= TABLE_BYTES_MAX else -1
+            if seen == -1:
+                found |= traits.UNPROVEN | traits.HAS_COPIES  # it may
+            elif seen == 1:
                 found |= traits.HAS_COPIES
             at += table_size
         elif bit == amqp.FLAG_DELIVERY_MODE:
-            if source[at] == 2:
+            mode = source[at]
+            if mode == 2:
                 found |= traits.PERSISTENT
             at += 1
         elif bit == amqp.FLAG_PRIORITY:
@@ -67,4 +84,73 @@ def survey(source: octets.Readable, at: int, end: int) -> int:
         if at > end:
             return traits.MALFORMED
         bit >>= 1
-    return found if at == end else traits.MALFORMED
+    if at != end:
+        return traits.MALFORMED
+    return found if mode == 1 or mode == 2 else traits.WRONG_MODE
+
+
+def look_over(source: octets.Readable, at: int, end: int, depth: int) -> int:
+    """The entries of the table at `at`..`end`: 0 well formed, 1 with CC or BCC among them, -1 unproven."""
+    found = 0
+    while at < end:
+        size = source[at]
+        at += 1
+        if size >= end - at:  # the type octet has to follow
+            return -1
+        if names_copies(source, at, size):
+            found = 1
+        at = after_value(source, at + size, end, depth)
+        if at < 0:
+            return -1
+    return found
+
+
+def names_copies(source: octets.Readable, at: int, size: int) -> bool:
+    """Whether the name at `at` is CC or BCC."""
+    if size == 2:
+        return source[at] == 0x43 and source[at + 1] == 0x43
+    return size == 3 and source[at] == 0x42 and source[at + 1] == 0x43 and source[at + 2] == 0x43
+
+
+def after_value(source: octets.Readable, at: int, end: int, depth: int) -> int:
+    """The position after the type octet at `at` and its value; -1 if that cannot be told."""
+    kind = source[at]
+    at += 1
+    if kind == 0x53 or kind == 0x78:  # S x
+        if end - at < 4:
+            return -1
+        size = octets.read_long(source, at)
+        at += 4
+    elif kind == 0x49 or kind == 0x69 or kind == 0x66:  # I i f
+        size = 4
+    elif kind == 0x6C or kind == 0x4C or kind == 0x64 or kind == 0x54:  # l L d T
+        size = 8
+    elif kind == 0x74 or kind == 0x62 or kind == 0x42:  # t b B
+        size = 1
+    elif kind == 0x73 or kind == 0x75 or kind == 0x55:  # s u U
+        size = 2
+    elif kind == 0x44:  # D
+        size = 5
+    elif kind == 0x56:  # V
+        size = 0
+    elif kind == 0x46 or kind == 0x41:  # F A
+        return after_container(source, at, end, depth, kind)
+    else:
+        return -1
+    return at + size if size <= end - at else -1
+
+
+def after_container(source: octets.Readable, at: int, end: int, depth: int, kind: int) -> int:
+    """after_value for a table or an array; `at` is behind the type octet."""
+    if depth >= DEPTH_MAX or end - at < 4:
+        return -1
+    size = octets.read_long(source, at)
+    at += 4
+    if size > end - at:
+        return -1
+    stop = at + size
+    if kind == 0x46:
+        return stop if look_over(source, at, stop, depth + 1) >= 0 else -1
+    while 0 <= at < stop:
+        at = after_value(source, at, stop, depth + 1)
+    return at

@@ -7,7 +7,8 @@ A short string is one length octet and that many octets of text:
     +--------+---------------------+
 
 Names in AMQP are octets that are mostly UTF-8. They are `str` here, with the octets that are not UTF-8
-kept as surrogate escapes, so that any name a peer sends goes back to it unchanged.
+kept as surrogate escapes, so that any text a peer sends goes back to it unchanged. The broker takes only
+UTF-8 in methods (protocol/connection.py), but for the routing key of a publish.
 """
 
 from __future__ import annotations
@@ -55,6 +56,17 @@ def encode_shortstr(text: str) -> bytes:
         raise ProtocolMisuse(f"a short string of {len(octets)} octets: {text[:40]!r}...") from None
     except UnicodeEncodeError:
         raise ProtocolMisuse(f"a short string that is not text: {text[:40]!r}") from None
+
+
+def is_text(value: str) -> bool:
+    """Whether all octets of a decoded string were UTF-8."""
+    if value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def truncated(field: str) -> ConnectionFault:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 
 from flintmq.wire import amqp
-from flintmq.wire.tables import join_entries, split_entries
+from flintmq.wire.tables import join_entries, letter_table, split_entries
 
 _FLAGS = struct.Struct(">H")
 _LENGTH = struct.Struct(">I")
@@ -44,6 +44,13 @@ def with_property(header: bytes, flag: int, value: bytes) -> bytes:
     flags: int = _FLAGS.unpack_from(header, FLAGS_AT)[0]
     flags = flags | flag if value else flags & ~flag
     return header[:FLAGS_AT] + _FLAGS.pack(flags) + header[PROPERTIES_AT:start] + value + header[end:]
+
+
+def with_letters(header: bytes) -> bytes:
+    """The header with headers that any client can read; a ConnectionFault when nobody could."""
+    start, end = place_of(header, amqp.FLAG_HEADERS)
+    table = letter_table(header, start, end, "basic headers")
+    return header if table == header[start:end] else with_property(header, amqp.FLAG_HEADERS, table)
 
 
 def without_entry(header: bytes, name: str) -> bytes:

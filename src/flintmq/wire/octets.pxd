@@ -3,7 +3,7 @@ cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memcmp, memcpy
 
 ctypedef const unsigned char* Readable
 ctypedef unsigned char* Writable
@@ -66,25 +66,6 @@ cdef inline str text_or_none(const unsigned char* source, Py_ssize_t start, Py_s
 
 cdef inline bytes copy(const unsigned char* source, Py_ssize_t start, Py_ssize_t end):
     return PyBytes_FromStringAndSize(<const char*>source + start, end - start)
-
-
-cdef inline bint names_copies(const unsigned char* source, Py_ssize_t start, Py_ssize_t end) noexcept:
-    # Every entry has at least four octets, so a last C without two more is none.
-    cdef Py_ssize_t at
-    cdef const unsigned char* found
-    at = start
-    while at + 2 < end:
-        found = <const unsigned char*>memchr(source + at, 67, end - at)
-        if found == NULL:
-            return False
-        at = found - source
-        if at + 1 < end and source[at + 1] == 67:
-            if at - 1 >= start and source[at - 1] == 2:
-                return True
-            if at - 2 >= start and source[at - 1] == 66 and source[at - 2] == 3:
-                return True
-        at += 1
-    return False
 
 
 cdef inline bytes join(

@@ -84,12 +84,6 @@ def copy(source: Readable, start: int, end: int) -> bytes:
     return bytes(source[start:end])
 
 
-def names_copies(source: Readable, start: int, end: int) -> bool:
-    """Whether the octets of a field table seem to name an entry CC or BCC; text may seem so too."""
-    table = bytes(source[start:end])
-    return b"\x02CC" in table or b"\x03BCC" in table
-
-
 def join(source: Readable, start: int, end: int, start2: int, end2: int) -> bytes:
     """Two runs of `source` as one bytes object."""
     return b"".join((source[start:end], source[start2:end2]))

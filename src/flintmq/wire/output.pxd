@@ -66,7 +66,11 @@ cdef class Output:
     cdef Py_ssize_t write_content(
         self, unsigned char* target, Py_ssize_t at, unsigned int channel, bytes content, Py_ssize_t header_size
     )
-    cpdef stream(self, unsigned int channel, body, told)
+    cpdef stream(self, unsigned int channel, body, told, unsigned long long tag=*)
+    cpdef call_off(self, unsigned int channel, unsigned long long tag)
+    cpdef unsigned long long streamed_tag(self, unsigned int channel) except? 0
+    @cython.locals(behind=Output)
+    cpdef drop_streams(self, unsigned int channel)
     @cython.locals(found=Output)
     cdef Output behind(self, unsigned int channel)
     @cython.locals(payload_max=Py_ssize_t, piece=bytes)

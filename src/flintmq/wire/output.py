@@ -244,9 +244,9 @@ class Output:
 
     # Streams
 
-    def stream(self, channel: int, body: Body, told: Told) -> None:
-        """The body of the content whose header was written last on this channel."""
-        stream = BodyStream(channel, body, told)
+    def stream(self, channel: int, body: Body, told: Told, tag: int = 0) -> None:
+        """The body of the content whose header was written last on this channel; `tag` is its delivery's."""
+        stream = BodyStream(channel, body, told, tag)
         first = self.streaming_channels.get(channel)
         self.streaming += 1
         if first is not None:
@@ -311,6 +311,32 @@ class Output:
             self.streaming_channels[stream.channel] = following
             self.streams.append(following)
         stream.end()
+
+    def call_off(self, channel: int, tag: int) -> None:
+        """The client does not want the rest of this delivery."""
+        first = self.streaming_channels.get(channel)
+        if first is not None and tag:
+            for stream in (first, *first.followers):
+                if stream.tag == tag:
+                    stream.call_off()
+
+    def streamed_tag(self, channel: int) -> int:
+        """The delivery whose body is on its way on the channel; 0 if there is none."""
+        stream = self.streaming_channels.get(channel)
+        return 0 if stream is None else stream.tag
+
+    def drop_streams(self, channel: int) -> None:
+        """The client has closed the channel: the rest of a body, and what waits behind it, is for nobody."""
+        first = self.streaming_channels.pop(channel, None)
+        if first is None:
+            return
+        self.streams.remove(first)
+        for stream in (first, *first.followers):
+            self.streaming -= 1
+            behind = stream.behind
+            if behind is not None:
+                self.behind_bytes -= behind.fill
+            stream.end()
 
     def end_streams(self) -> None:
         """Nothing more of them will be sent."""

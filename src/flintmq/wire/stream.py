@@ -4,7 +4,8 @@
     channel 2                 method  header  body      ...
 
 Frames of other channels may come between those of a body; those of its own channel may not, so they
-gather behind it. Knows nothing of files: whoever starts a stream says what to read from.
+gather behind it. A body that is called off ends with an empty frame, as basic.reject of the standard has it.
+Knows nothing of files: whoever starts a stream says what to read from.
 """
 
 from __future__ import annotations
@@ -34,12 +35,13 @@ class Told(Protocol):
 class BodyStream:
     """One body between its header frame and its last frame."""
 
-    __slots__ = ("at", "behind", "body", "channel", "followers", "told")
+    __slots__ = ("at", "behind", "body", "channel", "followers", "tag", "told")
 
-    def __init__(self, channel: int, body: Body, told: Told) -> None:
+    def __init__(self, channel: int, body: Body, told: Told, tag: int) -> None:
         self.channel = channel
         self.body = body
         self.told = told
+        self.tag = tag  # of its delivery; 0 for what is no delivery
         self.at = 0
         self.behind: Any = None  # an Output with what its channel has to send afterwards
         self.followers: list[
@@ -47,9 +49,16 @@ class BodyStream:
         ] = []  # further ones of its channel, each after what is behind the last
 
     def next_piece(self, bytes_max: int) -> bytes:
+        """What follows; nothing when the body has been called off."""
+        if self.is_over():
+            return b""
         piece = self.body.read(self.at, min(bytes_max, self.body.octets - self.at))
         self.at += len(piece)
         return piece
+
+    def call_off(self) -> None:
+        """An empty frame follows, and it is the last."""
+        self.at = self.body.octets
 
     def is_over(self) -> bool:
         return self.at >= self.body.octets

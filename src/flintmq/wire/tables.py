@@ -20,10 +20,11 @@ back as:
     F A V       dict, list, None                    dict, list, None    F A V
 
 So a decoded value encodes to the same value, if not always with the same letter: an S that is not
-UTF-8 comes back as x. What no letter can hold goes back by its number: unsigned 64-bit integers as
-0x32, decimals of 64 bits as 0xD8. The numbers for opaque octets, and the UUID, become bytes; the ones
-for text become str where the octets are text. Where entries must stay as they came, split_entries
-and join_entries move them without decoding.
+UTF-8 comes back as x. No number is ever sent, as clients of 0-9-1 do not read them: what no letter can
+hold, integers from 2**63 on and decimals of more than 32 bits, goes as its digits in text. The numbers
+for opaque octets, and the UUID, become bytes; the ones for text become str where the octets are text.
+Where entries must stay as they came, split_entries and join_entries move them without decoding, and
+letter_table changes those alone that have a number for their type.
 """
 
 from __future__ import annotations
@@ -166,7 +167,25 @@ _TABLES = frozenset((ord("F"), 0xA8))
 _ARRAYS = frozenset((ord("A"), 0xA9))
 _UNIFORM_ARRAY = 0xAA
 _CONTAINERS = _TABLES | _ARRAYS | {_UNIFORM_ARRAY}
-_LONG_STRING = ord("S")
+_LETTERS = frozenset(b"tbBsUuIilLfdDTVSxFA")
+# The numbers whose values have the same octets behind a letter.
+_LETTER_OF = {
+    0x01: b"b",
+    0x02: b"B",
+    0x08: b"t",
+    0x11: b"s",
+    0x12: b"u",
+    0x21: b"I",
+    0x22: b"i",
+    0x23: b"f",
+    0x31: b"l",
+    0x33: b"d",
+    0x38: b"T",
+    0xA0: b"x",
+    0xA5: b"S",
+    0xC8: b"D",
+    0xF0: b"V",
+}
 
 
 def decode_table(octets: bytes, at: int, end: int, what: str = "table") -> tuple[FieldTable, int]:
@@ -202,8 +221,46 @@ def split_entries(octets: bytes, at: int, end: int, what: str = "table") -> list
 
 def join_entries(entries: Iterable[tuple[str, bytes]]) -> bytes:
     """The table, length included, of entries as split_entries gives them."""
-    octets = b"".join([encode_shortstr(name) + value for name, value in entries])
+    return _with_length(b"".join([encode_shortstr(name) + value for name, value in entries]))
+
+
+def _with_length(octets: bytes) -> bytes:
     return _LENGTH.pack(len(octets)) + octets
+
+
+def letter_table(octets: bytes, at: int, end: int, what: str = "table") -> bytes:
+    """The table at `at`, length included, with a letter for each number that was a type in it.
+
+    The faults are those of decode_table. What had a letter stays as it came.
+    """
+    decode_table(octets, at, end, what)
+    return _letter_entries(octets, at, end, what)
+
+
+def _letter_entries(octets: bytes, at: int, end: int, what: str) -> bytes:
+    entries = split_entries(octets, at, end, what)
+    return join_entries([(name, _letter_value(value, what)) for name, value in entries])
+
+
+def _letter_value(octets: bytes, what: str) -> bytes:
+    """One type octet and its value, which have been decoded before."""
+    code = octets[0]
+    if code in _TABLES:
+        return b"F" + _letter_entries(octets, 1, len(octets), what)
+    if code in _ARRAYS:
+        values: list[bytes] = []
+        at, stop = _bounds(octets, 1, len(octets), what)
+        while at < stop:
+            value_end = _value_end(octets, at, stop, what)
+            values.append(_letter_value(octets[at:value_end], what))
+            at = value_end
+        return b"A" + _with_length(b"".join(values))
+    if code in _LETTERS:
+        return octets
+    letter = _LETTER_OF.get(code)
+    if letter is not None:
+        return letter + octets[1:]
+    return encode_value(decode_value(octets, 0, len(octets), what)[0])
 
 
 def encode_table(table: Mapping[str, FieldValue]) -> bytes:
@@ -360,8 +417,7 @@ def _encode_table(table: Mapping[str, FieldValue], depth: int) -> bytes:
 def _encode_array(values: list[FieldValue] | tuple[FieldValue, ...], depth: int) -> bytes:
     if depth > DEPTH_MAX:
         raise ProtocolMisuse(f"an array nested deeper than {DEPTH_MAX} levels")
-    octets = b"".join([_encode_value(value, depth) for value in values])
-    return _LENGTH.pack(len(octets)) + octets
+    return _with_length(b"".join([_encode_value(value, depth) for value in values]))
 
 
 def _encode_value(value: object, depth: int) -> bytes:
@@ -407,7 +463,7 @@ def _encode_int(value: int) -> bytes:
     if -(1 << 63) <= value < 1 << 63:
         return b"l" + value.to_bytes(8, "big", signed=True)
     if 0 <= value < 1 << 64:
-        return b"\x32" + value.to_bytes(8, "big")
+        return _encode_text(str(value))
     raise ProtocolMisuse(f"a field value of {value.bit_length()} bits")
 
 
@@ -438,5 +494,5 @@ def _encode_decimal(value: Decimal) -> bytes:
     if -(1 << 31) <= unscaled < 1 << 31:
         return b"D" + places + unscaled.to_bytes(4, "big", signed=True)
     if -(1 << 63) <= unscaled < 1 << 63:
-        return b"\xd8" + places + unscaled.to_bytes(8, "big", signed=True)
+        return _encode_text(f"{value:f}")
     raise ProtocolMisuse(f"a decimal that does not fit: {value}")

@@ -1,5 +1,6 @@
 cdef enum:
     MALFORMED = -1
+    WRONG_MODE = -2
     PERSISTENT = 1
     HAS_HEADERS = 2
     HAS_EXPIRATION = 4
@@ -12,3 +13,4 @@ cdef enum:
     NOTED = 0x40000
     BLIND = 0x80000
     MOVED = 0x100000
+    UNPROVEN = 0x200000

@@ -4,6 +4,8 @@ The priority is in bits 8 to 15.
 """
 
 MALFORMED = -1
+# A delivery mode other than 1 and 2.
+WRONG_MODE = -2
 PERSISTENT = 1
 HAS_HEADERS = 2
 HAS_EXPIRATION = 4
@@ -22,3 +24,5 @@ NOTED = 0x40000
 BLIND = 0x80000
 # Nor this: the broker itself has put it where it is, from where it would come again if that were lost.
 MOVED = 0x100000
+# Its headers are for tables.py to judge before the message is accepted, see broker/inspection.py.
+UNPROVEN = 0x200000

@@ -224,9 +224,12 @@ class FaultyHistory(BrokerHistory):
         self.removable = {copy.number for lease in self.model.leases.values() for copy in lease.rows}
         super().ack_lease(client, channel)
 
-    def act(self) -> None:
+    def step(self) -> None:
         self.removable = set()
         self.moving = set()
+        super().step()
+
+    def act(self) -> None:
         if self.model.queues and self.clients and self.bugs.random() < 0.05:
             client = self.bugs.choice(self.clients)
             if client.channels:
@@ -399,6 +402,7 @@ class FaultyHistory(BrokerHistory):
         )
         check.touched = touched
         check.moving = self.moving
+        check.expiring = set(self.expirations)
         check.memory = memory
         check.now_ms = now_ms
         check.bystander(BYSTANDER, BYSTANDER_MESSAGES)

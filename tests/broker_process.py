@@ -12,7 +12,8 @@ from typing import IO
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
 # What the broker logs, with a traceback, when its own code failed.
-BUG = "a bug ends the connection"
+BUG = "a bug "
+LEFT_OPEN = "was left open"
 
 _LISTENING = re.compile(r"listening on amqp://127\.0\.0\.1:(\d+)")
 
@@ -67,7 +68,7 @@ class BrokerProcess:
             for reader in self.readers:
                 reader.join()
         assert status == 0, f"exit status {status}:\n" + "\n".join(self.lines[-20:])
-        bugs = [line for line in self.lines if BUG in line]
+        bugs = [line for line in self.lines if BUG in line or LEFT_OPEN in line]
         assert not bugs, "\n".join(bugs)
 
     def __enter__(self) -> BrokerProcess:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -35,3 +37,26 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         reason = build_mismatch(expected, build(), Path(flintmq.__file__).resolve().parent)
         if reason is not None:
             pytest.exit(reason, returncode=pytest.ExitCode.USAGE_ERROR)
+
+
+class LeftOpen(logging.Handler):
+    """Hears of groups of the journal that a pass has found open, which a broker closes and goes on."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.heard: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "was left open" in record.getMessage():
+            self.heard.append(record.getMessage())
+
+
+@pytest.fixture(autouse=True)
+def groups_left_open() -> Iterator[list[str]]:
+    """Fails a test in whose process a group was left open; one that wants that clears the list."""
+    handler = LeftOpen()
+    logger = logging.getLogger("flintmq.store")
+    logger.addHandler(handler)
+    yield handler.heard
+    logger.removeHandler(handler)
+    assert not handler.heard

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from peer import Peer
 
+from flintmq.storage.disk import Disk
+from flintmq.storage.inspect import repair
+from flintmq.storage.journal import Journal
+from flintmq.storage.options import JournalOptions
 from flintmq.wire import amqp, methods
 
 TOO_LARGE_FOR_A_STREAM = 70_000_000
@@ -80,3 +86,48 @@ def test_a_request_in_a_transaction_whose_answer_may_not_be_sent(
     assert drain(peer, "q") == [(body, False) for body in BODIES]
     peer.close()
     life.stop()
+
+
+class Nobody:
+    """Wants to know nothing of what recovery finds."""
+
+    def wiring(self, key: bytes, octets: bytes) -> None:
+        """Nothing to do."""
+
+    def entry(self, sequence: int, owners: tuple[int, ...], header: bytes, payload_octets: int) -> None:
+        """Nothing to do."""
+
+    def progress(self, done_octets: int, total_octets: int) -> None:
+        """Nothing to do."""
+
+
+@pytest.fixture
+def cut(data: Path) -> None:
+    """A data directory as a broker leaves it that has confirmed messages inside a group without an end."""
+    journal = Journal.open(str(data), Disk(), JournalOptions(threaded=False))
+    journal.recover(Nobody())
+    journal.begin_group()
+    for body in BODIES:
+        journal.append_entry((1,), b"", body)
+        journal.commit_now()
+    journal.close()
+
+
+@pytest.mark.usefixtures("cut")
+def test_a_start_says_aloud_what_it_drops_with_a_group(start: Callable[..., Any], journal: Any) -> None:
+    checked = journal("check")
+    assert checked.returncode == 1
+    assert f"{len(BODIES) - 1} synced records" in checked.stdout
+    assert "not sound" in checked.stdout
+    life = start()
+    life.wait_for(re.compile(r"ERROR.*recovery: 19 synced records, from 1 to 19, belong to a group"))
+    life.stop()
+    assert journal("check").returncode == 0
+
+
+@pytest.mark.usefixtures("cut")
+def test_a_repair_says_what_it_drops_with_a_group(data: Path, journal: Any) -> None:
+    done = journal("repair")
+    assert "19 synced records" in done.stdout
+    assert "nothing was damaged" not in done.stdout
+    assert repair(str(data)).losses() == []

@@ -340,6 +340,7 @@ class BrokerHistory(StreamActions):
     # The server's part
 
     def finish_pass(self) -> None:
+        assert not self.store.journal.in_group(), "a group of the journal is open at the end of a pass"
         self.broker.finish_pass()
         self.listen()
         self.model.end_pass(self.store.last())

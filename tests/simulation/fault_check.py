@@ -19,6 +19,7 @@ from .ruled_queues import DELIVERY_LIMIT, MORGUE, MORGUES, RULES
 class FaultCheck(RecoveredCheck):
     touched: set[int]
     moving: set[int]  # from one queue to another: in either of them, or in both
+    expiring: set[int]  # messages with an expiration of their own
     memory: dict[int, int]
     now_ms: int
 
@@ -123,15 +124,15 @@ class FaultCheck(RecoveredCheck):
         base = self.model.queues.get(queue.name.removeprefix(MORGUE)) if queue.name in MORGUES else None
         if base is not None and base.number in self.found and self.holds(base.number, copy.number):
             return True  # the letter is to leave a little later
-        if copy.number in self.moving:
-            return any(copy.number in found for found in self.found.values())
+        if copy.number in self.moving and any(copy.number in found for found in self.found.values()):
+            return True
         if queue.name in self.model.holders:
             if copy.due_ms > self.now_ms:
                 return False
             exchange, key, persistent = self.sent[copy.number]
             queues = self.model.route(exchange, key)
             lasting = [each for each in queues if each.number in self.found and each.name not in RULES]
-            if not persistent or len(lasting) < len(queues) or not lasting:
+            if not persistent or len(lasting) < len(queues) or not lasting or copy.number in self.expiring:
                 return True
             return any(self.holds(each.number, copy.number) for each in lasting)
         may_die = 0 <= copy.due_ms <= self.now_ms
@@ -147,4 +148,17 @@ class FaultCheck(RecoveredCheck):
 
     def next_life(self) -> Model:
         self.look_for_doubles()
+        self.look_for_repeats()
         return super().next_life()
+
+    def look_for_repeats(self) -> None:
+        """What was sent, and for the bug not let go of, is sent once more: it will be there twice."""
+        names = {queue.number: name for name, queue in self.queues().items()}
+        numbers = {name: number for number, name in names.items()}
+        for number, found in self.found.items():
+            there = found.keys() | self.leased[number].keys() | self.locked[number].keys()
+            morgue = numbers.get(MORGUE + names.get(number, ""), 0)
+            if there & self.found.get(morgue, {}).keys():
+                raise Doubled
+            if number not in names and any(there & self.found[each].keys() for each in names):
+                raise Doubled  # it is in an exchange that delays, and in a queue

@@ -17,6 +17,8 @@ import random
 from typing import Any
 
 from flintmq.broker.channel import Channel
+from flintmq.broker.queue import Queue
+from flintmq.broker.recovery import LOST_AND_FOUND
 from flintmq.errors import ConnectionFault
 from flintmq.protocol import phases
 from flintmq.wire import amqp, methods
@@ -28,6 +30,7 @@ from .broker_history import BrokerHistory
 from .broker_model import ModelBranch, ModelChannel
 from .fault_check import FaultCheck
 from .fault_injector import INJECTOR, Injected
+from .recovered_check import entries_of
 from .ruled_queues import MORGUES, RULES
 from .simulated_disk import PowerLost
 
@@ -93,10 +96,17 @@ class FaultyHistory(BrokerHistory):
 
     def start(self, is_rotten: bool = False) -> bool:
         failed = super().start(is_rotten)
-        queue = self.host.queues.get(BYSTANDER)
-        if queue is not None and not self.has_bystander:
-            self.host.delete_queue(queue)  # a crash has brought it back
+        if not self.has_bystander:
+            for name, queue in list(self.host.queues.items()):
+                # A crash has brought it back, or a bit that flipped has.
+                if name == BYSTANDER or (name.startswith(LOST_AND_FOUND) and self.is_bystanders(queue)):
+                    self.host.delete_queue(queue)
         return failed
+
+    def is_bystanders(self, queue: Queue) -> bool:
+        """Whether it holds what others have published, rescued from a queue that is lost."""
+        messages = self.store.load(entries_of(queue))
+        return any(each is not None and BYSTANDER.encode() in each.content for each in messages)
 
     # Where the broker is at work
 
@@ -224,9 +234,12 @@ class FaultyHistory(BrokerHistory):
         self.removable = {copy.number for lease in self.model.leases.values() for copy in lease.rows}
         super().ack_lease(client, channel)
 
-    def act(self) -> None:
+    def step(self) -> None:
         self.removable = set()
         self.moving = set()
+        super().step()
+
+    def act(self) -> None:
         if self.model.queues and self.clients and self.bugs.random() < 0.05:
             client = self.bugs.choice(self.clients)
             if client.channels:
@@ -399,6 +412,7 @@ class FaultyHistory(BrokerHistory):
         )
         check.touched = touched
         check.moving = self.moving
+        check.expiring = set(self.expirations)
         check.memory = memory
         check.now_ms = now_ms
         check.bystander(BYSTANDER, BYSTANDER_MESSAGES)

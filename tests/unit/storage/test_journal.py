@@ -11,6 +11,7 @@ import pytest
 
 from flintmq.errors import StorageFault
 from flintmq.storage.disk import Disk
+from flintmq.storage.inspect import check
 from flintmq.storage.journal import Journal
 from flintmq.storage.options import JournalOptions, SyncPolicy
 from flintmq.storage.report import RecoveryReport
@@ -118,6 +119,94 @@ def test_a_group_without_its_commit_is_dropped(tmp_path: Path) -> None:
     _, told, report = opened(tmp_path)
     assert [sequence for sequence, _, _, _ in told.entries] == [after]
     assert report.groups_dropped == 0
+
+
+class Bug(Exception):
+    pass
+
+
+def fail_in_group(journal: Journal) -> None:
+    with journal.group():
+        journal.append_entry((1,), b"", b"inside")
+        raise Bug
+
+
+def test_a_group_is_closed_by_an_exception_and_has_what_came_before_it(tmp_path: Path) -> None:
+    journal, _, _ = opened(tmp_path)
+    with pytest.raises(Bug):
+        fail_in_group(journal)
+    inside = journal.next_sequence - 2  # the last one is the end of the group
+    assert not journal.in_group()
+    after = journal.append_entry((1,), b"", b"after")
+    journal.commit_now()
+    journal.close()
+    _, told, report = opened(tmp_path)
+    assert [sequence for sequence, _, _, _ in told.entries] == [inside, after]
+    assert report.groups_dropped == 0
+
+
+def test_a_group_inside_a_group_is_part_of_it(tmp_path: Path) -> None:
+    journal, _, _ = opened(tmp_path)
+    with journal.group() as outer:
+        first = journal.append_entry((1,), b"", b"first")
+        with pytest.raises(Bug):
+            fail_in_group(journal)
+        second = journal.next_sequence - 1
+        assert journal.in_group()
+        third = journal.append_entry((1,), b"", b"third")
+    assert outer.sequence > third
+    journal.commit_now()
+    journal.close()
+    _, told, _ = opened(tmp_path)
+    assert [sequence for sequence, _, _, _ in told.entries] == [first, second, third]
+
+
+def test_wiring_that_is_too_large_leaves_the_old_one(tmp_path: Path) -> None:
+    journal, _, _ = opened(tmp_path)
+    journal.put_wiring(b"key", b"old")
+    with pytest.raises(StorageFault, match="too large"), journal.group():
+        journal.put_wiring(b"key", bytes(1 << 30))
+    assert journal.wiring == {b"key": b"old"}
+    assert journal.wiring_octets == 6
+    journal.commit_now()
+    journal.close()
+    _, told, _ = opened(tmp_path)
+    assert told.keys == {b"key": b"old"}
+
+
+def test_a_group_without_an_end_that_was_synced_is_a_loss_and_is_told(tmp_path: Path) -> None:
+    """No crash leaves this: what was synced behind it was promised."""
+    journal, _, _ = opened(tmp_path)
+    before = journal.append_entry((1,), b"", b"before")
+    journal.begin_group()
+    lost = [journal.append_entry((1,), b"", b"in the group") for _ in range(3)]
+    journal.commit_now()
+    journal.append_entry((1,), b"", b"of a batch that says what was synced")
+    journal.commit_now()
+    journal.close()
+    checked = check(str(tmp_path))
+    assert checked.records_dropped == lost
+    assert not checked.sound
+    assert any("3 synced records" in line for line in checked.lines())
+    _, told, report = opened(tmp_path)
+    assert [sequence for sequence, _, _, _ in told.entries] == [before]
+    assert report.records_dropped == lost
+    assert report.losses()[0] in report.lines()
+    assert check(str(tmp_path)).sound, "told once, by whoever dropped them"
+
+
+def test_a_group_torn_off_by_a_crash_is_no_loss(tmp_path: Path) -> None:
+    journal, _, _ = opened(tmp_path)
+    journal.append_entry((1,), b"", b"before")
+    journal.commit_now()
+    journal.begin_group()
+    journal.append_entry((1,), b"", b"in the group")
+    journal.commit_now()
+    journal.close()
+    assert check(str(tmp_path)).sound
+    _, _, report = opened(tmp_path)
+    assert report.groups_dropped == 1
+    assert report.losses() == []
 
 
 def test_a_group_larger_than_a_segment_is_whole(tmp_path: Path) -> None:

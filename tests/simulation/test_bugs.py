@@ -1,0 +1,206 @@
+"""A bug inside a commit, a dead letter or a release: who asked is told, and nobody loses anything by it.
+
+The bug is an exchange that raises, so both builds have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from flintmq.broker.exchange import DirectExchange
+from flintmq.broker.kinds import KINDS
+from flintmq.broker.route import Passage
+from flintmq.broker.xid import Xid
+from flintmq.errors import ConnectionFault
+from flintmq.wire import amqp, methods
+
+from .agreement import check_agreement
+from .broker_client import Client
+from .test_broker_recovery import Bench
+
+XID = Xid(1, b"bug", b"1").octets()
+
+
+class Bug(Exception):
+    pass
+
+
+class Raising(DirectExchange):
+    """Takes nothing while `is_broken`."""
+
+    type = "x-raising"
+
+    receives = True
+    is_broken = True
+
+    def receive(self, passage: Passage) -> int:
+        if Raising.is_broken:
+            raise Bug("for once")
+        return 0
+
+    def route_message(self, routing_key: str, passage: Passage, found: dict[object, object]) -> None:
+        self.route(routing_key, None, found)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    KINDS["x-raising"] = Raising
+    Raising.is_broken = True
+    bench = Bench()
+    client = bench.client()
+    client.say(1, methods.ExchangeDeclare(exchange="bug", type="x-raising", durable=True))
+    client.say(1, methods.QueueDeclare(queue="q", durable=True))
+    client.say(1, methods.QueueBind(exchange="bug", queue="q", routing_key="k"))
+    client.drop()
+    yield bench
+    del KINDS["x-raising"]
+
+
+def fail(client: Client, method: methods.Method) -> None:
+    """What a link does: the connection ends."""
+    with pytest.raises(Bug):
+        client.say(1, method)
+    client.session.close_connection(ConnectionFault(amqp.INTERNAL_ERROR, "INTERNAL_ERROR"))
+    assert isinstance(client.written()[-1].method, methods.ConnectionClose)
+
+
+def confirmed(bench: Bench) -> int:
+    """Somebody else publishes three messages; how many are confirmed."""
+    client = bench.client()
+    client.say(1, methods.ConfirmSelect())
+    for body in (b"7.", b"8.", b"9."):
+        client.publish(1, "", "q", body, persistent=True)
+    rest(bench)
+    acks = [each.method for each in client.written() if isinstance(each.method, methods.BasicAck)]
+    client.drop()
+    return acks[-1].delivery_tag if acks else 0
+
+
+def rest(bench: Bench) -> None:
+    assert bench.broker.store is not None
+    for _ in range(4):
+        bench.broker.finish_pass()
+        bench.broker.store.collect()
+
+
+def bodies(bench: Bench, name: str = "q") -> list[bytes]:
+    client = bench.client()
+    client.written()
+    found = []
+    while True:
+        client.say(1, methods.BasicGet(queue=name))
+        event = client.written()[-1]
+        if not isinstance(event.method, methods.BasicGetOk):
+            client.drop()
+            return found
+        found.append(event.body)
+
+
+def test_a_commit_that_fails_half_way(bench: Bench) -> None:
+    client = bench.client()
+    client.say(1, methods.TxSelect())
+    client.publish(1, "", "q", b"1.", persistent=True)
+    client.publish(1, "bug", "k", b"2.", persistent=True)
+    client.publish(1, "", "q", b"3.", persistent=True)
+    fail(client, methods.TxCommit())
+    assert bench.broker.store is not None
+    assert not bench.broker.store.journal.in_group()
+    check_agreement(bench.broker, [])
+    assert confirmed(bench) == 3
+    bench.reopen()
+    assert bodies(bench) == [b"1.", b"7.", b"8.", b"9."], "what shows stays, what did not is not there"
+
+
+def test_a_branch_whose_commit_fails_half_way_is_handed_over_later(bench: Bench) -> None:
+    client = bench.client()
+    client.say(1, methods.DtxDemarcationSelect())
+    client.say(1, methods.DtxDemarcationStart(xid=XID))
+    client.publish(1, "", "q", b"1.", persistent=True)
+    client.publish(1, "bug", "k", b"2.", persistent=True)
+    client.publish(1, "", "q", b"3.", persistent=True)
+    client.say(1, methods.DtxDemarcationEnd(xid=XID))
+    client.say(1, methods.DtxCoordinationPrepare(xid=XID))
+    rest(bench)
+    fail(client, methods.DtxCoordinationCommit(xid=XID))
+    check_agreement(bench.broker, [])
+    assert confirmed(bench) == 3
+    bench.reopen()
+    assert bodies(bench) == [b"1.", b"7.", b"8.", b"9."]
+    for _ in range(3):
+        bench.clock.now_s += 2
+        bench.broker.timetable.run()
+        rest(bench)
+    assert bodies(bench) == [b"1.", b"7.", b"8.", b"9."], "the bug is there still"
+    Raising.is_broken = False
+    for _ in range(3):
+        bench.clock.now_s += 2
+        bench.broker.timetable.run()
+        rest(bench)
+    assert bodies(bench) == [b"1.", b"7.", b"8.", b"9.", b"2.", b"3."]
+    assert not bench.broker.virtual_hosts["/"].branches.branches
+    check_agreement(bench.broker, [])
+
+
+def test_a_dead_letter_that_cannot_leave_is_sent_later(bench: Bench) -> None:
+    arguments = {"x-dead-letter-exchange": "bug", "x-dead-letter-routing-key": "k", "x-max-length": 1}
+    client = bench.client()
+    client.say(1, methods.QueueDeclare(queue="short", durable=True, arguments=arguments))
+    client.publish(1, "", "short", b"1.", persistent=True)
+    client.publish(1, "", "short", b"2.", persistent=True)
+    client.drop()
+    check_agreement(bench.broker, [])
+    assert confirmed(bench) == 3
+    Raising.is_broken = False
+    bench.clock.now_s += 2
+    bench.broker.timetable.run()
+    rest(bench)
+    assert bodies(bench) == [b"7.", b"8.", b"9.", b"1."]
+    check_agreement(bench.broker, [])
+
+
+def test_a_dead_letter_that_can_never_leave_is_back_in_its_queue_after_a_restart(bench: Bench) -> None:
+    arguments = {"x-dead-letter-exchange": "bug", "x-max-length": 1}
+    client = bench.client()
+    client.say(1, methods.QueueDeclare(queue="short", durable=True, arguments=arguments))
+    client.publish(1, "", "short", b"1.", persistent=True)
+    client.publish(1, "", "short", b"2.", persistent=True)
+    client.drop()
+    for _ in range(20):
+        bench.clock.now_s += 2
+        bench.broker.timetable.run()
+    letters = bench.broker.virtual_hosts["/"].dead_letters
+    assert not letters.failed
+    assert not letters.dead
+    bench.reopen()
+    queue = bench.broker.virtual_hosts["/"].queues["short"]
+    assert queue.message_count() == 2
+    Raising.is_broken = False
+
+
+def test_a_queue_whose_alarm_raises_keeps_no_other_from_ringing(bench: Bench) -> None:
+    rung = []
+
+    def ring() -> None:
+        raise Bug
+
+    timetable = bench.broker.timetable
+    timetable.at(timetable.now_ms(), ring)
+    timetable.at(timetable.now_ms(), lambda: rung.append(1))
+    timetable.run()
+    assert rung == [1]
+
+
+def test_a_group_that_was_left_open_is_closed_with_the_pass(
+    bench: Bench, groups_left_open: list[str]
+) -> None:
+    store = bench.broker.store
+    assert store is not None
+    store.journal.begin_group()
+    assert confirmed(bench) == 3
+    assert len(groups_left_open) == 1
+    groups_left_open.clear()
+    assert not store.journal.in_group()
+    bench.reopen()
+    assert bodies(bench) == [b"7.", b"8.", b"9."]

@@ -1,0 +1,66 @@
+"""Some histories in which the broker's own functions raise, in a process of their own with the pure build.
+
+`python -m tests.simulation.run --faults` is for long runs.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SEEDS = "0..59"
+
+# Stops at the first history that fails; its words are the output.
+HUNT = """
+from tests.simulation.fault_history import run_seed
+for seed in range(100):
+    run_seed(seed, 40)
+"""
+
+
+def run_pure(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    command = [sys.executable, *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+def test_no_promise_is_broken_whatever_raises() -> None:
+    done = run_pure("-m", "tests.simulation.run", "--faults", "--seeds", SEEDS, "--steps", "40")
+    assert done.returncode == 0, done.stdout + done.stderr
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith("60 histories on the pure build")
+    faults = int(last.split(", ")[1].removesuffix(" faults"))
+    assert faults > 100, "hardly anything raised"
+
+
+def test_a_group_that_is_left_open_is_found() -> None:
+    sabotage = """
+from flintmq.storage.appender import Group
+close = Group.__exit__
+Group.__exit__ = lambda self, kind, error, trace: None if error else close(self, kind, error, trace)
+"""
+    done = run_pure("-c", sabotage + HUNT)
+    assert "a group of the journal is open" in done.stderr
+
+
+def test_a_message_that_is_kept_for_a_queue_which_has_not_taken_it_is_found() -> None:
+    sabotage = """
+from flintmq.broker import channel, forwarding
+channel.disown = forwarding.disown = lambda store, queue, message: None
+"""
+    done = run_pure("-c", sabotage + HUNT)
+    assert "which does not hold them" in done.stderr
+
+
+def test_a_dead_letter_that_a_bug_drops_is_found() -> None:
+    sabotage = """
+from flintmq.broker.dead_letter import DeadLetters
+DeadLetters.try_again = lambda self, failed: [queue.settle(message) for queue, message, _, _ in failed]
+"""
+    done = run_pure("-c", sabotage + HUNT)
+    assert "is lost" in done.stderr

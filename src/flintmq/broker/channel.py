@@ -22,6 +22,7 @@ from flintmq.broker.settlement import Late, unknown_tag
 from flintmq.broker.stream_arguments import refuse_too_large
 from flintmq.errors import ProtocolMisuse
 from flintmq.wire import amqp, content, octets, traits
+from flintmq.wire.stream import HeldBody
 
 if TYPE_CHECKING:
     from flintmq.auth import User
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from flintmq.broker.virtual_host import VirtualHost
     from flintmq.storage.spool import SpoolReader
     from flintmq.wire.output import Output
+    from flintmq.wire.stream import Body
 
 log = logging.getLogger("flintmq.channel")
 
@@ -211,6 +213,7 @@ class Channel:
             if owners:
                 self.store.keep(message, owners)
                 self.kept = message.entry >> 1
+        message.holders = len(queues)
         if message.entry:
             self.enqueue_kept(message, queues)
         else:
@@ -258,7 +261,15 @@ class Channel:
         payload = _RETURN_HEAD.pack(amqp.BASIC_RETURN, code) + bytes((len(text),)) + text.encode()
         payload += message.shown_route()
         body = self.body_of(message) if message.traits & traits.SPOOLED else None
-        self.output.write_method_content(self.number, payload, message.content, message.header_size)
+        self.write_content(payload, message, body)
+
+    def write_content(self, payload: bytes, message: Message, body: Body | None) -> None:
+        """A method with its content, whose body may leave in pieces."""
+        content = message.content
+        if body is None and self.output.streams_large(len(content)):
+            body = HeldBody(content, message.header_size)
+            content = content[: message.header_size]
+        self.output.write_method_content(self.number, payload, content, message.header_size)
         if body is not None:
             self.stream(body)
 
@@ -266,7 +277,7 @@ class Channel:
         """Where to read a spooled body from, None if it is lost."""
         return None if self.store is None else self.store.body_of(message)
 
-    def stream(self, body: SpoolReader) -> None:
+    def stream(self, body: Body) -> None:
         """The header is written, the body follows as the client takes it."""
         self.streaming += 1
         self.output.stream(self.number, body, self)
@@ -573,9 +584,7 @@ class Channel:
         written = message
         if redelivered and queue.regime is not None and queue.regime.counts:
             written = queue.regime.counted(message, delivery.redeliveries)
-        self.output.write_method_content(self.number, payload, written.content, written.header_size)
-        if body is not None:
-            self.stream(body)
+        self.write_content(payload, written, body)
         queue.hand_out(message, self.output)
         if no_ack:
             queue.settle(message)

@@ -1,6 +1,8 @@
 cimport cython
+from flintmq.wire.output cimport Room
 
 cdef Py_ssize_t COPIES_MAX
+cdef Py_ssize_t COPIES_SHORT_MAX
 
 
 @cython.final
@@ -14,7 +16,15 @@ cdef class Agenda:
     cdef public bint logged
     cdef public object timetable
     cdef readonly long long now_ms
+    cdef public bint is_short
+    cdef public bint is_critical
+    cdef public long long hoard_bytes_max
+    cdef readonly dict hoarders
+    cdef public Py_ssize_t transaction_bytes_max
+    cdef public Py_ssize_t unwatched_bytes
+    cdef readonly Room room
 
+    cpdef bint wake_hoarders(self, Py_ssize_t most) except -1
     cpdef tick(self)
     cpdef bint is_laden(self) noexcept
     cpdef bint has_work(self)

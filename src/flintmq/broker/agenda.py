@@ -5,7 +5,10 @@ Queues and channels put themselves here, once, when they have work; the broker e
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
+
+from flintmq.wire.output import Room
 
 if TYPE_CHECKING:
     from flintmq.broker.channel import Channel
@@ -16,6 +19,10 @@ if TYPE_CHECKING:
 # What one read of a publisher may put into queues, some milliseconds of work: a buffer full of small messages
 # to a thousand queues each would keep everybody else waiting for a second.
 COPIES_MAX = 65_536
+# The same while memory is short, when each of them goes to disk.
+COPIES_SHORT_MAX = 4096
+# Held in memory until commit: 256 MiB of content for one channel. Spooled bodies do not count.
+TRANSACTION_BYTES_MAX = 268_435_456
 
 
 class Agenda:
@@ -25,12 +32,19 @@ class Agenda:
         "behind",
         "confirms",
         "copies",
+        "hoard_bytes_max",
+        "hoarders",
+        "is_critical",
+        "is_short",
         "logged",
         "lost_consumers",
         "now_ms",
         "pressed",
         "queues",
+        "room",
         "timetable",
+        "transaction_bytes_max",
+        "unwatched_bytes",
     )
 
     def __init__(self, timetable: Timetable) -> None:
@@ -49,6 +63,23 @@ class Agenda:
         self.behind = False
         # A publish went to a stream: its publisher has to wait for the disk.
         self.logged = False
+        # Memory, see server/relief.py. Short: queues keep little of their messages there, and a consumer with
+        # so much unacked gets nothing more. Critical: whatever takes more memory is refused.
+        self.is_short = False
+        self.is_critical = False
+        self.hoard_bytes_max = 0
+        self.hoarders: dict[Consumer, None] = {}
+        self.transaction_bytes_max = TRANSACTION_BYTES_MAX
+        # What may come to memory until somebody looks how much of it is in use.
+        self.unwatched_bytes = 1 << 62
+        self.room = Room()  # for what waits to be sent
+
+    def wake_hoarders(self, most: int) -> bool:
+        """There is memory again for what some consumers have not acked; whether more of them wait."""
+        for consumer in list(islice(self.hoarders, most)):
+            del self.hoarders[consumer]
+            consumer.wake()
+        return bool(self.hoarders)
 
     def tick(self) -> None:
         """Some time has gone by; called twice a second."""
@@ -56,7 +87,7 @@ class Agenda:
 
     def is_laden(self) -> bool:
         """Whether what is being read now has brought so much that others should have their turn."""
-        return self.copies > COPIES_MAX
+        return self.copies > (COPIES_SHORT_MAX if self.is_short else COPIES_MAX)
 
     def has_work(self) -> bool:
         return bool(self.queues or self.confirms or self.lost_consumers)

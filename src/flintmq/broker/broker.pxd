@@ -3,6 +3,10 @@ from flintmq.broker.agenda cimport Agenda
 from flintmq.broker.channel cimport Channel
 from flintmq.broker.queue cimport Queue
 from flintmq.broker.store cimport Store
+from flintmq.wire.output cimport Room
+
+cdef Py_ssize_t PASS_BYTES_MAX
+cdef Py_ssize_t PASS_LOADED_BYTES_MAX
 
 
 @cython.final
@@ -20,7 +24,10 @@ cdef class Broker:
     cdef readonly object users
     cdef readonly dict virtual_hosts
 
-    @cython.locals(agenda=Agenda, queues=list, queue=Queue, channels=list, channel=Channel)
+    @cython.locals(
+        agenda=Agenda, queues=list, queue=Queue, channels=list, channel=Channel, room=Room, most=Py_ssize_t,
+        least=Py_ssize_t, done=Py_ssize_t
+    )
     cpdef finish_pass(self)
     @cython.locals(agenda=Agenda, consumers=list)
     cpdef tell_lost_consumers(self)

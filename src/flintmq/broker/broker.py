@@ -33,6 +33,11 @@ log = logging.getLogger("flintmq.broker")
 
 # A queue whose messages a bug has kept from being handed out has its turn again so much later.
 AGAIN_MS = 1000
+# What a pass may add to what waits to be sent, some milliseconds of work: the rest of the queues come in the
+# next one, when the sockets of consumers have taken some of it.
+PASS_BYTES_MAX = 8_388_608
+# What a pass may load from disk for them.
+PASS_LOADED_BYTES_MAX = 2_097_152
 
 
 class Broker:
@@ -101,12 +106,18 @@ class Broker:
         agenda = self.agenda
         if agenda.queues:
             queues, agenda.queues = agenda.queues, []
-            for queue in queues:
+            room = agenda.room
+            most = room.held_bytes + PASS_BYTES_MAX
+            least = agenda.unwatched_bytes - PASS_LOADED_BYTES_MAX
+            for done, queue in enumerate(queues, 1):
                 try:
                     queue.dispatch()
                 except Exception:  # the others are not to wait for ever
                     log.exception("a bug in handing out what is in queue %r", queue.name)
                     self.timetable.at(self.timetable.now_ms() + AGAIN_MS, queue.mark)
+                if room.held_bytes > most or agenda.unwatched_bytes < least:
+                    agenda.queues = queues[done:] + agenda.queues  # when this much has been sent
+                    break
         self.tell_lost_consumers()
         if agenda.confirms:
             channels, agenda.confirms = agenda.confirms, []
@@ -120,15 +131,6 @@ class Broker:
             agenda.behind = self.store.is_behind()
         if self.streams is not None:
             self.streams.end_pass()
-
-    def shed(self) -> None:
-        """Memory is short: long queues go to disk, but for their first messages."""
-        if self.streams is not None:
-            self.streams.shed()
-        if self.store is not None:
-            for host in self.virtual_hosts.values():
-                for queue in host.queues.values():
-                    queue.shed()
 
     def tell_lost_consumers(self) -> None:
         """basic.cancel for those whose queue is gone; also before a client names a consumer tag again."""

@@ -72,6 +72,8 @@ cdef class Channel:
     cdef stream(self, body, unsigned long long tag)
     cpdef stream_ended(self)
     cpdef give_back(self, Message message, unsigned int code, str text)
+    @cython.locals(content=bytes)
+    cdef write_content(self, bytes payload, Message message, body, unsigned long long tag)
     cpdef confirm(self)
     cpdef confirm_logged(self, unsigned long long published)
     cpdef confirm_through(self, unsigned long long published)

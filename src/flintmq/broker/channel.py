@@ -22,6 +22,7 @@ from flintmq.broker.settlement import Late, unknown_tag
 from flintmq.broker.stream_arguments import refuse_too_large
 from flintmq.errors import ProtocolMisuse
 from flintmq.wire import amqp, content, octets, traits
+from flintmq.wire.stream import HeldBody
 
 if TYPE_CHECKING:
     from flintmq.auth import User
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from flintmq.broker.virtual_host import VirtualHost
     from flintmq.storage.spool import SpoolReader
     from flintmq.wire.output import Output
+    from flintmq.wire.stream import Body
 
 log = logging.getLogger("flintmq.channel")
 
@@ -212,6 +214,7 @@ class Channel:
             if owners:
                 self.store.keep(message, owners)
                 self.kept = message.entry >> 1
+        message.holders = len(queues)
         if message.entry:
             self.enqueue_kept(message, queues)
         else:
@@ -259,15 +262,23 @@ class Channel:
         payload = _RETURN_HEAD.pack(amqp.BASIC_RETURN, code) + bytes((len(text),)) + text.encode()
         payload += message.shown_route()
         body = self.body_of(message) if message.traits & traits.SPOOLED else None
-        self.output.write_method_content(self.number, payload, message.content, message.header_size)
+        self.write_content(payload, message, body, 0)
+
+    def write_content(self, payload: bytes, message: Message, body: Body | None, tag: int) -> None:
+        """A method with its content, whose body may leave in pieces; of a delivery if there is a tag."""
+        content = message.content
+        if body is None and self.output.streams_large(len(content)):
+            body = HeldBody(content, message.header_size)
+            content = content[: message.header_size]
+        self.output.write_method_content(self.number, payload, content, message.header_size)
         if body is not None:
-            self.stream(body, 0)
+            self.stream(body, tag)
 
     def body_of(self, message: Message) -> SpoolReader | None:
         """Where to read a spooled body from, None if it is lost."""
         return None if self.store is None else self.store.body_of(message)
 
-    def stream(self, body: SpoolReader, tag: int) -> None:
+    def stream(self, body: Body, tag: int) -> None:
         """The header is written, the body follows as the client takes it; of a delivery if there is a tag."""
         self.streaming += 1
         self.output.stream(self.number, body, self, tag)
@@ -574,9 +585,7 @@ class Channel:
         written = message
         if redelivered and queue.regime is not None and queue.regime.counts:
             written = queue.regime.counted(message, delivery.redeliveries)
-        self.output.write_method_content(self.number, payload, written.content, written.header_size)
-        if body is not None:
-            self.stream(body, self.delivery_tag)
+        self.write_content(payload, written, body, self.delivery_tag)
         queue.hand_out(message, self.output)
         if no_ack:
             queue.settle(message)

@@ -1,5 +1,6 @@
 cimport cython
 cimport flintmq.wire.traits as traits
+from flintmq.broker.agenda cimport Agenda
 from flintmq.broker.channel cimport Channel
 from flintmq.broker.delivery cimport Delivery
 from flintmq.broker.message cimport Message
@@ -7,6 +8,8 @@ from flintmq.broker.queue cimport Queue
 from flintmq.broker.ring cimport Ring
 from flintmq.broker.selection cimport Selection
 from flintmq.wire.output cimport Output
+
+cdef long long HOARDED_MESSAGE_BYTES
 
 
 @cython.final
@@ -33,9 +36,11 @@ cdef class Consumer:
     cpdef bint is_selective(self)
     cdef bint accepts(self, Message message) noexcept
     cdef bint ready(self, Message message) except -1
+    @cython.locals(agenda=Agenda)
+    cdef bint hoards(self) except -1
     cpdef park(self)
     cpdef forget(self)
-    @cython.locals(channel=Channel, delivery=Delivery, written=Message, route=bytes)
+    @cython.locals(channel=Channel, delivery=Delivery, written=Message, route=bytes, content=bytes)
     cdef int deliver(self, Message message, long long position, int redeliveries) except -1
     @cython.locals(channel=Channel)
     @cython.locals(unacked=Ring, newest=Delivery)

@@ -13,12 +13,17 @@ from flintmq.broker.message import Message
 from flintmq.broker.selection import selection_of
 from flintmq.errors import ChannelFault
 from flintmq.wire import amqp, traits
+from flintmq.wire.stream import HeldBody
 
 if TYPE_CHECKING:
     from flintmq.broker.channel import Channel
     from flintmq.broker.queue import Queue
     from flintmq.wire.output import Output
+    from flintmq.wire.stream import Body
     from flintmq.wire.tables import FieldTable
+
+# What an unacked message takes beside its body: the delivery, the message and its header.
+HOARDED_MESSAGE_BYTES = 512
 
 
 class Consumer:
@@ -93,6 +98,8 @@ class Consumer:
             return False
         if self.no_ack:
             return True
+        if self.channel.agenda.is_short and self.outstanding and self.hoards():
+            return False
         if self.prefetch_count and self.outstanding >= self.prefetch_count:
             return False
         if (
@@ -102,6 +109,14 @@ class Consumer:
         ):
             return False
         return self.channel.has_credit(message)
+
+    def hoards(self) -> bool:
+        """Whether it holds as much unacked as it may while memory is short."""
+        agenda = self.channel.agenda
+        if self.outstanding_bytes + HOARDED_MESSAGE_BYTES * self.outstanding < agenda.hoard_bytes_max:
+            return False
+        agenda.hoarders[self] = None
+        return True
 
     def park(self) -> None:
         """Leaves word with what it waits for; an ack of its own wakes it in any case."""
@@ -115,10 +130,11 @@ class Consumer:
         """Nobody need tell it anything any more."""
         self.channel.parked.pop(self, None)
         self.output.wanted.pop(self, None)
+        self.channel.agenda.hoarders.pop(self, None)
 
     def deliver(self, message: Message, position: int, redeliveries: int) -> int:
         channel = self.channel
-        body = None
+        body: Body | None = None
         route = message.route
         if message.traits & (traits.SPOOLED | traits.BLIND):
             route = message.shown_route()
@@ -131,13 +147,17 @@ class Consumer:
         written = message
         if redeliveries and self.queue.regime is not None and self.queue.regime.counts:
             written = self.queue.regime.counted(message, redeliveries)
+        content = written.content
+        if body is None and self.output.streams_large(len(content)):
+            body = HeldBody(content, written.header_size)
+            content = content[: written.header_size]
         self.output.write_delivery(
             channel.number,
             self.tag_octets,
             channel.delivery_tag,
             redeliveries > 0,
             route,
-            written.content,
+            content,
             written.header_size,
         )
         if body is not None:

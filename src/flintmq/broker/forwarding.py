@@ -40,6 +40,7 @@ def forward(host: VirtualHost, message: Message, queues: list[Queue]) -> None:
         owners = host.owners_of(queues)
         if owners:
             host.store.keep(message, owners)
+    message.holders = len(queues)
     enqueue_all(host.store, queues, [message] * len(queues))
 
 
@@ -63,6 +64,7 @@ def enqueue_all(store: Store | None, queues: list[Queue], messages: list[Message
 def disown(store: Store, queue: Queue, message: Message) -> None:
     """The store keeps the message for this queue, which has not taken it."""
     entry = message.entry
+    message.holders -= 1
     try:
         if entry & 1 or (entry and queue.number and not queue.is_stream):
             store.settle(queue.number, entry)

@@ -13,6 +13,7 @@ cdef class Message:
     cdef public unsigned long long entry
     cdef public long long arrived_ms
     cdef public long long lifetime_ms
+    cdef public int holders
 
     @staticmethod
     @cython.locals(message=Message)

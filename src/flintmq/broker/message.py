@@ -15,9 +15,19 @@ from flintmq.wire import octets, traits
 
 
 class Message:
-    """Immutable but for what the journal notes on it, and when it came."""
+    """Immutable but for what the journal notes on it, when it came, and how many queues hold it."""
 
-    __slots__ = ("arrived_ms", "content", "entry", "header_size", "lifetime_ms", "origin", "route", "traits")
+    __slots__ = (
+        "arrived_ms",
+        "content",
+        "entry",
+        "header_size",
+        "holders",
+        "lifetime_ms",
+        "origin",
+        "route",
+        "traits",
+    )
 
     route: bytes
     content: bytes
@@ -27,6 +37,7 @@ class Message:
     entry: int
     arrived_ms: int
     lifetime_ms: int
+    holders: int
 
     @staticmethod
     def create(route: bytes, content: bytes, header_size: int, traits: int, origin: int) -> Message:
@@ -39,6 +50,7 @@ class Message:
         message.entry = 0  # where it lies on disk, see store.py
         message.arrived_ms = 0  # when it came, 0 if nobody has noted it; exact where TIMED is set
         message.lifetime_ms = -1  # its expiration; -1: it has none
+        message.holders = 0  # queues that have not let go of it; when it is spilled, each gets its share
         return message
 
     def variant(self, route: bytes, content: bytes, header_size: int, traits: int) -> Message:

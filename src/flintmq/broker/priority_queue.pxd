@@ -32,8 +32,8 @@ cdef class PriorityQueue(Queue):
     cpdef put_back(self, list deliveries)
     @cython.locals(lane=Queue, more=cython.bint)
     cpdef bint dispatch_selectively(self) except -1
-    @cython.locals(lane=Queue)
-    cpdef shed(self)
+    @cython.locals(lane=Queue, shed=Py_ssize_t)
+    cpdef Py_ssize_t shed(self, Py_ssize_t most) except -1
     @cython.locals(size=cython.longlong, lane=Queue)
     cpdef Py_ssize_t body_bytes(self) except -1
     cpdef restore(self, Shelf shelf, unsigned long long handed_out)

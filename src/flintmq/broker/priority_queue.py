@@ -152,9 +152,11 @@ class PriorityQueue(Queue):
                 self.close_lane(rank)
         return more
 
-    def shed(self) -> None:
+    def shed(self, most: int) -> int:
+        shed = 0
         for lane in self.lanes.values():
-            lane.shed()
+            shed += lane.shed(most - shed)
+        return shed
 
     def body_bytes(self) -> int:
         size = 0

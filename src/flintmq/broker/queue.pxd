@@ -13,6 +13,7 @@ from flintmq.wire.output cimport Output
 cdef Py_ssize_t CONGESTED_MESSAGES
 cdef Py_ssize_t CONGESTED_BYTES
 cdef Py_ssize_t HOLES_MIN
+cdef Py_ssize_t SHED_MESSAGE_BYTES
 
 
 cdef class Queue:
@@ -55,12 +56,12 @@ cdef class Queue:
     cpdef Regime oversee(self)
     cpdef int enqueue(self, Message message) except -1
     cdef int append(self, Message message) except -1
-    @cython.locals(entry=cython.ulonglong)
     cdef int shelve(self, Message message) except -1
-    @cython.locals(message=Message, entry=cython.ulonglong)
-    cpdef shed(self)
+    @cython.locals(message=Message, entries=list, shed=Py_ssize_t, entry=cython.ulonglong)
+    cpdef Py_ssize_t shed(self, Py_ssize_t most) except -1
     @cython.locals(
-        wanted=Py_ssize_t, loaded=Py_ssize_t, size=Py_ssize_t, message=Message, back=Delivery, entries=list, messages=list,
+        wanted=Py_ssize_t, loaded=Py_ssize_t, size=Py_ssize_t, usual=cython.longlong, fitting=cython.longlong,
+        message=Message, back=Delivery, entries=list, messages=list,
         redeliveries=cython.int
     )
     cpdef int load(self) except -1

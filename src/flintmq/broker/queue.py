@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 CONGESTED_MESSAGES = 16_384
 CONGESTED_BYTES = 4_194_304
 
+# What a message takes in memory beside its content: the object, its place in a ring, allocation.
+SHED_MESSAGE_BYTES = 160
+
 # Holes behind a head that nobody takes, of 8 octets each, before they are done away with.
 HOLES_MIN = 4096
 
@@ -181,28 +184,42 @@ class Queue:
         """Keeps only the message's number; the message itself is on disk, or goes there now."""
         if self.store is None:
             raise ProtocolMisuse("a queue without a store has no shelf")
-        entry = message.entry
-        if not entry or not (entry & 1 or self.number):
-            entry = self.store.spill(message)
-        self.shelf.push(entry)
+        self.shelf.push(self.store.shelved_entry(message, self.number != 0))
         self.shelf.octets += message.body_size()
         return 0
 
-    def shed(self) -> None:
-        """Memory is short: all but the first messages go to the shelf."""
-        if self.store is None or self.holes:
-            return
+    def shed(self, most: int) -> int:
+        """Memory is short: all but the first messages go to the shelf, until `most` octets have.
+
+        How many have. The caller sees that the disk keeps up.
+        """
+        if self.store is None:
+            return 0
         entries: list[int] = []
-        while self.ready.count > self.store.kept_messages_lean or (
-            self.ready_bytes > self.store.kept_bytes_lean and self.ready.count
-        ):
-            message = self.ready.pop_last()
-            self.ready_bytes -= len(message.content)
-            self.shelf.octets += message.body_size()
-            entry = message.entry
-            entries.append(entry if entry and (entry & 1 or self.number) else self.store.spill(message))
-        entries.reverse()
-        self.shelf.put_back(entries)
+        shed = 0
+        try:
+            while shed < most and (
+                self.ready.count > self.store.kept_messages_lean
+                or (self.ready_bytes > self.store.kept_bytes_lean and self.ready.count)
+            ):
+                message = self.ready.at(self.ready.count - 1)
+                # First what may fail: until then the message is where it was.
+                entry = 0 if message is None else self.store.shelved_entry(message, self.number != 0)
+                self.ready.pop_last()
+                entries.append(entry)
+                if message is None:
+                    self.holes -= 1
+                    shed += 1
+                else:
+                    self.ready_bytes -= len(message.content)
+                    self.shelf.octets += message.body_size()
+                    shed += len(message.content) + SHED_MESSAGE_BYTES
+        finally:
+            if entries:
+                entries.reverse()
+                self.shelf.put_back(entries)
+                self.tidy_shelf()  # if all of them were holes
+        return shed
 
     def load(self) -> int:
         """Brings the first of the shelf back into memory; the number of messages."""
@@ -212,8 +229,10 @@ class Queue:
         loaded = 0
         size = 0
         while self.shelf.count and loaded < wanted and size < self.store.kept_bytes_lean:
-            # The size is known only after reading: large messages soon make the portions small.
-            entries = self.shelf.take(min(wanted, 64))
+            # As many as fit if they are like those before them; of the first, the shelf knows the bodies.
+            usual = size // loaded if loaded else self.shelf.octets // self.shelf.count
+            fitting = 1 + (self.store.kept_bytes_lean - size) // (usual + 1)
+            entries = self.shelf.take(min(wanted, 64 if loaded else 8, fitting))
             try:
                 messages = self.store.load(entries)
             except Exception:
@@ -238,6 +257,7 @@ class Queue:
                     self.ready.push(message)
                     self.ready_bytes += len(message.content)
         self.tidy_shelf()
+        self.agenda.unwatched_bytes -= size
         return loaded
 
     def redeliveries_of(self, message: Message, position: int) -> int:
@@ -459,6 +479,7 @@ class Queue:
 
     def let_go(self, message: Message) -> int:
         """The store need not keep it for this queue."""
+        message.holders -= 1
         if self.store is not None and message.entry and (self.number or message.entry & 1):
             if self.regime is not None:
                 self.regime.forget(message)

@@ -24,6 +24,8 @@ LENGTH = 20
 LENGTH_MAX = 10_000
 # All messages of one exchange: 64 MiB. Of larger ones it remembers fewer.
 HISTORY_BYTES_MAX = 67_108_864
+# The same while memory is short.
+HISTORY_BYTES_SHORT = 1_048_576
 NO_STORE = "x-recent-history-no-store"
 
 
@@ -46,9 +48,16 @@ class RecentHistoryExchange(OuterExchange):
                 message = copies.without_blind(message)
             self.history.append(message)
             self.history_bytes += len(message.content)
-            while len(self.history) > self.length or self.history_bytes > HISTORY_BYTES_MAX:
+            is_short = self.virtual_host.agenda.is_short
+            bytes_max = HISTORY_BYTES_SHORT if is_short else HISTORY_BYTES_MAX
+            while len(self.history) > self.length or self.history_bytes > bytes_max:
                 self.history_bytes -= len(self.history.popleft().content)
         return ROUTED
+
+    def leave(self) -> None:
+        """Routes that were found earlier may still name the exchange: the history goes now."""
+        self.history.clear()
+        self.history_bytes = 0
 
     def attach(self, binding: Binding) -> None:
         super().attach(binding)

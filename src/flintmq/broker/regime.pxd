@@ -8,6 +8,7 @@ from flintmq.broker.queue cimport Queue
 from flintmq.broker.store cimport Store
 
 cdef Py_ssize_t EXPIRED_MAX
+cdef Py_ssize_t EXPIRED_BYTES_MAX
 
 
 @cython.final
@@ -88,7 +89,7 @@ cdef class Regime:
     cdef long long due_ms(self, Message message) noexcept
     @cython.locals(due_ms=cython.longlong, now_ms=cython.longlong)
     cdef bint has_expired(self, Message message) except -1
-    @cython.locals(queue=Queue, dead=list, message=Message)
+    @cython.locals(queue=Queue, dead=list, message=Message, size=Py_ssize_t, has_more=bint)
     cpdef bint expire(self) except -1
     cpdef touch(self)
     @cython.locals(due_ms=cython.longlong, first=cython.longlong, queue=Queue, message=Message)

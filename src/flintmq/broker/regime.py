@@ -41,6 +41,7 @@ log = logging.getLogger("flintmq.regime")
 AGAIN_MS = 1000
 # A backlog that has expired goes in portions: a thousand dead letters are some milliseconds.
 EXPIRED_MAX = 1024
+EXPIRED_BYTES_MAX = 1_048_576
 
 
 class Regime:
@@ -153,7 +154,9 @@ class Regime:
             regime = queue.regime
             if regime is not None and regime.refuses and regime.is_full(message):
                 if regime.rules.overflow == REJECT_PUBLISH_DLX:
-                    regime.bury([message], "maxlen")
+                    # A message of its own: the other queues hold the original.
+                    spooled = message.traits & traits.SPOOLED
+                    regime.bury([message if spooled else message.twin()], "maxlen")
             else:
                 admitted.append(queue)
         return admitted
@@ -527,20 +530,22 @@ class Regime:
         """Expired messages at the head die; whether there are more than are done at a time."""
         queue = self.queue
         dead: list[Message] = []
+        size = 0
+        has_more = False
         try:
             message = queue.head()
             while message is not None and self.has_expired(message):
-                if len(dead) == EXPIRED_MAX:
-                    break
-                if queue.draw() is None:
+                has_more = len(dead) == EXPIRED_MAX or size >= EXPIRED_BYTES_MAX
+                if has_more or queue.draw() is None:
                     break
                 self.waiting_bytes -= message.body_size()
+                size += len(message.content)
                 dead.append(message)
                 message = queue.head()
         finally:
             if dead:
                 self.bury(dead, "expired")
-        return len(dead) == EXPIRED_MAX
+        return has_more
 
     def touch(self) -> None:
         """The queue is used."""

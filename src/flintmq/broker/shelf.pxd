@@ -14,8 +14,10 @@ cdef class Shelf:
     cpdef list take(self, Py_ssize_t most)
     @cython.locals(at=Py_ssize_t, found=list)
     cpdef list window(self, Py_ssize_t start, Py_ssize_t most)
+    @cython.locals(holes=Py_ssize_t)
     cpdef put_back(self, list entries)
     cpdef punch(self, Py_ssize_t index)
+    cpdef bint is_hole(self, Py_ssize_t index) except -1
     cpdef bint fill(self, Py_ssize_t index, unsigned long long entry) except -1
     @cython.locals(at=Py_ssize_t, number=Py_ssize_t)
     cpdef tuple place_of(self, Py_ssize_t index)

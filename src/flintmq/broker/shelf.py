@@ -71,13 +71,19 @@ class Shelf:
         return found
 
     def put_back(self, entries: list[int]) -> None:
-        """In front of all others."""
+        """In front of all others; those that are 0 are holes."""
         if self.taken:
             self.runs[0] = self.runs[0][self.taken :]
             self.taken = 0
         if entries:
-            self.runs.appendleft(array("Q", entries))
-            self.count += len(entries)
+            run = array("Q", entries)
+            if self.runs and len(run) + len(self.runs[0]) <= RUN_ENTRIES:
+                self.runs[0] = run + self.runs[0]  # else many small portions would be as many runs
+            else:
+                self.runs.appendleft(run)
+            holes = entries.count(0)
+            self.count += len(entries) - holes
+            self.holes += holes
 
     def punch(self, index: int) -> None:
         """Takes the entry that has `index` before it, and leaves a hole."""
@@ -90,13 +96,18 @@ class Shelf:
         if not run[0] and not run[-1] and run.tobytes() == HOLES_OCTETS:
             self.runs[number] = HOLES_RUN
 
-    def fill(self, index: int, entry: int) -> bool:
-        """Puts an entry into the hole that has `index` before it; False if there is none."""
+    def is_hole(self, index: int) -> bool:
+        """Whether what has `index` before it is a hole."""
         if not 0 <= index < self.count + self.holes:
             return False
         number, at = self.place_of(index)
-        if self.runs[number][at]:
+        return not self.runs[number][at]
+
+    def fill(self, index: int, entry: int) -> bool:
+        """Puts an entry into the hole that has `index` before it; False if there is none."""
+        if not self.is_hole(index):
             return False
+        number, at = self.place_of(index)
         if self.runs[number] is HOLES_RUN:
             self.runs[number] = array("Q", HOLES_RUN)
         self.runs[number][at] = entry

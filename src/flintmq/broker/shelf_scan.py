@@ -75,9 +75,12 @@ def reshelve(queue: Queue, deliveries: list[Delivery]) -> list[Delivery]:
     others: list[Delivery] = []
     for delivery in deliveries:
         message = delivery.message
-        if message is None or not queue.shelf.fill(delivery.position - first, message.entry):
+        index = delivery.position - first
+        if message is None or queue.store is None or not queue.shelf.is_hole(index):
             others.append(delivery)
         else:
+            # It may have been handed out from memory, and its hole has been shelved since.
+            queue.shelf.fill(index, queue.store.shelved_entry(message, queue.number != 0))
             queue.shelf.octets += message.body_size()
             queue.reshelved[delivery.position] = delivery.redeliveries
     return others

@@ -27,6 +27,9 @@ cdef class Store:
     cdef readonly dict arrived
     cdef readonly dict held
     cdef readonly dict promised
+    cdef readonly dict shared
+    cdef readonly dict beside
+    cdef readonly dict beside_of
     cdef unsigned long long spools
     cdef readonly set branch_owners
     cdef unsigned int branches_made
@@ -41,7 +44,11 @@ cdef class Store:
     cpdef list staged(self, list entries)
     @cython.locals(message=Message)
     cpdef unsigned long long journal_entry(self, delivery) except? 0
+    cdef settle_spilled(self, unsigned long long entry)
+    @cython.locals(entry=cython.ulonglong)
     cpdef unsigned long long spill(self, Message message) except? 0
+    @cython.locals(entry=cython.ulonglong, beside=cython.ulonglong)
+    cpdef unsigned long long shelved_entry(self, Message message, bint is_durable) except? 0
     cpdef list load(self, list entries)
     @cython.locals(head=bytes)
     cpdef keep_spooled(self, Message message, tuple owners)
@@ -57,6 +64,8 @@ cdef class Store:
     cpdef note_handed_out(self)
     @cython.locals(paged_out=Journal)
     cpdef bint is_behind(self)
+    @cython.locals(paged_out=Journal)
+    cpdef bint is_overflow_behind(self)
 
 
 @cython.locals(

@@ -1,7 +1,8 @@
 """Between messages and the disk: what is kept, what is let go, and who waits for a promise.
 
 A persistent message that reaches a durable queue is an entry of the journal, once, owned by all its
-durable queues. A transient one that must leave memory is an entry of the overflow, one for each queue.
+durable queues. A transient one that must leave memory is an entry of the overflow, once, and `shared` counts
+the queues that hold it. Where durable queues share a message with others, these share one of the overflow.
 
     entry of a message    0: in memory only    n << 1: journal entry n    n << 1 | 1: overflow entry n
                           HELD | n << 1 | 1: a spooled message that is no entry, see spooling.py
@@ -66,6 +67,8 @@ class Store:
     __slots__ = (
         "alarm",
         "arrived",
+        "beside",
+        "beside_of",
         "branch_owners",
         "branches_made",
         "due",
@@ -83,6 +86,7 @@ class Store:
         "overflow",
         "promised",
         "recovered",
+        "shared",
         "spools",
         "synced",
         "waiting",
@@ -108,6 +112,10 @@ class Store:
         self.arrived: dict[Message, Spool] = {}  # bodies of messages that no queue has yet
         self.held: dict[int, Hold] = {}
         self.spools = 0  # held so far
+        self.shared: dict[int, int] = {}  # entries of the overflow that several queues hold: how many
+        # What the journal keeps for durable queues and the overflow for others, by the one and by the other.
+        self.beside: dict[int, int] = {}
+        self.beside_of: dict[int, int] = {}
         # Entries whose body may be lost by a failed sync, and which publish is to be refused then.
         self.promised: dict[int, tuple[Channel, int]] = {}
         self.branch_owners: set[int] = set()  # what the journal calls branches of distributed transactions
@@ -181,15 +189,54 @@ class Store:
         if entry >= HELD:
             self.release(entry)
         elif entry & 1:
-            self.overflow.append_settle(OVERFLOW_OWNER, entry >> 1)
+            self.settle_spilled(entry)
         else:
             self.journal.append_settle(owner, entry >> 1)
         return 0
 
+    def settle_spilled(self, entry: int) -> None:
+        """One of the queues lets go of an entry of the overflow; the last of them ends it."""
+        if self.shared:
+            holders = self.shared.get(entry, 1)
+            if holders > 2:
+                self.shared[entry] = holders - 1
+                return
+            if holders == 2:
+                del self.shared[entry]
+                return
+        if self.beside_of:
+            kept = self.beside_of.pop(entry, 0)
+            if kept:
+                del self.beside[kept]
+        self.overflow.append_settle(OVERFLOW_OWNER, entry >> 1)
+
     def spill(self, message: Message) -> int:
-        """Puts a transient message on disk for one queue; the entry it has there."""
+        """Puts a transient message on disk, for all the queues that hold it; the entry it has there."""
         head = self.head_of(message, message.route)
-        return self.overflow.append_entry((OVERFLOW_OWNER,), head, message.content) << 1 | 1
+        entry = self.overflow.append_entry((OVERFLOW_OWNER,), head, message.content) << 1 | 1
+        if message.holders > 1:
+            self.shared[entry] = message.holders
+        return entry
+
+    def shelved_entry(self, message: Message, is_durable: bool) -> int:
+        """The entry by which a queue finds the message again; it goes to disk now unless it is there."""
+        entry = message.entry
+        if entry & 1 or (entry and is_durable):
+            return entry
+        if not entry:
+            entry = self.spill(message)
+            message.entry = entry
+            return entry
+        # Durable queues let go of it in the journal, at other times than those whose share this is.
+        beside = self.beside.get(entry, 0)
+        if beside:
+            self.shared[beside] = self.shared.get(beside, 1) + 1
+            return beside
+        head = self.head_of(message, message.route)
+        beside = self.overflow.append_entry((OVERFLOW_OWNER,), head, message.content) << 1 | 1
+        self.beside[entry] = beside
+        self.beside_of[beside] = entry
+        return beside
 
     def load(self, entries: list[int]) -> list[Message | None]:
         """The messages of these entries; None for a hole (0) and for what the disk does not give back."""
@@ -341,6 +388,16 @@ class Store:
                     queue.handed_out_due = True
                     self.handed_out.append(queue)
 
+    def is_overflow_behind(self) -> bool:
+        """Whether what is spilled should wait for the disk."""
+        paged_out = self.overflow.journal
+        return paged_out.is_behind()
+
+    def limit_batches(self, most: int) -> None:
+        """No more than so many octets should wait for the disk in either journal."""
+        for each in (self.journal, self.overflow.journal):
+            each.behind_octets = min(each.behind_octets, most)
+
     def is_behind(self) -> bool:
         """Whether publishers should wait for the disk."""
         paged_out = self.overflow.journal
@@ -413,4 +470,5 @@ def restored(entry: int, head: bytes, content: bytes, recovered: int) -> Message
     message.entry = entry
     message.arrived_ms = arrived_ms
     message.lifetime_ms = lifetime_ms
+    message.holders = 1
     return message

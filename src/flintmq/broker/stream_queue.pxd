@@ -41,6 +41,6 @@ cdef class StreamQueue(Queue):
     cpdef int hand_out(self, Message message, Output output) except -1
     cpdef requeue(self, list deliveries, bint failed=*)
     cpdef restore(self, Shelf shelf, unsigned long long handed_out)
-    cpdef shed(self)
+    cpdef Py_ssize_t shed(self, Py_ssize_t most) except -1
     cpdef Delivery take(self)
     cpdef purge(self)

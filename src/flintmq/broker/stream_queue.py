@@ -76,6 +76,10 @@ class StreamQueue(Queue):
             self.enqueue_spooled(message)
         else:
             self.write(message, message.content)
+            # The log has it: another queue may have spilled the message for all of them.
+            message.holders -= 1
+            if message.entry & 1 and self.store is not None:
+                self.store.settle(0, message.entry)
         return 0
 
     def write(self, message: Message, content: bytes) -> int:
@@ -210,8 +214,9 @@ class StreamQueue(Queue):
     def restore(self, shelf: Shelf, handed_out: int) -> None:
         log.warning("%s is a stream, but the journal holds %d messages for it", self.what, shelf.count)
 
-    def shed(self) -> None:
+    def shed(self, most: int) -> int:
         """Streams.shed does it for all."""
+        return 0
 
     def take(self) -> Delivery | None:
         raise not_implemented(f"basic.get not supported by stream {self.what}")

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from flintmq.broker.queue import Queue
     from flintmq.broker.route import Route
 
-# Held in memory until commit: 256 MiB of content for one channel. Spooled bodies do not count.
-TRANSACTION_BYTES_MAX = 268_435_456
+# Beside its content, what a message of an open transaction takes in memory.
+MESSAGE_BYTES = 256
+# What an open transaction may hold while memory is short.
+SHORT_BYTES_MAX = 1_048_576
 
 
 class Transaction:
@@ -45,11 +47,17 @@ class Transaction:
         self.settled_tags: set[int] = set()
 
     def publish(self, message: Message, flags: int) -> None:
-        self.content_bytes += len(message.content)
-        if self.content_bytes > TRANSACTION_BYTES_MAX:
+        self.content_bytes += len(message.content) + MESSAGE_BYTES
+        agenda = self.channel.virtual_host.agenda
+        most = (
+            min(SHORT_BYTES_MAX, agenda.transaction_bytes_max)
+            if agenda.is_short
+            else agenda.transaction_bytes_max
+        )
+        if self.content_bytes > most:
             raise ChannelFault(
                 amqp.RESOURCE_ERROR,
-                f"RESOURCE_ERROR - over {TRANSACTION_BYTES_MAX} octets in a transaction: commit more often",
+                f"RESOURCE_ERROR - over {most} octets in a transaction: commit more often",
                 60,
                 40,
             )

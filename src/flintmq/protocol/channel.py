@@ -71,6 +71,10 @@ class Channel:
         else:
             self.chunks.append(bytearray(payload))
 
+    def gathered_bytes(self) -> int:
+        """What has come of the body so far and lies here."""
+        return sum([len(chunk) for chunk in self.chunks])
+
     def take_content(self) -> bytes:
         """Header and body in one piece; the channel is ready for the next method."""
         content = b"".join((self.header, *self.chunks))

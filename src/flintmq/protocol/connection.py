@@ -29,6 +29,8 @@ FRAME_BYTES_MAX_BEFORE_LOGIN = 8192
 # A body this long does not gather in memory if its owner has a better place for it. A file of its own
 # costs about a millisecond, which is little beside the time that so many octets take.
 SPOOLED_BYTES_MIN = 4_194_304
+# The same while memory is short: a file costs about as much time as this many octets.
+SPOOLED_BYTES_LEAN = 65_536
 
 
 class Connection:
@@ -302,7 +304,9 @@ class Connection:
         channel.expects = phases.EXPECTS_BODY
         if size == 0:
             self.complete(channel)
-        elif size >= SPOOLED_BYTES_MIN and channel.method is None:
+        elif channel.method is None and (
+            size >= SPOOLED_BYTES_MIN or (size >= SPOOLED_BYTES_LEAN and self.events.is_short())
+        ):
             # May close the channel, and what follows is then discarded.
             channel.sink = self.events.body_begins(channel, channel.route, channel.flags, payload)
 

@@ -6,6 +6,7 @@ cdef class Events:
     cpdef method(self, Channel channel, method)
     cpdef publish(self, Channel channel, bytes route, int flags, bytes content, Py_ssize_t header_size)
     cpdef body_begins(self, Channel channel, bytes route, int flags, bytes header)
+    cpdef bint is_short(self) noexcept
     cpdef publish_spooled(self, Channel channel, bytes route, int flags, bytes header, sink)
     cpdef ack(self, Channel channel, unsigned long long tag, bint multiple)
     cpdef content(self, Channel channel, method, bytes content, Py_ssize_t header_size)

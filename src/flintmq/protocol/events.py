@@ -34,6 +34,10 @@ class Events:
         """A large body is about to come for a basic.publish: where it goes, None for into memory."""
         raise ProtocolMisuse("body_begins is not handled")
 
+    def is_short(self) -> bool:
+        """Whether memory is short, so that bodies are large sooner."""
+        return False
+
     def publish_spooled(self, channel: Channel, route: bytes, flags: int, header: bytes, sink: Sink) -> None:
         """A whole basic.publish whose body went into the sink."""
         raise ProtocolMisuse("publish_spooled is not handled")

@@ -26,6 +26,23 @@ if TYPE_CHECKING:
     from flintmq.server.session import Session
     from flintmq.wire.tables import FieldTable
 
+# What a method may leave in memory, on average: a queue takes 2 KiB.
+COMMAND_BYTES = 2048
+# Methods after which the broker holds more than before, but for publishes.
+GROWING = frozenset(
+    (
+        "channel.open",
+        "exchange.declare",
+        "exchange.bind",
+        "queue.declare",
+        "queue.bind",
+        "basic.consume",
+        "dtx.start",
+    )
+)
+# How many of the messages of basic.get a channel may have unacked where memory is critical.
+FETCHED_MAX = 16
+
 COMMANDS: dict[str, Callable[[Session, Channel, Any], None]] = {}
 
 
@@ -35,6 +52,10 @@ def run(session: Session, channel: Channel, method: Method) -> None:
         raise not_implemented(method)
     if method.NAME in STRIPPED:
         strip_names(method)
+    agenda = session.broker.agenda
+    agenda.unwatched_bytes -= COMMAND_BYTES
+    if agenda.is_critical and method.NAME in GROWING:
+        refuse_growth(method)
     command(session, channel, method)
     store = session.broker.store
     if store is not None and method.CLASS_ID in (amqp.CLASS_EXCHANGE, amqp.CLASS_QUEUE):
@@ -57,6 +78,14 @@ def strip_names(method: Method) -> None:
         name = getattr(method, field, None)
         if name and ("\r" in name or "\n" in name):
             setattr(method, field, name.replace("\r", "").replace("\n", ""))
+
+
+def refuse_growth(method: Method) -> None:
+    """Wiring cannot go to disk: while memory is critical there is no more of it."""
+    if getattr(method, "passive", False):
+        return
+    text = f"RESOURCE_ERROR - memory is short: no {method.NAME} for now"
+    raise ChannelFault(amqp.RESOURCE_ERROR, text, method.CLASS_ID, method.METHOD_ID)
 
 
 def not_implemented(method: Method) -> ConnectionFault:
@@ -496,6 +525,8 @@ def basic_cancel_ok(session: Session, channel: Channel, method: methods.BasicCan
 def basic_get(session: Session, channel: Channel, method: methods.BasicGet) -> None:
     owner = broker_channel(channel)
     queue = named_queue(owner, method.queue, Operation.READ)
+    if session.broker.agenda.is_critical and not method.no_ack and owner.fetched >= FETCHED_MAX:
+        refuse_growth(method)
     if not owner.get(queue, method.no_ack):
         session.send(channel.number, methods.BasicGetEmpty())
 

@@ -8,6 +8,8 @@ from flintmq.server.session cimport Session
 from flintmq.server.turns cimport Turns
 from flintmq.wire.output cimport Output
 
+cdef Py_ssize_t COPY_BYTES
+
 
 cdef class Link:
     cdef readonly object server
@@ -15,7 +17,7 @@ cdef class Link:
     cdef readonly int descriptor
     cdef readonly Output output
     cdef readonly Session session
-    cdef readonly bytes leftover
+    cdef public bytes leftover
     cdef public int held
     cdef public bint finishing
     cdef public bint received

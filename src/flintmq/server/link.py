@@ -38,6 +38,9 @@ READ = 1
 WRITE = 4
 HANG_UP = 8 | 16
 
+# What a message takes in a queue beside itself.
+COPY_BYTES = 16
+
 # Reasons for not reading; a link is read from when it has none.
 HELD_LOGIN = 1
 HELD_PRESSED = 2
@@ -79,7 +82,7 @@ class Link:
         self.turns: Turns = server.turns
         self.descriptor = descriptor
         self.wanted = READ
-        self.output = Output(self.turns.outbox, self)
+        self.output = Output(self.turns.outbox, self, self.turns.room)
         self.session = Session(server.broker, self.output, self, peer_address)
         self.leftover = b""  # the beginning of a frame whose end has not come yet
         self.held = 0
@@ -120,6 +123,7 @@ class Link:
         if size > 0:
             self.received = True
             self.turns.rush.octets += size
+            self.turns.agenda.unwatched_bytes -= size
             self.take(buffer, kept + size)
         elif size != sockets.NOT_NOW:
             self.lost()
@@ -129,6 +133,8 @@ class Link:
     def after_read(self) -> None:
         """What was read may have been too much for its queues, or come at a bad time."""
         agenda = self.turns.agenda
+        if agenda.unwatched_bytes < 0:
+            self.server.watch_memory()
         if agenda.pressed or (agenda.behind and self.session.is_publisher()):
             agenda.pressed = False
             self.server.press(self)
@@ -171,6 +177,7 @@ class Link:
                 log.exception("a bug in closing the connection of %s: it is dropped", session)
                 self.drop()
             used = size
+        agenda.unwatched_bytes -= COPY_BYTES * agenda.copies
         self.leftover = bytes(self.turns.view[used:size]) if used < size else b""
         if session.connection.state == phases.CONNECTION_CLOSED:
             if not session.connection.version:

@@ -1,29 +1,169 @@
-"""Memory: the alarm that holds publishers back, and giving back what a burst has left behind."""
+"""Memory: how much of it this process has, the marks that it may pass, and giving back what a burst left.
+
+    share of the limit   0.6  0.7  0.75 0.85  0.9   1.0   1.1
+    short                 off  on                               messages go to disk: relief.py
+    urgent                         off  on                      hardly any stay in memory
+    alarm                                    off    on          publishers are not read from
+    critical                                        off   on    whatever takes more memory is refused
+
+Each mark goes off below where it came on, so that none flutters. What is measured is resident memory now,
+never the most there was: an alarm must be able to end. Knows nothing of queues and connections.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import importlib
+import logging
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flintmq.config import Config
 
-# Off again at nine tenths of the mark, so that it does not flutter.
-LOW_SHARE = 0.9
+log = logging.getLogger("flintmq.memory")
+
+STATM = "/proc/self/statm"
+# What a machine is taken to have if the system does not tell: 40% of it are 1.6 GiB.
+MACHINE_BYTES = 4 << 30
+
+# Where each mark comes on and goes off, as shares of the limit.
+SHORT = (0.7, 0.6)
+URGENT = (0.85, 0.75)
+ALARM = (1.0, 0.9)
+CRITICAL = (1.1, 1.0)
+
+# Memory is looked at whenever this share of the limit may have come: 200 MiB / 64 = 3.1 MiB.
+WATCH_PARTS = 64
+WATCH_BYTES_MIN = 1 << 20
+WATCH_BYTES_MAX = 32 << 20
+
+# What mach calls MACH_TASK_BASIC_INFO, and the size of its answer in words of 32 bits.
+MACH_TASK_BASIC_INFO = 20
 
 
-# glibc keeps freed memory for later; after many connections have gone the system should have it again.
-_trim = None if sys.platform == "win32" else getattr(ctypes.CDLL(None), "malloc_trim", None)
+class MachTaskBasicInfo(ctypes.Structure):
+    """mach_task_basic_info of macOS."""
+
+    _fields_ = (
+        ("virtual_size", ctypes.c_uint64),
+        ("resident_size", ctypes.c_uint64),
+        ("resident_size_max", ctypes.c_uint64),
+        ("user_time", ctypes.c_int32 * 2),
+        ("system_time", ctypes.c_int32 * 2),
+        ("policy", ctypes.c_int32),
+        ("suspend_count", ctypes.c_int32),
+    )
+
+
+def libc() -> Any:
+    """The functions of this process; None where it cannot be asked for them."""
+    try:
+        return ctypes.CDLL(None)
+    except (OSError, TypeError):
+        return None  # Windows
+
+
+# glibc keeps freed memory for later; the system should have it again.
+_trim = getattr(libc(), "malloc_trim", None)
+
+
+def trim() -> None:
+    """Returns free memory to the system. Takes some milliseconds where much is free in small pieces."""
+    if _trim is not None:
+        _trim(0)
 
 
 def give_back() -> None:
-    """Returns free memory to the system. Takes some milliseconds: for quiet moments."""
+    """The same, and before it what only the collector finds. Takes longer: for quiet moments."""
     gc.collect()
-    if _trim is not None:
-        _trim(0)
+    trim()
+
+
+# Resident memory
+
+
+def statm_reader() -> Callable[[], int] | None:
+    """Linux: the file stays open, as it is read many times a second."""
+    try:
+        descriptor = os.open(STATM, os.O_RDONLY)
+    except OSError:
+        return None
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
+    return lambda: int(os.pread(descriptor, 128, 0).split()[1]) * page_bytes
+
+
+def mach_reader(library: Any) -> Callable[[], int] | None:
+    """macOS: what task_info says of this task."""
+    if not hasattr(library, "task_info") or not hasattr(library, "mach_task_self"):
+        return None
+    library.mach_task_self.restype = ctypes.c_uint32
+    task = library.mach_task_self()
+
+    def read() -> int:
+        info = MachTaskBasicInfo()
+        count = ctypes.c_uint32(ctypes.sizeof(info) // 4)
+        if library.task_info(
+            ctypes.c_uint32(task), MACH_TASK_BASIC_INFO, ctypes.byref(info), ctypes.byref(count)
+        ):
+            return 0
+        return int(info.resident_size)
+
+    return read
+
+
+def psutil_reader() -> Callable[[], int] | None:
+    """Other systems, where psutil is installed."""
+    try:
+        process = importlib.import_module("psutil").Process()
+    except ImportError:
+        return None
+    return lambda: int(process.memory_info().rss)
+
+
+def memory_reader() -> Callable[[], int]:
+    """The way by which this system tells a process its resident memory; without any there is no alarm."""
+    found = statm_reader()
+    if found is None and sys.platform == "darwin":
+        found = mach_reader(libc())
+    if found is None:
+        found = psutil_reader()
+    if found is None:
+        log.warning("this system does not tell how much memory is in use: there is no memory alarm")
+        return lambda: 0
+    return found
+
+
+def machine_bytes() -> int:
+    """The memory of the machine."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        pass  # Windows has no sysconf, others may not know the name
+    try:
+        return int(importlib.import_module("psutil").virtual_memory().total)
+    except ImportError:
+        return MACHINE_BYTES
+
+
+# Marks
+
+
+class Mark:
+    """On above one amount of memory, off again below a lower one."""
+
+    def __init__(self, limit_bytes: int, shares: tuple[float, float]) -> None:
+        self.on_bytes = int(limit_bytes * shares[0])
+        self.off_bytes = int(limit_bytes * shares[1])
+        self.is_on = False
+
+    def look(self, used_bytes: int) -> bool:
+        """Whether it is on, now that so much is used."""
+        self.is_on = used_bytes > (self.off_bytes if self.is_on else self.on_bytes)
+        return self.is_on
 
 
 class MemoryAlarm:
@@ -31,34 +171,32 @@ class MemoryAlarm:
 
     def __init__(self, config: Config) -> None:
         self.active = False
-        self.is_memory_short = False
         self.reason = ""
-        self.page_bytes = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-        machine_bytes = self.page_bytes * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 4 << 30
-        self.high_bytes = config.limits.memory_bytes_high(machine_bytes)
+        self.high_bytes = config.limits.memory_bytes_high(machine_bytes())
+        self.short = Mark(self.high_bytes, SHORT)
+        self.urgent = Mark(self.high_bytes, URGENT)
+        self.alarm = Mark(self.high_bytes, ALARM)
+        self.critical = Mark(self.high_bytes, CRITICAL)
+        self.watch_bytes = min(max(self.high_bytes // WATCH_PARTS, WATCH_BYTES_MIN), WATCH_BYTES_MAX)
+        self.read = memory_reader()
+        self.used = 0
 
     def used_bytes(self) -> int:
-        """Resident memory; where the system does not tell, the most there ever was."""
-        try:
-            with open("/proc/self/statm", "rb") as statm:
-                return int(statm.read().split()[1]) * self.page_bytes
-        except OSError:
-            try:
-                import resource
-            except ImportError:
-                return 0  # Windows
-            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
-                1 if sys.platform == "darwin" else 1024
-            )
+        """Resident memory."""
+        return self.read()
 
     def check(self, other_reason: str = "") -> bool:
         """Looks again; whether the alarm went on or off. `other_reason` is another one to be alarmed."""
-        used = self.used_bytes()
-        short = used > (self.high_bytes * LOW_SHARE if self.is_memory_short else self.high_bytes)
+        self.used = used = self.used_bytes()
+        self.short.look(used)
+        self.urgent.look(used)
+        self.critical.look(used)
+        short = self.alarm.look(used)
         active = short or bool(other_reason)
         changed = active != self.active
         self.active = active
-        self.is_memory_short = short
-        low = f"low on memory: {used >> 20} MiB used of {self.high_bytes >> 20} MiB allowed"
-        self.reason = low if short else other_reason
+        if short:
+            self.reason = f"low on memory: {used >> 20} MiB used of {self.high_bytes >> 20} MiB allowed"
+        else:
+            self.reason = other_reason
         return changed

@@ -21,6 +21,7 @@ from flintmq.server.link import HELD_ALARM, HELD_CLOSED, HELD_PRESSED, Link
 from flintmq.server.listener import Listener
 from flintmq.server.memory import MemoryAlarm, give_back
 from flintmq.server.readiness import readiness
+from flintmq.server.relief import Relief
 from flintmq.server.storage import open_broker
 from flintmq.server.tls import server_context
 from flintmq.server.turns import Turns
@@ -40,6 +41,8 @@ PRESSED_S = 0.005
 TICK_S = 0.5
 # A tick with fewer turns of the event loop than this is a quiet moment.
 QUIET_TURNS_MAX = 50
+# Connections told of an alarm in one turn: some milliseconds.
+TOLD_MAX = 256
 # How long clients have to answer connection.close when the broker ends.
 STOP_TIMEOUT_S = 3.0
 
@@ -60,6 +63,7 @@ class Server:
         self.heartbeats = Heartbeats(loop, self.turns)
         self.readiness = readiness(loop, self.turns)
         self.alarm = MemoryAlarm(config)
+        self.relief = Relief(self)
         self.listeners: list[Listener] = []
         self.has_garbage = False  # connections have gone
         self.stopping: asyncio.Event | None = None
@@ -134,6 +138,10 @@ class Server:
     def connected(self, link: Link) -> None:
         """The peer has so long for the handshake."""
         self.links[link] = None
+        if self.broker.agenda.is_critical:
+            log.warning("%s is refused: %s", link.session, self.alarm.reason)
+            link.drop()
+            return
         timeout_s = self.config.limits.handshake_timeout_s
         self.handshakes[link] = self.loop.time() + timeout_s
         if self.handshake_check is None:
@@ -219,24 +227,37 @@ class Server:
         link.hold(HELD_ALARM)
         link.session.tell_blocked(self.alarm.reason)
 
+    def watch_memory(self) -> None:
+        """Called when so much has come to memory that it should be looked at."""
+        self.check_alarm()
+
     def check_alarm(self) -> None:
+        self.broker.agenda.unwatched_bytes = self.alarm.watch_bytes
         changed = self.alarm.check(self.broker.storage_alarm())
-        if self.alarm.is_memory_short:
-            self.broker.shed()
+        self.relief.react()
         if not changed:
             return
         self.turns.is_alarmed = self.alarm.active
         if self.alarm.active:
             log.warning("publishers are blocked: %s", self.alarm.reason)
-            for link in self.links:
-                if link.session.is_publisher():
-                    self.block(link)
         else:
             log.info("publishers are no longer blocked")
-            for link in self.links:
-                if link.held & HELD_ALARM:
-                    link.unhold(HELD_ALARM)
-                    link.session.tell_unblocked()
+        self.tell_alarm(list(self.links), self.alarm.active)
+
+    def tell_alarm(self, links: list[Link], active: bool) -> None:
+        """Publishers are blocked or released, some in each turn; who publishes meanwhile is blocked then."""
+        if active != self.alarm.active:
+            return
+        told = links[-TOLD_MAX:]
+        del links[-TOLD_MAX:]
+        for link in told:
+            if active and link.session.is_publisher():
+                self.block(link)
+            elif not active and link.held & HELD_ALARM:
+                link.unhold(HELD_ALARM)
+                link.session.tell_unblocked()
+        if links:
+            self.loop.call_soon(self.tell_alarm, links, active)
         self.turns.schedule_pass()
 
     def tick(self) -> None:
@@ -250,9 +271,13 @@ class Server:
         if self.turns.outbox:
             self.turns.schedule_pass()
         if self.has_garbage and self.turns.count < QUIET_TURNS_MAX:
-            self.has_garbage = False
-            give_back()
+            self.give_back()
         self.turns.count = 0
+
+    def give_back(self) -> None:
+        """Memory that is free goes to the system, with what connections have left behind."""
+        self.has_garbage = False
+        give_back()
 
     # Logins
 
@@ -285,6 +310,7 @@ class Server:
                 log.warning("%d clients did not answer in time", len(self.links))
         for link in list(self.links):
             link.drop()
+        self.relief.close()
         self.readiness.close()
         for timer in (self.ticker, self.handshake_check):
             if timer is not None:

@@ -23,6 +23,7 @@ cdef class Session(Events):
     cdef public dict client_properties
     cdef public bint has_published
 
+    cpdef bint is_short(self) noexcept
     @cython.locals(owner=BrokerChannel)
     cpdef publish(self, Channel channel, bytes route, int flags, bytes content, Py_ssize_t header_size)
     @cython.locals(owner=BrokerChannel)

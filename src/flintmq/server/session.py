@@ -29,7 +29,7 @@ from flintmq.broker.virtual_host import VirtualHost
 from flintmq.errors import ChannelFault, ConnectionFault, PeerFault
 from flintmq.protocol import phases
 from flintmq.protocol.channel import Channel, Sink
-from flintmq.protocol.connection import Connection
+from flintmq.protocol.connection import SPOOLED_BYTES_LEAN, Connection
 from flintmq.protocol.events import Events
 from flintmq.protocol.states import ConnectionState
 from flintmq.server import commands, dtx_commands  # noqa: F401 - the latter adds to the former
@@ -132,6 +132,42 @@ class Session(Events):
                 fault.class_id, fault.method_id = 60, 40
             self.fail(channel, fault)
             return None
+
+    def is_short(self) -> bool:
+        return self.agenda.is_short
+
+    def spool_contents(self) -> None:
+        """Memory is short: the larger ones of the bodies that are coming in go to files."""
+        for channel in self.connection.channels:
+            if (
+                channel is None
+                or channel.sink is not None
+                or channel.method is not None
+                or not channel.chunks
+            ):
+                continue
+            if channel.gathered_bytes() >= SPOOLED_BYTES_LEAN:
+                channel.sink = self.body_begins(channel, channel.route, channel.flags, channel.header)
+                if channel.sink is not None:
+                    self.move_chunks(channel, channel.sink)
+
+    def move_chunks(self, channel: Channel, sink: Sink) -> None:
+        chunks, channel.chunks = channel.chunks, []
+        try:
+            for chunk in chunks:
+                sink.append(bytes(chunk))
+        except ChannelFault as fault:
+            self.fail(channel, fault)
+
+    def content_bytes(self) -> int:
+        """What its channels hold of contents that are coming in and of open transactions."""
+        size = 0
+        for channel in self.connection.channels:
+            if channel is not None:
+                size += channel.gathered_bytes()
+                if isinstance(channel.owner, BrokerChannel):
+                    size += getattr(channel.owner.transaction, "content_bytes", 0)
+        return size
 
     def publish_spooled(self, channel: Channel, route: bytes, flags: int, header: bytes, sink: Sink) -> None:
         try:

@@ -2,7 +2,7 @@ cimport cython
 from flintmq.broker.agenda cimport Agenda
 from flintmq.broker.broker cimport Broker
 from flintmq.server.rush cimport Rush
-from flintmq.wire.output cimport Output
+from flintmq.wire.output cimport Output, Room
 
 
 @cython.final
@@ -13,7 +13,8 @@ cdef class Turns:
     cdef readonly bytearray buffer
     cdef readonly object view
     cdef readonly list outbox
-    cdef list room
+    cdef list writable
+    cdef readonly Room room
     cdef readonly Rush rush
     cdef bint pass_due
     cdef int reads

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.agenda import Agenda
 from flintmq.server.rush import Rush
-from flintmq.wire.output import Output
+from flintmq.wire.output import Output, Room
 
 if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
@@ -41,6 +41,7 @@ class Turns:
         "room",
         "rush",
         "view",
+        "writable",
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker, buffer_bytes: int) -> None:
@@ -50,7 +51,8 @@ class Turns:
         self.buffer = bytearray(buffer_bytes)
         self.view = memoryview(self.buffer)
         self.outbox: list[Output] = []
-        self.room: list[Link] = []  # whose sockets take more again
+        self.room: Room = self.agenda.room
+        self.writable: list[Link] = []  # whose sockets take more again
         self.rush = Rush()
         self.pass_due = False
         self.reads = 0  # in this turn
@@ -74,7 +76,7 @@ class Turns:
 
     def has_room(self, link: Link) -> None:
         """It sends with the end of the turn: before anything leaves, the pass notes what was handed out."""
-        self.room.append(link)
+        self.writable.append(link)
         self.schedule_pass()
 
     def end_turn(self) -> None:
@@ -87,8 +89,8 @@ class Turns:
         elif self.broker.timetable.alarms:
             # Nothing came in and nothing goes out, yet what the disk has finished may have made an alarm due.
             self.set_alarm_clock()
-        if self.room:
-            links, self.room = self.room, []
+        if self.writable:
+            links, self.writable = self.writable, []
             for link in links:
                 link.writable()
         if self.reads:

@@ -31,6 +31,7 @@ cdef class Journal(Appender):
     cdef bint _failed_before
     cdef str _write_error
     cdef readonly str held
+    cdef public Py_ssize_t behind_octets
     cpdef end_batch(self)
     cpdef bint is_behind(self)
     @cython.locals(location=cython.ulonglong, number=cython.ulonglong, at=Py_ssize_t, size=Py_ssize_t, start=Py_ssize_t, header_at=Py_ssize_t, octets=bytes)

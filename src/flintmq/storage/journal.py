@@ -87,6 +87,7 @@ class Journal(Appender):
         self._write_failed = False
         self._failed_before = False
         self._write_error = ""
+        self.behind_octets = BEHIND_OCTETS
         self.held = ""  # why nothing that was appended may be written
 
     @staticmethod
@@ -145,7 +146,7 @@ class Journal(Appender):
 
     def is_behind(self) -> bool:
         """Whether much more waits for the disk than it takes at a time."""
-        return self._in_flight is not None and self._batch.fill > BEHIND_OCTETS
+        return self._in_flight is not None and self._batch.fill > self.behind_octets
 
     def commit_now(self) -> None:
         """Write and sync everything appended, here and now; `on_synced` comes before it returns."""

@@ -6,6 +6,8 @@ cdef Py_ssize_t BUFFER_BYTES
 cdef Py_ssize_t OUTPUT_BYTES_MAX
 cdef Py_ssize_t OUTPUT_BYTES_STOP
 cdef Py_ssize_t POOL_BUFFERS_MAX
+cdef Py_ssize_t TIGHT_BYTES_MAX
+cdef Py_ssize_t TIGHT_BYTES_STOP
 cdef Py_ssize_t STREAM_BYTES_MAX
 cdef Py_ssize_t STREAMS_READ_MAX
 cdef Py_ssize_t STREAMS_MAX
@@ -16,11 +18,24 @@ cdef list SMALL_POOL
 
 
 @cython.final
+cdef class Room:
+    cdef public Py_ssize_t budget_bytes
+    cdef readonly Py_ssize_t held_bytes
+    cdef readonly bint is_tight
+    cdef readonly Py_ssize_t output_bytes_max
+    cdef readonly Py_ssize_t output_bytes_stop
+
+    @cython.locals(is_tight=bint)
+    cpdef int take(self, Py_ssize_t size) except -1
+
+
+@cython.final
 cdef class Output:
+    cdef readonly Room room
     cdef list outbox
     cdef public object sender
     cdef readonly bytearray buffer
-    cdef Py_ssize_t capacity
+    cdef readonly Py_ssize_t capacity
     cdef readonly Py_ssize_t start
     cdef readonly Py_ssize_t fill
     cdef public Py_ssize_t frame_bytes_max
@@ -40,6 +55,8 @@ cdef class Output:
     cdef int reserve(self, Py_ssize_t size) except -1
     @cython.locals(pending=Py_ssize_t, needed=Py_ssize_t, buffer=bytearray)
     cdef grow(self, Py_ssize_t size)
+    @cython.locals(pending=Py_ssize_t)
+    cdef move(self, bytearray buffer)
     cpdef release(self)
     cpdef sent(self, Py_ssize_t size)
     cpdef lift_barrier(self)
@@ -73,7 +90,8 @@ cdef class Output:
     cpdef drop_streams(self, unsigned int channel)
     @cython.locals(found=Output)
     cdef Output behind(self, unsigned int channel)
-    @cython.locals(payload_max=Py_ssize_t, piece=bytes)
+    cpdef bint streams_large(self, Py_ssize_t size) noexcept
+    @cython.locals(payload_max=Py_ssize_t, room=Py_ssize_t, piece=bytes)
     cpdef fill_from_streams(self)
     cdef make_room(self, Py_ssize_t size)
     @cython.locals(behind=Output, waiting=bytes)

@@ -31,6 +31,10 @@ STREAM_BYTES_MAX = 131_072
 STREAMS_READ_MAX = 16
 # And so many may wait: a client could ask for the same in one basic.get after another.
 STREAMS_MAX = 4096
+# What a connection may have waiting where all of them together have more than their budget, and when it must
+# read first; bodies over the former then leave in pieces, read from the message as the peer takes them.
+TIGHT_BYTES_MAX = 16_384
+TIGHT_BYTES_STOP = 262_144
 # 16 connections being written to at once is common, each a buffer: 16 x 512 KiB = 8 MiB kept at most.
 POOL_BUFFERS_MAX = 16
 # A connection's replies fit in this; only deliveries need a big buffer.
@@ -39,6 +43,29 @@ SMALL_BUFFER_BYTES = 1024
 NO_BUFFER = bytearray()
 POOL: list[bytearray] = []
 SMALL_POOL: list[bytearray] = []
+
+
+class Room:
+    """What the connections of a server may have waiting for them, each and all together."""
+
+    __slots__ = ("budget_bytes", "held_bytes", "is_tight", "output_bytes_max", "output_bytes_stop")
+
+    def __init__(self) -> None:
+        self.budget_bytes = 1 << 62
+        self.held_bytes = 0  # the buffers of all outputs
+        self.is_tight = False
+        self.output_bytes_max = OUTPUT_BYTES_MAX
+        self.output_bytes_stop = OUTPUT_BYTES_STOP
+
+    def take(self, size: int) -> int:
+        """So much more is held, or less if it is negative."""
+        self.held_bytes += size
+        is_tight = self.held_bytes > self.budget_bytes
+        if is_tight != self.is_tight:
+            self.is_tight = is_tight
+            self.output_bytes_max = TIGHT_BYTES_MAX if is_tight else OUTPUT_BYTES_MAX
+            self.output_bytes_stop = TIGHT_BYTES_STOP if is_tight else OUTPUT_BYTES_STOP
+        return 0
 
 
 class Output:
@@ -53,6 +80,7 @@ class Output:
         "fill",
         "frame_bytes_max",
         "outbox",
+        "room",
         "sender",
         "start",
         "streaming",
@@ -62,8 +90,9 @@ class Output:
         "wanted",
     )
 
-    def __init__(self, outbox: list[Output], sender: Any) -> None:
+    def __init__(self, outbox: list[Output], sender: Any, room: Room | None = None) -> None:
         self.outbox = outbox
+        self.room = Room() if room is None else room
         self.sender = sender  # whoever empties the outbox asks it to send
         self.buffer = NO_BUFFER
         self.capacity = 0
@@ -85,12 +114,14 @@ class Output:
 
     def has_room(self) -> bool:
         """Whether deliveries may still be added."""
-        return self.fill - self.start + self.behind_bytes < OUTPUT_BYTES_MAX
+        if self.streaming and self.room.is_tight:
+            return False
+        return self.fill - self.start + self.behind_bytes < self.room.output_bytes_max
 
     def is_full(self) -> bool:
         """Whether the peer must read before anything more is done for it."""
         waiting = self.fill - self.start + self.behind_bytes
-        return waiting > OUTPUT_BYTES_STOP or self.streaming > STREAMS_MAX
+        return waiting > self.room.output_bytes_stop or self.streaming > STREAMS_MAX
 
     def reserve(self, size: int) -> int:
         """Makes room for `size` more octets, and has the connection flushed at the end of the pass."""
@@ -106,22 +137,29 @@ class Output:
         needed = pending + size
         if needed <= SMALL_BUFFER_BYTES:
             buffer = SMALL_POOL.pop() if SMALL_POOL else bytearray(SMALL_BUFFER_BYTES)
-        elif needed > BUFFER_BYTES:
+        elif needed > BUFFER_BYTES or self.room.is_tight:
             buffer = bytearray(needed + needed // 2)
         elif POOL:
             buffer = POOL.pop()
         else:
             buffer = bytearray(BUFFER_BYTES)
+        self.move(buffer)
+
+    def move(self, buffer: bytearray) -> None:
+        """What is pending goes on in another buffer."""
+        pending = self.fill - self.start
         if pending:
             buffer[:pending] = memoryview(self.buffer)[self.start : self.fill]
         self.release()
         self.buffer = buffer
         self.capacity = len(buffer)
+        self.room.take(self.capacity)
         self.start = 0
         self.fill = pending
 
     def release(self) -> None:
         """Gives the buffer back; nothing may be pending, or it has been copied."""
+        self.room.take(-self.capacity)
         if self.capacity == BUFFER_BYTES and len(POOL) < POOL_BUFFERS_MAX:
             POOL.append(self.buffer)
         elif self.capacity == SMALL_BUFFER_BYTES and len(SMALL_POOL) < POOL_BUFFERS_MAX:
@@ -136,6 +174,8 @@ class Output:
         self.start += size
         if self.start == self.fill:
             self.release()
+        elif self.room.is_tight and self.capacity > 2 * (self.fill - self.start) + SMALL_BUFFER_BYTES:
+            self.move(bytearray(self.fill - self.start))
 
     def lift_barrier(self) -> None:
         """What was held back may go."""
@@ -244,6 +284,10 @@ class Output:
 
     # Streams
 
+    def streams_large(self, size: int) -> bool:
+        """Whether a content of this size should leave in pieces although it lies in memory."""
+        return size > TIGHT_BYTES_MAX and self.room.is_tight
+
     def stream(self, channel: int, body: Body, told: Told, tag: int = 0) -> None:
         """The body of the content whose header was written last on this channel; `tag` is its delivery's."""
         stream = BodyStream(channel, body, told, tag)
@@ -266,7 +310,7 @@ class Output:
             return None
         stream = stream.last()
         if stream.behind is None:
-            stream.behind = Output([], None)
+            stream.behind = Output([], None, self.room)
             stream.behind.frame_bytes_max = self.frame_bytes_max
         found: Output = stream.behind
         self.behind_bytes -= found.fill
@@ -277,8 +321,9 @@ class Output:
 
         Called by whoever is about to send, so unlike other writes it does not ask for a flush.
         """
-        payload_max = min(self.frame_bytes_max - 8, STREAM_BYTES_MAX)
-        while self.streams and self.fill - self.start < STREAM_BYTES_MAX:
+        room = TIGHT_BYTES_MAX if self.room.is_tight else STREAM_BYTES_MAX
+        payload_max = min(self.frame_bytes_max - 8, room)
+        while self.streams and self.fill - self.start < room:
             stream = self.streams[0]
             piece = stream.next_piece(payload_max)
             self.make_room(len(piece) + 8)
@@ -304,6 +349,7 @@ class Output:
             self.behind_bytes -= len(waiting)
             self.make_room(len(waiting))
             self.fill = octets.write_bytes(octets.writable(self.buffer), self.fill, waiting)
+            behind.release()
         following = stream.next_of_channel()
         if following is None:
             del self.streaming_channels[stream.channel]
@@ -346,4 +392,6 @@ class Output:
         self.behind_bytes = 0
         for stream in streams:
             for each in (stream, *stream.followers):
+                if each.behind is not None:
+                    each.behind.release()
                 each.end()

@@ -25,6 +25,23 @@ class Body(Protocol):
         """Nothing more will be read."""
 
 
+class HeldBody:
+    """The body of a content that lies in memory."""
+
+    __slots__ = ("content", "octets", "start")
+
+    def __init__(self, content: bytes, header_size: int) -> None:
+        self.content = content
+        self.start = header_size
+        self.octets = len(content) - header_size
+
+    def read(self, at: int, count: int) -> bytes:
+        return self.content[self.start + at : self.start + at + count]
+
+    def close(self) -> None:
+        self.content = b""
+
+
 class Told(Protocol):
     """Who waits for the end of a stream."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flintmq.wire import amqp
-from flintmq.wire.output import Output
+from flintmq.wire.output import Output, Room
 
 # As in output.py, whose numbers are C's own in the compiled build.
 BUFFER_BYTES = 524_288
@@ -125,3 +125,33 @@ def test_contents_are_cut_into_frames(size: int) -> None:
     for at in range(0, size, 4088):
         expected += frame(3, 2, body[at : at + 4088])
     assert pending(output) == expected
+
+
+def test_all_outputs_share_a_budget() -> None:
+    room = Room()
+    room.budget_bytes = BUFFER_BYTES
+    first, second = (Output([], None, room) for _ in range(2))
+    first.write(bytes(20_000))
+    assert (room.held_bytes, room.is_tight, room.output_bytes_max) == (BUFFER_BYTES, False, 393_216)
+    second.write(bytes(2000))
+    assert (room.held_bytes, room.is_tight, room.output_bytes_max) == (2 * BUFFER_BYTES, True, 16_384)
+    second.sent(2000)
+    assert (room.held_bytes, room.is_tight, room.output_bytes_max) == (BUFFER_BYTES, False, 393_216)
+    first.sent(20_000)
+    assert room.held_bytes == 0
+
+
+def test_what_waits_takes_no_more_than_it_needs_where_room_is_tight() -> None:
+    room = Room()
+    output = Output([], None, room)
+    first = bytes(index % 251 for index in range(20_000))
+    output.write(first)
+    room.budget_bytes = 1000
+    room.take(0)
+    output.sent(15_000)
+    assert (room.held_bytes, pending(output)) == (5000, first[15_000:])
+    assert not output.is_full()
+    output.write(bytes(262_144))
+    assert output.is_full()
+    output.sent(output.pending())
+    assert (room.held_bytes, room.is_tight) == (0, False)

@@ -1,0 +1,233 @@
+"""Messages that queues, exchanges and consumers hold: more of them than memory should."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from memory.watched import MIB, Watched, deafen, discard, pour, publication
+from peer import Peer
+
+from flintmq.wire import methods
+
+BODY_BYTES = 100_000
+FLOOD_BYTES = 300 * MIB
+
+
+def flood(
+    exchange: str = "",
+    key: str = "",
+    mode: int = 1,
+    size: int = BODY_BYTES,
+    total: int = FLOOD_BYTES,
+    **more: Any,
+) -> Iterator[bytes]:
+    """300 MiB of publishes, one after the other, in portions of at least 64 KiB."""
+    one = publication(os.urandom(size), exchange, key, delivery_mode=mode, **more)
+    count = 1 + 65_536 // len(one)
+    return (one * count for _ in range(total // (count * len(one))))
+
+
+def fan(broker: Watched, queues: int, durable: bool = False, arguments: Any = None) -> Peer:
+    """A fanout exchange and its queues."""
+    owner = broker.connect()
+    owner.call(1, methods.ExchangeDeclare(exchange="all", type="fanout"))
+    for number in range(queues):
+        name = f"q{number}"
+        owner.call(
+            1,
+            methods.QueueDeclare(
+                queue=name, durable=durable, exclusive=not durable, arguments=arguments or {}
+            ),
+        )
+        owner.call(1, methods.QueueBind(queue=name, exchange="all"))
+    return owner
+
+
+def end(broker: Watched) -> None:
+    """The load goes, and nothing is left of it."""
+    broker.drop_loads()
+    broker.becomes_normal()
+    broker.check()
+
+
+def test_a_fanout_to_consumers_that_do_not_read(start: Any) -> None:
+    with start() as broker:
+        fan(broker, 0)
+        for number in range(200):
+            consumer = broker.connect()
+            deafen(consumer)
+            consumer.call(1, methods.QueueDeclare(queue=f"q{number}", exclusive=True))
+            consumer.call(1, methods.QueueBind(queue=f"q{number}", exchange="all"))
+            consumer.call(1, methods.BasicConsume(queue=f"q{number}", no_ack=number % 2 == 1))
+        pour(broker.connect(), flood("all"))
+        end(broker)
+
+
+def test_large_messages_to_consumers_that_do_not_read(start: Any) -> None:
+    """Each would have a message of 3 MB in the output of its connection."""
+    with start() as broker:
+        fan(broker, 0)
+        for number in range(100):
+            consumer = broker.connect()
+            deafen(consumer)
+            consumer.call(1, methods.QueueDeclare(queue=f"q{number}", exclusive=True))
+            consumer.call(1, methods.QueueBind(queue=f"q{number}", exchange="all"))
+            consumer.call(1, methods.BasicConsume(queue=f"q{number}"))
+        pour(broker.connect(), flood("all", size=3_000_000))
+        end(broker)
+
+
+@pytest.mark.parametrize("mode", [1, 2], ids=["transient", "persistent"])
+def test_a_fanout_to_queues_without_consumers(start: Any, mode: int) -> None:
+    with start() as broker:
+        fan(broker, 30, durable=mode == 2)
+        pour(broker.connect(), flood("all", mode=mode))
+        end(broker)
+
+
+def test_durable_queues_beside_others(start: Any) -> None:
+    """What the journal keeps for the former, the overflow keeps once for the latter."""
+    with start() as broker:
+        owner = fan(broker, 20)
+        owner.call(1, methods.QueueDeclare(queue="kept", durable=True))
+        owner.call(1, methods.QueueBind(queue="kept", exchange="all"))
+        pour(broker.connect(), flood("all", mode=2))
+        end(broker)
+
+
+def test_without_a_store(start: Any) -> None:
+    """Nothing can go to disk: publishers are blocked in time."""
+    with start(has_store=False) as broker:
+        fan(broker, 30)
+        pour(broker.connect(), flood("all"))
+        end(broker)
+
+
+def test_small_messages_with_large_headers(start: Any) -> None:
+    with start() as broker:
+        fan(broker, 20)
+        pour(broker.connect(), flood("all", size=1, headers={"large": "x" * 20_000}))
+        end(broker)
+
+
+def test_many_small_messages(start: Any) -> None:
+    with start() as broker:
+        fan(broker, 20)
+        pour(broker.connect(), flood("all", size=20, total=40 * MIB))
+        end(broker)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"x-max-priority": 5},
+        {"x-message-ttl": 60_000},
+        {"x-max-length": 500, "x-dead-letter-exchange": "graves"},
+        {"x-message-ttl": 500, "x-dead-letter-exchange": "graves"},
+    ],
+    ids=["priorities", "time to live", "dead letters", "dead letters by time"],
+)
+def test_queues_with_rules(start: Any, arguments: Any) -> None:
+    with start() as broker:
+        owner = fan(broker, 10, arguments=arguments)
+        owner.call(1, methods.ExchangeDeclare(exchange="graves", type="fanout"))
+        owner.call(1, methods.QueueDeclare(queue="grave", exclusive=True))
+        owner.call(1, methods.QueueBind(queue="grave", exchange="graves"))
+        pour(broker.connect(), flood("all", priority=3))
+        end(broker)
+
+
+def test_a_delayed_exchange(start: Any) -> None:
+    with start() as broker:
+        owner = broker.connect()
+        owner.call(
+            1,
+            methods.ExchangeDeclare(
+                exchange="late", type="x-delayed-message", arguments={"x-delayed-type": "fanout"}
+            ),
+        )
+        pour(broker.connect(), flood("late", headers={"x-delay": 3_600_000}))
+        end(broker)
+
+
+def test_a_stream(start: Any) -> None:
+    with start() as broker:
+        owner = broker.connect()
+        owner.call(1, methods.QueueDeclare(queue="log", durable=True, arguments={"x-queue-type": "stream"}))
+        for _ in range(20):
+            reader = broker.connect()
+            deafen(reader)
+            reader.call(1, methods.BasicQos(prefetch_count=10_000))
+            reader.call(1, methods.BasicConsume(queue="log", arguments={"x-stream-offset": "first"}))
+        pour(broker.connect(), flood(key="log", mode=2))
+        end(broker)
+
+
+def test_a_recent_history(start: Any) -> None:
+    with start() as broker:
+        owner = broker.connect()
+        for number in range(6):
+            owner.call(
+                1,
+                methods.ExchangeDeclare(
+                    exchange=f"history{number}",
+                    type="x-recent-history",
+                    arguments={"x-recent-history-length": 10_000},
+                ),
+            )
+            pour(broker.connect(), flood(f"history{number}", total=FLOOD_BYTES // 6))
+        for number in range(6):
+            owner.call(1, methods.ExchangeDelete(exchange=f"history{number}"))
+        end(broker)
+
+
+def test_consumers_that_read_and_do_not_ack(start: Any) -> None:
+    """What lies on disk would all come to memory."""
+    with start() as broker:
+        owner = broker.connect()
+        owner.call(1, methods.QueueDeclare(queue="q", durable=True))
+        pour(broker.connect(), flood(key="q", mode=2))
+        readers = []
+        for number in range(4):
+            hoarder = broker.connect()
+            hoarder.call(1, methods.BasicConsume(queue="q", consumer_tag=f"c{number}"))
+            readers.append(threading.Thread(target=discard, args=(hoarder, 1.5)))
+            readers[-1].start()
+        for reader in readers:
+            reader.join()
+        end(broker)
+
+
+def test_a_storm_of_requeues(start: Any) -> None:
+    """Handed out, sent back, handed out again: what comes back stays bounded too."""
+    with start() as broker:
+        owner = broker.connect()
+        owner.call(1, methods.QueueDeclare(queue="q", durable=True))
+        pour(broker.connect(), flood(key="q", mode=2))
+        for _ in range(10):
+            consumer = broker.connect()
+            consumer.call(1, methods.BasicConsume(queue="q"))
+            discard(consumer, 0.3)
+            consumer.raw(b"")
+            consumer.send(1, methods.BasicNack(delivery_tag=0, multiple=True, requeue=True))
+            discard(consumer, 0.3)
+            consumer.abort()
+        end(broker)
+
+
+@pytest.mark.parametrize("has_store", [True, False], ids=["with a store", "in memory"])
+def test_the_alarm_ends_when_the_queues_are_drained(start: Any, has_store: bool) -> None:
+    """No connection goes: what the messages took goes back to the system all the same."""
+    with start(has_store=has_store) as broker:
+        owner = broker.connect()
+        for number in range(8):
+            owner.call(1, methods.QueueDeclare(queue=f"q{number}"))
+            pour(broker.connect(), flood(key=f"q{number}", size=3000, total=FLOOD_BYTES // 8), 0.3)
+        for number in range(8):
+            owner.call(1, methods.QueuePurge(queue=f"q{number}"))
+        broker.becomes_normal()
+        broker.check()

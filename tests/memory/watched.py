@@ -1,0 +1,179 @@
+"""Brokers with little memory, loads that ask for much, and what has to hold all the while."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+from broker_process import BrokerProcess
+from peer import Peer, encode_frame
+
+from flintmq.wire import amqp, methods
+from flintmq.wire.methods import encode_method
+from flintmq.wire.properties import BasicProperties, encode_properties
+
+MIB = 1 << 20
+LIMIT_BYTES = 200 * MIB
+# Whatever clients do, memory stays under one and a half times the limit.
+BAR_BYTES = 300 * MIB
+# What a bystander may wait for an answer, at the 99th percentile.
+WAIT_S = 0.050
+# A load is over when the broker takes nothing more of it for so long.
+STALL_S = 1.0
+NORMAL_TIMEOUT_S = 30.0
+
+
+class Bystander:
+    """See bystander.py."""
+
+    def __init__(self, port: int, pid: int) -> None:
+        command = [sys.executable, str(Path(__file__).with_name("bystander.py")), str(port), str(pid)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "ready\n"
+
+    def wait_s(self) -> float:
+        """The 99th percentile of what the broker took to answer, without waits for a processor."""
+        out, _ = self.process.communicate("", timeout=120)
+        waits = [max(0.0, waited_s - queued_s) for waited_s, queued_s in json.loads(out)]
+        return sorted(waits)[int(len(waits) * 0.99)]
+
+
+class Watched(BrokerProcess):
+    """A broker with a limit of 200 MiB, a bystander beside it, and connections that load it."""
+
+    def __init__(self, directory: Path, has_store: bool, settings: str) -> None:
+        file = directory / "flintmq.toml"
+        file.write_text(f"[limits]\nmemory_high_bytes = {LIMIT_BYTES}\n{settings}")
+        options = ["--data", str(directory / "data")] if has_store else []
+        super().__init__("--config", str(file), *options)
+        self.loads = ExitStack()
+        self.bystander = Bystander(self.port, self.process.pid)
+
+    def status_kib(self, name: str) -> int:
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(name + ":"))
+
+    def rss_bytes(self) -> int:
+        return self.status_kib("VmRSS") << 10
+
+    def peak_bytes(self) -> int:
+        return self.status_kib("VmHWM") << 10
+
+    def connect(self, version: str = "0-9-1") -> Peer:
+        """A connection that ends with the load, with channel 1."""
+        peer = Peer.connect(self.port, version)
+        peer.socket.settimeout(30.0)
+        self.loads.callback(peer.abort)
+        peer.open(1)
+        return peer
+
+    def connect_quickly(self) -> Peer:
+        """The same without a word read: for thousands of them."""
+        peer = Peer(self.port)
+        self.loads.callback(peer.abort)
+        peer.raw(peer.header)
+        peer.send(
+            0,
+            methods.ConnectionStartOk(
+                client_properties={}, mechanism="PLAIN", response=b"\0guest\0guest", locale="en_US"
+            ),
+            methods.ConnectionTuneOk(channel_max=2047, frame_max=131_072, heartbeat=0),
+            methods.ConnectionOpen(virtual_host="/"),
+        )
+        peer.send(1, methods.ChannelOpen())
+        return peer
+
+    def drop_loads(self) -> None:
+        self.loads.close()
+
+    def becomes_normal(self) -> None:
+        """With the load gone, memory is below the limit again and whoever publishes is served."""
+        deadline_s = time.monotonic() + NORMAL_TIMEOUT_S
+        while self.rss_bytes() > LIMIT_BYTES * 0.9:
+            assert time.monotonic() < deadline_s, f"{self.rss_bytes() >> 20} MiB are still in use"
+            time.sleep(0.05)  # the process is looked at from outside: there is no event to wait for
+        with Peer.connect(self.port) as peer:
+            peer.socket.settimeout(NORMAL_TIMEOUT_S)
+            peer.open(1)
+            peer.call(1, methods.ConfirmSelect())
+            peer.call(1, methods.QueueDeclare(queue="normal", exclusive=True))
+            peer.publish(1, b"as ever", key="normal")
+            peer.expect(1, methods.BasicAck)
+
+    def check(self) -> None:
+        """Memory has never been above the bar, and the bystander was served."""
+        waited_s = self.bystander.wait_s()
+        peak = self.peak_bytes()
+        said = f"peak {peak >> 20} MiB, bystander {waited_s * 1e3:.1f} ms"
+        sys.stdout.write(said + "\n")
+        assert peak < BAR_BYTES, said
+        assert waited_s < WAIT_S, said
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.loads.close()
+        if self.bystander.process.poll() is None:
+            self.bystander.process.kill()
+            self.bystander.process.wait()
+        super().__exit__(kind, error, trace)
+
+
+def publication(
+    body: bytes,
+    exchange: str = "",
+    key: str = "",
+    channel: int = 1,
+    mandatory: bool = False,
+    **properties: object,
+) -> bytes:
+    """The frames of one publish."""
+    method = methods.BasicPublish(exchange=exchange, routing_key=key, mandatory=mandatory)
+    octets = encode_properties(BasicProperties(**properties))  # type: ignore[arg-type]
+    header = b"\0\x3c\0\0" + len(body).to_bytes(8, "big") + octets
+    frames = encode_frame(amqp.FRAME_METHOD, channel, encode_method(amqp.VERSION_0_9_1, method))
+    frames += encode_frame(amqp.FRAME_HEADER, channel, header)
+    for start in range(0, len(body), 131_064):
+        frames += encode_frame(amqp.FRAME_BODY, channel, body[start : start + 131_064])
+    return frames
+
+
+def pour(peer: Peer, portions: Iterable[bytes], stall_s: float = STALL_S) -> int:
+    """Sends until all is sent or the broker takes no more; the octets that it took."""
+    sent = 0
+    peer.socket.settimeout(stall_s)
+    try:
+        for portion in portions:
+            view = memoryview(portion)
+            while view:
+                size = peer.socket.send(view)
+                sent += size
+                view = view[size:]
+    except (TimeoutError, ConnectionError):
+        pass
+    return sent
+
+
+def deafen(peer: Peer) -> None:
+    """As little as possible of what comes is kept by the kernel: the rest is the broker's."""
+    peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+
+
+def discard(peer: Peer, quiet_s: float) -> int:
+    """Reads until nothing has come for so long; the octets that came."""
+    received = 0
+    peer.socket.settimeout(quiet_s)
+    try:
+        while size := len(peer.socket.recv(1 << 20)):
+            received += size
+    except (TimeoutError, ConnectionError):
+        pass
+    return received

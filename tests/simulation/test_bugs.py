@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from flintmq.broker.broker import Broker
 from flintmq.broker.exchange import DirectExchange
 from flintmq.broker.kinds import KINDS
 from flintmq.broker.route import Passage
@@ -72,17 +73,17 @@ def confirmed(bench: Bench) -> int:
     client.say(1, methods.ConfirmSelect())
     for body in (b"7.", b"8.", b"9."):
         client.publish(1, "", "q", body, persistent=True)
-    rest(bench)
+    rest(bench.broker)
     acks = [each.method for each in client.written() if isinstance(each.method, methods.BasicAck)]
     client.drop()
     return acks[-1].delivery_tag if acks else 0
 
 
-def rest(bench: Bench) -> None:
-    assert bench.broker.store is not None
+def rest(broker: Broker) -> None:
+    assert broker.store is not None
     for _ in range(4):
-        bench.broker.finish_pass()
-        bench.broker.store.collect()
+        broker.finish_pass()
+        broker.store.collect()
 
 
 def bodies(bench: Bench, name: str = "q") -> list[bytes]:
@@ -122,7 +123,7 @@ def test_a_branch_whose_commit_fails_half_way_is_handed_over_later(bench: Bench)
     client.publish(1, "", "q", b"3.", persistent=True)
     client.say(1, methods.DtxDemarcationEnd(xid=XID))
     client.say(1, methods.DtxCoordinationPrepare(xid=XID))
-    rest(bench)
+    rest(bench.broker)
     fail(client, methods.DtxCoordinationCommit(xid=XID))
     check_agreement(bench.broker, [])
     assert confirmed(bench) == 3
@@ -131,13 +132,13 @@ def test_a_branch_whose_commit_fails_half_way_is_handed_over_later(bench: Bench)
     for _ in range(3):
         bench.clock.now_s += 2
         bench.broker.timetable.run()
-        rest(bench)
+        rest(bench.broker)
     assert bodies(bench) == [b"1.", b"7.", b"8.", b"9."], "the bug is there still"
     Raising.is_broken = False
     for _ in range(3):
         bench.clock.now_s += 2
         bench.broker.timetable.run()
-        rest(bench)
+        rest(bench.broker)
     assert bodies(bench) == [b"1.", b"7.", b"8.", b"9.", b"2.", b"3."]
     assert not bench.broker.virtual_hosts["/"].branches.branches
     check_agreement(bench.broker, [])
@@ -155,7 +156,7 @@ def test_a_dead_letter_that_cannot_leave_is_sent_later(bench: Bench) -> None:
     Raising.is_broken = False
     bench.clock.now_s += 2
     bench.broker.timetable.run()
-    rest(bench)
+    rest(bench.broker)
     assert bodies(bench) == [b"7.", b"8.", b"9.", b"1."]
     check_agreement(bench.broker, [])
 

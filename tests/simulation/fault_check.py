@@ -149,6 +149,8 @@ class FaultCheck(RecoveredCheck):
     def next_life(self) -> Model:
         self.look_for_doubles()
         self.look_for_repeats()
+        # What was tried again may have gone in one group, which one flipped bit costs whole.
+        self.groups.append({number for found in self.found.values() for number in found})
         return super().next_life()
 
     def look_for_repeats(self) -> None:

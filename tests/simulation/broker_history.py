@@ -12,6 +12,7 @@ import logging
 import random
 from contextlib import suppress
 
+from flintmq.broker.shedding import Shedding
 from flintmq.config import Config
 from flintmq.server.storage import recovered_broker
 from flintmq.storage.options import JournalOptions, SyncPolicy
@@ -296,7 +297,9 @@ class BrokerHistory(StreamActions):
         elif way < 0.92:
             self.tick()
         elif way < 0.94:
-            self.broker.shed()
+            shedding = Shedding(self.broker)
+            while shedding.step():
+                pass
         elif way < 0.955:
             self.fault()
         elif way < 0.97:

@@ -190,7 +190,8 @@ class LeaseActions(BranchActions):
             lease.timeout_ms = timeout_ms
             lease.due_ms = self.now_ms() + timeout_ms
             results, _ = self.answer(client)
-            assert results == {"acked": lease.acked, "last": lease.last}
+            told = results["acked"], results["last"], results["messages-ready"]
+            assert told == (lease.acked, lease.last, len(lease.queue.ready())), f"{told} is told of a lease"
         else:
             self.release_lease(client, lease)
 

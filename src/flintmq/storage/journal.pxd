@@ -16,6 +16,7 @@ cdef class Journal(Appender):
     cdef public object on_clear
     cdef public str alarm
     cdef object _lock
+    cdef readonly object promises
     cdef object _worker
     cdef readonly object tidier
     cdef readonly object writer

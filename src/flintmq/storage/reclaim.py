@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from . import layout, record
 from .options import SyncPolicy
+from .promises import SEGMENT
 from .reader import entry_parts
 from .segment import Segment, segment_name
 
@@ -357,6 +358,8 @@ class Reclaimer:
                 disk.sync(handle)
             finally:
                 disk.close(handle)
+        if self._journal.promises is not None:
+            self._journal.promises.forget(SEGMENT, number)
         path = os.path.join(directory, segment_name(number))
         if spare:
             disk.rename(path, os.path.join(directory, spare))

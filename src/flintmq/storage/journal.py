@@ -23,6 +23,7 @@ move it without anyone outside noticing.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -76,7 +77,10 @@ class Journal(Appender):
         self.on_damage: Callable[[int, list[int]], None] = _ignore_damage
         self.on_clear: Callable[[], None] = _ignore
         self.alarm = ""
-        self._lock = disk.lock(os.path.join(directory, "lock"))
+        self._lock_path = os.path.join(directory, "lock")
+        self._lock = disk.lock(self._lock_path)
+        self.missing = ""  # why nothing that is written would be found again
+        self.now_ms: Callable[[], int] = clock.wall_ms  # of the broker: its time does not leap
         self.promises: Promises | None = None
         if not options.ephemeral:
             self.promises = Promises(disk, os.path.join(directory, PROMISES_NAME))
@@ -187,8 +191,11 @@ class Journal(Appender):
     def tick(self) -> None:
         """Due work: syncs by interval, attempts after a failure, rewriting. Call it a few times a second."""
         now_s = self.clock.monotonic_s()
+        self._look()
+        self._tell_time(1000)
         self.collect()
-        if self._retry_due_s and now_s >= self._retry_due_s and self._in_flight is None and not self.held:
+        is_due = self._retry_due_s and now_s >= self._retry_due_s and self._in_flight is None
+        if is_due and not self.held and not self.missing:
             self._retry_due_s = 0.0
             self._submit()
         if self._written and now_s >= self._sync_due_s and self._in_flight is None:
@@ -197,6 +204,25 @@ class Journal(Appender):
         self.index.sweep_sets()
         self._owners_near = None
         self.collect()
+
+    def _look(self) -> None:
+        """See whether the directory is still there: what is written to a file that was removed is lost."""
+        missing = ""
+        if not self.disk.is_there(self._lock_path, self._lock):
+            missing = (
+                f"{self.directory} was removed or replaced while the broker uses it: nothing is stored; "
+                "put it back as it was, or stop the broker and start it again"
+            )
+        if missing != self.missing:
+            self.missing = missing
+            self.refresh_alarm()
+
+    def _tell_time(self, interval_ms: int) -> None:
+        """Note how late it is, so that the time does not go back over a restart."""
+        if self.promises is not None:
+            now_ms = self.now_ms()
+            if now_ms >= self.promises.time_ms + interval_ms:
+                self.promises.tell_time(now_ms)
 
     def _submit(self) -> None:
         if self.held:
@@ -227,6 +253,10 @@ class Journal(Appender):
     def _written_batch(self, batch: Batch, sync: bool, error: OSError | None) -> None:
         """The writer is done with a batch."""
         self._in_flight = None
+        if error is None:
+            self._look()
+            if self.missing:
+                error = FileNotFoundError(errno.ENOENT, "it was removed", self.directory)
         if error is not None:
             self._failed(batch, error)
             return
@@ -310,6 +340,8 @@ class Journal(Appender):
         self.refresh_alarm()
         if not self._failed_before or len(fresh.spools) < sum(len(each.spools) for each in unsafe):
             self._failed_before = True
+            if self.missing:
+                return
             self._retry_due_s = 0.0
             if not self.held:
                 self._submit()
@@ -331,7 +363,7 @@ class Journal(Appender):
         """Tell when the reason to worry appears, changes or goes."""
         if not self._write_failed:
             self._failed_before = False
-        text = self._write_error if self._write_failed else self.reclaimer.space_alarm
+        text = self.missing or (self._write_error if self._write_failed else self.reclaimer.space_alarm)
         if text == self.alarm:
             return
         self.alarm = text
@@ -469,6 +501,7 @@ class Journal(Appender):
         """An orderly end: everything is on disk, and it is written down that it is."""
         if self.promises is None:
             return
+        self._tell_time(0)
         # What the tidier is about to drop has no note any more, and gets none.
         self.tidier.close()
         for segment in self.segments.values():

@@ -235,6 +235,10 @@ class Promises:
                 del self._unwritten[at]
         self.disk.sync(self._handle)
 
+    def is_there(self) -> bool:
+        """Whether the file is where it was: if it is not, the directory has been removed or replaced."""
+        return self._handle < 0 or self.disk.is_there(self.path, self._handle)
+
     def close(self) -> None:
         if self._handle >= 0:
             self.disk.close(self._handle)

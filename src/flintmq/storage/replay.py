@@ -232,12 +232,14 @@ class Replay:
         return [sequence for sequence in self.ungrouped if sequence <= self.synced_sequence]
 
     def wiring_in_force(self) -> dict[bytes, bytes]:
-        """What is stored under each key, by the last checkpoint and what came after it."""
-        return {
+        """What is stored under each key, by the last checkpoint and what came after it; to be asked once."""
+        in_force = {
             key: value
             for key, (sequence, value) in self.wiring.items()
             if value is not None and sequence >= self.checkpoint_sequence
         }
+        self.wiring = {}  # much memory, which whoever is told of the wiring needs
+        return in_force
 
     def _entry(self, octets: bytes, at: int, length: int, sequence: int) -> int:
         segment = self._segment

@@ -14,6 +14,7 @@ How far each stream is synced is noted beside the directory (`streams.promised`,
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections import OrderedDict
@@ -205,6 +206,8 @@ class StreamStore:
     def _write(self, writes: Writes, to_sync: Writes, stale: list[tuple[StreamLog, StreamSegment]]) -> None:
         """On the writer's thread: returns when the octets are written, and those of `to_sync` are synced."""
         self._is_syncing = False
+        if self.promises is not None and not self.promises.is_there():
+            raise FileNotFoundError(errno.ENOENT, "it was removed or replaced", self.directory)
         created: dict[str, None] = {}
         for stream, segment in stale:
             # Never promised; but a crash must not find it beside what is written now. Its directory may be
@@ -225,10 +228,20 @@ class StreamStore:
                 if write.segment not in synced and not write.segment.dropped:
                     synced.add(write.segment)
                     self._sync_segment(stream, write.segment)
+        if not self.is_temporary:
+            self._look(writes)
         if created and self.sync is not SyncPolicy.NEVER:
             for directory in created:
                 self.disk.sync_directory(directory)
             self.disk.sync_directory(self.directory)
+
+    def _look(self, writes: Writes) -> None:
+        """What was written to a file that has been removed is not there."""
+        for stream, of_one in writes:
+            for segment in {write.segment: None for write in of_one}:
+                path = os.path.join(stream.directory, segment.name)
+                if not segment.dropped and not self.disk.is_there(path, segment.handle):
+                    raise FileNotFoundError(errno.ENOENT, "it was removed or replaced", path)
 
     def _sync_segment(self, stream: StreamLog, segment: StreamSegment) -> None:
         if segment.handle >= 0:

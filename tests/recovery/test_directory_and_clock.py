@@ -1,4 +1,4 @@
-"""The data directory is taken away, fsync fails at a start, the clock is set back: told, and nothing is lost."""
+"""The data directory is taken away, fsync fails, the clock is set back: told, and nothing is lost."""
 
 from __future__ import annotations
 

@@ -117,7 +117,10 @@ class BrokerHistory(StreamActions):
         self.disk.power_left = None
         self.syncs_failed = self.disk.syncs_failed
         self.lives += 1
-        self.offset_ms = self.clock.wall_ms() - round(self.clock.now_s * 1000)
+        by_the_wall_ms = self.clock.wall_ms() - round(self.clock.now_s * 1000)
+        latest_ms = max(by_the_wall_ms, self.offset_ms if self.lives > 1 else by_the_wall_ms)
+        self.offset_ms = self.broker.timetable.offset_ms
+        assert by_the_wall_ms <= self.offset_ms <= latest_ms, "the time of the broker has leapt"
         self.host = self.broker.virtual_hosts["/"]
         store = self.broker.store
         assert store is not None

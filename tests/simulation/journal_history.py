@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 
 from flintmq.clock import Clock
 from flintmq.errors import StorageFault
+from flintmq.storage.inspect import check
 from flintmq.storage.journal import Journal
 from flintmq.storage.options import JournalOptions, SyncPolicy
 
@@ -252,18 +253,26 @@ class JournalHistory:
     def _crash(self) -> None:
         self.crashes += 1
         power = self.chance.random() < 0.7
-        lossy = power or (self.disk.pages_dropped and self.journal.alarm.startswith("cannot write"))
+        orderly = self.chance.random() < 0.2 and self._stop()
+        lossy = not orderly and (
+            power or (self.disk.pages_dropped and self.journal.alarm.startswith("cannot write"))
+        )
         if power:
             self.disk.crash()
         else:
             self.disk.kill()
-        self.disk.capacity_octets = 1 << 40
-        self.disk.sync_failures_left = self.disk.write_failures_left = 0
+        self._heal()
         rotten = self.chance.random() < 0.1 and self._rot()
+        checked = check(DIRECTORY, self.disk)
         self.journal = self._open()
+        is_told = bool(self.report.damaged or self.report.missing)
+        assert bool(checked.holes or checked.missing) == is_told, (
+            f"{checked.lines()} but {self.report.lines()}"
+        )
         self._check_truth()
         if rotten:
-            self._check_rotten()
+            # What power took of the notes cannot tell of what rot took of the end.
+            self._check_rotten(is_noted=orderly or not power)
         elif not lossy or self.options.sync is SyncPolicy.ALWAYS:
             assert not self.report.damaged, f"damage without rot: {self.report.lines()}"
             self._check_wiring()
@@ -271,9 +280,25 @@ class JournalHistory:
             self._check_groups()
         self._take_over()
 
+    def _stop(self) -> bool:
+        """An orderly stop: all is promised, and written down."""
+        self._heal()
+        self.clock.now_s += 1
+        try:
+            self.journal.close()
+        except StorageFault:
+            return False  # what a failed sync has taken is written again later than this
+        # Nobody is told by then; but the sequences of all are known.
+        self._synced(self.journal.next_sequence - 1)
+        return True
+
+    def _heal(self) -> None:
+        self.disk.capacity_octets = 1 << 40
+        self.disk.sync_failures_left = self.disk.write_failures_left = 0
+
     def _rot(self) -> bool:
-        """Flip one bit in a segment."""
-        paths = [path for path in data_files(self.disk) if path.endswith(".segment")]
+        """Flip one bit in a segment, or in the notes of what was promised."""
+        paths = [path for path in data_files(self.disk) if path.endswith((".segment", ".promised"))]
         if not paths:
             return False
         path = self.chance.choice(paths)
@@ -299,8 +324,8 @@ class JournalHistory:
             assert (told_header, octets) == (entry.header, len(entry.payload))
             assert set(owners) <= entry.owners_ever, "an owner is invented"
 
-    def _check_rotten(self) -> None:
-        """One flipped bit costs one record, or one group."""
+    def _check_rotten(self, is_noted: bool) -> None:
+        """One flipped bit costs one record, or one group; and that is told."""
         if self.options.sync is not SyncPolicy.ALWAYS:
             return
         told = {sequence for sequence, _, _, _ in self.told.entries}
@@ -312,6 +337,8 @@ class JournalHistory:
         assert len(missing) <= 1 or len({entry.group for entry in missing} - {0}) == 1, (
             f"one bit cost {[entry.sequence for entry in missing]}"
         )
+        if missing and is_noted:
+            assert self.report.damaged, f"{[entry.sequence for entry in missing]} were lost in silence"
 
     def _check_wiring(self) -> None:
         allowed = [state for _, state in self.states]

@@ -58,7 +58,7 @@ class RuledQueues:
     offset_ms: int  # between the broker's time and the monotonic clock, since this life began
 
     def now_ms(self) -> int:
-        """The time by which a broker goes: that of the wall when it began, and then its own."""
+        """The time by which a broker goes: of the wall when it began, or of its last life; then its own."""
         return self.offset_ms + int(self.clock.now_s * 1000)
 
     def is_expired(self, copy: Copy) -> bool:

@@ -124,6 +124,9 @@ class SimulatedDisk(Disk):
         file.unsynced = []
         self.synced += 1
 
+    def is_there(self, path: str, handle: int) -> bool:
+        return self._names.get(path) is self._handles[handle]
+
     def reserve(self, handle: int, size: int) -> None:
         file = self._handles[handle]
         self._grow(file, size)

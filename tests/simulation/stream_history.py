@@ -17,6 +17,7 @@ import random
 
 from flintmq.storage.options import JournalOptions, SyncPolicy
 from flintmq.storage.stream_cursor import StreamCursor, offset_of_time
+from flintmq.storage.stream_inspect import check_streams
 from flintmq.storage.stream_log import StreamLog, StreamOptions
 from flintmq.storage.stream_octets import MESSAGE_HEAD
 from flintmq.storage.stream_store import StreamStore
@@ -25,6 +26,7 @@ from .journal_history import SimulatedClock
 from .simulated_disk import SimulatedDisk
 
 DIRECTORY = "/data/streams"
+NOTES = "/data/streams.promised"
 ROUTE = b"\x00\x01q"
 HEADER = bytes(14)
 
@@ -58,6 +60,8 @@ class StreamHistory:
         self.stamp = 0
         self.crashes = 0
         self.damage: dict[int, list[str]] = {}
+        self.checked: list[str] = []
+        self.is_noted = True
         self.open()
 
     def stream_options(self) -> StreamOptions:
@@ -139,21 +143,33 @@ class StreamHistory:
     def crash(self) -> None:
         self.crashes += 1
         power = self.chance.random() < 0.7
-        lossy = power or (self.disk.pages_dropped and bool(self.store.alarm))
+        orderly = self.chance.random() < 0.2 and self.stop()
+        lossy = not orderly and (power or (self.disk.pages_dropped and bool(self.store.alarm)))
         if power:
             self.disk.crash()
         else:
             self.disk.kill()
         self.heal()
         rotten = self.chance.random() < 0.1 and self.rot()
+        checked = {report.number: report.damaged for report in check_streams("/data", self.disk)}
         self.open()
+        # What power took of the notes cannot tell of what rot took of the end.
+        self.is_noted = orderly or not power
         for number, model in self.models.items():
+            self.checked = checked.get(number, [])
             self.check(number, model, lossy and self.options.sync is not SyncPolicy.ALWAYS, rotten)
+
+    def stop(self) -> bool:
+        """An orderly stop: all is promised, and written down."""
+        self.heal()
+        self.clock.now_s += 1
+        self.store.close()
+        return not self.store.alarm
 
     def rot(self) -> bool:
         directories = self.disk.list_directories(DIRECTORY)
         paths = [f"{DIRECTORY}/{d}/{n}" for d in directories for n in self.disk.list(f"{DIRECTORY}/{d}")]
-        paths = [path for path in paths if self.disk.content(path)]
+        paths = [path for path in [*paths, NOTES] if self.disk.content(path)]
         if not paths:
             return False
         path = self.chance.choice(paths)
@@ -181,6 +197,9 @@ class StreamHistory:
         elif not lossy:
             lost = [o for o in model.bodies if stream.first <= o < model.promised and o not in found]
             assert lost == list(range(lost[0], lost[-1] + 1)) if lost else True, f"one bit cost {lost}"
+            if lost and self.is_noted and self.options.sync is SyncPolicy.ALWAYS:
+                assert self.checked, f"{lost} were lost in silence"
+                assert stream.end >= model.promised, "the offsets of lost messages are given again"
         for offset in [o for o in model.bodies if o not in found]:
             del model.bodies[offset], model.times[offset]
         model.next_offset = stream.end

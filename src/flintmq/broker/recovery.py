@@ -46,10 +46,12 @@ class Recovery:
     def __init__(self, progress: Progress) -> None:
         self.told = progress
         self.exchanges: list[tuple[FieldTable, FieldTable]] = []
-        self.queues: list[tuple[FieldTable, FieldTable]] = []
+        # As the journal has them: decoded, hundreds of thousands take more than what is made of them.
+        self.queues: list[tuple[bytes, bytes]] = []
+        self.numbers: set[int] = set()  # of these queues
         self.policies: list[tuple[FieldTable, FieldTable]] = []
-        self.bindings: list[tuple[bytes, FieldTable]] = []  # with the key it has in the journal
-        self.names: set[tuple[bytes, object, object]] = set()  # kind, virtual host, name
+        self.bindings: list[bytes] = []  # the keys that they have in the journal
+        self.names: set[tuple[bytes, object, object]] = set()  # kind, virtual host, name; when it is needed
         self.handed_out: dict[int, int] = {}
         self.ahead: set[int] = set()  # queues of which the journal does not know how far that was
         self.leases: list[tuple[bytes, bytes]] = []
@@ -69,14 +71,16 @@ class Recovery:
         if kind == wiring.HANDED_OUT:
             self.handed_out[wiring.number_of(rest)] = wiring.number_of(octets)
         elif kind == wiring.EXCHANGE:
-            self.exchanges.append((self.named(kind, rest), wiring.table_of(octets)))
+            self.exchanges.append((wiring.named_of(rest), wiring.table_of(octets)))
             if "number" in self.exchanges[-1][1]:
                 self.delays[whole(self.exchanges[-1][1], "number")] = []
         elif kind == wiring.QUEUE:
-            self.queues.append((self.named(kind, rest), wiring.table_of(octets)))
-            highest = table(self.queues[-1][1]).get("x-max-priority")
+            self.queues.append((key, octets))
+            found = wiring.queue_of(octets)
+            number = whole(found, "number")
+            self.numbers.add(number)
+            highest = table(found).get("x-max-priority")
             if isinstance(highest, int):
-                number = whole(self.queues[-1][1], "number")
                 self.ranked[number] = {}
                 self.priorities_max[number] = highest
         elif kind == leases.LEASE:
@@ -89,14 +93,9 @@ class Recovery:
             number, entry, count, due_ms = wiring.return_of(rest, octets)
             self.returns.setdefault(number, {})[entry << 1] = (count, due_ms)
         elif kind == wiring.BINDING:
-            self.bindings.append((key, wiring.table_of(rest)))
+            self.bindings.append(key)
         else:
             log.warning("the journal holds wiring of a kind not known here: %r", kind)
-
-    def named(self, kind: bytes, octets: bytes) -> FieldTable:
-        identity = wiring.table_of(octets)
-        self.names.add((kind, identity["virtual-host"], identity["name"]))
-        return identity
 
     def hand_outs(self, found: dict[int, int]) -> None:
         """Marks that were written before those of the journal, which shall have them too."""
@@ -126,7 +125,8 @@ class Recovery:
                 self.restore_exchange(host, identity, rest)
         # Those of a virtual host that is not configured keep their numbers, and their messages too.
         numbers = self.queue_numbers()
-        for identity, rest in self.queues:
+        for queue_key, octets in self.queues:
+            identity, rest = wiring.named_of(queue_key[1:]), wiring.queue_of(octets)
             shelf = self.shelves.pop(whole(rest, "number"), None)
             host = self.host_of(virtual_hosts, identity)
             if host is not None:
@@ -134,10 +134,7 @@ class Recovery:
             elif shelf is not None:
                 # A slip in the settings must not cost messages: they stay in the journal, unseen.
                 log.warning("%d messages of it are kept", shelf.count)
-        for key, table in self.bindings:
-            host = self.host_of(virtual_hosts, table)
-            if host is not None and not restore_binding(host, table) and not self.holds_ends_of(table):
-                store.journal.delete_wiring(key)
+        self.restore_bindings(virtual_hosts, store)
         self.forget_returns(store)
         for number, shelf in self.shelves.items():
             if damaged:
@@ -156,6 +153,23 @@ class Recovery:
         self.found_branches.restore(virtual_hosts, store)
         return max(numbers | self.shelves.keys() | self.handed_out.keys() | self.delays.keys(), default=0)
 
+    def restore_bindings(self, virtual_hosts: dict[str, VirtualHost], store: Store) -> None:
+        for key in self.bindings:
+            plain = wiring.plain_binding(key)
+            if plain is not None:
+                name, source, destination, to_queue, routing_key = plain
+                host = virtual_hosts.get(name)
+                if host is not None:
+                    start = host.exchanges.get(source)
+                    end = (host.queues if to_queue else host.exchanges).get(destination)
+                    if start is not None and end is not None:
+                        rebind(host, start, end, routing_key, {})
+                        continue
+            found = wiring.table_of(key[1:])
+            host = self.host_of(virtual_hosts, found)
+            if host is not None and not restore_binding(host, found) and not self.holds_ends_of(found):
+                store.journal.delete_wiring(key)
+
     def restore_leases(self, virtual_hosts: dict[str, VirtualHost], store: Store, numbers: set[int]) -> None:
         """Readers find their numbers again; those of a queue that is gone go."""
         served = {queue.number: queue for host in virtual_hosts.values() for queue in host.queues.values()}
@@ -172,10 +186,16 @@ class Recovery:
 
     def queue_numbers(self) -> set[int]:
         """Those that the journal knows, served here or not."""
-        return {whole(rest, "number") for _, rest in self.queues}
+        return set(self.numbers)
 
     def holds_ends_of(self, binding: FieldTable) -> bool:
         """Whether the journal knows both ends, though this broker may not serve them."""
+        if not self.names:
+            for identity, _ in self.exchanges:
+                self.names.add((wiring.EXCHANGE, identity["virtual-host"], identity["name"]))
+            for key, _ in self.queues:
+                identity = wiring.named_of(key[1:])
+                self.names.add((wiring.QUEUE, identity["virtual-host"], identity["name"]))
         host = binding["virtual-host"]
         kind = wiring.QUEUE if binding["to-queue"] else wiring.EXCHANGE
         is_source_there = (wiring.EXCHANGE, host, binding["source"]) in self.names
@@ -301,11 +321,17 @@ def restore_binding(host: VirtualHost, found: FieldTable) -> bool:
     if source is None or destination is None:
         log.warning("a binding from %r to %r has lost an end: left out", found["source"], name)
         return False
-    try:
-        host.rebind(source, destination, text(found, "routing-key"), table(found))
-    except PeerFault as fault:
-        log.error("a binding from %r to %r is left out: %s", found["source"], name, fault.text)
+    rebind(host, source, destination, text(found, "routing-key"), table(found))
     return True
+
+
+def rebind(
+    host: VirtualHost, source: Exchange, destination: Queue | Exchange, key: str, arguments: FieldTable
+) -> None:
+    try:
+        host.rebind(source, destination, key, arguments)
+    except PeerFault as fault:
+        log.error("a binding from %r to %r is left out: %s", source.name, destination.name, fault.text)
 
 
 def merged(shelves: list[Shelf]) -> Shelf:

@@ -111,6 +111,7 @@ class Streams:
                 log.error("stream %d has lost its queue to damage: its directory is kept", number)
             else:
                 self.storage.remove_leftover(number)
+        self.storage.opened(claimed | set(numbers) if damaged else claimed)
         return max(numbers, default=0)
 
     # Promises

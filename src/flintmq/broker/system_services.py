@@ -43,7 +43,7 @@ def broker_info(request: Request) -> None:
             "product": "FlintMQ",
             "version": __version__,
             "build": build(),
-            "uptime-ms": broker.timetable.now_ms() - broker.started_ms,
+            "uptime-ms": broker.timetable.now_ms() - broker.timetable.started_ms,
             "now-ms": broker.timetable.now_ms(),
             "protocols": list(PROTOCOLS.values()),
             "virtual-host": host.name,

@@ -4,7 +4,8 @@ An object that has many things to come (a queue with a deadline for each message
 order and has one alarm here, for the first of them. So there are about as many alarms as queues.
 
 Time is in milliseconds since 1970. It is read from the wall once, at the start, and goes on with the
-monotonic clock: setting the machine's clock neither fires everything at once nor stops it all.
+monotonic clock: setting the machine's clock neither fires everything at once nor stops it all. Nor does time
+go back over a restart: a broker with a store goes on from the time that its last life has noted.
 """
 
 from __future__ import annotations
@@ -54,6 +55,13 @@ class Timetable:
 
     def now_ms(self) -> int:
         return self.offset_ms + int(self.clock.monotonic_s() * 1000)
+
+    def go_on_from(self, noted_ms: int) -> int:
+        """It is at least so late; how far the machine's clock is behind that, in ms."""
+        behind_ms = max(noted_ms - self.now_ms(), 0)
+        self.offset_ms += behind_ms
+        self.started_ms += behind_ms
+        return behind_ms
 
     def at(self, due_ms: int, callback: Callable[[], None]) -> Alarm:
         """Calls back once, at `due_ms` or as soon after it as the loop gets to it."""

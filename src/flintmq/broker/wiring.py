@@ -161,5 +161,63 @@ def number_of(octets: bytes) -> int:
     return number
 
 
+# Of a million bindings each is read once, at a start: by where its fields lie, as `binding_key` puts them.
+# Whatever lies differently is read as any table is.
+_HOST = b"\x0cvirtual-hostS"
+_NAME = b"\x04nameS"
+_SOURCE = b"\x06sourceS"
+_DESTINATION = b"\x0bdestinationS"
+_TO_QUEUE = b"\x08to-queuet"
+_KEY = b"\x0brouting-keyS"
+_NO_ARGUMENTS = b"\x09argumentsF" + bytes(4)
+_QUEUE_NUMBER = b"\x06numberI"
+_PLAIN_QUEUE = b"\x0bauto-deletet\x00" + _NO_ARGUMENTS
+
+
+def text_at(octets: bytes, at: int, head: bytes) -> tuple[str, int]:
+    """The text of the field that begins there, and where the next one does; an error if it is another."""
+    start = at + len(head) + 4
+    if octets[at : start - 4] != head:
+        raise ValueError("another field")
+    end = start + int.from_bytes(octets[start - 4 : start], "big")
+    return str(octets[start:end], "utf-8"), end
+
+
+def plain_binding(key: bytes) -> tuple[str, str, str, bool, str] | None:
+    """Virtual host, source, destination, is that a queue, routing key; None if the binding has arguments."""
+    if not key.endswith(_NO_ARGUMENTS):
+        return None
+    try:
+        host, at = text_at(key, 5, _HOST)
+        source, at = text_at(key, at, _SOURCE)
+        destination, at = text_at(key, at, _DESTINATION)
+        flag_at = at + len(_TO_QUEUE)
+        routing_key, end = text_at(key, flag_at + 1, _KEY)
+    except ValueError:
+        return None
+    if key[at:flag_at] != _TO_QUEUE or end + len(_NO_ARGUMENTS) != len(key):
+        return None
+    return host, source, destination, key[flag_at] != 0, routing_key
+
+
+def named_of(octets: bytes) -> FieldTable:
+    """What identifies an exchange or a queue."""
+    try:
+        host, at = text_at(octets, 4, _HOST)
+        name, at = text_at(octets, at, _NAME)
+    except ValueError:
+        return table_of(octets)
+    return {"virtual-host": host, "name": name} if at == len(octets) else table_of(octets)
+
+
+def queue_of(octets: bytes) -> FieldTable:
+    """What is stored of a queue."""
+    start = 4 + len(_QUEUE_NUMBER)
+    if octets[4:start] == _QUEUE_NUMBER and octets[start + 4 :] == _PLAIN_QUEUE:
+        number = int.from_bytes(octets[start : start + 4], "big", signed=True)
+        return {"number": number, "auto-delete": False, "arguments": {}}
+    return table_of(octets)
+
+
 def table_of(octets: bytes) -> FieldTable:
     return decode_table(octets, 0, len(octets))[0]

@@ -11,6 +11,7 @@ then), but not repaired.
 
 from __future__ import annotations
 
+import glob
 import os
 import struct
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from flintmq.storage.file_lock import try_lock
 from flintmq.storage.inspect import KIND_NAMES, RecordView, check, inspect, repair
 from flintmq.storage.layout import DELETE, PUT
 from flintmq.storage.segment import segment_name, segment_number
-from flintmq.storage.stream_inspect import check_streams
+from flintmq.storage.stream_inspect import check_streams, repair_streams
 from flintmq.wire.tables import FieldTable
 
 DAMAGED = 1
@@ -66,8 +67,9 @@ def mend(directory: str) -> list[str]:
     """`repair`: what was done, or a StorageFault that says who holds the directory."""
     holder_of(directory)
     report = repair(directory)
-    lines = report.lines()
-    if not (report.damaged or report.entries_unreadable or report.records_dropped):
+    streams = repair_streams(directory)
+    lines = [*report.lines(), *[line for each in streams for line in each.lines()]]
+    if not report.is_damaged and not any(each.damaged for each in streams):
         lines.append("nothing was damaged")
     return lines
 
@@ -92,8 +94,9 @@ def holder_of(directory: str) -> str:
 
 def set_aside(directory: str) -> list[str]:
     """What earlier repairs have left for people to look at."""
-    found = sorted(name for name in os.listdir(directory) if name.endswith(".damaged"))
-    return [f"set aside earlier: {name}" for name in found]
+    found = glob.glob("*.damaged", root_dir=directory)
+    found += glob.glob(os.path.join("streams", "*", "*.damaged"), root_dir=directory)
+    return [f"set aside earlier: {name}" for name in sorted(found)]
 
 
 # -- wiring in words -------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from collections.abc import Callable
@@ -27,6 +28,8 @@ log = logging.getLogger("flintmq.storage")
 
 # Progress is told when another tenth of at least this much has been read: some seconds of work.
 PROGRESS_BYTES_MIN = 536_870_912
+# A clock that is behind by more than this was set; by less, it was trimmed.
+CLOCK_BEHIND_MS = 1000
 
 
 def open_broker(config: Config, clock: Clock, wake: Callable[[], None]) -> Broker:
@@ -43,7 +46,14 @@ def open_broker(config: Config, clock: Clock, wake: Callable[[], None]) -> Broke
         sync_interval_ms=config.storage.sync_interval_ms,
         disk_free_octets_min=config.limits.disk_free_bytes_min,
     )
-    broker, report = recovered_broker(config, clock, wake, str(directory), Disk(), options)
+    # Millions of objects come to stay: looking for garbage among them, again and again, takes long.
+    is_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        broker, report = recovered_broker(config, clock, wake, str(directory), Disk(), options)
+    finally:
+        if is_collecting:
+            gc.enable()
     losses = report.losses()
     for line in report.lines():
         log.log(logging.ERROR if line in losses else logging.INFO, "recovery: %s", line)
@@ -67,16 +77,31 @@ def recovered_broker(
     recovery.hand_outs(hand_outs.recover(journal.synced_sequence))
     store = Store(journal, overflow, hand_outs)
     broker = Broker(config, clock, store)
-    recovery.found_branches.is_incomplete = bool(report.damaged or report.entries_unreadable)
+    go_on_in_time(broker, journal)
+    is_incomplete = bool(report.damaged or report.missing)
+    recovery.found_branches.is_incomplete = is_incomplete or bool(report.entries_unreadable)
     streams = broker.attach_streams(
         StreamStore(os.path.join(directory, "streams"), disk, options, clock, wake)
     )
-    store.numbers = recovery.build(broker.virtual_hosts, store, bool(report.damaged))
-    left = streams.drop_leftovers(recovery.queue_numbers(), bool(report.damaged))
+    store.numbers = recovery.build(broker.virtual_hosts, store, is_incomplete)
+    left = streams.drop_leftovers(recovery.queue_numbers(), is_incomplete)
     store.numbers = max(store.numbers, left)
     configured.declare_all(broker)
     store.end_pass()
     return broker, report
+
+
+def go_on_in_time(broker: Broker, journal: Journal) -> None:
+    """The broker's time goes on from that of its last life, though the machine's clock was set back since."""
+    noted_ms = 0 if journal.promises is None else journal.promises.time_ms
+    behind_ms = broker.timetable.go_on_from(noted_ms)
+    if behind_ms > CLOCK_BEHIND_MS:
+        log.warning(
+            "the clock is %d s behind the time of the last stop: delays and lifetimes go on from there, "
+            "and what is stamped with a time is ahead of the clock by as much",
+            behind_ms // 1000,
+        )
+    journal.now_ms = broker.timetable.now_ms
 
 
 class Progress:

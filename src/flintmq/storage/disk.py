@@ -97,20 +97,41 @@ class Disk:
 
     def write(self, handle: int, at: int, octets: bytes | bytearray | memoryview) -> None:
         view = memoryview(octets)
-        written = write_at(handle, view, at)
-        while written < len(view):
-            written += write_at(handle, view[written:], at + written)
+        try:
+            written = write_at(handle, view, at)
+            while written < len(view):
+                written += write_at(handle, view[written:], at + written)
+        except OSError as failure:
+            raise OSError(failure.errno, failure.strerror, self.path_of(handle)) from failure
 
     def sync(self, handle: int) -> None:
-        if sys.platform == "darwin":
-            import fcntl
+        try:
+            if sys.platform == "darwin":
+                import fcntl
 
-            # fsync there leaves the octets in the drive's own memory.
-            fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
-        elif sys.platform == "win32":
-            os.fsync(handle)
-        else:
-            os.fdatasync(handle)
+                # fsync there leaves the octets in the drive's own memory.
+                fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+            elif sys.platform == "win32":
+                os.fsync(handle)
+            else:
+                os.fdatasync(handle)
+        except OSError as failure:
+            raise OSError(failure.errno, failure.strerror, self.path_of(handle)) from failure
+
+    def path_of(self, handle: int) -> str | None:
+        """What an open file is called, where the system tells."""
+        try:
+            return os.readlink(f"/proc/self/fd/{handle}")
+        except OSError:
+            return None
+
+    def is_there(self, path: str, handle: int) -> bool:
+        """Whether the open file is still the one that the path leads to."""
+        try:
+            found = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return os.path.samestat(found, os.fstat(handle))
 
     def reserve(self, handle: int, size: int) -> None:
         """Take the room now, so that a full disk shows here and not in the middle of a batch."""
@@ -168,6 +189,8 @@ class Disk:
         handle = os.open(path, os.O_RDONLY | DIRECTORY_FLAGS | OPEN_FLAGS)
         try:
             os.fsync(handle)
+        except OSError as failure:
+            raise OSError(failure.errno, failure.strerror, path) from failure
         finally:
             os.close(handle)
 

@@ -16,9 +16,18 @@ from flintmq.errors import StorageFault
 
 from . import layout, record
 from .disk import Disk
-from .journal import Journal
+from .journal import PROMISES_NAME, Journal
 from .options import JournalOptions
-from .replay import Replay, promised, read_chain, scan_file, settle_overlapping
+from .promises import SEGMENT, Notes, read_notes
+from .replay import (
+    Replay,
+    missing_segments,
+    promised,
+    read_chain,
+    scan_file,
+    settle_overlapping,
+    take_promises,
+)
 from .report import Hole, RecoveryReport, lost_with_group
 from .segment import segment_name
 from .spool import SpoolStore, spool_name, spool_number
@@ -90,12 +99,13 @@ class CheckResult:
     groups_incomplete: int = 0
     records_dropped: list[int] = field(default_factory=list)  # of these groups, though they were synced
     holes: list[Hole] = field(default_factory=list)
+    missing: list[Hole] = field(default_factory=list)
     torn: list[Hole] = field(default_factory=list)  # what a kill leaves at the end: never promised
     spools_bad: list[str] = field(default_factory=list)
 
     @property
     def sound(self) -> bool:
-        return not self.holes and not self.spools_bad and not self.records_dropped
+        return not (self.holes or self.missing or self.spools_bad or self.records_dropped)
 
     def lines(self) -> list[str]:
         text = [segment.line() for segment in self.segments]
@@ -109,8 +119,9 @@ class CheckResult:
         for hole in self.holes:
             text.append(
                 f"{segment_name(hole.segment)}: octets {hole.at} to {hole.end} are no record "
-                f"(behind sequence {hole.before})"
+                f"(behind sequence {hole.before}, {hole.records} records)"
             )
+        text.extend(hole.told(is_missing=True) for hole in self.missing)
         text.extend(f"{name}: missing, cut short or not what was stored" for name in self.spools_bad)
         text.append("sound" if self.sound else "not sound: `repair` sets the damaged parts aside")
         return text
@@ -119,7 +130,7 @@ class CheckResult:
 def inspect(directory: str, disk: Disk | None = None) -> Iterator[RecordView]:
     """Every record of every segment, in order."""
     disk = disk or Disk()
-    files = read_chain(disk, directory)
+    files = read_chain(disk, directory, Notes())
     try:
         for file in files:
             octets = disk.read(file.handle, 0, file.octets)
@@ -189,7 +200,16 @@ def check(directory: str, disk: Disk | None = None) -> CheckResult:
     disk = disk or Disk()
     result = CheckResult()
     replay = Replay()
-    files = read_chain(disk, directory)
+    # Before the files, which may be growing: what is noted now is in them then.
+    path = os.path.join(directory, PROMISES_NAME)
+    notes = read_notes(disk, path)
+    files = read_chain(disk, directory, notes)
+    # And once more: a segment that is gone by now may have been dropped, after its note.
+    still_noted = read_notes(disk, path)
+    result.missing = [
+        hole for hole in missing_segments(files, notes) if still_noted.of(SEGMENT, hole.segment)
+    ]
+    take_promises(files, notes, replay)
     try:
         for file in files:
             view = SegmentView(file.number, file.octets, 0, file.head is not None, file.void)
@@ -211,8 +231,10 @@ def check(directory: str, disk: Disk | None = None) -> CheckResult:
     result.groups_incomplete = replay.groups_dropped
     result.records_dropped = replay.synced_and_dropped()
     newest = max(replay.segments, default=0)
+    promises = {file.number: file.promise for file in files}
     for hole in replay.holes:
-        (result.holes if promised(hole, newest, replay) else result.torn).append(hole)
+        is_damage = promised(hole, newest, replay, promises[hole.segment])
+        (result.holes if is_damage else result.torn).append(hole)
     result.spools_bad = _bad_spools(disk, directory, replay)
     return result
 

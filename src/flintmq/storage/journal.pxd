@@ -16,6 +16,10 @@ cdef class Journal(Appender):
     cdef public object on_clear
     cdef public str alarm
     cdef object _lock
+    cdef str _lock_path
+    cdef readonly object promises
+    cdef readonly str missing
+    cdef public object now_ms
     cdef object _worker
     cdef readonly object tidier
     cdef readonly object writer

@@ -23,8 +23,10 @@ move it without anyone outside noticing.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flintmq.clock import Clock
@@ -34,11 +36,12 @@ from . import layout
 from .appender import Appender
 from .batch import Batch
 from .options import JournalOptions, SyncPolicy
+from .promises import SEGMENT, Promise, Promises
 from .reader import SegmentReader, checked_entry, entry_parts
 from .reclaim import Reclaimer
 from .replay import recover
 from .report import RecoveryReport, RecoveryVisitor
-from .segment import Segment
+from .segment import Segment, segment_name
 from .spool import Spool, SpoolStore
 from .writer import BatchWriter, Worker
 
@@ -50,6 +53,8 @@ if TYPE_CHECKING:
 SEGMENT_OCTETS_LEAN = 1 << 20
 # With more than this in the next batch, whoever can should wait for the one that is on its way.
 BEHIND_OCTETS = 16_777_216
+# What was promised of the segments.
+PROMISES_NAME = "segments.promised"
 
 
 class Journal(Appender):
@@ -72,7 +77,13 @@ class Journal(Appender):
         self.on_damage: Callable[[int, list[int]], None] = _ignore_damage
         self.on_clear: Callable[[], None] = _ignore
         self.alarm = ""
-        self._lock = disk.lock(os.path.join(directory, "lock"))
+        self._lock_path = os.path.join(directory, "lock")
+        self._lock = disk.lock(self._lock_path)
+        self.missing = ""  # why nothing that is written would be found again
+        self.now_ms: Callable[[], int] = clock.wall_ms  # of the broker: its time does not leap
+        self.promises: Promises | None = None
+        if not options.ephemeral:
+            self.promises = Promises(disk, os.path.join(directory, PROMISES_NAME))
         self._worker = Worker("journal-writer", wake, options.threaded)
         self.tidier = Worker("journal-tidier", wake, options.threaded)
         self.writer = BatchWriter(disk, directory, options.segment_octets)
@@ -106,6 +117,8 @@ class Journal(Appender):
         """Read what is there, tell it to the visitor, and be ready to append."""
         report = recover(self, visitor)
         self.synced_sequence = self.next_sequence - 1
+        if self.promises is not None:
+            self.promises.begin(self.epoch, [promise_of(each, each.end) for each in self.segments.values()])
         self.opened = True
         self.reclaimer.keep_spares()
         return report
@@ -178,8 +191,11 @@ class Journal(Appender):
     def tick(self) -> None:
         """Due work: syncs by interval, attempts after a failure, rewriting. Call it a few times a second."""
         now_s = self.clock.monotonic_s()
+        self._look()
+        self._tell_time(1000)
         self.collect()
-        if self._retry_due_s and now_s >= self._retry_due_s and self._in_flight is None and not self.held:
+        is_due = self._retry_due_s and now_s >= self._retry_due_s and self._in_flight is None
+        if is_due and not self.held and not self.missing:
             self._retry_due_s = 0.0
             self._submit()
         if self._written and now_s >= self._sync_due_s and self._in_flight is None:
@@ -188,6 +204,25 @@ class Journal(Appender):
         self.index.sweep_sets()
         self._owners_near = None
         self.collect()
+
+    def _look(self) -> None:
+        """See whether the directory is still there: what is written to a file that was removed is lost."""
+        missing = ""
+        if not self.disk.is_there(self._lock_path, self._lock):
+            missing = (
+                f"{self.directory} was removed or replaced while the broker uses it: nothing is stored; "
+                "put it back as it was, or stop the broker and start it again"
+            )
+        if missing != self.missing:
+            self.missing = missing
+            self.refresh_alarm()
+
+    def _tell_time(self, interval_ms: int) -> None:
+        """Note how late it is, so that the time does not go back over a restart."""
+        if self.promises is not None:
+            now_ms = self.now_ms()
+            if now_ms >= self.promises.time_ms + interval_ms:
+                self.promises.tell_time(now_ms)
 
     def _submit(self) -> None:
         if self.held:
@@ -218,12 +253,18 @@ class Journal(Appender):
     def _written_batch(self, batch: Batch, sync: bool, error: OSError | None) -> None:
         """The writer is done with a batch."""
         self._in_flight = None
+        if error is None:
+            self._look()
+            if self.missing:
+                error = FileNotFoundError(errno.ENOENT, "it was removed", self.directory)
         if error is not None:
             self._failed(batch, error)
             return
         last_sequence = batch.last_sequence
         if sync or self.options.sync is SyncPolicy.NEVER:
             self.synced_sequence = last_sequence
+            if sync:
+                self._note_promised([*self._written, batch])
             self._close_sealed([*self._written, batch])
             self._written.clear()
             self._written_octets = 0
@@ -237,6 +278,17 @@ class Journal(Appender):
         self.refresh_alarm()
         self.on_synced(last_sequence)
         self.reclaimer.synced()
+
+    def _note_promised(self, batches: list[Batch]) -> None:
+        """Write down where each segment of these batches ends: what lies before that is synced."""
+        if self.promises is None:
+            return
+        for batch in batches:
+            for piece in batch.pieces:
+                promise = promise_of(piece.segment, piece.at + piece.end - piece.start)
+                # The segment may have grown since, or still grows.
+                last = min(promise.mark or batch.last_sequence, batch.last_sequence)
+                self.promises.note(replace(promise, mark=last))
 
     def _close_sealed(self, batches: list[Batch]) -> None:
         """Segments that are full and safe need no handle for writing any more."""
@@ -288,6 +340,8 @@ class Journal(Appender):
         self.refresh_alarm()
         if not self._failed_before or len(fresh.spools) < sum(len(each.spools) for each in unsafe):
             self._failed_before = True
+            if self.missing:
+                return
             self._retry_due_s = 0.0
             if not self.held:
                 self._submit()
@@ -309,7 +363,7 @@ class Journal(Appender):
         """Tell when the reason to worry appears, changes or goes."""
         if not self._write_failed:
             self._failed_before = False
-        text = self._write_error if self._write_failed else self.reclaimer.space_alarm
+        text = self.missing or (self._write_error if self._write_failed else self.reclaimer.space_alarm)
         if text == self.alarm:
             return
         self.alarm = text
@@ -425,6 +479,7 @@ class Journal(Appender):
                     self.writer.sync()
                 if fault := self._fault():
                     raise StorageFault(fault)
+                self._note_end()
         except OSError as failure:
             raise StorageFault(
                 f"cannot write to {self.directory}: {failure.strerror or failure}"
@@ -432,6 +487,8 @@ class Journal(Appender):
         finally:
             self._worker.close()
             self.tidier.close()
+            if self.promises is not None:
+                self.promises.close()
             self.reader.close()
             self.spools.close()
             for segment in self.segments.values():
@@ -439,6 +496,36 @@ class Journal(Appender):
                     self.disk.close(segment.handle)
                     segment.handle = -1
             self.disk.close(self._lock)
+
+    def _note_end(self) -> None:
+        """An orderly end: everything is on disk, and it is written down that it is."""
+        if self.promises is None:
+            return
+        self._tell_time(0)
+        # What the tidier is about to drop has no note any more, and gets none.
+        self.tidier.close()
+        for segment in self.segments.values():
+            promise = promise_of(segment, segment.end)
+            noted = self.promises.held(SEGMENT, segment.number)
+            if self.options.sync is SyncPolicy.NEVER and (noted is None or noted.end < promise.end):
+                self._sync_file(segment.number)
+            self.promises.note(promise if promise.mark else replace(promise, mark=self.next_sequence - 1))
+        self.promises.sync()
+
+    def _sync_file(self, number: int) -> None:
+        path = os.path.join(self.directory, segment_name(number))
+        if os.path.basename(path) not in self.disk.list(self.directory):
+            return  # the tidier has dropped it
+        handle = self.disk.open(path)
+        try:
+            self.disk.sync(handle)
+        finally:
+            self.disk.close(handle)
+
+
+def promise_of(segment: Segment, end: int) -> Promise:
+    """The note of a segment that is synced up to `end`."""
+    return Promise(SEGMENT, segment.number, segment.first_sequence, end, segment.last_sequence)
 
 
 def _ignore() -> None:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from . import layout, record
 from .options import SyncPolicy
+from .promises import SEGMENT
 from .reader import entry_parts
 from .segment import Segment, segment_name
 
@@ -101,6 +102,8 @@ class Reclaimer:
 
     def step(self) -> None:
         """A little work; called by the journal's tick and after each sync."""
+        if self._journal.missing:
+            return
         self._watch_space()
         if not self._journal.alarm or self._journal.writer.spares:
             self.keep_spares()
@@ -135,7 +138,12 @@ class Reclaimer:
         if self.space_alarm:
             # Not at the first octet that comes free: the next segment has to fit.
             least = max(least, 2 * journal.options.segment_octets)
-        free = journal.disk.free_octets(journal.directory)
+        try:
+            free = journal.disk.free_octets(journal.directory)
+        except OSError as failure:
+            self.space_alarm = f"cannot tell the room in {journal.directory}: {failure.strerror or failure}"
+            journal.refresh_alarm()
+            return
         if free >= least:
             self.space_alarm = ""
         elif not self.space_alarm:
@@ -357,6 +365,8 @@ class Reclaimer:
                 disk.sync(handle)
             finally:
                 disk.close(handle)
+        if self._journal.promises is not None:
+            self._journal.promises.forget(SEGMENT, number)
         path = os.path.join(directory, segment_name(number))
         if spare:
             disk.rename(path, os.path.join(directory, spare))

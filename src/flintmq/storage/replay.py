@@ -3,7 +3,8 @@
     1  heads of all segments: which belong to the chain, and where each one ends
     2  every record in order: index of live entries, wiring, settles, whole groups
     3  holes: octets between records that check. After the last sync: a torn tail, cut.
-       Before it: damage. The octets are set aside in a file of their own, and reported.
+       Before it: damage. The octets are set aside in a file of their own, and reported. What was synced
+       last is noted outside of the segments (promises.py); so is which of them have to be there.
        Either way a PAD record covers the place, so that it is met only once.
     4  the visitor is told all wiring, then all live entries in order
 
@@ -27,6 +28,7 @@ from flintmq.errors import StorageFault
 from . import layout, record
 from .index import EntryIndex, OwnerSet
 from .migrate import migrate
+from .promises import SEGMENT, Notes, Promise
 from .reader import checked_entry
 from .reclaim import SPARE_PREFIX
 from .report import Hole, RecoveryReport, RecoveryVisitor
@@ -230,12 +232,14 @@ class Replay:
         return [sequence for sequence in self.ungrouped if sequence <= self.synced_sequence]
 
     def wiring_in_force(self) -> dict[bytes, bytes]:
-        """What is stored under each key, by the last checkpoint and what came after it."""
-        return {
+        """What is stored under each key, by the last checkpoint and what came after it; to be asked once."""
+        in_force = {
             key: value
             for key, (sequence, value) in self.wiring.items()
             if value is not None and sequence >= self.checkpoint_sequence
         }
+        self.wiring = {}  # much memory, which whoever is told of the wiring needs
+        return in_force
 
     def _entry(self, octets: bytes, at: int, length: int, sequence: int) -> int:
         segment = self._segment
@@ -346,11 +350,28 @@ class _File:
     # Where the next segment's head says that this one ends.
     limit: int
     void: bool = False
-    # The same, even where the file is shorter; 0 if no head says so.
+    # The same, even where the file is shorter, or what was promised; 0 if neither is known.
     promised_end: int = 0
+    promise: Promise | None = None
 
 
-def read_chain(disk: Disk, directory: str) -> list[_File]:
+def promised_segments(files: list[_File], notes: Notes) -> dict[int, Promise]:
+    """What is noted of each segment, unless a FlintMQ that keeps no notes has been here since."""
+    newest = max([file.head.epoch for file in files if file.head is not None], default=0)
+    return {} if notes.outdated_by(newest) else notes.all_of(SEGMENT)
+
+
+def missing_segments(files: list[_File], notes: Notes) -> list[Hole]:
+    """Segments that have to be there, and have no file."""
+    there = {file.number for file in files}
+    return [
+        Hole(each.number, layout.SEGMENT_HEAD, each.end, max(each.first, 1) - 1, each.mark + 1)
+        for each in promised_segments(files, notes).values()
+        if each.number not in there
+    ]
+
+
+def read_chain(disk: Disk, directory: str, notes: Notes) -> list[_File]:
     """All segment files in order, with what the heads say about each other; the handles are open."""
     files: list[_File] = []
     for name in disk.list(directory):
@@ -362,6 +383,11 @@ def read_chain(disk: Disk, directory: str) -> list[_File]:
             # A record is whole with its padding, so a segment ends at a multiple of 8.
             files.append(_File(number, handle, octets, head, octets & ~7))
     files.sort(key=lambda each: each.number)
+    promises = promised_segments(files, notes)
+    for file in files:
+        file.promise = promises.get(file.number)
+        if file.promise is not None:
+            file.promised_end = file.promise.end
     for at, file in enumerate(files):
         if file.head is not None:
             for earlier in files[:at]:
@@ -376,12 +402,15 @@ def recover(journal: Journal, visitor: RecoveryVisitor) -> RecoveryReport:
     """Fill a journal from its directory and tell the visitor."""
     disk, directory = journal.disk, journal.directory
     migrate(disk, directory)
-    files = read_chain(disk, directory)
+    notes = journal.promises.found if journal.promises is not None else Notes()
+    files = read_chain(disk, directory, notes)
     for name in disk.list(directory):
         if name.startswith(SPARE_PREFIX):
             disk.delete(os.path.join(directory, name))
     report = RecoveryReport()
+    report.missing = missing_segments(files, notes)
     replay = Replay()
+    take_promises(files, notes, replay)
     total = 2 * sum(file.limit for file in files)  # once to see what is there, once for what is live
     ends: dict[int, int] = {}
     for file in files:
@@ -402,6 +431,13 @@ def recover(journal: Journal, visitor: RecoveryVisitor) -> RecoveryReport:
     return report
 
 
+def take_promises(files: list[_File], notes: Notes, replay: Replay) -> None:
+    """What was promised is damage where it is missing, and its sequences are not given again."""
+    last = max([each.mark for each in promised_segments(files, notes).values()], default=0)
+    replay.synced_sequence = last
+    replay.last_sequence = last
+
+
 def scan_file(disk: Disk, files: list[_File], file: _File, replay: Replay) -> int:
     """Read one segment into the replay; returns where it ends."""
     segment = Segment(file.number, file.octets)
@@ -416,17 +452,18 @@ def scan_file(disk: Disk, files: list[_File], file: _File, replay: Replay) -> in
         segment.first_sequence = min(replay.sequences(file.number, octets, limit), default=_SEQUENCE_MAX)
         end = replay.scan(segment, octets, limit, _seen_before(disk, files, segment, replay))
     if end < file.promised_end:
-        _note_missing_end(replay, segment, file.promised_end)
+        _note_missing_end(replay, segment, file)
     return end
 
 
-def _note_missing_end(replay: Replay, segment: Segment, promised_end: int) -> None:
+def _note_missing_end(replay: Replay, segment: Segment, file: _File) -> None:
     """The file was cut short: what is missing is a hole like any other, though there is nothing to see."""
     before = min(segment.last_sequence, replay.last_sequence)
     at = segment.end
     if replay.holes and replay.holes[-1].segment == segment.number and replay.holes[-1].at == at:
         before = replay.holes.pop().before
-    replay.holes.append(Hole(segment.number, max(at, layout.SEGMENT_HEAD), promised_end, before, 0))
+    after = 0 if file.promise is None else file.promise.mark + 1
+    replay.holes.append(Hole(segment.number, max(at, layout.SEGMENT_HEAD), file.promised_end, before, after))
 
 
 def _seen_before(disk: Disk, files: list[_File], segment: Segment, replay: Replay) -> set[int]:
@@ -466,7 +503,7 @@ def _mend(
     newest = max(ends, default=0)
     for hole in replay.holes:
         file = by_number[hole.segment]
-        if promised(hole, newest, replay):
+        if promised(hole, newest, replay, file.promise):
             report.damaged.append(hole)
             if hole.at < file.octets:
                 report.set_aside.append(_set_aside(journal, file, hole))
@@ -494,8 +531,10 @@ def _mend(
     disk.sync_directory(journal.directory)
 
 
-def promised(hole: Hole, newest: int, replay: Replay) -> bool:
+def promised(hole: Hole, newest: int, replay: Replay, promise: Promise | None) -> bool:
     """Was something in this hole synced once?"""
+    if promise is not None and hole.at < promise.end:
+        return True
     first_missing = hole.before + 1
     if hole.after:
         return first_missing < hole.after and first_missing <= replay.synced_sequence

@@ -32,6 +32,17 @@ class Hole:
     before: int
     after: int
 
+    @property
+    def records(self) -> int:
+        """How many may have been in it, at the most; 0 if that cannot be told."""
+        return max(self.after - self.before - 1, 0)
+
+    def told(self, is_missing: bool = False) -> str:
+        """For people."""
+        name = segment_name(self.segment)
+        place = f"{name} is missing" if is_missing else f"damage in {name}, octets {self.at} to {self.end}"
+        return f"{place}: {self.records} records are lost" if self.records else place
+
 
 @dataclass(slots=True)
 class RecoveryReport:
@@ -44,6 +55,7 @@ class RecoveryReport:
     octets: int = 0
     torn_octets: int = 0
     damaged: list[Hole] = field(default_factory=list)
+    missing: list[Hole] = field(default_factory=list)  # segments that were promised and have no file
     set_aside: list[str] = field(default_factory=list)
     groups_dropped: int = 0
     # Of these groups the records that had been synced: clients may have been told that they are safe.
@@ -51,12 +63,24 @@ class RecoveryReport:
     spools_removed: int = 0
     entries_unreadable: list[int] = field(default_factory=list)
 
+    @property
+    def is_damaged(self) -> bool:
+        """Whether something that was promised is lost, or may be."""
+        return bool(self.damaged or self.missing or self.entries_unreadable or self.records_dropped)
+
     def losses(self) -> list[str]:
-        """What was dropped although clients may have been told that it is safe; to be said aloud."""
-        return [lost_with_group(self.records_dropped)] if self.records_dropped else []
+        """What was promised and is not there, for people: to be told loudly."""
+        text = [hole.told() for hole in self.damaged]
+        text.extend(hole.told(is_missing=True) for hole in self.missing)
+        text.extend(f"set aside: {name}" for name in self.set_aside)
+        if self.entries_unreadable:
+            text.append(f"entries whose payload is lost: {self.entries_unreadable}")
+        if self.records_dropped:
+            text.append(lost_with_group(self.records_dropped))
+        return text
 
     def lines(self) -> list[str]:
-        """For people."""
+        """For people; with `losses`."""
         text = [
             f"{self.records} records in {self.segments} segments, {self.octets} octets",
             f"{self.entries} live entries, {self.wiring} keys of wiring",
@@ -68,11 +92,6 @@ class RecoveryReport:
         text.extend(self.losses())
         if self.spools_removed:
             text.append(f"{self.spools_removed} leftover spools removed")
-        for hole in self.damaged:
-            text.append(f"damage in {segment_name(hole.segment)}, octets {hole.at} to {hole.end}")
-        text.extend(f"set aside: {name}" for name in self.set_aside)
-        if self.entries_unreadable:
-            text.append(f"entries whose payload is lost: {self.entries_unreadable}")
         return text
 
 

@@ -7,19 +7,25 @@ What was appended to any stream while a batch was being written is the next batc
 the caller's thread, then told to `on_committed`. Batches are numbered, so that a promise need only know the
 number of its batch. After a failure everything that is not safe is written to new segments, again and again;
 meanwhile there is an alarm. Without a directory the streams live in a temporary one and end with the process.
+
+How far each stream is synced is noted beside the directory (`streams.promised`, see promises.py) before
+`on_committed`, so that a damaged end, and a stream that is missing altogether, are known for what they are.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .options import JournalOptions, SyncPolicy
+from .promises import GAP, STREAM, Promise, Promises
 from .stream_log import StreamLog, StreamOptions, StreamWrite
-from .stream_recovery import StreamReport, recover_log, remove_segment
+from .stream_recovery import StreamReport, miss_log, recover_log, remove_segment
 from .stream_segment import StreamSegment, index_name
 from .writer import Worker
 
@@ -35,6 +41,9 @@ RECENT_OCTETS_MAX = 67_108_864
 RECENT_OCTETS_MAX_PER_STREAM = 4_194_304
 # Files open for reading.
 HANDLES_MAX = 64
+
+# What was promised of the streams; not in their directory, which may be what is missing.
+PROMISES_NAME = "streams.promised"
 
 Writes = list[tuple[StreamLog, list[StreamWrite]]]
 
@@ -78,8 +87,11 @@ class StreamStore:
         self._handles: OrderedDict[str, int] = OrderedDict()
         self._recent: OrderedDict[StreamLog, None] = OrderedDict()  # the one appended to last comes last
         self._recent_octets = 0
+        self.promises: Promises | None = None
         if directory is not None:
             disk.make_directory(directory)
+            self.promises = Promises(disk, os.path.join(os.path.dirname(directory), PROMISES_NAME))
+            self.promises.open(0)
             disk.sync_directory(os.path.dirname(directory))
             # What an earlier life has removed must not come back: its numbers are given again.
             disk.sync_directory(directory)
@@ -90,11 +102,29 @@ class StreamStore:
         """A stream as its directory has it."""
         stream = StreamLog(self, number, self._path(number), options)
         report = StreamReport(number)
-        if not self.is_temporary and f"{number:016d}" in self.disk.list_directories(self.directory):
-            report = recover_log(stream)
+        if self.promises is not None:
+            found = self.promises.found
+            is_there = f"{number:016d}" in self.disk.list_directories(self.directory)
+            report = recover_log(stream, found) if is_there else miss_log(stream, found)
+            for first, end in report.lost:
+                self.promises.note(Promise(GAP, number, first, end, 0))
+            if stream.end:
+                self._note_promised(stream)
         self.logs[number] = stream
         self._retain(stream)
         return stream, report
+
+    def opened(self, claimed: set[int]) -> None:
+        """All streams that there are have been opened, or are `claimed`: notes of others go."""
+        if self.promises is not None:
+            for number in self.promises.found.all_of(STREAM):
+                if number not in claimed and number not in self.logs:
+                    self.promises.forget(STREAM, number)
+            self.promises.sync()
+
+    def _note_promised(self, stream: StreamLog) -> None:
+        if self.promises is not None:
+            self.promises.note(Promise(STREAM, stream.number, stream.first, stream.end, stream.epoch))
 
     def create(self, number: int, options: StreamOptions) -> StreamLog:
         """A new stream; what lies where it is to be is from one that is gone."""
@@ -176,6 +206,8 @@ class StreamStore:
     def _write(self, writes: Writes, to_sync: Writes, stale: list[tuple[StreamLog, StreamSegment]]) -> None:
         """On the writer's thread: returns when the octets are written, and those of `to_sync` are synced."""
         self._is_syncing = False
+        if self.promises is not None and not self.promises.is_there():
+            raise FileNotFoundError(errno.ENOENT, "it was removed or replaced", self.directory)
         created: dict[str, None] = {}
         for stream, segment in stale:
             # Never promised; but a crash must not find it beside what is written now. Its directory may be
@@ -190,16 +222,37 @@ class StreamStore:
                     created[stream.directory] = None
                 self.disk.write(write.segment.handle, write.position, write.chunk.octets)
         self._is_syncing = True
-        synced: set[int] = set()
-        for _, of_one in to_sync:
+        synced: set[StreamSegment] = set()
+        for stream, of_one in to_sync:
             for write in of_one:
-                if write.segment.handle >= 0 and write.segment.handle not in synced:
-                    synced.add(write.segment.handle)
-                    self.disk.sync(write.segment.handle)
+                if write.segment not in synced and not write.segment.dropped:
+                    synced.add(write.segment)
+                    self._sync_segment(stream, write.segment)
+        if not self.is_temporary:
+            self._look(writes)
         if created and self.sync is not SyncPolicy.NEVER:
             for directory in created:
                 self.disk.sync_directory(directory)
             self.disk.sync_directory(self.directory)
+
+    def _look(self, writes: Writes) -> None:
+        """What was written to a file that has been removed is not there."""
+        for stream, of_one in writes:
+            for segment in {write.segment: None for write in of_one}:
+                path = os.path.join(stream.directory, segment.name)
+                if not segment.dropped and not self.disk.is_there(path, segment.handle):
+                    raise FileNotFoundError(errno.ENOENT, "it was removed or replaced", path)
+
+    def _sync_segment(self, stream: StreamLog, segment: StreamSegment) -> None:
+        if segment.handle >= 0:
+            self.disk.sync(segment.handle)
+            return
+        # A later batch has failed and closed it.
+        handle = self.disk.open_to_read(os.path.join(stream.directory, segment.name))
+        try:
+            self.disk.sync(handle)
+        finally:
+            self.disk.close(handle)
 
     def _create(self, stream: StreamLog, segment: StreamSegment) -> None:
         self.disk.make_directory(stream.directory)
@@ -213,6 +266,7 @@ class StreamStore:
         if error is not None:
             self._failed(writes, error)
             return
+        synced: Writes = self._unsynced if sync else []
         if sync or self.sync is SyncPolicy.NEVER:
             self._unsynced = []
             self._unsynced_octets = 0
@@ -229,6 +283,9 @@ class StreamStore:
                 self._keep_recent(stream, stream.recent_octets - before)
                 self._retain(stream)
                 committed.append(stream)
+        for stream in {stream: None for stream, _ in synced}:
+            if not stream.deleted:
+                self._note_promised(stream)
         if not self._unsynced:
             self._close_full()
         self.on_committed(committed)
@@ -327,9 +384,14 @@ class StreamStore:
         if dropped:
             for segment in dropped:
                 self._forget_handle(stream, segment)
+            noted = None if self.promises is None else self.promises.held(STREAM, stream.number)
+            if self.promises is not None and noted is not None:
+                self.promises.note(replace(noted, first=stream.first))
             self._worker.submit(lambda: self._remove_files(stream, dropped), _tell("remove old segments"))
 
     def _remove_files(self, stream: StreamLog, segments: list[StreamSegment]) -> None:
+        if self.promises is not None:
+            self.promises.sync()  # or they would be missed
         for segment in segments:
             if segment.handle >= 0:
                 self.disk.close(segment.handle)
@@ -344,6 +406,8 @@ class StreamStore:
             if segment.handle >= 0:
                 self.disk.close(segment.handle)
                 segment.handle = -1
+        if self.promises is not None:
+            self.promises.forget(STREAM, stream.number)
         if os.path.basename(stream.directory) in self.disk.list_directories(self.directory):
             for name in self.disk.list(stream.directory):
                 self.disk.delete(os.path.join(stream.directory, name))
@@ -407,6 +471,8 @@ class StreamStore:
                 self.remove(stream)
         self._worker.close()
         self._worker.collect()
+        if is_safe and self.promises is not None:
+            self._note_end(self.promises)
         for stream in self.logs.values():
             for segment in stream.segments:
                 if segment.handle >= 0:
@@ -415,8 +481,32 @@ class StreamStore:
         for handle in self._handles.values():
             self.disk.close(handle)
         self._handles.clear()
+        if self.promises is not None:
+            self.promises.close()
         if self.is_temporary and self.directory:
             self.disk.remove_directory(self.directory)
+
+    def _sync_files(self, stream: StreamLog, start: int) -> None:
+        """Segments with offsets from `start` on."""
+        synced = [segment for segment in stream.segments if segment.octets and segment.end_offset > start]
+        for segment in synced:
+            self._sync_segment(stream, segment)
+        if synced:
+            self.disk.sync_directory(stream.directory)
+            self.disk.sync_directory(self.directory)
+
+    def _note_end(self, promises: Promises) -> None:
+        """An orderly end: everything is on disk, and it is written down that it is."""
+        try:
+            for stream in self.logs.values():
+                noted = promises.held(STREAM, stream.number)
+                if self.sync is SyncPolicy.NEVER:
+                    self._sync_files(stream, 0 if noted is None else noted.end)
+                if stream.end:
+                    self._note_promised(stream)
+            promises.sync()
+        except OSError as failure:
+            log.error("not everything in streams is on disk: %s", failure.strerror or failure)
 
 
 def is_number(name: str) -> bool:

@@ -193,7 +193,7 @@ def ask(peer: Peer, stream: str, start: int, end: int) -> None:
     """One stream.fetch."""
     headers = table(**{"stream": stream, "from": start, "to": end, "max-bytes": FETCH_OCTETS})
     properties = struct.pack(">H", 0x2200) + headers + shortstr("amq.rabbitmq.reply-to")
-    asking = method(60, 40, b"\0\0" + shortstr("system") + shortstr("stream.fetch") + b"\0")
+    asking = method(60, 40, b"\0\0" + shortstr("amq.system") + shortstr("stream.fetch") + b"\0")
     peer.socket.sendall(asking + frame(2, 1, struct.pack(">HHQ", 60, 0, 0) + properties))
 
 

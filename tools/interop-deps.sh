@@ -1,6 +1,6 @@
 #!/bin/sh
-# The AMQP clients of the interop tests that do not come from PyPI: installs them where it can (root,
-# apt-get), else says what to install. Status 1 if something is still missing.
+# What the tests need and PyPI does not have: AMQP clients for tests/interop, and RabbitMQ for tests/differential.
+# Installs it where it can (root, apt-get), else says what to install. Status 1 if something is still missing.
 set -eu
 
 lacking=""
@@ -8,6 +8,7 @@ command -v amqp-publish > /dev/null || lacking="$lacking amqp-tools"
 ls /usr/lib/python3/dist-packages/amqplib/__init__.py > /dev/null 2>&1 || lacking="$lacking python3-amqplib"
 command -v node > /dev/null || lacking="$lacking nodejs"
 command -v npm > /dev/null || lacking="$lacking npm"
+ls /usr/lib/rabbitmq/bin/rabbitmq-server > /dev/null 2>&1 || lacking="$lacking rabbitmq-server"
 
 if [ -z "$lacking" ]; then
     echo "interop-deps: all there"

@@ -72,7 +72,7 @@ def open_services(peer: Peer) -> None:
 
 def ask(peer: Peer, service: str, **arguments: Any) -> tuple[dict[str, Any], bytes]:
     headers = {name.replace("_", "-"): value for name, value in arguments.items()}
-    peer.publish(SERVICES, b"", exchange="system", key=service, reply_to=REPLY_TO, headers=headers)
+    peer.publish(SERVICES, b"", exchange="amq.system", key=service, reply_to=REPLY_TO, headers=headers)
     _, content = peer.delivery(SERVICES)
     return dict(content.properties.headers), content.body
 

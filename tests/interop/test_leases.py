@@ -40,7 +40,7 @@ class Asker:
         properties = pika.BasicProperties(
             reply_to="amq.rabbitmq.reply-to", correlation_id=uuid.uuid4().hex, headers=headers
         )
-        self.channel.basic_publish("system", service, b"", properties)
+        self.channel.basic_publish("amq.system", service, b"", properties)
         while not self.replies:
             self.connection.process_data_events(time_limit=REPLY_S_MAX)
         reply, body = self.replies.pop()

@@ -31,7 +31,7 @@ def ask(channel: Any) -> Callable[..., dict[str, Any]]:
     def request(service: str, **arguments: Any) -> dict[str, Any]:
         answers.clear()
         properties = pika.BasicProperties(reply_to=PSEUDO, correlation_id="c", headers=arguments)
-        channel.basic_publish("system", service, b"", properties)
+        channel.basic_publish("amq.system", service, b"", properties)
         gather(channel.connection, answers, 1)
         assert answers[0].correlation_id == "c"
         return dict(answers[0].headers)
@@ -58,7 +58,7 @@ def test_services_answer(channel: Any, name: Name, ask: Callable[..., dict[str, 
 def test_unknown_service_is_returned(channel: Any) -> None:
     channel.confirm_delivery()
     with pytest.raises(pika.exceptions.UnroutableError):
-        channel.basic_publish("system", "no.such", b"", mandatory=True)
+        channel.basic_publish("amq.system", "no.such", b"", mandatory=True)
 
 
 def test_reply_to_across_connections(broker: Broker, channel: Any, name: Name) -> None:
@@ -214,7 +214,7 @@ def test_aio_pika_asks_and_delays(broker: Broker, name: Name) -> None:
             assert message.body == b"later"
             assert time.monotonic() - started >= 0.1
             answers = await channel.declare_queue(name("answers"), exclusive=True)
-            system = await channel.get_exchange("system", ensure=True)
+            system = await channel.get_exchange("amq.system", ensure=True)
             request = aio_pika.Message(b"", reply_to=answers.name, headers={"limit": 5})
             await system.publish(request, "exchange.list")
             async with answers.iterator(timeout=10) as messages:

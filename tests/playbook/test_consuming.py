@@ -32,6 +32,8 @@ from flintmq.wire.methods import (
     ConnectionClose,
     QueueDeclare,
     QueueDeclareOk,
+    TxSelect,
+    TxSelectOk,
 )
 
 
@@ -560,3 +562,78 @@ def test_a_choosy_consumer_s_credit(playbook: Playbook) -> None:
     choosy << delivery(3, b"2")
     choosy >> BasicAck(delivery_tag=3)
     assert other.gets_all("q") == [b"own"]
+
+
+@pytest.mark.parametrize("again", [BasicAck, BasicNack])
+@pytest.mark.parametrize("mode", ["plain", "tx"])
+def test_multiple_of_a_tag_that_is_settled_already_is_a_mistake(again: Any, mode: str) -> None:
+    """A second ack shows, though deliveries before it are unsettled."""
+    client = Playbook().client()
+    filled(client, *numbered(3))
+    if mode == "tx":
+        client >> TxSelect()
+        client << TxSelectOk()
+    client.consumes("q")
+    assert client.bodies() == numbered(3)
+    client >> BasicAck(delivery_tag=2)
+    client >> again(delivery_tag=2, multiple=True)
+    assert client.hears(ChannelClose).reply_code == amqp.PRECONDITION_FAILED
+
+
+def takers(client: Client) -> str:
+    """Who got what was delivered, in order."""
+    return "".join(tag for tag, _, _ in client.deliveries())
+
+
+def test_one_that_comes_new_is_the_last_of_the_round() -> None:
+    client = Playbook().client()
+    client.declares("q")
+    client.consumes("q", tag="a", no_ack=True)
+    client.publishes("q", b"1")
+    assert takers(client) == "a"
+    client.consumes("q", tag="b", no_ack=True)
+    client.publishes("q", b"2")
+    assert takers(client) == "a"
+    client.consumes("q", tag="c", no_ack=True)
+    client.publishes("q", b"3", b"4", b"5", b"6")
+    assert takers(client) == "bacb"
+
+
+def test_the_round_goes_on_when_one_leaves() -> None:
+    client = Playbook().client()
+    client.declares("q")
+    for tag in "abc":
+        client.consumes("q", tag=tag, no_ack=True)
+    client.publishes("q", b"1", b"2")
+    assert takers(client) == "ab"
+    client >> BasicCancel(consumer_tag="a")
+    client << BasicCancelOk(consumer_tag="a")
+    client.publishes("q", b"3", b"4", b"5")
+    assert takers(client) == "cbc"
+
+
+def test_those_of_one_priority_take_turns_whoever_comes_or_goes() -> None:
+    client = Playbook().client()
+    client.declares("q")
+    client.consumes("q", tag="z", no_ack=True)
+    client.consumes("q", tag="a", no_ack=True, arguments={"x-priority": 1})
+    client.publishes("q", b"1")
+    assert takers(client) == "a"
+    client.consumes("q", tag="b", no_ack=True, arguments={"x-priority": 1})
+    client.publishes("q", b"2", b"3", b"4")
+    assert takers(client) == "aba"
+    for tag in "ab":
+        client >> BasicCancel(consumer_tag=tag)
+        client << BasicCancelOk(consumer_tag=tag)
+    client.publishes("q", b"5")
+    assert takers(client) == "z"
+
+
+def test_a_limit_for_each_consumer_ends_that_of_the_channel() -> None:
+    client = Playbook().client()
+    filled(client, *numbered(3))
+    qos(client, 1, shared=True)
+    client.consumes("q")
+    assert client.bodies() == numbered(1)
+    qos(client, 5)
+    assert client.bodies() == numbered(2, 2)

@@ -294,3 +294,28 @@ def test_a_key_for_all_replaces_blind_copies_too() -> None:
     rejects(client, "q")
     assert client.gets_all("morgue") == [b"1"]
     assert client.gets("blind") is None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"x-message-ttl": 0},
+        {"x-max-length": 0},
+        {"x-max-length": 0, "x-overflow": "reject-publish-dlx"},
+    ],
+    ids=str,
+)
+def test_no_letter_overtakes_its_original(arguments: dict[str, Any]) -> None:
+    """A message that goes to a queue where it dies and to the one where its letter goes is first."""
+    client = TimedPlaybook().client()
+    client.declares(
+        "q", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "both", **arguments}
+    )
+    client.declares("both")
+    for queue in ("q", "both"):
+        client.binds(queue, "amq.fanout")
+    client.publishes("", b"1", b"2", exchange="amq.fanout")
+    found: list[Any] = [letter(client, "both") for _ in range(4)]
+    letters = [bool(each.properties.headers) for each in found]
+    assert [each.body for each in found] == [b"1", b"1", b"2", b"2"]
+    assert letters == [False, True, False, True]

@@ -119,7 +119,7 @@ def test_names_are_not_told_by_services(playbook: Playbook) -> None:
     wait_for_answers(requester)
     wait_for_answers(curious)
     for service in ("queue.list", "consumer.list"):
-        curious >> carrying(BasicPublish(exchange="system", routing_key=service), b"", reply_to=NAME)
+        curious >> carrying(BasicPublish(exchange="amq.system", routing_key=service), b"", reply_to=NAME)
         answer = curious.next(1)
         assert isinstance(answer, Carried)
         assert f"{NAME}." not in repr(answer.properties.headers)

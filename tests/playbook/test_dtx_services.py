@@ -1,4 +1,4 @@
-"""Coordinating distributed transactions by requests to the exchange `system`."""
+"""Coordinating distributed transactions by requests to the exchange `amq.system`."""
 
 from __future__ import annotations
 

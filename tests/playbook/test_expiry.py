@@ -7,12 +7,16 @@ from playbook.dialogue import carrying
 from playbook.hourglass import TimedPlaybook, letter, with_morgue
 
 from flintmq.wire.methods import (
+    BasicAck,
     BasicCancel,
     BasicCancelOk,
     BasicConsume,
     BasicGet,
+    BasicGetOk,
     BasicNack,
     BasicPublish,
+    BasicQos,
+    BasicQosOk,
     ChannelClose,
     QueueDeclare,
 )
@@ -237,3 +241,50 @@ def test_letters_of_the_expired_tell_their_expiration() -> None:
     for which in ("first", "last"):
         told = [headers[f"x-{which}-death-{name}"] for name in ("reason", "queue", "exchange")]
         assert told == ["expired", "q", ""]
+
+
+@pytest.mark.parametrize("rule", ["expiration", "x-message-ttl"])
+@pytest.mark.parametrize("lifetime_ms", [0, 1, 50])
+def test_a_consumer_that_waits_gets_a_message_however_short_it_lives(rule: str, lifetime_ms: int) -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("q", arguments={rule: lifetime_ms} if rule == "x-message-ttl" else {})
+    client.consumes("q", no_ack=True)
+    properties = {rule: str(lifetime_ms)} if rule == "expiration" else {}
+    with playbook.one_pass():
+        client.publishes("q", b"1", b"2", **properties)
+        playbook.clock.now_s += 0.1  # the pass takes its time
+    assert client.bodies() == [b"1", b"2"]
+
+
+def test_what_expired_before_is_not_handed_out_with_one_that_lives_for_a_moment() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("q")
+    client >> BasicQos(prefetch_count=1)
+    client << BasicQosOk()
+    client.consumes("q")
+    client.publishes("q", b"held")
+    client.publishes("q", b"old", expiration="100")
+    assert client.deliveries() == [("c", 1, b"held")]
+    with playbook.one_pass():
+        playbook.clock.now_s += 0.1
+        client >> BasicAck(delivery_tag=1)
+        client.publishes("q", b"new", expiration="1")
+    assert client.bodies() == [b"new"]
+
+
+def test_get_does_not_count_what_has_expired_behind_the_message() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("q")
+    client.publishes("q", b"1", expiration="1000")
+    client.publishes("q", b"2", expiration="10")
+    client.publishes("q", b"3")
+    client.publishes("q", b"4", expiration="10")
+    playbook.passes(100)
+    found = letter(client, "q")
+    assert found.body == b"1"
+    assert isinstance(found.method, BasicGetOk)
+    assert found.method.message_count == 2  # the last is behind one that lives
+    assert playbook.depth("q") == 2

@@ -187,11 +187,12 @@ def test_each_channel_counts_for_itself(playbook: Playbook) -> None:
     client[2] << BasicAck(delivery_tag=1)
 
 
-def test_a_closed_channel_confirms_no_more(playbook: Playbook) -> None:
+def test_a_channel_confirms_what_came_before_its_fault(playbook: Playbook) -> None:
     client = confirming(playbook)
     with playbook.one_pass():
         client.publishes("none", b"x")
         client.publishes("", b"y", exchange="none")
+    client << BasicAck(delivery_tag=1)
     assert client.hears(ChannelClose).reply_code == 404
     client >> ChannelCloseOk() >> ChannelOpen()
     client << ChannelOpenOk()
@@ -269,3 +270,9 @@ def test_permissions_are_asked_again_when_they_change(playbook: Playbook, client
     owner.change_user(playbook.broker.users.get("guest"))
     client.publishes("k", b"x", exchange="amq.topic")
     assert client.hears(ChannelClose).reply_code == 403
+
+
+def test_a_missing_exchange_comes_before_what_is_wrong_with_the_message(playbook: Playbook) -> None:
+    client = playbook.client()
+    client.publishes("q", b"m", exchange="missing", user_id="somebody else")
+    assert client.hears(ChannelClose).reply_code == 404

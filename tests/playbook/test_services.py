@@ -1,15 +1,20 @@
-"""Requests to the exchange `system`: what is asked, what is answered, and who may ask."""
+"""Requests to the exchange `amq.system`: what is asked, what is answered, and who may ask."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playbook.dialogue import Carried, Client, Playbook, carrying
 
-from flintmq.broker import services
+from flintmq.broker import services, wiring
 from flintmq.broker.services import Request, service
-from flintmq.config import parse
+from flintmq.clock import Clock
+from flintmq.config import Config, parse
+from flintmq.server.storage import recovered_broker
+from flintmq.storage.disk import Disk
+from flintmq.storage.options import JournalOptions
 from flintmq.wire import methods
 from flintmq.wire.methods import BasicPublish, ChannelClose, ExchangeDeclare, ExchangeDelete, QueueBind
 from flintmq.wire.tables import FieldTable
@@ -21,10 +26,10 @@ tags = ["monitoring"]
 permissions."/" = {configure = ".*", write = ".*", read = ".*"}
 [users.clerk]
 password = "clerk"
-permissions."/" = {configure = "^mine", write = "^(mine.*|system|amq.default)$", read = "^mine"}
+permissions."/" = {configure = "^mine", write = "^(mine.*|amq.system|amq.default)$", read = "^mine"}
 [users.mute]
 password = "mute"
-permissions."/" = {configure = "^mine", write = "^(mine.*|system)$", read = "^mine"}
+permissions."/" = {configure = "^mine", write = "^(mine.*|amq.system)$", read = "^mine"}
 """
 
 
@@ -37,7 +42,7 @@ def reply_queue(client: Client, name: str = "mine") -> str:
 def request(client: Client, name: str, body: bytes = b"", reply_to: str = "mine", **arguments: Any) -> None:
     headers = {argument.replace("_", "-"): value for argument, value in arguments.items()}
     client >> carrying(
-        BasicPublish(exchange="system", routing_key=name),
+        BasicPublish(exchange="amq.system", routing_key=name),
         body,
         headers=headers,
         reply_to=reply_to,
@@ -136,7 +141,7 @@ def test_queue_info(client: Client) -> None:
 def test_exchanges_and_bindings(client: Client) -> None:
     reply_queue(client)
     client >> QueueBind(queue="mine", exchange="amq.direct", routing_key="k", no_wait=True)
-    assert "system" in names(ask(client, "exchange.list"))
+    assert "amq.system" in names(ask(client, "exchange.list"))
     rows = ask(client, "binding.list", source="amq.direct")["rows"]
     expected = {
         "source": "amq.direct",
@@ -195,12 +200,12 @@ def test_unknown_service(client: Client) -> None:
     told = ask(client, "no.such")
     assert told["error-code"] == 404
     assert "no.such" in str(told["error-text"])
-    client >> carrying(BasicPublish(exchange="system", routing_key="no.such", mandatory=True), b"?")
+    client >> carrying(BasicPublish(exchange="amq.system", routing_key="no.such", mandatory=True), b"?")
     returned = client.next(1)
     assert isinstance(returned, Carried)
     assert isinstance(returned.method, methods.BasicReturn)
     assert (returned.method.reply_code, returned.method.reply_text) == (312, "NO_ROUTE")
-    client >> carrying(BasicPublish(exchange="system", routing_key="no.such"), b"?")
+    client >> carrying(BasicPublish(exchange="amq.system", routing_key="no.such"), b"?")
 
 
 @pytest.mark.parametrize(
@@ -227,14 +232,14 @@ def test_nobody_need_hear_the_answer(client: Client) -> None:
 
 
 def test_the_exchange_is_the_brokers_own(client: Client) -> None:
-    client >> ExchangeDeclare(exchange="system", type="system", durable=True)
+    client >> ExchangeDeclare(exchange="amq.system", type="system", durable=True)
     client << methods.ExchangeDeclareOk()
-    client >> ExchangeDelete(exchange="system")
+    client >> ExchangeDelete(exchange="amq.system")
     assert client.hears(ChannelClose).reply_code == 403
     for method, code in (
-        (ExchangeDeclare(exchange="system", type="topic", durable=True), 406),
+        (ExchangeDeclare(exchange="amq.system", type="topic", durable=True), 406),
         (ExchangeDeclare(exchange="mine", type="system"), 406),
-        (methods.ExchangeBind(source="system", destination="amq.topic"), 403),
+        (methods.ExchangeBind(source="amq.system", destination="amq.topic"), 403),
     ):
         client >> methods.ChannelCloseOk()
         client >> methods.ChannelOpen()
@@ -272,3 +277,81 @@ def test_an_answer_may_come_later_but_once(
     assert answer(client) == {"done": True}
     with pytest.raises(Exception, match="twice"):
         asked[0].reply({})
+
+
+def test_the_name_system_is_free_for_applications(client: Client) -> None:
+    client >> carrying(BasicPublish(exchange="system", routing_key="broker.info"), b"?")
+    assert client.hears(ChannelClose).reply_code == 404
+    client >> methods.ChannelCloseOk()
+    client >> methods.ChannelOpen()
+    client << methods.ChannelOpenOk()
+    client >> ExchangeDeclare(exchange="system", type="topic")
+    client << methods.ExchangeDeclareOk()
+    client >> ExchangeDelete(exchange="system")
+    client << methods.ExchangeDeleteOk()
+
+
+@pytest.fixture
+def old_directory(tmp_path: Path) -> Path:
+    """A data directory as it was left when requests went to the exchange `system`."""
+    broker = opened(tmp_path)
+    broker.store.journal.delete_wiring(wiring.NAMES)
+    broker.virtual_hosts["/"].declare_queue("old", True, False, False, {}, 0)
+    shut(broker)
+    return tmp_path
+
+
+def opened(directory: Path) -> Any:
+    options = JournalOptions(threaded=False)
+    return recovered_broker(Config(), Clock(), lambda: None, str(directory), Disk(), options)[0]
+
+
+def shut(broker: Any) -> None:
+    broker.streams.close()
+    broker.store.close()
+
+
+def guest_of(broker: Any) -> Client:
+    playbook = Playbook()
+    playbook.broker = broker
+    client = playbook.client()
+    reply_queue(client)
+    return client
+
+
+def test_an_old_directory_answers_by_the_former_name_too(old_directory: Path) -> None:
+    broker = opened(old_directory)
+    client = guest_of(broker)
+    client >> ExchangeDeclare(exchange="system", passive=True)
+    client << methods.ExchangeDeclareOk()
+    for exchange in ("system", "amq.system"):
+        properties = {"reply_to": "mine", "correlation_id": "c1"}
+        client >> carrying(BasicPublish(exchange=exchange, routing_key="broker.info"), b"", **properties)
+        assert "version" in answer(client)
+    client >> ExchangeDelete(exchange="system")
+    assert client.hears(ChannelClose).reply_code == 403
+    shut(broker)
+
+
+def test_an_application_takes_the_former_name_for_good(old_directory: Path) -> None:
+    broker = opened(old_directory)
+    client = guest_of(broker)
+    client >> ExchangeDeclare(exchange="system", type="fanout", durable=True)
+    client << methods.ExchangeDeclareOk()
+    client >> QueueBind(queue="old", exchange="system")
+    client << methods.QueueBindOk()
+    shut(broker)
+    broker = opened(old_directory)
+    client = guest_of(broker)
+    client.publishes("broker.info", b"for the application", exchange="system")
+    assert client.gets("old") == b"for the application"
+    shut(broker)
+
+
+def test_a_new_directory_has_the_new_name_alone(tmp_path: Path) -> None:
+    for _ in range(2):
+        broker = opened(tmp_path)
+        assert "amq.system" in broker.virtual_hosts["/"].exchanges
+        assert "system" not in broker.virtual_hosts["/"].exchanges
+        broker.virtual_hosts["/"].declare_queue("q", True, False, False, {}, 0)
+        shut(broker)

@@ -1,4 +1,4 @@
-"""Consumers that share a limit: who comes first, and what counts."""
+"""Consumers that share a limit, or a read with other requests: who comes first."""
 
 from __future__ import annotations
 
@@ -7,10 +7,23 @@ from playbook.dialogue import Client, Playbook, carrying
 
 from flintmq.wire.methods import (
     BasicAck,
+    BasicCancel,
+    BasicCancelOk,
+    BasicConsume,
+    BasicConsumeOk,
     BasicGet,
+    BasicGetEmpty,
     BasicGetOk,
+    BasicPublish,
     BasicQos,
     BasicQosOk,
+    Method,
+    QueueDeclare,
+    QueueDeclareOk,
+    QueueDelete,
+    QueueDeleteOk,
+    QueuePurge,
+    QueuePurgeOk,
 )
 
 
@@ -70,3 +83,34 @@ def test_no_limit_counts_what_basic_get_took(limit: dict[str, int]) -> None:
     client.hears_nothing()
     client >> BasicAck(delivery_tag=3)
     assert client.bodies() == [b"3"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        (BasicGet(queue="q", no_ack=True), BasicGetEmpty()),
+        (QueueDeclare(queue="q", passive=True), QueueDeclareOk(queue="q", message_count=0, consumer_count=1)),
+        (QueuePurge(queue="q"), QueuePurgeOk(message_count=0)),
+        (QueueDelete(queue="q", if_empty=True), QueueDeleteOk(message_count=0)),
+        (QueueDelete(queue="q"), QueueDeleteOk(message_count=0)),
+        (BasicCancel(consumer_tag="c"), BasicCancelOk(consumer_tag="c")),
+        (
+            BasicConsume(queue="q", consumer_tag="d", arguments={"x-priority": 1}),
+            BasicConsumeOk(consumer_tag="d"),
+        ),
+        (BasicQos(prefetch_count=1, global_=True), BasicQosOk()),
+    ],
+    ids=lambda each: each.NAME if isinstance(each, Method) else "",
+)
+def test_a_consumer_that_waits_comes_before_what_is_asked_later(asked: Method, answer: Method) -> None:
+    client = Playbook().client()
+    client.declares("q")
+    client.consumes("q", no_ack=True)
+    with client.playbook.one_pass():
+        client >> carrying(BasicPublish(routing_key="q"), b"m")
+        client >> asked
+    delivered = client.next(1)
+    assert getattr(delivered, "body", None) == b"m", delivered
+    client << answer
+    client.heard()
+    client.inbox.clear()

@@ -236,7 +236,7 @@ def listen(peer: Peer) -> None:
 
 
 def ask(peer: Peer, name: str, **arguments: Any) -> Any:
-    peer.publish(1, exchange="system", key=name, headers=arguments, reply_to="replies")
+    peer.publish(1, exchange="amq.system", key=name, headers=arguments, reply_to="replies")
     return peer.delivery(1)[1].properties.headers
 
 
@@ -244,7 +244,7 @@ def test_coordination_cannot_be_asked_inside_a_transaction(wired: Any) -> None:
     with wired.connect() as peer:
         listen(peer)
         peer.call(1, methods.TxSelect())
-        peer.publish(1, exchange="system", key="dtx.commit", headers={"xids": []}, reply_to="replies")
+        peer.publish(1, exchange="amq.system", key="dtx.commit", headers={"xids": []}, reply_to="replies")
         peer.call(1, methods.TxCommit())
         answer = peer.delivery(1)[1].properties.headers
         assert "from inside a transaction" in answer["error-text"]
@@ -262,7 +262,7 @@ def test_many_branches_are_committed_whole(wired: Any, start: Any, drain: Drain)
         call(peer, methods.DtxDemarcationEnd(xid=each.octets()))
         call(peer, prepare(each.octets()))
     arguments = {"xids": [str(each) for each in xids], "marker": "m", "marker-number": 3}
-    peer.publish(1, exchange="system", key="dtx.commit", headers=arguments, reply_to="replies")
+    peer.publish(1, exchange="amq.system", key="dtx.commit", headers=arguments, reply_to="replies")
     wired.kill()
     life = start()
     with life.connect() as peer:

@@ -76,7 +76,7 @@ def test_a_request_in_a_transaction_whose_answer_may_not_be_sent(
     peer = Peer.connect(life.port, heartbeat_s=0, user="asker", password="asker")
     peer.open(1)
     peer.call(1, methods.TxSelect())
-    peer.publish(1, exchange="system", key="broker.info", reply_to="q", delivery_mode=2)
+    peer.publish(1, exchange="amq.system", key="broker.info", reply_to="q", delivery_mode=2)
     peer.send(1, methods.TxCommit())
     peer.expect_channel_close(1, amqp.ACCESS_REFUSED)
     publish(bystander, "q", BODIES)

@@ -32,6 +32,7 @@ from .broker_model import (
 from .ruled_queues import MORGUE, MORGUES, RULES, RuledQueues, arguments_of
 
 LATER = "later"  # the one that delays
+CLOSING = "closing"  # the mode of a channel that the broker is to close
 EXCHANGES = ("amq.direct", "amq.fanout", "amq.topic", "x1", "x2", "x3", LATER)
 DELAYS_MS = (0, 10, 10, 100, 2000, 3_600_000)
 PLAIN_QUEUES = ("q1", "q2", "q3", "q4")
@@ -88,6 +89,11 @@ class Actions(RuledQueues):
                     # The client may have cancelled it meanwhile: the two cross.
                     consumer = channel.consumers.pop(method.consumer_tag, None)
                     assert consumer is None or consumer.queue.deleted
+                elif (
+                    isinstance(method, methods.ChannelClose)
+                    and client.channels[event.channel].mode == CLOSING
+                ):
+                    self.closed(client, client.channels[event.channel])
                 else:
                     replies.append(event)
         if exact:
@@ -212,12 +218,21 @@ class Actions(RuledQueues):
         """
         if self.chance.random() < 0.5:
             self.ask(client, channel, methods.ChannelClose(), methods.ChannelCloseOk, later=True)
-        else:
-            wrong = methods.BasicAck(delivery_tag=channel.last_tag + 1)
-            self.ask(client, channel, wrong, methods.ChannelClose, later=True)
-            client.say(channel.number, methods.ChannelCloseOk())
+            self.close_model_channel(channel)
+            del client.channels[channel.number]
+            return
+        channel.mode = CLOSING
+        client.say(channel.number, methods.BasicAck(delivery_tag=channel.last_tag + 1))
+        assert not self.listen(exact=False, later=True)
         self.close_model_channel(channel)
+        if channel.confirmed == channel.published:
+            assert channel.number not in client.channels, "the channel is not closed"
+
+    def closed(self, client: Client, channel: ModelChannel) -> None:
+        """The broker has closed the channel for a mistake; what was published before that is safe."""
+        assert channel.confirmed == channel.published, "closed before all was confirmed"
         del client.channels[channel.number]
+        client.say(channel.number, methods.ChannelCloseOk())
 
     def close_model_channel(self, channel: ModelChannel) -> None:
         for copy in self.model.close_channel(channel):
@@ -237,6 +252,7 @@ class Actions(RuledQueues):
         durable = self.chance.random() < 0.75 if known is None else known.number != 0
         method = methods.QueueDeclare(queue=name, durable=durable, arguments=arguments_of(name))
         answer = self.ask(client, channel, method, methods.QueueDeclareOk).method
+        self.reconcile()  # consumers that waited have had theirs, and what has expired before that is gone
         if known is None:
             queue = ModelQueue(name, self.host.queues[name].number)
             assert bool(queue.number) == durable
@@ -301,11 +317,12 @@ class Actions(RuledQueues):
         elif self.model.queues:
             name = self.chance.choice(list(self.model.queues))
             queue = self.model.queues[name]
-            count = len(queue.ready())
+            is_behind = self.host.queues[name].dirty
             queue.deleted = True
             method = methods.QueueDelete(queue=name)
             answer = self.ask(client, channel, method, methods.QueueDeleteOk).method
-            assert answer.message_count == count  # type: ignore[attr-defined]
+            self.catch_up(queue, is_behind)
+            assert answer.message_count == len(queue.ready())  # type: ignore[attr-defined]
             self.model.delete_queue(name, self.store.last())
             self.tell(client, f"no queue {name}", ("queue", name))
 
@@ -313,11 +330,19 @@ class Actions(RuledQueues):
         if not self.model.queues:
             return
         name = self.chance.choice(list(self.model.queues))
-        ready = self.model.queues[name].ready()
+        queue = self.model.queues[name]
+        is_behind = self.host.queues[name].dirty
         answer = self.ask(client, channel, methods.QueuePurge(queue=name), methods.QueuePurgeOk).method
+        self.catch_up(queue, is_behind)
+        ready = queue.ready()
         assert answer.message_count == len(ready)  # type: ignore[attr-defined]
         for copy in ready:
             self.model.settle(copy)
+
+    def catch_up(self, queue: ModelQueue, is_behind: bool) -> None:
+        """Consumers that waited have had theirs before the answer; what was in their way has expired."""
+        if is_behind:
+            self.expire_heads(queue)
 
     # Messages
 
@@ -417,9 +442,9 @@ class Actions(RuledQueues):
     def get(self, client: Client, channel: ModelChannel, name: str, no_ack: bool) -> None:
         queue = self.model.queues[name]
         client.say(channel.number, methods.BasicGet(queue=name, no_ack=no_ack))
+        [event] = self.listen(exact=False)  # consumers that waited have had theirs first
         self.expire_heads(queue)  # which the broker has done just now
         ready = queue.ready()
-        [event] = self.listen(exact=False)
         answer = event.method
         if not ready:
             assert isinstance(answer, methods.BasicGetEmpty), f"{name} has {answer}"
@@ -427,8 +452,9 @@ class Actions(RuledQueues):
         assert isinstance(answer, methods.BasicGetOk), f"{name} gives {answer}, not {ready[0].number}"
         copy = self.copy_of(event, queue, answer.redelivered)
         assert copy is ready[0] or name in MORGUES, f"{copy.number} was given before {ready[0].number}"
-        assert answer.message_count == len(ready) - 1
         self.take(event, answer.delivery_tag, copy, None, no_ack)
+        self.expire_heads(queue)
+        assert answer.message_count == len(queue.ready())
 
     def settle(self, client: Client, channel: ModelChannel) -> None:
         free = channel.free_tags()

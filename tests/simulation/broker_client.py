@@ -109,7 +109,7 @@ class Client:
         """The connection is lost, as a Link does it; also what a session asks of its link."""
         if not self.gone:
             self.gone = True
-            if self.session.connection.state < phases.CONNECTION_CLOSING:
+            if self.session.connection.state <= phases.CONNECTION_CLOSING:
                 self.session.release()
             self.session.connection.state = phases.CONNECTION_CLOSED
             self.output.release()

@@ -18,7 +18,7 @@ from flintmq.server.storage import recovered_broker
 from flintmq.storage.options import JournalOptions, SyncPolicy
 from flintmq.wire.output import Output
 
-from .broker_actions import ACTIONS, LATER, PUBLIC_QUEUES, REPEATS
+from .broker_actions import ACTIONS, CLOSING, LATER, PUBLIC_QUEUES, REPEATS
 from .broker_client import Client
 from .broker_model import UNKNOWN, Model
 from .journal_history import DIRECTORY, SimulatedClock
@@ -321,6 +321,8 @@ class BrokerHistory(StreamActions):
         if not client.channels or (len(client.channels) < 2 and self.chance.random() < 0.1):
             self.open_channel(client)
         channel = client.channels[self.chance.choice(list(client.channels))]
+        if channel.mode == CLOSING:
+            return
         action = self.chance.choices(ACTIONS, self.weights)[0]
         for _ in range(self.chance.choice(REPEATS[action])):
             if channel.number in client.channels and client.channels[channel.number] is channel:

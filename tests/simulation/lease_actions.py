@@ -1,6 +1,6 @@
 """Batch leases of simulated clients, beside what the model makes of them.
 
-Requests go the whole way: published to the exchange `system`, answered through a queue of the client's own.
+Requests go the whole way: published to the exchange `amq.system`, answered through a queue of the client.
 What a reader was given has numbers; the model knows which message each stands for, in this life and the
 next ones, until it is acked, released, or expired.
 """
@@ -41,7 +41,7 @@ class LeaseActions(BranchActions):
             assert len(self.listen(exact=False)) == 2
         headers = {name.replace("_", "-"): value for name, value in arguments.items()}
         properties = BasicProperties(reply_to=client.reply_queue, headers=headers)
-        client.publish(SERVICE_CHANNEL, "system", service, b"", False, properties)
+        client.publish(SERVICE_CHANNEL, "amq.system", service, b"", False, properties)
 
     def answer(self, client: Client) -> tuple[dict[str, Any], bytes]:
         client.say(SERVICE_CHANNEL, methods.BasicGet(queue=client.reply_queue, no_ack=True))

@@ -26,6 +26,7 @@ from flintmq.broker.priority_queue import PriorityQueue
 from flintmq.broker.queue import Queue
 from flintmq.broker.recovery import LOST_AND_FOUND
 from flintmq.broker.stream_queue import StreamQueue
+from flintmq.broker.system_exchange import SystemExchange
 from flintmq.broker.virtual_host import PREDECLARED_NAMES
 from flintmq.storage.replay import RecoveryReport
 from flintmq.storage.stream_columns import fetch
@@ -342,7 +343,7 @@ class RecoveredCheck:
         found: dict[Key, object] = dict.fromkeys(self.model.history)
         for name, exchange in self.host.exchanges.items():
             assert exchange.durable
-            if name not in PREDECLARED_NAMES:
+            if not is_predeclared(exchange):
                 found["exchange", name] = kind_of(exchange)
             for binding in exchange.bindings.values():
                 found["binding", name, binding.destination.name, binding.routing_key] = True
@@ -465,7 +466,7 @@ class RecoveredCheck:
         model.before = self.before()
         model.places = self.model.places
         for name, exchange in self.host.exchanges.items():
-            if name not in PREDECLARED_NAMES:
+            if not is_predeclared(exchange):
                 model.add_exchange(name, kind_of(exchange), True, 0)
             if isinstance(exchange, DelayedExchange):
                 self.next_holder(model, exchange)
@@ -540,6 +541,11 @@ def entries_of(queue: Queue) -> list[int]:
     ring = [queue.ready.at(index) for index in range(queue.ready.count)]
     back = [delivery.message for delivery in queue.returned]
     return [*queue.shelf, *(message.entry for message in (*ring, *back) if message is not None)]
+
+
+def is_predeclared(exchange: Exchange) -> bool:
+    """Whether no client has declared it. A flipped bit may bring back the former name of amq.system."""
+    return exchange.name in PREDECLARED_NAMES or isinstance(exchange, SystemExchange)
 
 
 def kind_of(exchange: Exchange) -> str:

@@ -14,6 +14,7 @@ from .broker_model import READY, Copy, ModelQueue, ModelStream
 
 if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
+    from flintmq.broker.queue import Queue
     from flintmq.broker.store import Store
     from flintmq.broker.virtual_host import VirtualHost
 
@@ -73,11 +74,14 @@ class RuledQueues:
             ready = queue.ready()
             excess = len(ready) - real.message_count()
             alive: list[Copy] = []
+            is_limited = "x-max-length" in RULES.get(name, {})
+            # Which was over the limit depends on what had expired by then: those in memory live.
+            present = numbers_in_memory(real) if is_limited and excess > 0 else set()
             for index, copy in enumerate(ready):
                 if excess <= 0:
                     break
-                over = "x-max-length" in RULES.get(name, {}) and len(ready) - index > LENGTH_MAX
-                if over or self.is_expired(copy):
+                over = is_limited and len(ready) - index > LENGTH_MAX
+                if (over or self.is_expired(copy)) and copy.number not in present:
                     self.die(copy, "expired" if self.is_expired(copy) else "maxlen")
                     excess -= 1
                 else:
@@ -147,3 +151,11 @@ class RuledQueues:
         limit = RULES.get(copy.queue.name, {}).get("x-delivery-limit", 1 << 30)
         if copy.state is READY and copy.returns > limit:
             self.die(copy, "delivery_limit")
+
+
+def numbers_in_memory(queue: Queue) -> set[int]:
+    """The messages of a queue that are ready, but for those on its shelf."""
+    messages = [delivery.message for delivery in queue.returned]
+    messages += [queue.ready.at(index) for index in range(queue.ready.count)]
+    bodies = [each.content[each.header_size :] for each in messages if each is not None]
+    return {int(body[: body.index(b".")]) for body in bodies}

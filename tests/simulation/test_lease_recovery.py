@@ -17,7 +17,7 @@ def ask(client: Client, service: str, **arguments: Any) -> tuple[dict[str, Any],
     client.say(1, methods.QueueDeclare(queue="replies", exclusive=True))
     headers = {name.replace("_", "-"): value for name, value in arguments.items()}
     properties = BasicProperties(reply_to="replies", headers=headers)
-    client.publish(1, "system", service, b"", False, properties)
+    client.publish(1, "amq.system", service, b"", False, properties)
     client.written()
     client.say(1, methods.BasicGet(queue="replies", no_ack=True))
     [event] = client.written()

@@ -40,6 +40,7 @@ cdef class Channel:
     cdef bint confirm_due
     cdef readonly unsigned long long published
     cdef readonly unsigned long long confirmed
+    cdef readonly object farewell
     cdef public object transaction
     cdef Route last_route
     cdef readonly Store store
@@ -56,14 +57,16 @@ cdef class Channel:
     @cython.locals(found=cython.int, size=Py_ssize_t, route=Route, message=Message)
     cpdef int publish(self, bytes route_octets, int flags, bytes whole, Py_ssize_t header_size) except -1
     cpdef int count_publish(self) except -1
+    cpdef disown_publish(self)
     @cython.locals(route=Route)
     cpdef Route find_route(self, bytes route_octets)
     @cython.locals(queues=list, matched=list)
     cpdef int forward(self, Message message, Route route, int flags) except -1
-    @cython.locals(queue=Queue, owners=tuple, admitted=list)
     cpdef int hand_on(self, Message message, Route route, list queues, int flags) except -1
     @cython.locals(queue=Queue, taken=Py_ssize_t)
     cdef int enqueue_kept(self, Message message, list queues) except -1
+    @cython.locals(queue=Queue, owners=tuple, admitted=list)
+    cdef int share_out(self, Message message, Route route, list queues) except -1
     cpdef note_kept(self, unsigned long long entry)
     @cython.locals(store=Store)
     cdef forward_spooled(self, Message message, list queues)
@@ -77,9 +80,11 @@ cdef class Channel:
     cpdef confirm(self)
     cpdef confirm_logged(self, unsigned long long published)
     cpdef confirm_through(self, unsigned long long published)
+    cdef part(self)
+    cpdef confirm_safe(self)
     @cython.locals(delivery=Delivery)
     cpdef int ack(self, unsigned long long tag, bint multiple) except -1
-    @cython.locals(settled=Py_ssize_t, delivery=Delivery)
+    @cython.locals(delivery=Delivery)
     cdef int ack_through(self, unsigned long long tag) except -1
     @cython.locals(message=Message, queue=Queue)
     cpdef int queue_settle(self, Delivery delivery) except -1
@@ -99,6 +104,7 @@ cdef class Channel:
     cpdef bint holds(self, unsigned long long tag)
     @cython.locals(delivery=Delivery, consumer=Consumer)
     cpdef take_back(self, unsigned long long tag)
+    cdef bint is_late(self, unsigned long long tag) except -1
     cdef bint forgive(self, unsigned long long tag, bint multiple) except -1
     @cython.locals(delivery=Delivery, kept=Delivery, message=Message)
     cpdef list detach(self, list deliveries)
@@ -117,6 +123,6 @@ cdef class Channel:
     cpdef change_user(self, user)
     cpdef lose_consumer(self, Consumer consumer)
     cpdef notify_cancel(self, Consumer consumer)
-    cpdef close(self)
+    cpdef close(self, farewell=*)
     @cython.locals(delivery=Delivery)
     cdef give_all_back(self)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from flintmq.broker import copies, inspection
@@ -56,6 +57,7 @@ class Channel:
         "confirming",
         "consumers",
         "delivery_tag",
+        "farewell",
         "fetched",
         "flowing",
         "global_bytes",
@@ -110,6 +112,8 @@ class Channel:
         self.confirm_due = False
         self.published = 0
         self.confirmed = 0
+        # The channel is closed; called when all that was published is confirmed.
+        self.farewell: Callable[[], None] | None = None
         self.transaction: TransactionScope | None = None
         self.store: Store | None = virtual_host.store
         self.streaming = 0  # bodies on their way out piece by piece: no delivery may come between
@@ -127,15 +131,12 @@ class Channel:
     # Publishing
 
     def publish(self, route_octets: bytes, flags: int, whole: bytes, header_size: int) -> int:
-        """basic.publish with its content, header first."""
+        """basic.publish with its content, header first. A fault leaves it counted: see `disown_publish`."""
+        if self.confirming and self.transaction is None:
+            self.count_publish()
         found = content.survey(octets.readable_bytes(whole), 0, header_size)
         if found < 0:
             raise refused(found, whole)
-        if found & (traits.HAS_USER_ID | traits.HAS_REPLY_TO | traits.HAS_COPIES):
-            size = len(whole)
-            whole = inspection.look_into(self, whole, header_size, found)
-            header_size += len(whole) - size
-            found &= ~traits.UNPROVEN
         route = self.last_route
         if (
             route is None
@@ -143,6 +144,11 @@ class Channel:
             or (route.octets is not route_octets and route.octets != route_octets)
         ):
             route = self.find_route(route_octets)
+        if found & (traits.HAS_USER_ID | traits.HAS_REPLY_TO | traits.HAS_COPIES):
+            size = len(whole)
+            whole = inspection.look_into(self, whole, header_size, found)
+            header_size += len(whole) - size
+            found &= ~traits.UNPROVEN
         message = Message.create(route.octets, whole, header_size, found, self.origin)
         message.arrived_ms = self.agenda.now_ms
         if found & traits.HAS_EXPIRATION:
@@ -150,8 +156,6 @@ class Channel:
         if self.transaction is not None:
             self.transaction.publish(message, flags)
             return 0
-        if self.confirming:
-            self.count_publish()
         self.forward(message, route, flags)
         return 0
 
@@ -161,6 +165,11 @@ class Channel:
             self.confirm_due = True
             self.agenda.confirms.append(self)
         return 0
+
+    def disown_publish(self) -> None:
+        """The newest publish was at fault: it is not to be confirmed."""
+        if self.confirming and self.transaction is None:
+            self.published -= 1
 
     def find_route(self, route_octets: bytes) -> Route:
         """The route of this exchange and key, if there is one and the user may write to it."""
@@ -198,6 +207,13 @@ class Channel:
             if flags & 1:  # mandatory
                 self.give_back(message, amqp.NO_ROUTE, "NO_ROUTE")
             return 0
+        if len(queues) > 1 and (route.ruled or message.traits & traits.HAS_EXPIRATION):
+            with self.virtual_host.dead_letters.after():
+                return self.share_out(message, route, queues)
+        return self.share_out(message, route, queues)
+
+    def share_out(self, message: Message, route: Route, queues: list[Queue]) -> int:
+        """Puts the message into those of the queues that take it."""
         if route.ruled or queues is not route.queues or message.traits & traits.HAS_EXPIRATION:
             admitted = Regime.admit(message, queues, self.agenda)
             if admitted is not queues:
@@ -316,11 +332,26 @@ class Channel:
                 self.confirm_through(number - 1)
                 self.confirmed = number
                 self.output.write_settlement(self.number, amqp.BASIC_NACK, number, 0)
-        if published <= self.confirmed:
+        if published > self.confirmed:
+            multiple = 1 if published - self.confirmed > 1 else 0
+            self.confirmed = published
+            self.output.write_settlement(self.number, amqp.BASIC_ACK, self.confirmed, multiple)
+        if self.farewell is not None:
+            self.part()
+
+    def part(self) -> None:
+        """Says farewell if nothing is left to confirm."""
+        if self.farewell is not None and self.confirmed >= self.published:
+            farewell, self.farewell = self.farewell, None
+            farewell()
+
+    def confirm_safe(self) -> None:
+        """Confirms now what need not wait for the disk: the client is about to close."""
+        streams = self.virtual_host.streams
+        if self.logged and streams is not None and not streams.is_safe(self):
             return
-        multiple = 1 if published - self.confirmed > 1 else 0
-        self.confirmed = published
-        self.output.write_settlement(self.number, amqp.BASIC_ACK, self.confirmed, multiple)
+        if self.store is None or self.kept <= self.store.synced:
+            self.confirm_through(self.published)
 
     # Settling deliveries
 
@@ -344,18 +375,17 @@ class Channel:
 
     def ack_through(self, tag: int) -> int:
         """Everything up to `tag`; all there is when it is 0."""
-        settled = 0
-        if tag <= self.delivery_tag:
-            while self.unacked.count:
-                delivery = self.unacked.at(0)
-                if tag and delivery.tag > tag:
-                    break
-                if delivery.message is not None:
-                    self.queue_settle(delivery)
-                    settled += 1
-                self.unacked.pop()
-        if not self.forgive(tag, True) and tag and not settled:
+        # A tag that is not outstanding is a mistake, such as a second ack, even if others before it are.
+        if tag and self.find(tag) is None and not self.is_late(tag):
             raise unknown_tag(tag)
+        while self.unacked.count:
+            delivery = self.unacked.at(0)
+            if tag and delivery.tag > tag:
+                break
+            if delivery.message is not None:
+                self.queue_settle(delivery)
+            self.unacked.pop()
+        self.forgive(tag, True)
         return 0
 
     def queue_settle(self, delivery: Delivery) -> int:
@@ -412,10 +442,19 @@ class Channel:
     def held(self, tag: int, multiple: bool, what: str) -> list[Delivery]:
         """The unsettled deliveries that `tag` names, none of them part of the open transaction."""
         deliveries: list[Delivery] = []
-        found = None if multiple else self.find(tag)
-        if found is not None:
-            deliveries.append(found)
-        elif multiple and tag <= self.delivery_tag:  # one that was never given names none
+        found = self.find(tag)
+        if (
+            found is not None
+            and self.transaction is not None
+            and not self.transaction.without_settled([found])
+        ):
+            found = None
+        if found is None and (tag or not multiple) and not self.is_late(tag):
+            raise unknown_tag(tag, what)
+        if not multiple:
+            if found is not None:
+                deliveries.append(found)
+        else:
             for index in range(self.unacked.count):
                 delivery = self.unacked.at(index)
                 if tag and delivery.tag > tag:
@@ -424,8 +463,7 @@ class Channel:
                     deliveries.append(delivery)
         if self.transaction is not None:
             deliveries = self.transaction.without_settled(deliveries)
-        if not self.forgive(tag, multiple) and not deliveries and (tag or not multiple):
-            raise unknown_tag(tag, what)
+        self.forgive(tag, multiple)
         return deliveries
 
     def reject(self, tag: int, multiple: bool, requeue: bool, what: str) -> None:
@@ -506,6 +544,10 @@ class Channel:
         if self.late is None:
             self.late = Late(self)
         self.late.add(tag, consumer)
+
+    def is_late(self, tag: int) -> bool:
+        """Whether the delivery was taken back as overdue."""
+        return self.late is not None and tag in self.late.tags
 
     def forgive(self, tag: int, multiple: bool) -> bool:
         """Whether settling `tag` comes too late for a delivery that was taken back."""
@@ -632,9 +674,14 @@ class Channel:
         self.writable.clear()
         self.last_route = None
 
-    def close(self) -> None:
-        """Everything unacked goes back; an open transaction is rolled back."""
-        self.confirmed = self.published
+    def close(self, farewell: Callable[[], None] | None = None) -> None:
+        """Everything unacked goes back; an open transaction is rolled back.
+
+        With a `farewell`, what was published is confirmed yet as it becomes safe, and then it is called.
+        """
+        self.farewell = farewell
+        if farewell is None:
+            self.confirmed = self.published
         self.cancel_notices = False
         self.late = None
         transaction, self.transaction = self.transaction, None
@@ -649,6 +696,7 @@ class Channel:
             except Exception:
                 log.exception("a bug leaves the consumer %r behind", consumer.tag)
         self.give_all_back()
+        self.part()
 
     def give_all_back(self) -> None:
         """What the channel holds is back in its queues; where that fails for one, the others are."""

@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -69,6 +71,20 @@ class DeadLetters:
         """
         self.dead.extend((queue, message, reason, 0) for message in messages)
         self.run()
+
+    @contextmanager
+    def after(self) -> Iterator[None]:
+        """What dies meanwhile is buried at the end, so that no letter overtakes its original."""
+        if self.is_busy:
+            yield
+            return
+        self.is_busy = True
+        try:
+            yield
+        finally:
+            self.is_busy = False
+            if self.dead:
+                self.run()
 
     def run(self) -> None:
         if self.is_busy:

@@ -28,6 +28,12 @@ def forward(host: VirtualHost, message: Message, queues: list[Queue]) -> None:
     if not message.arrived_ms:
         message.arrived_ms = host.agenda.now_ms
     message.traits |= traits.MOVED
+    with host.dead_letters.after():
+        share_out(host, message, queues)
+
+
+def share_out(host: VirtualHost, message: Message, queues: list[Queue]) -> None:
+    """Puts the message into those of the queues that take it."""
     queues = host.admit(message, queues)
     if not queues:
         return

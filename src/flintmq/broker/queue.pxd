@@ -43,7 +43,7 @@ cdef class Queue:
     cdef Py_ssize_t turn
     cdef readonly Py_ssize_t selective
     cdef public long long unacked
-    cdef bint dirty
+    cdef readonly bint dirty
     cdef bint congested
     cdef public bint deleted
     cdef readonly Regime regime
@@ -87,6 +87,10 @@ cdef class Queue:
     cdef park(self, Consumer consumer)
     cpdef bint withdraw(self, Consumer consumer) except -1
     cpdef rejoin(self, Consumer consumer)
+    cdef unroll(self)
+    cdef join(self, Consumer consumer)
+    @cython.locals(index=Py_ssize_t)
+    cdef leave(self, Consumer consumer)
     cpdef Delivery take(self)
     @cython.locals(message=Message)
     cpdef Delivery draw(self)

@@ -123,7 +123,9 @@ class Queue:
         self.holes = 0
         self.returned: list[Delivery] = []  # by position, the first one last
         self.consumers: list[Consumer] = []
-        self.active: list[Consumer] = []  # those that are not parked, in turn
+        # Those that are not parked, a round: it is the turn of the one at `turn`, and the one before that is
+        # the last. Where consumers may refuse or have priorities it begins at 0 (see unroll).
+        self.active: list[Consumer] = []
         self.turn = 0
         self.selective = 0  # how many of the consumers may refuse
         self.unacked = 0
@@ -420,6 +422,7 @@ class Queue:
             elif consumer.ready(message):
                 # To the end of the round, so that another one that would accept the like is next.
                 del self.active[self.turn]
+                self.turn = 0
                 if self.regime is None:
                     self.active.append(consumer)
                 else:
@@ -431,7 +434,31 @@ class Queue:
             else:
                 consumer.seen = position
                 self.park(consumer)
+        self.turn = 0
         return False
+
+    def unroll(self) -> None:
+        """The round as a list from the one whose turn it is to the last."""
+        if self.turn:
+            # The very same list: the lanes of a priority queue share it.
+            self.active[:] = self.active[self.turn :] + self.active[: self.turn]
+            self.turn = 0
+
+    def join(self, consumer: Consumer) -> None:
+        """Into the round, as the last."""
+        if self.selective:
+            self.active.append(consumer)
+        else:
+            self.active.insert(self.turn, consumer)
+            self.turn += 1
+
+    def leave(self, consumer: Consumer) -> None:
+        """Out of the round, which goes on with the same one as it would have."""
+        if consumer in self.active:
+            index = self.active.index(consumer)
+            del self.active[index]
+            if index < self.turn:
+                self.turn -= 1
 
     def park(self, consumer: Consumer) -> None:
         """Takes the consumer whose turn it is out of the round."""
@@ -440,8 +467,7 @@ class Queue:
 
     def withdraw(self, consumer: Consumer) -> bool:
         """Takes any consumer out of the round; parked, and True, if it has something to settle yet."""
-        if consumer in self.active:
-            self.active.remove(consumer)
+        self.leave(consumer)
         consumer.forget()
         consumer.parked = False
         if consumer.outstanding:
@@ -450,7 +476,7 @@ class Queue:
 
     def rejoin(self, consumer: Consumer) -> None:
         if self.regime is None:
-            self.active.append(consumer)
+            self.join(consumer)
         else:
             self.regime.join(consumer)
         self.mark()
@@ -620,22 +646,23 @@ class Queue:
 
     def subscribe(self, consumer: Consumer) -> None:
         self.consumers.append(consumer)
-        if consumer.priority or self.regime is not None:
-            self.oversee().subscribe(consumer)
-        else:
-            self.active.append(consumer)
         if consumer.is_selective():
             if not self.selective:
+                self.unroll()
                 for other in self.consumers:
                     other.seen = -(1 << 62)  # it was not kept up while nobody could refuse
             self.selective += 1
+        if consumer.priority or self.regime is not None:
+            self.oversee().subscribe(consumer)
+        else:
+            self.join(consumer)
         self.mark()
 
     def unsubscribe(self, consumer: Consumer) -> None:
         consumer.cancelled = True
         self.consumers.remove(consumer)
-        if not consumer.parked and consumer in self.active:
-            self.active.remove(consumer)
+        if not consumer.parked:
+            self.leave(consumer)
         consumer.forget()
         if consumer.is_selective():
             self.selective -= 1

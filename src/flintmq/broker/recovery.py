@@ -52,6 +52,7 @@ class Recovery:
         self.policies: list[tuple[FieldTable, FieldTable]] = []
         self.bindings: list[bytes] = []  # the keys that they have in the journal
         self.names: set[tuple[bytes, object, object]] = set()  # kind, virtual host, name; when it is needed
+        self.has_new_names = False  # the exchange of requests was never called `system` here
         self.handed_out: dict[int, int] = {}
         self.ahead: set[int] = set()  # queues of which the journal does not know how far that was
         self.leases: list[tuple[bytes, bytes]] = []
@@ -94,6 +95,8 @@ class Recovery:
             self.returns.setdefault(number, {})[entry << 1] = (count, due_ms)
         elif kind == wiring.BINDING:
             self.bindings.append(key)
+        elif kind == wiring.NAMES:
+            self.has_new_names = True
         else:
             log.warning("the journal holds wiring of a kind not known here: %r", kind)
 
@@ -119,6 +122,7 @@ class Recovery:
         for identity, rest in self.policies:
             if policies is not None:
                 policies.restore(identity, rest)
+        self.name_system(virtual_hosts, store)
         for identity, rest in self.exchanges:
             host = self.host_of(virtual_hosts, identity)
             if host is not None:
@@ -273,6 +277,15 @@ class Recovery:
             for entry in returns:
                 if number not in store.journal.owners_of(entry >> 1):
                     wiring.forget_return(store.journal, number, entry >> 1)
+
+    def name_system(self, virtual_hosts: dict[str, VirtualHost], store: Store) -> None:
+        """A directory in which requests went to `system` serves them there too."""
+        if store.recovered:
+            for host in virtual_hosts.values():
+                if not self.has_new_names:
+                    host.answer_as_before()
+        else:
+            store.journal.put_wiring(wiring.NAMES, b"")
 
     def restore_exchange(self, host: VirtualHost, identity: FieldTable, rest: FieldTable) -> None:
         exchange = restored_exchange(identity, rest)

@@ -9,6 +9,7 @@ from flintmq.broker.store cimport Store
 
 cdef Py_ssize_t EXPIRED_MAX
 cdef Py_ssize_t EXPIRED_BYTES_MAX
+cdef Py_ssize_t PASS_MS_MAX
 
 
 @cython.final
@@ -43,10 +44,11 @@ cdef class Regime:
     @staticmethod
     @cython.locals(timed=cython.bint, is_refused=cython.bint, queue=Queue, regime=Regime, admitted=list)
     cdef list admit(Message message, list queues, Agenda agenda)
-    @cython.locals(queue=Queue)
+    @cython.locals(queue=Queue, is_urgent=cython.bint)
     cdef int enqueue(self, Message message) except -1
-    @cython.locals(queue=Queue)
-    cdef enqueue_momentary(self, Message message)
+    @cython.locals(lifetime_ms=cython.longlong)
+    cdef bint is_urgent(self, Message message) noexcept
+    cdef dispatch_momentary(self)
     cdef bint is_full(self, Message message) except -1
     @cython.locals(message=Message, size=cython.longlong)
     cpdef bint lacks_room(self, list messages)
@@ -59,16 +61,19 @@ cdef class Regime:
     cpdef bury(self, list messages, str reason)
     @cython.locals(queue=Queue, message=Message, consumer=Consumer, delivery=Delivery)
     cdef int dispatch(self) except -1
-    @cython.locals(queue=Queue, active=list, group=Py_ssize_t, consumer=Consumer, chosen=Consumer, priority=cython.longlong)
+    @cython.locals(queue=Queue, chosen=Consumer)
     cdef Consumer next_consumer(self)
+    @cython.locals(queue=Queue)
+    cdef pass_turn(self, Consumer consumer)
     @cython.locals(delivery=Delivery, message=Message)
     cpdef Delivery take(self)
     cdef handed_out(self, channel, Delivery delivery)
     @cython.locals(content=bytes, header_size=cython.uint)
     cdef Message counted(self, Message message, long long redeliveries)
     cdef subscribe(self, Consumer consumer)
-    @cython.locals(active=list, index=Py_ssize_t, other=Consumer)
     cdef join(self, Consumer consumer)
+    @cython.locals(active=list, index=Py_ssize_t, other=Consumer)
+    cdef place(self, Consumer consumer)
     cdef unsubscribe(self, Consumer consumer)
     @cython.locals(queue=Queue, heir=Consumer)
     cpdef bint succeed(self) except -1

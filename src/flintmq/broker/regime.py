@@ -3,7 +3,7 @@
 A plain queue has none of this and pays for a test of one pointer. A queue gets its regime with its rules
 (queue_rules.py), with the first message that carries an expiration, or with a consumer that has a priority.
 
-    enqueue   stamped -> [gone at once unless somebody takes it] -> append -> trimmed to its limits
+    enqueue   stamped -> append -> [taken at once if it lives for a moment] -> trimmed to its limits
     dispatch  expired heads die, then the consumer of the highest priority whose turn it is
     returned  over the delivery limit: dies     to be tried later: waits     else: back in its place
 
@@ -42,6 +42,8 @@ AGAIN_MS = 1000
 # A backlog that has expired goes in portions: a thousand dead letters are some milliseconds.
 EXPIRED_MAX = 1024
 EXPIRED_BYTES_MAX = 1_048_576
+# What is handed out at the end of a pass has waited for less than this.
+PASS_MS_MAX = 1000
 
 
 class Regime:
@@ -167,15 +169,16 @@ class Regime:
             self.timed = True
             if not message.traits & traits.TIMED and (message.lifetime_ms >= 0 or self.ttl_ms >= 0):
                 message.stamp(self.timetable.now_ms())
-            if message.lifetime_ms == 0 or self.ttl_ms == 0:
-                self.enqueue_momentary(message)
-                return 0
+        # A consumer that waits for it gets it now. Of what was there before, the dead go first.
+        is_urgent = self.timed and bool(queue.active) and self.is_urgent(message) and not self.expire()
         queue.append(message)
         self.waiting_bytes += message.body_size()
         if queue.congested:
             queue.congested = False
             queue.agenda.pressed = True
-        if not queue.dirty and queue.active:
+        if is_urgent:
+            self.dispatch_momentary()
+        elif not queue.dirty and queue.active:
             queue.dirty = True
             queue.agenda.queues.append(queue)
         if self.length_max >= 0 or self.bytes_max >= 0:
@@ -185,33 +188,35 @@ class Regime:
         return 0
 
     def tend(self) -> None:
-        """After something has come in: trims the queue and sets its alarm.
+        """After something has come in: trims the queue, drops what has expired, and sets its alarm.
 
         The queue has taken the message by then: whoever sent it must not hear that it failed.
         """
         try:
             self.trim()
+            if self.timed:
+                self.expire()
             self.watch()
         except Exception:
             log.exception("a bug in trimming queue %r: once more in a while", self.queue.name)
             self.timetable.at(self.timetable.now_ms() + AGAIN_MS, self.tend)
 
-    def enqueue_momentary(self, message: Message) -> None:
-        """A message that lives for no time at all is delivered at once or not at all."""
-        queue = self.queue
-        if not queue.can_take_now(message):
-            self.bury([message], "expired")
-            return
-        queue.append(message)
-        self.waiting_bytes += message.body_size()
+    def is_urgent(self, message: Message) -> bool:
+        """Whether the message may expire before the end of the pass, which is when consumers get theirs."""
+        lifetime_ms = message.lifetime_ms
+        if self.ttl_ms >= 0 and (lifetime_ms < 0 or self.ttl_ms < lifetime_ms):
+            lifetime_ms = self.ttl_ms
+        return 0 <= lifetime_ms <= PASS_MS_MAX
+
+    def dispatch_momentary(self) -> None:
+        """Hands out what is ready, and what has come just now has not expired."""
         self.momentary = True
         try:
-            queue.dispatch()
-        except Exception:  # the queue has taken it
-            log.exception("a bug in handing out what queue %r has just got", queue.name)
+            self.queue.dispatch()
+        except Exception:  # the queue has taken the message
+            log.exception("a bug in handing out what queue %r has just got", self.queue.name)
         finally:
             self.momentary = False
-        self.tend()
 
     def is_full(self, message: Message) -> bool:
         """Whether one more would be too many, with all handed out that can be."""
@@ -305,7 +310,7 @@ class Regime:
             if not consumer.ready(message):
                 queue.park(consumer)
                 continue
-            queue.turn += 1
+            self.pass_turn(consumer)
             delivery = queue.draw()
             if delivery is None:
                 break
@@ -321,21 +326,19 @@ class Regime:
     def next_consumer(self) -> Consumer:
         """Whose turn it is among those of the highest priority."""
         queue = self.queue
-        active = queue.active
-        group = len(active)
-        if self.ranked:
-            consumer: Consumer = active[0]
-            priority = consumer.priority
-            group = 1
-            while group < len(active):
-                consumer = active[group]
-                if consumer.priority != priority:
-                    break
-                group += 1
-        if queue.turn >= group:
+        if queue.turn >= len(queue.active):
             queue.turn = 0
-        chosen: Consumer = active[queue.turn]
+        chosen: Consumer = queue.active[queue.turn]
         return chosen
+
+    def pass_turn(self, consumer: Consumer) -> None:
+        """The consumer whose turn it was is the last of its priority now."""
+        queue = self.queue
+        if self.ranked:
+            del queue.active[queue.turn]
+            self.place(consumer)
+        else:
+            queue.turn += 1
 
     def take(self) -> Delivery | None:
         """Queue.take under these rules."""
@@ -346,6 +349,8 @@ class Regime:
         if delivery is not None and delivery.message is not None:
             message = delivery.message
             self.waiting_bytes -= message.body_size()
+            if self.timed:
+                self.expire()  # what has expired behind it is not counted as left
         self.watch()
         return delivery
 
@@ -364,6 +369,8 @@ class Regime:
 
     def subscribe(self, consumer: Consumer) -> None:
         if consumer.priority:
+            if not self.ranked:
+                self.queue.unroll()
             self.ranked += 1
         if self.single_active:
             self.succeed()
@@ -374,6 +381,13 @@ class Regime:
         """Into the round, behind those of its priority; where one alone is active, the others wait."""
         if self.single_active and (self.single is not consumer or (self.yields and self.succeed())):
             return
+        if self.ranked:
+            self.place(consumer)
+        else:
+            self.queue.join(consumer)
+
+    def place(self, consumer: Consumer) -> None:
+        """Into the round where some have priorities, behind those of its own."""
         active = self.queue.active
         index = len(active)
         while index > 0:

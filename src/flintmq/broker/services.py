@@ -1,7 +1,7 @@
-"""Requests to the broker itself, over plain AMQP: published to the exchange `system`, answered by a message.
+"""Requests to the broker, over plain AMQP: published to the exchange `amq.system`, answered by a message.
 
-    client --- basic.publish exchange=system, routing key=service, headers=arguments, reply-to ---> ask()
-                                                                                                     |
+    client --- basic.publish exchange=amq.system, routing key=service, headers=arguments, reply-to ---> ask()
+                                                                                                         |
     client <-- message in the queue that reply-to names, headers=results, correlation-id --- Request.reply()
 
 A service is a function of a Request. It answers at once or later, but once; what it may tell is for it to
@@ -181,7 +181,7 @@ def check(message: Message, channel: Channel) -> None:
 
 
 def ask(passage: Passage) -> bool:
-    """Serves what was published to the exchange `system`; False if nobody can be told it is not known."""
+    """Serves what was published to the exchange `amq.system`; False if nobody can be told it is not known."""
     channel = passage.channel
     if channel is None:
         return False

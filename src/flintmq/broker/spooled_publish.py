@@ -22,8 +22,8 @@ def begin_body(channel: Channel, route_octets: bytes, header: bytes) -> Arrival 
     """Where a large body is to go. What would refuse the message does so now, not after gigabytes."""
     if channel.store is None:
         return None
-    check_header(channel, header)
     channel.find_route(route_octets)
+    check_header(channel, header)
     return Arrival(channel.store.journal)
 
 
@@ -46,6 +46,8 @@ def publish_spooled(
     store = channel.store
     if store is None:
         raise ProtocolMisuse("a body arrived for a broker without a store")
+    if channel.confirming and channel.transaction is None:
+        channel.count_publish()
     spool = arrival.spool
     spool.finish()
     try:
@@ -70,8 +72,6 @@ def publish_spooled(
             store.forget_arrived(message)
             raise
         return
-    if channel.confirming:
-        channel.count_publish()
     try:
         channel.forward(message, route, flags)
     finally:

@@ -1,4 +1,4 @@
-"""The exchange `system`: what is published to it is a request to the broker itself, see services.py."""
+"""The exchange `amq.system`: what is published to it is a request to the broker itself, see services.py."""
 
 from __future__ import annotations
 

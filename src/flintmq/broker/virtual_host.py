@@ -62,9 +62,12 @@ PREDECLARED = (
     ("amq.headers", "headers", False),
     ("amq.match", "headers", False),
     ("amq.rabbitmq.trace", "topic", True),
-    ("system", "system", False),
+    ("amq.system", "system", False),
 )
 PREDECLARED_NAMES = frozenset(["", *[name for name, _, _ in PREDECLARED]])
+# What amq.system was called before. Data directories of that time have it yet, until an application declares
+# an exchange of that name.
+FORMER_SYSTEM = "system"
 
 
 class VirtualHost:
@@ -325,6 +328,9 @@ class VirtualHost:
         self, name: str, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: FieldTable
     ) -> Exchange:
         existing = self.exchanges.get(name)
+        if isinstance(existing, SystemExchange) and name == FORMER_SYSTEM and kind != existing.type:
+            self.remove_exchange(existing)
+            existing = None
         if existing is not None:
             what = f"exchange '{name}' in vhost '{self.name}'"
             refusals.compare_exchange(existing, what, kind, durable, auto_delete, internal, arguments)
@@ -351,13 +357,19 @@ class VirtualHost:
         self.rewired()  # it may be the alternate that another one has named
         return exchange
 
+    def answer_as_before(self) -> None:
+        """The exchange of requests has its former name too, for clients of that time."""
+        former = SystemExchange(FORMER_SYSTEM, durable=True)
+        former.enter(self)
+        self.exchanges[FORMER_SYSTEM] = former
+
     def delete_exchange(self, name: str, if_unused: bool) -> None:
         exchange = self.exchanges.get(name)
         if exchange is None:
             return
         if name.startswith("amq."):
             raise refusals.reserved_name("exchange", name, 40, 20)
-        if name in PREDECLARED_NAMES:
+        if isinstance(exchange, SystemExchange):
             raise ChannelFault(
                 amqp.ACCESS_REFUSED, f"ACCESS_REFUSED - exchange '{name}' is the broker's own", 40, 20
             )

@@ -12,6 +12,8 @@
     h  a queue's number                                     the newest entry it has handed out
     p  policy     virtual host, name, is it an operator's   pattern, priority, apply-to, definition
     r  a queue's number, an entry                           how often it came back, when it is due again
+    n  nothing                                              nothing: the directory was begun by a version
+                                                            whose exchange of requests is amq.system alone
 
 Entries up to that last one which nobody settled were handed out before a crash: they come back with
 redelivered set.
@@ -39,6 +41,7 @@ BINDING = b"b"
 HANDED_OUT = b"h"
 RETURNED = b"r"
 POLICY = b"p"
+NAMES = b"n"
 
 _NUMBER = struct.Struct("<Q")
 _RETURN_KEY = struct.Struct("<QQ")

@@ -120,6 +120,8 @@ def wiring_text(key: bytes, value: bytes) -> str:
         return f"queue number {wiring.number_of(rest)} has handed out{newest}"
     if kind == wiring.RETURNED:
         return return_text(rest, value)
+    if kind == wiring.NAMES:
+        return "requests go to the exchange amq.system alone"
     if kind not in (wiring.EXCHANGE, wiring.QUEUE, wiring.BINDING, wiring.POLICY):
         return f"of a kind not known here: {key!r}"
     identity = wiring.table_of(rest)

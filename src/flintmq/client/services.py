@@ -1,4 +1,4 @@
-"""Requests to the broker itself: published to the exchange `system`, answered over direct reply-to.
+"""Requests to the broker itself: published to the exchange `amq.system`, answered over direct reply-to.
 
     request   routing key: the service      headers: arguments     body: bulk input
     reply     headers: results              body: bulk data
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from flintmq.client.connection_core import ConnectionCore
     from flintmq.client.inbox import Inbox
 
-EXCHANGE = "system"
+EXCHANGE = "amq.system"
 DIRECT_REPLY_TO = "amq.rabbitmq.reply-to"
 
 T = TypeVar("T")

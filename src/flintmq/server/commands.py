@@ -129,6 +129,7 @@ def channel_open(session: Session, channel: Channel, method: methods.ChannelOpen
 def channel_close(session: Session, channel: Channel, method: methods.ChannelClose) -> None:
     """While we wait for a close-ok of our own, a crossing close is answered and the wait goes on."""
     if channel.owner is not None:
+        broker_channel(channel).confirm_safe()
         if not session.wants_whole_contents():
             session.output.drop_streams(channel.number)
         session.release_channel(channel)
@@ -296,6 +297,7 @@ def queue_declare(session: Session, channel: Channel, method: methods.QueueDecla
     else:
         queue = declared_queue(session, owner, method)
     owner.last_queue = queue.name
+    caught_up(queue)
     if not method.no_wait:
         session.send(
             channel.number,
@@ -360,6 +362,13 @@ def named_queue(owner: BrokerChannel, name: str, operation: Operation) -> Queue:
     return owner.virtual_host.find_queue(name, owner.origin)
 
 
+def caught_up(queue: Queue) -> Queue:
+    """The queue after waiting consumers have had what is theirs, be it from the same read."""
+    if queue.dirty:
+        queue.dispatch()
+    return queue
+
+
 @command("queue.bind")
 def queue_bind(session: Session, channel: Channel, method: methods.QueueBind) -> None:
     owner = broker_channel(channel)
@@ -415,7 +424,7 @@ def may_chain(owner: BrokerChannel, arguments: FieldTable) -> None:
 
 @command("queue.purge")
 def queue_purge(session: Session, channel: Channel, method: methods.QueuePurge) -> None:
-    count = named_queue(broker_channel(channel), method.queue, Operation.READ).purge()
+    count = caught_up(named_queue(broker_channel(channel), method.queue, Operation.READ)).purge()
     if not method.no_wait:
         session.send(channel.number, methods.QueuePurgeOk(message_count=count))
 
@@ -431,6 +440,7 @@ def queue_delete(session: Session, channel: Channel, method: methods.QueueDelete
         configured.refuse_deletion(owner.virtual_host, configured.QUEUE, name)
         if method.if_unused and queue.consumers:
             raise in_use(queue, owner, "in use")
+        caught_up(queue)
         if method.if_empty and queue.message_count():
             raise in_use(queue, owner, "not empty")
         count = owner.virtual_host.delete_queue(queue)
@@ -452,13 +462,16 @@ def in_use(queue: Queue, owner: BrokerChannel, why: str) -> ChannelFault:
 def basic_qos(session: Session, channel: Channel, method: methods.BasicQos) -> None:
     """RabbitMQ's meaning of global: shared by the channel; else for each consumer made from now on."""
     owner = broker_channel(channel)
+    for consumer in owner.consumers.values():
+        caught_up(consumer.queue)
     if method.global_ or session.follows_standard_qos():
         owner.global_count = method.prefetch_count
         owner.global_bytes = method.prefetch_size
-        owner.flow(owner.flowing)  # wakes those that waited for a wider limit
     else:
         owner.prefetch_count = method.prefetch_count
         owner.prefetch_bytes = method.prefetch_size
+        owner.global_count = owner.global_bytes = 0  # as in RabbitMQ: it takes the place of a shared limit
+    owner.flow(owner.flowing)  # wakes those that waited for a wider limit
     session.send(channel.number, methods.BasicQosOk())
 
 
@@ -469,7 +482,7 @@ def basic_consume(session: Session, channel: Channel, method: methods.BasicConsu
     name, arguments = method.queue, method.arguments
     if name:
         name, arguments = namespaces.qualified(name, arguments)
-    queue = None if is_reply else named_queue(owner, name, Operation.READ)
+    queue = None if is_reply else caught_up(named_queue(owner, name, Operation.READ))
     session.broker.tell_lost_consumers()
     tag = method.consumer_tag or session.broker.new_name("amq.ctag-")
     if tag in owner.consumers:
@@ -490,6 +503,7 @@ def basic_cancel(session: Session, channel: Channel, method: methods.BasicCancel
     session.broker.tell_lost_consumers()
     consumer = owner.consumers.get(method.consumer_tag)
     if consumer is not None:
+        caught_up(consumer.queue)
         owner.virtual_host.cancel(consumer)
         if session.knows_interrupts():
             interrupt(owner, consumer)
@@ -527,7 +541,7 @@ def basic_get(session: Session, channel: Channel, method: methods.BasicGet) -> N
     queue = named_queue(owner, method.queue, Operation.READ)
     if session.broker.agenda.is_critical and not method.no_ack and owner.fetched >= FETCHED_MAX:
         refuse_growth(method)
-    if not owner.get(queue, method.no_ack):
+    if not owner.get(caught_up(queue), method.no_ack):
         session.send(channel.number, methods.BasicGetEmpty())
 
 

@@ -348,8 +348,8 @@ class Link:
         self.held |= HELD_CLOSED
         if self.verifying is not None:
             self.verifying.cancel()  # else a flood of broken logins would keep the honest ones waiting
-        if self.session.connection.state < phases.CONNECTION_CLOSING:
-            try:
+        if self.session.connection.state <= phases.CONNECTION_CLOSING:
+            try:  # while it closes, a channel may wait for confirms yet
                 self.session.release()
             except Exception:  # the socket is closed, and the server must hear of that
                 log.exception("a bug leaves something of %s behind", self.session)

@@ -7,7 +7,8 @@ below it owns the socket.
 from __future__ import annotations
 
 import logging
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from flintmq import __version__
@@ -119,6 +120,7 @@ class Session(Events):
             if self.agenda.is_laden():
                 self.connection.paused = True  # the link goes on with it when others have had their turn
         except PeerFault as fault:
+            owner.disown_publish()  # type: ignore[attr-defined]
             if not fault.class_id:
                 fault.class_id, fault.method_id = 60, 40
             self.fail(channel, fault)
@@ -173,6 +175,7 @@ class Session(Events):
         try:
             spooled_publish.publish_spooled(channel.owner, route, flags, header, sink)  # type: ignore[arg-type]
         except PeerFault as fault:
+            channel.owner.disown_publish()  # type: ignore[attr-defined]
             if not fault.class_id:
                 fault.class_id, fault.method_id = 60, 40
             self.fail(channel, fault)
@@ -360,17 +363,26 @@ class Session(Events):
             client.channels[channel.number] = opened
         channel.owner = opened
 
-    def release_channel(self, channel: Channel) -> None:
-        """The broker's half of a channel goes; messages it held come back."""
-        owner, channel.owner = channel.owner, None
+    def release_channel(self, channel: Channel, farewell: Callable[[], None] | None = None) -> None:
+        """The broker's half of a channel goes; messages it held come back.
+
+        With a `farewell` it stays until all that was published on it is confirmed, and the farewell is said.
+        """
+        owner = channel.owner
+        if farewell is None:
+            channel.owner = None
         client = self.broker.connections.get(self.number)
         if client is not None:
             client.channels.pop(channel.number, None)
         if isinstance(owner, BrokerChannel):
             try:
-                owner.close()
+                owner.close(farewell)
             except Exception:  # the other channels of the connection are to go as well
                 log.exception("a bug leaves something of channel %d of %s behind", channel.number, self)
+                if farewell is not None:
+                    farewell()
+        elif farewell is not None:
+            farewell()
 
     # Closing
 
@@ -382,7 +394,13 @@ class Session(Events):
         log.info("channel %d of %s closed: %s", channel.number, self, fault.text)
         channel.abandon_content()
         channel.state = phases.CHANNEL_CLOSING
-        self.release_channel(channel)
+        self.release_channel(channel, partial(self.say_channel_close, channel, channel.owner, fault))
+
+    def say_channel_close(self, channel: Channel, owner: object, fault: PeerFault) -> None:
+        """All that was published before is confirmed, so that the client need not publish it again."""
+        if channel.owner is not owner:
+            return
+        channel.owner = None
         self.send(
             channel.number,
             methods.ChannelClose(
@@ -399,11 +417,20 @@ class Session(Events):
             return
         log.warning("connection of %s closed: %s", self, fault.text)
         greeted = self.connection.state != phases.CONNECTION_HEADER
-        self.release()
+        # After a fault of the broker nobody can tell what is safe.
+        self.release(None if fault.code == amqp.INTERNAL_ERROR else partial(self.say_close, fault))
         if not greeted:
             self.link.drop()
             return
         self.connection.state = phases.CONNECTION_CLOSING
+        self.say_close(fault)
+        self.link.closing()
+
+    def say_close(self, fault: PeerFault) -> None:
+        """connection.close, when all that was published on any channel before is confirmed."""
+        is_released = self.connection.state == phases.CONNECTION_CLOSING
+        if not is_released or any(each.owner for each in self.connection.all_channels()):
+            return
         self.send(
             0,
             methods.ConnectionClose(
@@ -413,10 +440,12 @@ class Session(Events):
                 method_id=fault.method_id,
             ),
         )
-        self.link.closing()
 
     def close(self, method: methods.ConnectionClose) -> None:
         """The client says goodbye."""
+        for channel in self.connection.all_channels():
+            if isinstance(channel.owner, BrokerChannel):
+                channel.owner.confirm_safe()
         self.release()
         self.connection.state = phases.CONNECTION_CLOSED
         self.send(0, methods.ConnectionCloseOk())
@@ -426,16 +455,26 @@ class Session(Events):
         self.connection.state = phases.CONNECTION_CLOSED
         self.link.finish()
 
-    def release(self) -> None:
-        """Gives back all that the connection holds in the broker."""
+    def release(self, farewell: Callable[[], None] | None = None) -> None:
+        """Gives back all that the connection holds in the broker.
+
+        A `farewell` is called as each channel has confirmed what was published on it.
+        """
         self.output.end_streams()  # nobody reads what follows, but for the answer to a close
         for channel in self.connection.all_channels():
             channel.state = phases.CHANNEL_CLOSING  # what still comes on it is discarded
             channel.abandon_content()
-            self.release_channel(channel)
+            self.release_channel(
+                channel, None if farewell is None else partial(self.channel_parted, channel, farewell)
+            )
         self.broker.connections.pop(self.number, None)
         if self.virtual_host is not None:
             self.virtual_host.delete_exclusive(self.number)
+
+    def channel_parted(self, channel: Channel, farewell: Callable[[], None]) -> None:
+        if channel.owner is not None:
+            channel.owner = None
+            farewell()
 
     def send(self, number: int, method: Method) -> None:
         self.output.write_method(number, encode_method(self.connection.version, method))

@@ -35,7 +35,7 @@ def answered(ask: Ask[Any], results: FieldTable, body: bytes = b"") -> Any:
     pending = next(steps)
     [(_, publish)] = script.heard()
     assert isinstance(publish, methods.BasicPublish)
-    assert (publish.exchange, publish.routing_key) == ("system", ask.service)
+    assert (publish.exchange, publish.routing_key) == ("amq.system", ask.service)
     reply(script, "1", results, body)
     with pytest.raises(StopIteration) as stop:
         steps.send(pending.outcome())
@@ -66,7 +66,7 @@ def test_a_broker_without_services() -> None:
     script, calls = asking()
     steps = calls.ask(Ask("x", {}, b"", lambda found: found))
     pending = next(steps)
-    closed: Method = methods.ChannelClose(reply_code=404, reply_text="NOT_FOUND - no exchange 'system'")
+    closed: Method = methods.ChannelClose(reply_code=404, reply_text="NOT_FOUND - no exchange 'amq.system'")
     script.tells(1, closed)
     with pytest.raises(ServiceError, match="this broker has no services"):
         pending.outcome()

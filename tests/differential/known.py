@@ -1,0 +1,131 @@
+"""Differences from RabbitMQ that are meant, each with its reason; docs/rabbitmq.md tells users of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from differential.operation import Operation
+
+
+@dataclass(frozen=True)
+class Known:
+    """A difference that is no fault."""
+
+    name: str
+    reason: str
+    explains: Callable[[Any], bool]
+
+
+def is_close_in_one_read(found: Any) -> bool:
+    """Whether operations came in one piece, and one of them closed the channel or the connection."""
+    rest = [where for where in found.where if not is_confirmed_more(found, where)]
+    return closes_both(found) and all(not where.endswith(("answers", "confirms")) for where in rest)
+
+
+def is_confirm_before_close(found: Any) -> bool:
+    """Whether all that differs is that more was confirmed before a close."""
+    return closes_both(found) and all(is_confirmed_more(found, where) for where in found.where)
+
+
+def is_confirmed_more(found: Any, where: str) -> bool:
+    """Whether these are confirms, and all of RabbitMQ's are among them."""
+    if not where.endswith("confirms"):
+        return False
+    return set(found.theirs.get(where, ())) <= set(found.ours.get(where, ()))
+
+
+def closes_both(found: Any) -> bool:
+    closes = [
+        name
+        for told in (found.ours, found.theirs)
+        for where, events in told.items()
+        if where.endswith("answers")
+        for name, _ in events
+        if name in ("channel.close", "connection.close")
+    ]
+    return found.operations[-1].name == "together" and len(closes) == 2
+
+
+def is_return_over_limit(found: Any) -> bool:
+    """Whether messages came back to a queue with a limit."""
+    return is_return(found.operations[-1]) and has_argument(found, "x-max-length", "x-max-length-bytes")
+
+
+def is_return(operation: Operation) -> bool:
+    if operation.name == "together":
+        return any(
+            given.get("requeue") or name == "recover" for name, given in operation.arguments["operations"]
+        )
+    ends = operation.name in ("abort", "close channel", "recover", "roll back", "commit")
+    return ends or bool(operation.arguments.get("requeue"))
+
+
+def has_argument(found: Any, *names: str) -> bool:
+    """Whether any queue is declared with one of these."""
+    declared = [
+        each.arguments.get("arguments", {}) for each in found.operations if each.name == "declare queue"
+    ]
+    return any(name in arguments for arguments in declared for name in names)
+
+
+def is_their_fault(found: Any) -> bool:
+    """Whether RabbitMQ has met with an error of its own."""
+    answers = [each for where, each in found.theirs.items() if where.endswith("answers")]
+    return any(fields.get("reply_code") == 541 for events in answers for _, fields in events)
+
+
+def is_expiry_by_priority(found: Any) -> bool:
+    return is_timed(found) and has_argument(found, "x-max-priority")
+
+
+def is_timed(found: Any) -> bool:
+    return any(
+        word in each.as_json() for each in found.operations for word in ("expiration", "x-message-ttl")
+    )
+
+
+def is_unbinding_of_strangers(found: Any) -> bool:
+    """Whether the queue is another connection's."""
+    answers = [each for where, each in found.ours.items() if where.endswith("answers")]
+    is_locked = any(fields.get("reply_code") == 405 for events in answers for _, fields in events)
+    return found.operations[-1].name == "unbind" and is_locked
+
+
+KNOWN: list[Known] = [
+    Known(
+        "confirms before a close",
+        "What was published with confirms before an error is confirmed before the close: all of it, and "
+        "persistent messages when they are on disk. RabbitMQ confirms what it has come to by then.",
+        is_confirm_before_close,
+    ),
+    Known(
+        "unbinding of strangers",
+        "To unbind another connection's exclusive queue is refused with 405 whether or not it is bound.",
+        is_unbinding_of_strangers,
+    ),
+    Known(
+        "their fault",
+        "Some requests in one read, such as a consume, its cancel and a mistake, end a connection to "
+        "RabbitMQ with 541; here each has its answer.",
+        is_their_fault,
+    ),
+    Known(
+        "expiry by priority",
+        "In a queue with priorities a message that has expired is gone as soon as it is the next to be "
+        "handed out; RabbitMQ may count it until the queue is used.",
+        is_expiry_by_priority,
+    ),
+    Known(
+        "returns over a limit",
+        "Messages that come back to a queue go to consumers that wait for them before its length is limited.",
+        is_return_over_limit,
+    ),
+    Known(
+        "close in one read",
+        "What is read together with a request that closes the channel is not handed to the consumers of that "
+        "channel any more: it stays in its queue.",
+        is_close_in_one_read,
+    ),
+]

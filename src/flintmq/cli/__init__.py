@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import cache
 
 from flintmq import __version__
 from flintmq.errors import ConfigFault, FlintError
@@ -20,6 +21,7 @@ EXIT_SETTINGS = 2
 EXIT_INTERRUPTED = 130
 
 
+@cache
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="flintmq", description="An AMQP message broker in Python whose traffic is a Spark stream."

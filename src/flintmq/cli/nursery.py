@@ -158,8 +158,10 @@ def load() -> None:
     import flintmq.server  # noqa: F401
     from flintmq.broker.exchange_plugins import GROUP
     from flintmq.build import build, event_loop
+    from flintmq.cli import parser
 
     build()
+    parser()
     entry_points(group=GROUP)
     if event_loop() == "uvloop":
         import uvloop  # noqa: F401

@@ -140,14 +140,14 @@ def is_at_terminal() -> bool:
 
 
 def say(text: str) -> None:
-    """For whoever started it: on standard output, at once, whatever the level; and in the log file."""
+    """For whoever started it: in the log file, then on standard output, at once, whatever the level."""
     record = log.makeRecord(log.name, logging.INFO, __file__, 0, text, (), None)
-    with contextlib.suppress(OSError):  # nobody reads it any more
-        sys.stdout.write(LogLines().format(record) + "\n")
-        sys.stdout.flush()
     for handler in logging.getLogger().handlers:
         if isinstance(handler, logging.FileHandler):
             handler.handle(record)
+    with contextlib.suppress(OSError):  # nobody reads it any more
+        sys.stdout.write(LogLines().format(record) + "\n")
+        sys.stdout.flush()
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

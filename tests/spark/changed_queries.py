@@ -321,7 +321,7 @@ def with_alarm(seconds: float) -> Callable[[Round], None]:
         import threading
 
         round_.publish()
-        round_.broker.restart("[storage]\ndisk_free_bytes_min = 1152921504606846976\n")
+        round_.broker.restart("[limits]\ndisk_free_bytes_min = 1152921504606846976\n")
 
         def clear() -> None:
             time.sleep(seconds)

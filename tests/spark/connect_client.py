@@ -47,7 +47,7 @@ def main(uri: str, stream: str, out: str, directory: str) -> None:
     try:
         spark.read.format("amqp").options(uri=uri, queue="nowhere").load().collect()
     except Exception as failure:  # of Connect's own classes
-        told["failure"] = str(failure)[-2000:]
+        told["failure"] = str(failure)
     sys.stdout.write(json.dumps(told) + "\n")
     sys.stdout.flush()
     spark.stop()

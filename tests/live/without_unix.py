@@ -9,6 +9,7 @@ from __future__ import annotations
 
 # What these load must be loaded while Python still says where it runs.
 import asyncio
+import builtins
 import concurrent.futures.thread
 import ctypes
 import errno
@@ -110,6 +111,26 @@ def keep_what_is_open() -> None:
     os.rename = rename_new  # type: ignore[assignment]
 
 
+def hide_proc() -> None:
+    """There is no /proc."""
+    opened, os_opened = builtins.open, os.open
+
+    def refuse(path: Any) -> None:
+        if str(path).startswith("/proc/"):
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+
+    def open_other(path: Any, *arguments: Any, **options: Any) -> Any:
+        refuse(path)
+        return opened(path, *arguments, **options)
+
+    def os_open_other(path: Any, *arguments: Any, **options: Any) -> int:
+        refuse(path)
+        return os_opened(path, *arguments, **options)
+
+    builtins.open = open_other
+    os.open = os_open_other
+
+
 def refuse_signals(self: object, number: int, callback: object, *arguments: object) -> None:
     raise NotImplementedError
 
@@ -128,6 +149,7 @@ def hide() -> None:
     selectors.DefaultSelector = selectors.SelectSelector  # type: ignore[misc]
     asyncio.SelectorEventLoop.add_signal_handler = refuse_signals  # type: ignore[method-assign, assignment]
     keep_what_is_open()
+    hide_proc()
     for module, names in LACKING.items():
         for name in names:
             delattr(module, name)

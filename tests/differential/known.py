@@ -49,7 +49,9 @@ def closes_both(found: Any) -> bool:
 
 
 def is_return_over_limit(found: Any) -> bool:
-    """Whether messages came back to a queue with a limit."""
+    """Whether messages came back to a queue with a limit, and all was answered in the same way."""
+    if any(where.endswith("answers") for where in found.where):
+        return False
     return is_return(found.operations[-1]) and has_argument(found, "x-max-length", "x-max-length-bytes")
 
 

@@ -407,7 +407,7 @@ def test_an_index_of_patterns_agrees_with_the_model(script: list[Any], published
 wire_values = st.recursive(
     st.none()
     | st.booleans()
-    | st.integers(-(2**63), 2**64 - 1)
+    | st.integers(-(2**63), 2**63 - 1)
     | st.text(max_size=5)
     | st.binary(max_size=5)
     | st.floats(allow_nan=False),

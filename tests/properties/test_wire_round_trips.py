@@ -27,7 +27,7 @@ shortstrs = st.binary(max_size=255).map(lambda octets: octets.decode("utf-8", "s
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 decimals = st.builds(
     lambda unscaled, places: Decimal(unscaled).scaleb(-places),
-    st.integers(-(1 << 63), (1 << 63) - 1),
+    st.integers(-(1 << 31), (1 << 31) - 1),
     st.integers(0, 255),
 )
 moments = st.datetimes(timezones=st.just(UTC)).map(lambda moment: moment.replace(microsecond=0))
@@ -37,7 +37,7 @@ scalars = (
     | st.binary(max_size=40)
     | st.booleans()
     | st.none()
-    | st.integers(-(1 << 63), (1 << 64) - 1)
+    | st.integers(-(1 << 63), (1 << 63) - 1)
     | st.floats(allow_nan=False)
     | decimals
     | moments

@@ -31,6 +31,7 @@ from .stream_actions import StreamActions
 CONFIG = Config()
 CAPACITY = 1 << 40
 CALM_ROUNDS_MAX = 60
+SHEDDING_STEPS = 20
 
 
 class BrokerHistory(StreamActions):
@@ -300,9 +301,7 @@ class BrokerHistory(StreamActions):
         elif way < 0.92:
             self.tick()
         elif way < 0.94:
-            shedding = Shedding(self.broker)
-            while shedding.step():
-                pass
+            self.shed()
         elif way < 0.955:
             self.fault()
         elif way < 0.97:
@@ -358,6 +357,13 @@ class BrokerHistory(StreamActions):
         self.store.collect()
         self.streams.collect()
         self.finish_pass()
+
+    def shed(self) -> None:
+        """Memory is short for some steps, or until there is nothing more to move."""
+        shedding = Shedding(self.broker)
+        for _ in range(SHEDDING_STEPS):
+            if not shedding.step():
+                return
 
     def tick(self) -> None:
         self.clock.now_s += self.chance.choice((0.005, 0.05, 0.3))

@@ -14,6 +14,7 @@ cdef Py_ssize_t CONGESTED_MESSAGES
 cdef Py_ssize_t CONGESTED_BYTES
 cdef Py_ssize_t HOLES_MIN
 cdef Py_ssize_t SHED_MESSAGE_BYTES
+cdef Py_ssize_t SHELVED_COPIES
 
 
 cdef class Queue:

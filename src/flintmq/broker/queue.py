@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 CONGESTED_MESSAGES = 16_384
 CONGESTED_BYTES = 4_194_304
 
+# As many copies as this in memory cost as much time as one on the shelf.
+SHELVED_COPIES = 16
+
 # What a message takes in memory beside its content: the object, its place in a ring, allocation.
 SHED_MESSAGE_BYTES = 160
 
@@ -187,6 +190,7 @@ class Queue:
         if self.store is None:
             raise ProtocolMisuse("a queue without a store has no shelf")
         self.shelf.push(self.store.shelved_entry(message, self.number != 0))
+        self.agenda.copies += SHELVED_COPIES
         self.shelf.octets += message.body_size()
         return 0
 

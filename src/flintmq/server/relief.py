@@ -84,7 +84,7 @@ class Relief:
         if alarm.short.is_on != self.agenda.is_short or alarm.urgent.is_on != self.is_urgent:
             self.set_limits(alarm.short.is_on, alarm.urgent.is_on)
         if alarm.short.is_on and self.timer is None:
-            self.timer = self.server.loop.call_later(0, self.step)
+            self.timer = self.server.loop.call_later(STEP_S, self.step)
         if alarm.critical.is_on:
             self.end_heaviest(alarm.used - alarm.high_bytes)
 
@@ -110,7 +110,7 @@ class Relief:
         """A portion of what there is to do; comes again while memory is short."""
         self.timer = None
         server = self.server
-        if server.stopping is not None:
+        if server.stopping is not None or not server.alarm.short.is_on:
             return
         has_more = self.shedding.step()
         if not has_more:
@@ -124,9 +124,8 @@ class Relief:
             else:
                 memory.trim()
             self.trim_due_s = server.loop.time() + TRIM_S
+        self.timer = server.loop.call_later(STEP_S if has_more else ROUND_S, self.step)
         server.watch_memory()
-        if server.alarm.short.is_on and self.timer is None:
-            self.timer = server.loop.call_later(STEP_S if has_more else ROUND_S, self.step)
 
     def spool_contents(self) -> None:
         """Contents that are coming in go to files, those of some links at a time."""

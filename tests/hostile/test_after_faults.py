@@ -119,7 +119,7 @@ def test_a_body_frame_is_held_to_the_agreed_size_however_it_comes(
     else:
         peer.send(octets)
     answers = [each.method for each in peer.replies()]
-    if excess <= 0:
+    if excess <= 8:  # a payload of frame-max itself is taken, as by RabbitMQ
         assert answers == []
     else:
         assert isinstance(answers[0], methods.ConnectionClose)

@@ -266,6 +266,8 @@ class FaultyHistory(BrokerHistory):
                 if name != source and ready and not known & {copy.number for copy in ready}:
                     self.removable = set()
                     self.moving = {copy.number for copy in ready}
+                    if not target.number:
+                        self.removable = self.moving  # what is there ends with the broker
                     if any(self.is_expired(copy) or copy.due_ms >= 0 for copy in ready):
                         continue
                     self.request(client, "queue.move", queue=source, to=name, limit=len(ready))

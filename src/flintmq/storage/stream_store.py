@@ -390,7 +390,7 @@ class StreamStore:
             self._worker.submit(lambda: self._remove_files(stream, dropped), _tell("remove old segments"))
 
     def _remove_files(self, stream: StreamLog, segments: list[StreamSegment]) -> None:
-        if self.promises is not None:
+        if self.promises is not None and self.promises.held(STREAM, stream.number) is not None:
             self.promises.sync()  # or they would be missed
         for segment in segments:
             if segment.handle >= 0:

@@ -384,13 +384,14 @@ class StreamStore:
         if dropped:
             for segment in dropped:
                 self._forget_handle(stream, segment)
-            noted = None if self.promises is None else self.promises.held(STREAM, stream.number)
-            if self.promises is not None and noted is not None:
+            if self.promises is not None:
+                noted = self.promises.held(STREAM, stream.number)
+                noted = noted or Promise(STREAM, stream.number, 0, 0, stream.epoch)
                 self.promises.note(replace(noted, first=stream.first))
             self._worker.submit(lambda: self._remove_files(stream, dropped), _tell("remove old segments"))
 
     def _remove_files(self, stream: StreamLog, segments: list[StreamSegment]) -> None:
-        if self.promises is not None and self.promises.held(STREAM, stream.number) is not None:
+        if self.promises is not None:
             self.promises.sync()  # or they would be missed
         for segment in segments:
             if segment.handle >= 0:

@@ -384,8 +384,9 @@ class StreamStore:
         if dropped:
             for segment in dropped:
                 self._forget_handle(stream, segment)
-            noted = None if self.promises is None else self.promises.held(STREAM, stream.number)
-            if self.promises is not None and noted is not None:
+            if self.promises is not None:
+                noted = self.promises.held(STREAM, stream.number)
+                noted = noted or Promise(STREAM, stream.number, 0, 0, stream.epoch)
                 self.promises.note(replace(noted, first=stream.first))
             self._worker.submit(lambda: self._remove_files(stream, dropped), _tell("remove old segments"))
 

@@ -47,7 +47,7 @@ endef
 # Spark takes seconds to start: its tests run by themselves, on the compiled build.
 SPARK_TESTS := tests/spark tests/pipelines tests/unit/spark
 # What kills processes, fills disks and memory and simulates years of them runs on the compiled build alone.
-LONG_TESTS := tests/recovery tests/memory tests/simulation tests/fuzz tests/live tests/differential
+LONG_TESTS := tests/recovery tests/memory tests/simulation tests/fuzz tests/live tests/differential tests/stalls
 
 test: test-compiled $(if $(filter tests,$(TESTS)),test-spark) test-pure
 

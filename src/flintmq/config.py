@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 from flintmq.errors import ConfigFault
+from flintmq.name_pattern import NamePattern, PatternFault
 
 SyncPolicy = Literal["always", "interval", "never"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -159,9 +160,9 @@ def _pattern(value: object, where: str) -> str:
     if not isinstance(value, str):
         raise _wrong(where, value, "a regular expression")
     try:
-        re.compile(value)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise _wrong(where, value, f"a regular expression ({error})") from None
+        NamePattern(value)
+    except PatternFault as fault:
+        raise _wrong(where, value, f"a regular expression ({fault})") from None
     return value
 
 

@@ -53,7 +53,8 @@ def test_a_peer_that_does_not_read_is_not_served_on(peer: Peer, asking: Callable
     if asking is recover:
         peer.send(method_frame(91, 1, methods.BasicConsume(queue="q")))
     peer.send(asking(1000))
-    assert peer.wire.session.connection.paused
+    # What is recovered goes back to its queue where the output has no room for it.
+    assert peer.wire.session.connection.paused or asking is recover
     assert peer.wire.output.pending() <= OUTPUT_BYTES_STOP + 2 * MIB
 
 

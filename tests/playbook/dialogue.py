@@ -198,13 +198,20 @@ class Client:
         return whole
 
     def receive(self, octets: bytes) -> None:
-        buffer = bytearray(self.leftover + octets)
-        try:
-            used = self.session.connection.receive(buffer, len(buffer))
-        except PeerFault as fault:
-            self.session.fail(None, fault)
-            used = len(buffer)
-        self.leftover = bytes(buffer[used:])
+        agenda, connection = self.playbook.broker.agenda, self.session.connection
+        self.leftover += octets
+        while True:
+            agenda.copies = 0
+            buffer = bytearray(self.leftover)
+            try:
+                used = connection.receive(buffer, len(buffer))
+            except PeerFault as fault:
+                self.session.fail(None, fault)
+                used = len(buffer)
+            self.leftover = bytes(buffer[used:])
+            if not connection.paused or not agenda.is_laden():
+                break
+            connection.paused = False  # others would have their turn now
         self.playbook.finish_pass()
 
     def listen(self) -> None:

@@ -8,6 +8,7 @@ import pytest
 from playbook.dialogue import Client, Playbook, carrying
 
 from flintmq.config import parse
+from flintmq.wire import amqp, methods
 from flintmq.wire.methods import (
     BasicAck,
     BasicCancel,
@@ -345,3 +346,36 @@ def test_seeing_takes_any_right() -> None:
         client >> QueueDeclare(queue=name, passive=True)
         client << QueueDeclareOk(queue=name)
     playbook.end()
+
+
+STRANGER = """
+[users.stranger]
+password = "stranger"
+permissions."/" = {configure = "^mine", write = "^mine", read = "^mine"}
+"""
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_unbinding_tells_strangers_nothing_of_what_exists(exists: bool) -> None:
+    playbook = Playbook(parse(STRANGER))
+    host = playbook.broker.virtual_hosts["/"]
+    if exists:
+        host.declare_exchange("x", "direct", False, False, False, {})
+        host.declare_exchange("y", "direct", False, False, False, {})
+        host.declare_queue("q", False, False, False, {}, 0)
+    stranger = playbook.client(user="stranger", password="stranger")
+    stranger.declares("mine")
+    asked: list[methods.Method] = [
+        methods.QueueUnbind(queue="q", exchange="x"),
+        methods.QueueUnbind(queue="mine", exchange="x"),
+        methods.ExchangeUnbind(source="x", destination="y"),
+        methods.ExchangeUnbind(source="mine", destination="y"),
+    ]
+    for unbind in asked:
+        stranger >> unbind
+        assert stranger.hears(methods.ChannelClose).reply_code == amqp.ACCESS_REFUSED
+        stranger >> methods.ChannelCloseOk()
+        stranger >> methods.ChannelOpen()
+        stranger << methods.ChannelOpenOk()
+    stranger >> methods.QueueUnbind(queue="mine", exchange="mine too")
+    stranger << methods.QueueUnbindOk()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -355,3 +356,118 @@ def test_a_new_directory_has_the_new_name_alone(tmp_path: Path) -> None:
         assert "system" not in broker.virtual_hosts["/"].exchanges
         broker.virtual_hosts["/"].declare_queue("q", True, False, False, {}, 0)
         shut(broker)
+
+
+def test_pages_go_on_from_a_place_while_names_come_and_go() -> None:
+    playbook = Playbook(parse(SETTINGS))
+    client = playbook.client(user="boss", password="boss")
+    reply_queue(client)
+    for number in range(0, 200, 2):
+        client.declares(f"q{number:03}")
+        client >> QueueBind(
+            queue=f"q{number:03}", exchange="amq.direct", routing_key=str(number), no_wait=True
+        )
+    seen: list[str] = []
+    after = ""
+    while True:
+        page = ask(client, "queue.list", limit=7, after=after)
+        rows = page["rows"]
+        assert isinstance(rows, list)
+        seen += [str(row["name"]) for row in rows if isinstance(row, dict)]
+        if "next" not in page:
+            break
+        after = str(page["next"])
+        client >> methods.QueueDelete(queue=after, no_wait=True)  # where the next page goes on
+        client.declares(f"{after}+")
+    assert seen == sorted(set(seen))
+    assert {f"q{number:03}" for number in range(0, 200, 2)} <= set(seen)
+
+
+def test_bindings_go_on_from_a_place_while_they_come_and_go() -> None:
+    playbook = Playbook(parse(SETTINGS))
+    client = playbook.client(user="boss", password="boss")
+    reply_queue(client)
+    client.declares("q")
+    for number in range(2000):
+        client >> QueueBind(queue="q", exchange="amq.direct", routing_key=str(number), no_wait=True)
+        client >> QueueBind(queue="mine", exchange="amq.topic", routing_key=str(number), no_wait=True)
+    keys: list[str] = []
+    after = ""
+    while True:
+        page = ask(client, "binding.list", limit=300, after=after, destination="q")
+        rows = page["rows"]
+        assert isinstance(rows, list)
+        keys += [str(row["routing-key"]) for row in rows if isinstance(row, dict)]
+        if "next" not in page:
+            break
+        after = str(page["next"])
+        client >> methods.QueueUnbind(queue="q", exchange="amq.direct", routing_key=keys[-1])
+        client.hears(methods.QueueUnbindOk)
+    assert keys == [str(number) for number in range(2000)]
+    [row] = ask(client, "binding.list", limit=1, source="amq.topic")["rows"]  # type: ignore[misc]
+    assert isinstance(row, dict)
+    assert row["source"] == "amq.topic"
+    assert ask(client, "binding.list", after="nonsense")["error-code"] == 406
+
+
+def test_requests_take_turns_and_those_of_a_connection_keep_their_order() -> None:
+    served: list[str] = []
+
+    def slow(request: Request) -> Iterator[None]:
+        for _ in range(100):
+            yield
+        served.append(request.text("mark"))
+        request.reply({})
+
+    services.SERVICES["test.slow"] = slow
+    try:
+        playbook = Playbook(parse(SETTINGS))
+        first = playbook.client(user="boss", password="boss")
+        second = playbook.client(user="boss", password="boss")
+        agenda = playbook.broker.agenda
+        with playbook.one_pass():
+            for number in range(5):
+                request(first, "test.slow", reply_to="", mark=f"first {number}")
+            request(second, "test.slow", reply_to="", mark="second 0")
+            assert served == []
+            assert sorted(map(len, agenda.asking.values())) == [1, 5]
+        assert [name for name in served if name.startswith("first")] == [f"first {n}" for n in range(5)]
+        assert served.index("second 0") < 3
+        assert not agenda.asking
+        with playbook.one_pass():
+            for _ in range(services.REQUESTS_WAITING_MAX + 1):
+                request(first, "test.slow", reply_to="", mark="again")
+            assert [len(each) for each in agenda.asking.values()] == [services.REQUESTS_WAITING_MAX]
+    finally:
+        del services.SERVICES["test.slow"]
+
+
+def test_the_files_of_the_package_are_not_looked_for_at_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    def looked_for(package: object = None) -> list[str]:
+        raise AssertionError("it takes milliseconds")
+
+    monkeypatch.setattr("flintmq.build.compiled_modules", looked_for)
+    client = Playbook(parse(SETTINGS)).client(user="boss", password="boss")
+    reply_queue(client)
+    assert ask(client, "broker.info")["build"] in ("pure", "compiled")
+
+
+def test_a_connection_that_only_asks_does_not_publish() -> None:
+    client = Playbook(parse(SETTINGS)).client(user="boss", password="boss")
+    reply_queue(client)
+    request(client, "broker.info")
+    answer(client)
+    assert not client.session.is_publisher()
+    frames = client.frames(
+        1, carrying(BasicPublish(exchange="amq.system", routing_key="broker.info"), b"body")
+    )
+    client >> frames[:-3]  # in pieces: the content is not all there
+    assert client.session.connection.has_content
+    assert not client.session.is_publisher()
+    client >> frames[-3:]
+    assert not client.session.is_publisher()
+    frames = client.frames(1, carrying(BasicPublish(exchange="amq.direct", routing_key="k"), b"body"))
+    client >> frames[:-3]
+    assert client.session.is_publisher()
+    client >> frames[-3:]
+    assert client.session.is_publisher()

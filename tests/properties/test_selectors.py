@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from flintmq.broker.exchange import Exchange, HeadersExchange
 from flintmq.broker.lookup import lookup_of
-from flintmq.broker.regexp import Regexp, StateBudget
-from flintmq.broker.regexp_parser import Machine, parse_regexp
 from flintmq.broker.selector_exchange import PropWildExchange, RegexpExchange, SelectorExchange
 from flintmq.broker.selector_parser import parse_selector
 from flintmq.broker.wildcard import Wildcard
 from flintmq.errors import ChannelFault
+from flintmq.regexp import Regexp, StateBudget
+from flintmq.regexp_parser import Machine, parse_regexp
 from flintmq.wire.headers import read_headers, read_property
 from flintmq.wire.properties import BasicProperties, decode_basic_properties, encode_properties
 from flintmq.wire.tables import decode_table

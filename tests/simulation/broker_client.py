@@ -96,6 +96,8 @@ class Client:
         )
 
     def receive(self, octets: bytes) -> None:
+        self.broker.agenda.copies = 0
+        self.session.connection.paused = False  # others have had their turn
         try:
             used = self.take(octets)
         except PeerFault as fault:

@@ -223,7 +223,7 @@ def test_a_mistake_ends_in_one_clear_line(text: str, said: str) -> None:
 
 def test_a_broken_pattern_says_where_it_breaks() -> None:
     said = fault('[users.a]\npassword = "x"\npermissions."/".read = "("')
-    assert said.startswith('users.a.permissions."/".read = "(": expected a regular expression (missing )')
+    assert said.startswith('users.a.permissions."/".read = "(": expected a regular expression (position 1: ')
 
 
 def test_broken_toml_says_the_line() -> None:

@@ -11,10 +11,10 @@ Permissions on routing keys of topic exchanges would be a fourth method here, as
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from flintmq.config import PermissionSettings
+from flintmq.name_pattern import NamePattern
 
 # Decisions kept for one pattern. A name has at most 255 octets, so a full cache is under 1 MiB.
 DECISIONS_MAX = 1024
@@ -36,10 +36,10 @@ class Permissions:
 class _Decisions:
     """One pattern and what it said about the names asked for last."""
 
-    __slots__ = ("_made", "_search")
+    __slots__ = ("_made", "_pattern")
 
     def __init__(self, pattern: str) -> None:
-        self._search = re.compile(pattern).search if pattern else None
+        self._pattern = NamePattern(pattern) if pattern else None
         self._made: dict[str, bool] = {}
 
     def __call__(self, name: str) -> bool:
@@ -47,6 +47,6 @@ class _Decisions:
         if decision is None:
             if len(self._made) >= DECISIONS_MAX:
                 self._made.clear()
-            decision = self._search is not None and self._search(name or NAMELESS_EXCHANGE) is not None
+            decision = self._pattern is not None and self._pattern.matches(name or NAMELESS_EXCHANGE)
             self._made[name] = decision
         return decision

@@ -88,7 +88,7 @@ class Users:
         self.put(replace(self._named[name], tags=frozenset(tags)))
 
     def grant(self, name: str, virtual_host: str, settings: PermissionSettings) -> None:
-        """Give the user these permissions in `virtual_host`, in place of any there; re.error if no regex."""
+        """Give the user these permissions in `virtual_host`, or raise a PatternFault."""
         user = self._named[name]
         granted = {**user.permissions, virtual_host: Permissions(settings)}
         self.put(replace(user, permissions=MappingProxyType(granted)))

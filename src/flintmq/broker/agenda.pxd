@@ -10,6 +10,10 @@ cdef class Agenda:
     cdef public list queues
     cdef public list confirms
     cdef public list lost_consumers
+    cdef public unsigned long long passes
+    cdef readonly object chores
+    cdef readonly dict asking
+    cdef public bint has_chores
     cdef public bint pressed
     cdef public Py_ssize_t copies
     cdef public bint behind
@@ -26,5 +30,6 @@ cdef class Agenda:
 
     cpdef bint wake_hoarders(self, Py_ssize_t most) except -1
     cpdef tick(self)
+    cpdef load(self)
     cpdef bint is_laden(self) noexcept
     cpdef bint has_work(self)

@@ -8,12 +8,16 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from flintmq.broker.chores import Chores
 from flintmq.wire.output import Room
 
 if TYPE_CHECKING:
+    from collections import deque
+
     from flintmq.broker.channel import Channel
     from flintmq.broker.consumer import Consumer
     from flintmq.broker.queue import Queue
+    from flintmq.broker.services import Request
     from flintmq.broker.timetable import Timetable
 
 # What one read of a publisher may put into queues, some milliseconds of work: a buffer full of small messages
@@ -29,9 +33,12 @@ class Agenda:
     """Queues with messages for ready consumers, channels with publishes to confirm, consumers to be told."""
 
     __slots__ = (
+        "asking",
         "behind",
+        "chores",
         "confirms",
         "copies",
+        "has_chores",
         "hoard_bytes_max",
         "hoarders",
         "is_critical",
@@ -39,6 +46,7 @@ class Agenda:
         "logged",
         "lost_consumers",
         "now_ms",
+        "passes",
         "pressed",
         "queues",
         "room",
@@ -55,6 +63,11 @@ class Agenda:
         self.queues: list[Queue] = []
         self.confirms: list[Channel] = []
         self.lost_consumers: list[Consumer] = []
+        self.passes = 0  # that have ended
+        self.chores = Chores(self)
+        self.has_chores = False  # for the next pass
+        # Requests to the broker that wait to be answered, by connection: it is not read from meanwhile.
+        self.asking: dict[int, deque[Request]] = {}
         # A publish went to a queue whose consumers' sockets are full: its publisher should pause.
         self.pressed = False
         # Messages put into queues by what is being read now, one of them many times where it goes to many.
@@ -85,9 +98,13 @@ class Agenda:
         """Some time has gone by; called twice a second."""
         self.now_ms = self.timetable.now_ms()
 
+    def load(self) -> None:
+        """What is being read now has to wait for others."""
+        self.copies = COPIES_MAX + 1
+
     def is_laden(self) -> bool:
         """Whether what is being read now has brought so much that others should have their turn."""
         return self.copies > (COPIES_SHORT_MAX if self.is_short else COPIES_MAX)
 
     def has_work(self) -> bool:
-        return bool(self.queues or self.confirms or self.lost_consumers)
+        return bool(self.queues or self.confirms or self.lost_consumers or self.has_chores)

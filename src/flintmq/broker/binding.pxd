@@ -15,6 +15,7 @@ cdef class Binding:
     cdef readonly tuple identity
     cdef readonly object destination
     cdef readonly str routing_key
+    cdef readonly unsigned long long number
     cdef dict _arguments
     cdef Binding older
     cdef Binding newer

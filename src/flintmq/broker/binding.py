@@ -101,10 +101,13 @@ class Binding:
 
     # `older` and `newer` chain the bindings of one destination, so that a deleted queue takes
     # its own bindings along without a search and without a container for each destination.
-    __slots__ = ("_arguments", "destination", "identity", "newer", "older", "routing_key", "source")
+    __slots__ = ("_arguments", "destination", "identity", "newer", "number", "older", "routing_key", "source")
 
-    def __init__(self, source: Exchange, identity: Identity, arguments: Mapping[str, FieldValue]) -> None:
+    def __init__(
+        self, source: Exchange, identity: Identity, arguments: Mapping[str, FieldValue], number: int = 0
+    ) -> None:
         self.source = source
+        self.number = number  # its place among those of its source
         self.identity = identity
         self.destination = identity[0]
         self.routing_key = identity[1]

@@ -13,6 +13,7 @@ cdef Py_ssize_t PASS_LOADED_BYTES_MAX
 cdef class Broker:
     cdef readonly Agenda agenda
     cdef public object clock
+    cdef public object condition
     cdef readonly object config
     cdef readonly dict connections
     cdef readonly unsigned int connections_made

@@ -22,11 +22,14 @@ from flintmq.broker.timetable import Timetable
 from flintmq.broker.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flintmq.broker.client_connection import ClientConnection
     from flintmq.broker.store import Store
     from flintmq.clock import Clock
     from flintmq.config import Config
     from flintmq.storage.stream_store import StreamStore
+    from flintmq.wire.tables import FieldTable
 
 
 log = logging.getLogger("flintmq.broker")
@@ -46,6 +49,7 @@ class Broker:
     __slots__ = (
         "agenda",
         "clock",
+        "condition",
         "config",
         "connections",
         "connections_made",
@@ -78,6 +82,8 @@ class Broker:
         self.connections_made = 0
         self.connections: dict[int, ClientConnection] = {}  # those that are open, by number
         self.started_ms = self.timetable.now_ms()
+        # What the server knows of alarms, memory and disk; None where there is no server.
+        self.condition: Callable[[], FieldTable] | None = None
 
     def attach_streams(self, storage: StreamStore) -> Streams:
         """From now on queues may be streams, kept there."""
@@ -104,6 +110,10 @@ class Broker:
     def finish_pass(self) -> None:
         """Deliveries for whoever is ready, then confirms."""
         agenda = self.agenda
+        agenda.passes += 1
+        agenda.copies = 0
+        if agenda.has_chores:
+            agenda.chores.run()
         if agenda.queues:
             queues, agenda.queues = agenda.queues, []
             room = agenda.room

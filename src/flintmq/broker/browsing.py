@@ -103,7 +103,8 @@ def whole_body(channel: Channel, message: Message, bytes_max: int) -> bytes | No
 def copy(host: VirtualHost, source: Queue, target: Queue, after: int, limit: int) -> tuple[int, int]:
     """Puts copies of up to `limit` messages at the end of another queue; how many, and the last one's place.
 
-    All of them or, after a crash, none. A large message, whose body is a file, ends it.
+    All of them or, after a crash, none: it is one group of the journal. A large message, whose body is a
+    file, ends it.
     """
     found = [(place, message) for place, message, _ in islice(browse(source, after), limit)]
     copied = 0
@@ -120,7 +121,8 @@ def copy(host: VirtualHost, source: Queue, target: Queue, after: int, limit: int
 def move(host: VirtualHost, source: Queue, target: Queue, limit: int) -> int:
     """Moves up to `limit` messages from the head of one queue to the end of another; how many.
 
-    All of them or, after a crash, none. A large message, whose body is a file, ends it.
+    All of them or, after a crash, none: it is one group of the journal. A large message, whose body is a
+    file, ends it.
     """
     moved = 0
     with grouped(host):

@@ -15,6 +15,8 @@ from flintmq.broker.store cimport Store
 from flintmq.broker.virtual_host cimport VirtualHost
 from flintmq.wire.output cimport Output
 
+cdef Py_ssize_t SETTLED_MAX
+
 
 @cython.final
 cdef class Channel:
@@ -84,7 +86,7 @@ cdef class Channel:
     cpdef confirm_safe(self)
     @cython.locals(delivery=Delivery)
     cpdef int ack(self, unsigned long long tag, bint multiple) except -1
-    @cython.locals(delivery=Delivery)
+    @cython.locals(settled=Py_ssize_t, delivery=Delivery, rest=list)
     cdef int ack_through(self, unsigned long long tag) except -1
     @cython.locals(message=Message, queue=Queue)
     cpdef int queue_settle(self, Delivery delivery) except -1
@@ -106,6 +108,8 @@ cdef class Channel:
     cpdef take_back(self, unsigned long long tag)
     cdef bint is_late(self, unsigned long long tag) except -1
     cdef bint forgive(self, unsigned long long tag, bint multiple) except -1
+    @cython.locals(delivery=Delivery, taken=list)
+    cpdef list take_unacked(self, Py_ssize_t most)
     @cython.locals(delivery=Delivery, kept=Delivery, message=Message)
     cpdef list detach(self, list deliveries)
     @cython.locals(delivery=Delivery, message=Message, consumer=Consumer, d=Delivery)
@@ -124,5 +128,3 @@ cdef class Channel:
     cpdef lose_consumer(self, Consumer consumer)
     cpdef notify_cancel(self, Consumer consumer)
     cpdef close(self, farewell=*)
-    @cython.locals(delivery=Delivery)
-    cdef give_all_back(self)

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from flintmq.broker import copies, inspection
+from flintmq.broker import copies, dismantling, inspection
 from flintmq.broker.delivery import Delivery
 from flintmq.broker.forwarding import disown, forward_spooled, immediate_queues
 from flintmq.broker.message import Message
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from flintmq.wire.stream import Body
 
 log = logging.getLogger("flintmq.channel")
+
+# Deliveries acked by one method at once, some milliseconds; more in portions.
+SETTLED_MAX = 8192
 
 _RETURN_HEAD = struct.Struct(">IH")
 _GET_OK_HEAD = struct.Struct(">IQB")
@@ -378,14 +381,22 @@ class Channel:
         # A tag that is not outstanding is a mistake, such as a second ack, even if others before it are.
         if tag and self.find(tag) is None and not self.is_late(tag):
             raise unknown_tag(tag)
+        settled = 0
+        rest: list[Delivery] = []
         while self.unacked.count:
             delivery = self.unacked.at(0)
             if tag and delivery.tag > tag:
                 break
             if delivery.message is not None:
-                self.queue_settle(delivery)
+                if settled == SETTLED_MAX:
+                    rest.append(delivery)
+                else:
+                    self.queue_settle(delivery)
+                    settled += 1
             self.unacked.pop()
         self.forgive(tag, True)
+        if rest:
+            self.agenda.chores.begin(dismantling.settled(self.discard, rest, dismantling.ACKED))
         return 0
 
     def queue_settle(self, delivery: Delivery) -> int:
@@ -472,8 +483,13 @@ class Channel:
         if self.transaction is not None:
             self.transaction.reject(deliveries, requeue)
             return
-        if requeue:
+        if requeue and len(deliveries) > dismantling.RETURNED:
+            take = dismantling.portions(deliveries, dismantling.RETURNED)
+            self.agenda.chores.begin(dismantling.returned(self, take, False))
+        elif requeue:
             self.requeue(deliveries, what == "basic.reject")
+        elif len(deliveries) > dismantling.REFUSED:
+            self.agenda.chores.begin(dismantling.settled(self.refuse, deliveries, dismantling.REFUSED))
         else:
             self.refuse(deliveries)
 
@@ -512,6 +528,15 @@ class Channel:
                 self.release(delivery)
         self.tidy()
         self.wake_parked()
+
+    def take_unacked(self, most: int) -> list[Delivery]:
+        """The first of the deliveries that are unsettled; the channel forgets them."""
+        taken: list[Delivery] = []
+        while self.unacked.count and len(taken) < most:
+            delivery = self.unacked.pop()
+            if delivery.message is not None:
+                taken.append(delivery)
+        return taken
 
     def detach(self, deliveries: list[Delivery]) -> list[Delivery]:
         """Lets go of deliveries that are still unsettled for their queues; those here become shells."""
@@ -557,17 +582,21 @@ class Channel:
         """basic.recover: what is unacked goes back to its queues, or out again to the same consumers."""
         deliveries = self.held(0, True, "basic.recover")
         if requeue:
-            self.requeue(deliveries)
+            take = dismantling.portions(deliveries, dismantling.RETURNED)
+            self.agenda.chores.begin(dismantling.returned(self, take, False))
             return
         orphans = [d for d in deliveries if d.consumer is None or d.consumer.cancelled]
         kept = [d for d in deliveries if d.consumer is not None and not d.consumer.cancelled]
         for delivery in kept:
             message, consumer = delivery.message, delivery.consumer
-            if message is not None and consumer is not None:
+            if not self.output.has_room():
+                orphans.append(delivery)  # its client does not read so much at once
+            elif message is not None and consumer is not None:
                 self.release(delivery)
                 delivery.queue.unacked -= 1
                 consumer.deliver(message, delivery.position, delivery.redeliveries + 1)
-        self.requeue(orphans)
+        take = dismantling.portions(orphans, dismantling.RETURNED)
+        self.agenda.chores.begin(dismantling.returned(self, take, False))
 
     def tidy(self) -> None:
         """Drops settled shells."""
@@ -684,31 +713,12 @@ class Channel:
             self.confirmed = self.published
         self.cancel_notices = False
         self.late = None
+        self.flowing = False  # its consumers get no more
         transaction, self.transaction = self.transaction, None
         try:
             if transaction is not None:
                 transaction.rollback()
         except Exception:
             log.exception("a bug leaves the transaction of a channel behind")
-        for consumer in list(self.consumers.values()):
-            try:
-                self.virtual_host.cancel(consumer)
-            except Exception:
-                log.exception("a bug leaves the consumer %r behind", consumer.tag)
-        self.give_all_back()
+        self.agenda.chores.begin(dismantling.of_channel(self))
         self.part()
-
-    def give_all_back(self) -> None:
-        """What the channel holds is back in its queues; where that fails for one, the others are."""
-        held = self.held(0, True, "channel.close")
-        try:
-            self.requeue(held, True)
-        except Exception:
-            log.exception("a bug in giving back what a channel holds: each message once more")
-            for delivery in held:
-                try:
-                    self.requeue([delivery], True)
-                except Exception:
-                    log.exception(
-                        "a message of queue %r is unacked until the broker ends", delivery.queue.name
-                    )

@@ -15,6 +15,7 @@ class ClientConnection:
     """An open connection, for those who list them."""
 
     __slots__ = (
+        "blocked",
         "channels",
         "client_properties",
         "number",
@@ -42,4 +43,5 @@ class ClientConnection:
         self.version = version  # of the protocol, as wire/amqp.py numbers them
         self.client_properties = client_properties
         self.since_ms = since_ms
+        self.blocked = ""  # why nothing is read from it, if it publishes while there is an alarm
         self.channels: dict[int, Channel] = {}

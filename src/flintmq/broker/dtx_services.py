@@ -86,7 +86,7 @@ def reply_when_safe(request: Request, sequence: int, results: FieldTable) -> Non
 
 
 @service("dtx.list")
-def dtx_list(request: Request) -> None:
+def dtx_list(request: Request) -> Iterator[None]:
     """Branches, by xid: state, user, since-ms, messages, operations, octets. `prefix`: of the xid."""
     prefix = request.text("prefix", "")
     branches = branches_of(request)
@@ -96,7 +96,7 @@ def dtx_list(request: Request) -> None:
             if str(branch.xid).startswith(prefix):
                 yield str(branch.xid), branch
 
-    request.page((name, partial(described, branch)) for name, branch in rows())
+    return request.page((name, partial(described, branch)) for name, branch in rows())
 
 
 def described(branch: Branch) -> FieldTable:

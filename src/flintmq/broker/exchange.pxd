@@ -14,6 +14,10 @@ cdef class Exchange:
     cdef readonly dict arguments
     cdef readonly dict bindings
     cdef dict _newest
+    cdef readonly unsigned long long numbered
+    cdef object order
+    cdef public bint deleted
+    cdef public unsigned int life
     cdef readonly dict sources
     cdef public unsigned int number
     cdef public object virtual_host
@@ -23,11 +27,14 @@ cdef class Exchange:
     cpdef bint bind(self, object destination, str routing_key, object arguments) except -1
     @cython.locals(binding=Binding, older=Binding, newer=Binding)
     cpdef bint unbind(self, object destination, str routing_key, object arguments) except -1
-    @cython.locals(binding=Binding, older=Binding, count=Py_ssize_t)
-    cpdef Py_ssize_t unbind_destination(self, object destination) except -1
+    cpdef Binding unhook(self, object destination)
+    @cython.locals(older=Binding, removed=list)
+    cpdef tuple unbind_chain(self, Binding binding, Py_ssize_t most)
+    @cython.locals(binding=Binding, removed=list)
+    cpdef list dismantle(self, Py_ssize_t most)
+    @cython.locals(binding=Binding)
+    cpdef object bindings_after(self, unsigned long long number)
     cpdef Binding find_binding(self, object destination, str routing_key, object arguments)
-    @cython.locals(chain=list, binding=Binding)
-    cpdef list bindings_to(self, object destination)
     cpdef bint leads_to(self, object destination) except -1
     cpdef bint is_unused(self) except -1
     cpdef route(self, str routing_key, object headers, dict found)

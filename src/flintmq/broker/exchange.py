@@ -15,11 +15,13 @@ Kinds that are FlintMQ's own are in selector_exchange.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from flintmq.broker import lookup, tally
 from flintmq.broker.binding import Binding, Destination, Identity, table_form
+from flintmq.broker.directory import Directory
 from flintmq.broker.headers_condition import HeadersCondition, headers_form, match_mode
 from flintmq.broker.match_index import MatchIndex
 from flintmq.broker.route import headers_of
@@ -39,6 +41,9 @@ REFUSED = 2
 
 Headers = Callable[[], dict[str, Any]]
 
+# So many bindings are gone through where somebody lists them; of more the order is kept.
+ORDERED_MIN = 1024
+
 
 class Exchange:
     """What the kinds have in common: properties and bindings."""
@@ -48,10 +53,14 @@ class Exchange:
         "arguments",
         "auto_delete",
         "bindings",
+        "deleted",
         "durable",
         "internal",
+        "life",
         "name",
         "number",
+        "numbered",
+        "order",
         "sources",
         "virtual_host",
     )
@@ -84,6 +93,10 @@ class Exchange:
         self._newest: dict[Destination, Binding] = {}
         self.sources: dict[Exchange, None] = {}  # exchanges with bindings to it; the virtual host's to keep
         self.number = 0  # what the journal calls it
+        self.numbered = 0  # bindings so far, which numbers them
+        self.order: Directory[Binding] | None = None  # by number, where there are many
+        self.deleted = False  # bindings from it and to it may still be there for a while
+        self.life = 0  # tells it in the journal from one of the same name that is being taken apart
         self.virtual_host: Any = None
         self.prepare()
 
@@ -102,10 +115,17 @@ class Exchange:
         identity = (destination, routing_key, table_form(arguments))
         if identity in self.bindings:
             return False
-        binding = Binding(self, identity, arguments)
+        self.numbered += 1
+        binding = Binding(self, identity, arguments, self.numbered)
         if not binding.is_chained():
             self.attach(binding)
         self.bindings[identity] = binding
+        if self.order is not None:
+            self.order.add(binding)
+        elif len(self.bindings) > ORDERED_MIN:
+            self.order = Directory(attrgetter("number"))
+            for each in self.bindings.values():
+                self.order.add(each)
         older = self._newest.get(destination)
         if older is not None:
             binding.older = older
@@ -118,6 +138,8 @@ class Exchange:
         binding = self.bindings.pop((destination, routing_key, table_form(arguments)), None)
         if binding is None:
             return False
+        if self.order is not None:
+            self.order.discard(binding)
         if not binding.is_chained():
             self.detach(binding)
         if binding.older is not None:
@@ -131,20 +153,46 @@ class Exchange:
         binding.older = binding.newer = None
         return True
 
-    def unbind_destination(self, destination: Destination) -> int:
-        """Removes every binding to a destination that is going away, and says how many there were."""
-        count = 0
-        binding = self._newest.pop(destination, None)
-        while binding is not None:
-            del self.bindings[binding.identity]
-            if not binding.is_chained():
-                self.detach(binding)
-            count += 1
+    def unhook(self, destination: Destination) -> Binding | None:
+        """The newest binding to a destination that is going away, to be removed with those it chains."""
+        return self._newest.pop(destination, None)
+
+    def unbind_chain(self, binding: Binding | None, most: int) -> tuple[list[Binding], Binding | None]:
+        """Removes some bindings that are unhooked; those that were there, and the next one to remove."""
+        removed: list[Binding] = []
+        while binding is not None and most > 0:
+            most -= 1
+            # The exchange may be taken apart at the same time.
+            if self.bindings.pop(binding.identity, None) is not None:
+                if self.order is not None:
+                    self.order.discard(binding)
+                if not binding.is_chained():
+                    self.detach(binding)
+                removed.append(binding)
             older = binding.older
             # Unchained, so that reference counting frees them without waiting for a collection.
             binding.older = binding.newer = None
             binding = older
-        return count
+        return removed, binding
+
+    def dismantle(self, most: int) -> list[Binding]:
+        """The exchange is gone: removes some of its bindings, and returns them."""
+        self.order = None
+        removed: list[Binding] = []
+        while self.bindings and len(removed) < most:
+            binding = self.bindings.popitem()[1]
+            self._newest.pop(binding.destination, None)
+            if not binding.is_chained():
+                self.detach(binding)
+            binding.older = binding.newer = None
+            removed.append(binding)
+        return removed
+
+    def bindings_after(self, number: int) -> Iterable[Binding]:
+        """The bindings that were made after the one of this number, in their order."""
+        if self.order is not None:
+            return self.order.after(number)
+        return [binding for binding in self.bindings.values() if binding.number > number]
 
     def find_binding(
         self, destination: Destination, routing_key: str, arguments: Mapping[str, FieldValue]
@@ -152,23 +200,13 @@ class Exchange:
         """The binding with this identity."""
         return self.bindings.get((destination, routing_key, table_form(arguments)))
 
-    def bindings_to(self, destination: Destination) -> list[Binding]:
-        """The bindings to one destination, oldest first."""
-        chain: list[Binding] = []
-        binding = self._newest.get(destination)
-        while binding is not None:
-            chain.append(binding)
-            binding = binding.older
-        chain.reverse()
-        return chain
-
     def leads_to(self, destination: Destination) -> bool:
         """Whether there is a binding to the destination."""
         return destination in self._newest
 
     def is_unused(self) -> bool:
-        """Whether there are no bindings."""
-        return not self.bindings
+        """Whether there are no bindings, but for those whose destination is gone."""
+        return not self._newest
 
     def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
         """Puts each destination that the message goes to into `found` as a key; values mean nothing."""

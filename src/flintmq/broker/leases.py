@@ -51,6 +51,8 @@ LEASED_BYTES_MAX = 536_870_912
 LEASES_MAX = 1000
 # One that a bug has kept from ending is looked at again so much later.
 AGAIN_MS = 1000
+# Messages that one step lets go of.
+ENDED = 512
 
 _KEY = struct.Struct("<Q")
 _HEAD = struct.Struct("<QQQQI")
@@ -384,19 +386,20 @@ def lease_of(queue: Queue, name: str, timeout_ms: int) -> Lease:
     return lease
 
 
-def end_leases(queue: Queue) -> None:
-    """The queue is going, and everything in it."""
-    if queue.leases is not None:
-        journal = None
-        for lease in queue.leases.values():
-            lease.stop_clock()
-            journal = lease.journal()
-            if lease.deliveries:
-                queue.requeue(list(lease.deliveries))
-                lease.deliveries.clear()
-            if journal is not None:
-                journal.delete_wiring(lease.key())
-        queue.leases = None
+def end_leases(queue: Queue) -> Iterator[None]:
+    """The queue is going, and everything in it; in portions."""
+    while queue.leases:
+        lease = queue.leases.popitem()[1]
+        lease.stop_clock()
+        while lease.deliveries:
+            count = min(ENDED, len(lease.deliveries))
+            queue.requeue([lease.deliveries.popleft() for _ in range(count)])
+            yield
+        journal = lease.journal()
+        if journal is not None:
+            journal.delete_wiring(lease.key())
+        yield
+    queue.leases = None
 
 
 def restore_lease(queue: Queue, name: str, octets: bytes) -> Lease:

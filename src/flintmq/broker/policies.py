@@ -10,13 +10,13 @@ are journalled as wiring, and hold for what exists as well as for what is declar
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from flintmq.broker.queue_rules import ARGUMENTS, CLASSIC, QUORUM, STREAM, Given, Unfit, check_definition
 from flintmq.errors import ConfigFault
+from flintmq.name_pattern import NamePattern, PatternFault
 
 if TYPE_CHECKING:
     from flintmq.broker.store import Store
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flintmq.policies")
 
-PATTERN_OCTETS_MAX = 1024
 NAME_OCTETS_MAX = 255
+# Decisions kept about exchanges, which unroutable messages ask for: a name has 255 octets at most.
+DECISIONS_MAX = 1024
+EVERYTHING = NamePattern("")
 
 APPLY_TO = ("all", "queues", "classic_queues", "quorum_queues", "streams", "exchanges")
 KIND_OF = {"classic_queues": CLASSIC, "quorum_queues": QUORUM, "streams": STREAM}
@@ -74,17 +76,15 @@ class Policy:
     is_operator: bool = False
     is_configured: bool = False
     given: Given = field(default_factory=dict, repr=False, compare=False)
-    expression: re.Pattern[str] = field(default=re.compile(""), repr=False, compare=False)
+    expression: NamePattern = field(default=EVERYTHING, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 0 < len(self.name.encode("utf-8", "surrogateescape")) <= NAME_OCTETS_MAX:
             raise Unfit(f"name: expected text of 1 to {NAME_OCTETS_MAX} octets")
-        if len(self.pattern) > PATTERN_OCTETS_MAX:
-            raise Unfit(f"pattern: expected at most {PATTERN_OCTETS_MAX} characters")
         try:
-            object.__setattr__(self, "expression", re.compile(self.pattern))
-        except (re.error, OverflowError, RecursionError) as error:
-            raise Unfit(f"pattern: expected a regular expression ({error})") from None
+            object.__setattr__(self, "expression", NamePattern(self.pattern))
+        except PatternFault as fault:
+            raise Unfit(f"pattern: expected a regular expression ({fault})") from None
         if type(self.priority) is not int or not -(2**31) <= self.priority < 2**31:
             raise Unfit("priority: expected a whole number of 32 bits")
         if self.apply_to not in APPLY_TO or (self.is_operator and self.apply_to == "exchanges"):
@@ -101,10 +101,10 @@ class Policy:
 
     def matches_queue(self, name: str, kind: str) -> bool:
         is_meant = self.apply_to in ("all", "queues") or KIND_OF.get(self.apply_to) == kind
-        return is_meant and self.expression.search(name) is not None
+        return is_meant and self.expression.matches(name)
 
     def matches_exchange(self, name: str) -> bool:
-        return self.apply_to in ("all", "exchanges") and self.expression.search(name) is not None
+        return self.apply_to in ("all", "exchanges") and self.expression.matches(name)
 
 
 class Policies:
@@ -116,6 +116,8 @@ class Policies:
         # By virtual host; the best first.
         self.ordinary: dict[str, list[Policy]] = {}
         self.operators: dict[str, list[Policy]] = {}
+        # By virtual host and exchange, as far as was asked since the last change.
+        self.decided: dict[tuple[str, str], Policy | None] = {}
 
     def configure(self, config: Config) -> None:
         """Takes those of the configuration."""
@@ -160,10 +162,15 @@ class Policies:
 
     def of_exchange(self, virtual_host: str, name: str) -> Policy | None:
         """The one that holds for an exchange."""
-        for policy in self.ordinary.get(virtual_host, ()):
-            if policy.matches_exchange(name):
-                return policy
-        return None
+        those = self.ordinary.get(virtual_host)
+        if not those:
+            return None
+        key = (virtual_host, name)
+        if key not in self.decided:
+            if len(self.decided) >= DECISIONS_MAX:
+                self.decided.clear()
+            self.decided[key] = next((policy for policy in those if policy.matches_exchange(name)), None)
+        return self.decided[key]
 
     def given(self, virtual_host: str, name: str, kind: str) -> list[Given]:
         """What policies ask of a queue, in the order of `queue_rules.combine`."""
@@ -211,6 +218,7 @@ class Policies:
         if host.wiring is not None:
             host.wiring.delete_policy(policy)
         (self.operators if is_operator else self.ordinary)[virtual_host].remove(policy)
+        self.decided.clear()
         host.reapply_policies()
         return True
 
@@ -225,6 +233,7 @@ class Policies:
         those[:] = [each for each in those if each.name != policy.name]
         those.append(policy)
         those.sort(key=_order)
+        self.decided.clear()
 
     def restore(self, identity: FieldTable, value: FieldTable) -> None:
         """One that recovery found, before there are queues."""

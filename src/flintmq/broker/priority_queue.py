@@ -179,14 +179,16 @@ class PriorityQueue(Queue):
             lane.restore(shelf, self.handed_out)
 
     def purge(self) -> int:
+        waiting = [] if self.regime is None else self.regime.purge()
+        if waiting:
+            lane = self.lane(0)
+            lane.returned = waiting + lane.returned
         count = 0
         for rank in list(self.ranks):
             lane = self.lanes[rank]
             lane.regime = None
             count += lane.purge()
             self.close_lane(rank)
-        if self.regime is not None:
-            count += self.regime.purge()
         return count
 
 

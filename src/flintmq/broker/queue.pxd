@@ -51,6 +51,8 @@ cdef class Queue:
     cdef readonly object duplicates
     cdef readonly bint is_stream
     cdef public bytes creation_id
+    cdef public unsigned int life
+    cdef public int returning
 
     cpdef Py_ssize_t message_count(self) noexcept
     cpdef list parts(self)
@@ -100,7 +102,8 @@ cdef class Queue:
     cpdef bury(self, Message message, str reason)
     @cython.locals(delivery=Delivery, count=Py_ssize_t)
     cpdef requeue(self, list deliveries, bint failed=*)
-    @cython.locals(delivery=Delivery)
+    cpdef all_returned(self)
+    @cython.locals(delivery=Delivery, first=Py_ssize_t)
     cpdef put_back(self, list deliveries)
     @cython.locals(consumer=Consumer)
     cdef look_again(self, long long position)
@@ -110,10 +113,12 @@ cdef class Queue:
     cdef draw_out(self, long long position)
     @cython.locals(size=cython.longlong, index=Py_ssize_t, message=Message, delivery=Delivery)
     cpdef Py_ssize_t body_bytes(self) except -1
-    @cython.locals(delivery=Delivery, entry=cython.ulonglong)
+    @cython.locals(rest=Queue, count=Py_ssize_t)
     cpdef purge(self)
     @cython.locals(settled=Py_ssize_t, entry=cython.ulonglong)
     cdef settle_shelved(self, list entries)
+    @cython.locals(delivery=Delivery, message=Message, entry=cython.ulonglong)
+    cpdef bint drop(self, Py_ssize_t most) except -1
     @cython.locals(other=Consumer)
     cpdef subscribe(self, Consumer consumer)
     cpdef unsubscribe(self, Consumer consumer)

@@ -14,11 +14,13 @@ again when ready runs out: a long queue costs little memory. Deliveries go to th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from flintmq.broker import shelf_scan
 from flintmq.broker.agenda import Agenda
+from flintmq.broker.chores import repeated
 from flintmq.broker.consumer import Consumer
 from flintmq.broker.deduplication import DEDUPLICATED, Duplicates
 from flintmq.broker.delivery import Delivery
@@ -50,6 +52,11 @@ SHED_MESSAGE_BYTES = 160
 # Holes behind a head that nobody takes, of 8 octets each, before they are done away with.
 HOLES_MIN = 4096
 
+# Put back at a time, which is about a millisecond; more in portions.
+RETURNED_MAX = 2048
+# Values of purged messages that a queue which refuses the like of what it has forgets one by one.
+FORGOTTEN_MAX = 512
+
 _by_position = attrgetter("position")
 
 
@@ -74,6 +81,7 @@ class Queue:
         "holes",
         "is_stream",
         "leases",
+        "life",
         "marked",
         "name",
         "number",
@@ -84,6 +92,7 @@ class Queue:
         "regime",
         "reshelved",
         "returned",
+        "returning",
         "selective",
         "shelf",
         "sources",
@@ -142,6 +151,8 @@ class Queue:
         self.duplicates = Duplicates() if arguments.get(DEDUPLICATED) is True else None
         self.is_stream = False  # a log of its own holds its messages, not the journal
         self.creation_id: bytes | None = None  # made when somebody asks, see queue_identity.py
+        self.life = 0  # tells it in the journal from one of the same name that is being taken apart
+        self.returning = 0  # how many chores put messages back: until then their turn has not come
 
     def message_count(self) -> int:
         """How many are ready, not counting those handed out."""
@@ -327,6 +338,8 @@ class Queue:
 
     def dispatch(self) -> int:
         """Hands messages to consumers in turn until either runs out."""
+        if self.returning:
+            return 0
         self.dirty = False
         if self.regime is not None:
             self.regime.dispatch()
@@ -525,6 +538,9 @@ class Queue:
 
     def requeue(self, deliveries: list[Delivery], failed: bool = False) -> None:
         """Puts handed-out messages back. `failed`: they were refused, or their client was lost."""
+        if len(deliveries) > RETURNED_MAX:
+            self.agenda.chores.begin(requeued(self, deliveries, failed))
+            return
         for delivery in deliveries:
             delivery.redeliveries += 1
             delivery.consumer = None
@@ -544,6 +560,13 @@ class Queue:
             self.regime.tend()
         self.mark()
 
+    def all_returned(self) -> None:
+        """A chore has put back all it had."""
+        self.returning -= 1
+        if not self.returning:
+            self.dirty = False
+            self.mark()
+
     def put_back(self, deliveries: list[Delivery]) -> None:
         """Each in its place."""
         if self.selective:
@@ -554,7 +577,11 @@ class Queue:
                 return
         self.draw_out(max([delivery.position for delivery in deliveries]))
         # Sorting all for the sake of a few, and that for each nack, would stop the broker for seconds.
-        if len(deliveries) * 16 < len(self.returned):
+        deliveries.sort(key=_by_position, reverse=True)
+        first = self.returned_after(deliveries[0].position)
+        if first == self.returned_after(deliveries[-1].position):
+            self.returned[first:first] = deliveries  # as nearly always: none of the others lie between them
+        elif len(deliveries) * 16 < len(self.returned):
             for delivery in deliveries:
                 self.returned.insert(self.returned_after(delivery.position), delivery)
         else:
@@ -610,30 +637,37 @@ class Queue:
         return size
 
     def purge(self) -> int:
-        """Drops what is ready; the number of messages."""
-        count = self.shelf.count
-        places = count + self.shelf.holes
-        if count and self.duplicates is not None:
-            self.duplicates.clear()  # what is on the shelf goes unread
-        if self.store is not None:
-            while self.shelf.count:
-                self.settle_shelved(self.shelf.take(self.store.loaded_messages))
-            self.reshelved.clear()
-        while True:
-            delivery = self.draw()
-            if delivery is None:
-                break
-            if delivery.message is not None:
-                try:
-                    self.settle(delivery.message)
-                except Exception:
-                    self.put_back([delivery])
-                    raise
-            count += 1
-        self.position += places
-        self.shelf.clear()
+        """Drops what is ready; the number of messages. The store lets go of them in portions."""
         if self.regime is not None:
-            count += self.regime.purge()
+            self.returned = self.regime.purge() + self.returned
+        count = self.message_count()
+        rest = Queue(
+            self.name,
+            self.agenda,
+            self.durable,
+            self.exclusive,
+            False,
+            {},
+            self.owner,
+            self.store,
+            self.number,
+        )
+        rest.shelf, rest.ready, rest.returned = self.shelf, self.ready, self.returned
+        rest.regime = self.regime
+        if self.duplicates is not None:
+            if count > FORGOTTEN_MAX or self.shelf.count:
+                self.duplicates.clear()  # what is on the shelf goes unread
+            else:
+                rest.duplicates = self.duplicates
+        self.position += self.ready.count + self.shelf.count + self.shelf.holes
+        self.shelf, self.ready, self.returned = Shelf(), Ring(), []
+        self.ready_bytes = 0
+        self.holes = 0
+        self.reshelved = {}
+        if rest.duplicates is not None:
+            rest.drop(FORGOTTEN_MAX)
+        if count:
+            self.agenda.chores.begin(repeated(rest.drop))
         return count
 
     def settle_shelved(self, entries: list[int]) -> None:
@@ -647,6 +681,22 @@ class Queue:
         except Exception:
             self.shelf.put_back(entries[settled:])
             raise
+
+    def drop(self, most: int) -> bool:
+        """Lets go of some of what is ready, not in order; whether there is more."""
+        if self.store is not None and self.shelf.count:
+            self.settle_shelved(self.shelf.take(most))
+            return True
+        while most > 0 and (self.returned or self.ready.count):
+            most -= 1
+            if self.returned:
+                delivery = self.returned.pop()
+                message = delivery.message
+            else:
+                message = self.ready.pop()
+            if message is not None:
+                self.settle(message)
+        return bool(self.returned or self.ready.count)
 
     def subscribe(self, consumer: Consumer) -> None:
         self.consumers.append(consumer)
@@ -664,13 +714,16 @@ class Queue:
 
     def unsubscribe(self, consumer: Consumer) -> None:
         consumer.cancelled = True
-        self.consumers.remove(consumer)
+        if self.consumers[-1] is consumer:
+            self.consumers.pop()  # many end in this order, and a search for each would take long
+        else:
+            self.consumers.remove(consumer)
         if not consumer.parked:
             self.leave(consumer)
         consumer.forget()
         if consumer.is_selective():
             self.selective -= 1
-        if self.regime is not None:
+        if self.regime is not None and not self.deleted:
             self.regime.unsubscribe(consumer)
 
     def can_take_now(self, message: Message) -> bool:
@@ -683,3 +736,14 @@ class Queue:
             if consumer.accepts(message) and consumer.ready(message):
                 return True
         return False
+
+
+def requeued(queue: Queue, deliveries: list[Delivery], failed: bool) -> Iterator[None]:
+    """Queue.requeue in portions; until all are back nothing is handed out, as it would come out of turn."""
+    queue.returning += 1
+    try:
+        for start in range(0, len(deliveries), RETURNED_MAX):
+            queue.requeue(deliveries[start : start + RETURNED_MAX], failed)
+            yield
+    finally:
+        queue.all_returned()

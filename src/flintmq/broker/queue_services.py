@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flintmq.auth import Operation
@@ -14,6 +15,7 @@ from flintmq.broker.selection import Recent, Selection
 from flintmq.broker.selector_parser import parse_selector
 from flintmq.broker.services import Request, ServiceFault, service
 from flintmq.wire import amqp
+from flintmq.wire.tables import FieldTable
 
 if TYPE_CHECKING:
     from flintmq.broker.delivery import Delivery
@@ -34,6 +36,8 @@ WAIT_MS_MAX = 30_000
 # How often a reader that waits for messages is looked after.
 LOOK_MS = 20
 NAME_OCTETS_MAX = 255
+# Moved or copied in one step, which is one group of the journal: 10 microseconds each.
+MOVED_AT_ONCE = 256
 
 
 def queue_of(request: Request, argument: str = "queue", operation: Operation = Operation.READ) -> Queue:
@@ -231,12 +235,12 @@ def lease_release(request: Request) -> None:
 
 
 @service("lease.list")
-def lease_list(request: Request) -> None:
+def lease_list(request: Request) -> Iterator[None]:
     """The readers that have leases of a queue, and what they hold."""
     queue = queue_of(request)
     now_ms = request.broker.timetable.now_ms()
 
-    def row(lease: Lease) -> dict[str, int | str]:
+    def row(lease: Lease) -> FieldTable:
         return {
             "consumer": lease.name,
             "epoch": lease.epoch,
@@ -246,7 +250,7 @@ def lease_list(request: Request) -> None:
             "expires-ms": max(0, lease.due_ms - now_ms) if lease.deliveries else 0,
         }
 
-    request.page((name, lambda lease=lease: row(lease)) for name, lease in (queue.leases or {}).items())  # type: ignore[misc]
+    return request.page((name, partial(row, lease)) for name, lease in (queue.leases or {}).items())
 
 
 @service("queue.peek")
@@ -292,23 +296,39 @@ class Look:
 
 
 @service("queue.copy")
-def queue_copy(request: Request) -> None:
+def queue_copy(request: Request) -> Iterator[None]:
     """Copies messages to the end of another queue: queue, to, limit, after."""
     source, target = queue_of(request), queue_of(request, "to", Operation.WRITE)
     limit = request.number("limit", 1000, 1, ROWS_MAX)
-    after = request.number("after", -1, -(1 << 62))
-    copied, last = browsing.copy(request.channel.virtual_host, source, target, after, limit)
+    last = request.number("after", -1, -(1 << 62))
+    copied = 0
+    # Of a queue that is copied into itself, what was there at first.
+    limit = min(limit, source.message_count())
+    while copied < limit and not source.deleted and not target.deleted:
+        some, last = browsing.copy(
+            request.channel.virtual_host, source, target, last, min(limit - copied, MOVED_AT_ONCE)
+        )
+        copied += some
+        if not some:
+            break
+        yield
     promise(request)
     request.reply({"copied": copied, "last": last})
 
 
 @service("queue.move")
-def queue_move(request: Request) -> None:
+def queue_move(request: Request) -> Iterator[None]:
     """Moves messages from the head of a queue to the end of another: queue, to, limit."""
     source, target = queue_of(request), queue_of(request, "to", Operation.WRITE)
     if source is target:
         raise request.wrong("to", "is the same queue")
     limit = request.number("limit", 1000, 1, ROWS_MAX)
-    moved = browsing.move(request.channel.virtual_host, source, target, limit)
+    moved = 0
+    while moved < limit and not source.deleted and not target.deleted:
+        some = browsing.move(request.channel.virtual_host, source, target, min(limit - moved, MOVED_AT_ONCE))
+        moved += some
+        if not some:
+            break
+        yield
     promise(request)
     request.reply({"moved": moved, "left": source.message_count()})

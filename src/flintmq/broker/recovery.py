@@ -166,12 +166,14 @@ class Recovery:
                 if host is not None:
                     start = host.exchanges.get(source)
                     end = (host.queues if to_queue else host.exchanges).get(destination)
-                    if start is not None and end is not None:
+                    if start is not None and end is not None and not (start.life or end.life):
                         rebind(host, start, end, routing_key, {})
                         continue
             found = wiring.table_of(key[1:])
             host = self.host_of(virtual_hosts, found)
-            if host is not None and not restore_binding(host, found) and not self.holds_ends_of(found):
+            if host is None or restore_binding(host, found):
+                continue
+            if wiring.is_of_another_life(host, found) or not self.holds_ends_of(found):
                 store.journal.delete_wiring(key)
 
     def restore_leases(self, virtual_hosts: dict[str, VirtualHost], store: Store, numbers: set[int]) -> None:
@@ -236,6 +238,7 @@ class Recovery:
         # A stream without a message may have lost its directory: it must not be taken for the same.
         if isinstance(known, bytes) and not (isinstance(queue, StreamQueue) and not queue.log.end):
             queue.creation_id = known
+        queue.life = whole(rest, "life") if "life" in rest else 0
         returns = self.returns.get(number, {})
         lanes = self.ranked.pop(number, {})
         waiting = self.waiting_among(returns, queue, [*lanes.values(), *([] if shelf is None else [shelf])])
@@ -292,8 +295,8 @@ class Recovery:
         if exchange is None:
             return
         exchange.number = whole(rest, "number") if "number" in rest else 0
-        host.exchanges[exchange.name] = exchange
-        exchange.enter(host)
+        exchange.life = whole(rest, "life") if "life" in rest else 0
+        host.add_exchange(exchange)
         if isinstance(exchange, DelayedExchange):
             exchange.restore(self.delays[exchange.number])
 
@@ -329,9 +332,9 @@ def restore_binding(host: VirtualHost, found: FieldTable) -> bool:
     if source is None and destination is not None and VIA in table(found):
         # To do without a filter would let everything through.
         source = MissingExchange(text(found, "source"), durable=True)
-        source.enter(host)
-        host.exchanges[source.name] = source
-    if source is None or destination is None:
+        source.life = whole(found, wiring.SOURCE_LIFE) if wiring.SOURCE_LIFE in found else 0
+        host.add_exchange(source)
+    if source is None or destination is None or wiring.is_of_another_life(host, found):
         log.warning("a binding from %r to %r has lost an end: left out", found["source"], name)
         return False
     rebind(host, source, destination, text(found, "routing-key"), table(found))

@@ -107,5 +107,5 @@ cdef class Regime:
     @cython.locals(ready=list, delivery=Delivery, message=Message)
     cdef end_waits(self, long long now_ms)
     @cython.locals(delivery=Delivery)
-    cpdef Py_ssize_t purge(self) except -1
+    cpdef list purge(self)
     cpdef close(self)

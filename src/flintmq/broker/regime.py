@@ -259,6 +259,9 @@ class Regime:
         dead: list[Message] = []
         try:
             while self.exceeds():
+                if len(dead) == EXPIRED_MAX:
+                    self.set_alarm(0)  # the others go then
+                    break
                 delivery = queue.draw()
                 if delivery is None:
                     break
@@ -643,16 +646,11 @@ class Regime:
             self.trim()
             self.queue.mark()
 
-    def purge(self) -> int:
-        """What waits for its next try goes too; how many."""
-        count = len(self.waiting)
-        while self.waiting:
-            delivery = self.waiting[-1][2]
-            if delivery.message is not None:
-                self.queue.settle(delivery.message)
-            self.waiting.pop()
+    def purge(self) -> list[Delivery]:
+        """The queue drops all it has: that is what waits for its next try."""
+        waiting, self.waiting = self.waiting, []
         self.waiting_bytes = 0
-        return count
+        return [delivery for _, _, delivery in waiting]
 
     def close(self) -> None:
         """The queue is gone."""

@@ -3,7 +3,8 @@ from flintmq.broker.binding cimport Binding
 from flintmq.broker.condition cimport Condition
 from flintmq.broker.exchange cimport Exchange
 from flintmq.broker.match_index cimport MatchIndex
-from flintmq.broker.regexp cimport RegexpCondition, StateBudget
+from flintmq.broker.regexp_condition cimport RegexpCondition
+from flintmq.regexp cimport StateBudget
 
 
 cdef class SelectorExchange(Exchange):

@@ -4,7 +4,7 @@ kind          a message follows a binding when
 x-selector    the binding's argument x-selector, the WHERE of an SQL query, is true (selector.py)
 x-prop-wild   headers and properties fit the binding's arguments, with wild cards (prop_wild.py)
 x-regexp      the pattern is found in the routing key, or in the header that the argument x-header
-              names (regexp.py); the pattern is the argument x-pattern, or else the binding's key
+              names (flintmq/regexp.py); the pattern is the argument x-pattern, or else the binding's key
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from flintmq.broker.exchange import Exchange, Headers
 from flintmq.broker.lookup import ROUTING_KEY, Reference, reference_of
 from flintmq.broker.match_index import MatchIndex
 from flintmq.broker.prop_wild import PropWildCondition, prop_wild_form
-from flintmq.broker.regexp import RegexpCondition, StateBudget
+from flintmq.broker.regexp_condition import RegexpCondition
 from flintmq.broker.selector_parser import parse_selector
 from flintmq.errors import ChannelFault
+from flintmq.regexp import StateBudget
 from flintmq.wire import amqp
 from flintmq.wire.tables import FieldValue
 

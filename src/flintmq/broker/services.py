@@ -7,13 +7,17 @@
 A service is a function of a Request. It answers at once or later, but once; what it may tell is for it to
 check, as the like AMQP method would. Arguments are the message's headers, bulk input is its body.
 A failure is an answer too: `error-code`, an AMQP reply code, and `error-text`.
+
+Requests of one connection are answered one after the other; what takes long is done in portions, as a chore
+(chores.py), and a connection whose request waits for its turn is not read from. A service whose work grows
+with what there is returns an iterator: each step of it is a portion.
 """
 
 from __future__ import annotations
 
-import heapq
 import logging
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +29,7 @@ from flintmq.wire.properties import BasicProperties, decode_basic_properties, en
 from flintmq.wire.tables import FieldTable, FieldValue, encode_value
 
 if TYPE_CHECKING:
+    from flintmq.broker.agenda import Agenda
     from flintmq.broker.broker import Broker
     from flintmq.broker.channel import Channel
     from flintmq.broker.message import Message
@@ -32,7 +37,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flintmq.services")
 
-Service = Callable[["Request"], None]
+Service = Callable[["Request"], Iterator[None] | None]
+Row = tuple[str, Callable[[], FieldTable] | None]
 
 SERVICES: dict[str, Service] = {}
 
@@ -41,6 +47,10 @@ SERVICES: dict[str, Service] = {}
 PAGE_BYTES_APART = 512
 PAGE_ROWS = 100
 PAGE_ROWS_MAX = 1000
+# Rows looked at in one step: 10 microseconds each.
+STEP_ROWS = 32
+# Of one connection, which may have sent them together in a transaction.
+REQUESTS_WAITING_MAX = 1024
 
 NUMBER_MAX = (1 << 63) - 1
 _REQUIRED: Any = object()
@@ -63,6 +73,7 @@ class Request:
         self.name = name
         self.arguments: FieldTable = properties.headers or {}
         self.body = body
+        self.function: Service = unknown
         self.reply_to = properties.reply_to or ""
         self.correlation_id = properties.correlation_id
         self.is_answered = False
@@ -125,40 +136,68 @@ class Request:
             text = f"RESOURCE_ERROR - {self.name}: the results do not fit in a frame: ask for less of them"
             properties.headers = {"error-code": amqp.RESOURCE_ERROR, "error-text": text}
             body = b""
-        if not self.channel.virtual_host.post(composed("", self.reply_to, properties, body)):
-            log.debug("%s: the queue for the reply is gone", self.name)
+        try:
+            if not self.channel.virtual_host.post(composed("", self.reply_to, properties, body)):
+                log.debug("%s: the queue for the reply is gone", self.name)
+        except PeerFault as fault:
+            log.info("%s: the queue does not take the reply: %s", self.name, fault.text)
 
     def fail(self, code: int, text: str) -> None:
         """Answers that it cannot be done."""
         self.reply({"error-code": code, "error-text": text})
 
-    def page(self, rows: Iterable[tuple[str, Callable[[], FieldTable]]]) -> None:
+    def page(self, rows: Iterable[tuple[str, Callable[[], FieldTable]]]) -> Iterator[None]:
+        """Answers with a page of rows, of which there are few, in any order; see `listing`."""
+        ordered = sorted(rows, key=itemgetter(0))
+        return self.listing(lambda after: (row for row in ordered if not after or row[0] > after))
+
+    def listing(self, rows: Callable[[str], Iterable[Row]]) -> Iterator[None]:
         """Answers with the first of the rows past `after`, as many as `limit` and a frame allow.
 
-        A row is a name that no other has, which orders it, and what makes its table.
+        `rows` has them in their order, from behind a place on; it is called again for each portion, as
+        anything may come and go between two. A row is its place, which no other has, and what makes its
+        table: None if the asker is not shown it.
         Results: `rows`, and `next`, the `after` of the following page, unless this is the last one.
         """
         limit = self.number("limit", PAGE_ROWS, 1, PAGE_ROWS_MAX)
-        after = self.text("after", "")
-        wanted = heapq.nsmallest(
-            limit + 1, (row for row in rows if not after or row[0] > after), key=itemgetter(0)
-        )
+        seen = self.text("after", "")
         room = self.channel.output.frame_bytes_max - PAGE_BYTES_APART
         shown: list[FieldValue] = []
         last = ""
-        for name, make in wanted[:limit]:
-            table = make()
-            room -= len(encode_value(table)) + len(name.encode("utf-8", "surrogateescape")) - len(last)
-            if room < 0 and shown:
-                break
-            if room < 0 and table.pop("arguments", None):
-                table["arguments-left-out"] = True  # else this row could never be shown, nor one after it
-            shown.append(table)
-            last = name
-        results: FieldTable = {"rows": shown}
-        if len(shown) < len(wanted):
-            results["next"] = last
-        self.reply(results)
+        while True:
+            for looked_at, (place, make) in enumerate(rows(seen), 1):
+                seen = place
+                if make is not None:
+                    table = make() if len(shown) < limit else {}
+                    size = len(encode_value(table)) + len(place.encode("utf-8", "surrogateescape"))
+                    room -= size - len(last)
+                    if shown and (room < 0 or len(shown) == limit):
+                        self.reply({"rows": shown, "next": last})
+                        return
+                    if room < 0 and table.pop("arguments", None):
+                        table["arguments-left-out"] = True  # else no page could go past it
+                    shown.append(table)
+                    last = place
+                if looked_at == STEP_ROWS:
+                    break
+            else:
+                self.reply({"rows": shown})
+                return
+            yield
+
+    def serve(self) -> Iterator[None]:
+        """Calls the service; what it raises is the answer."""
+        try:
+            work = self.function(self)
+            if work is not None:
+                yield from work
+        except (ServiceFault, PeerFault) as fault:
+            if not self.is_answered:
+                self.fail(fault.code, fault.text)
+        except Exception:
+            log.exception("a bug ends a request to %s", self.name)
+            if not self.is_answered:
+                self.fail(amqp.INTERNAL_ERROR, f"INTERNAL_ERROR - {self.name} failed; see the broker's log")
 
 
 def service(name: str) -> Callable[[Service], Service]:
@@ -201,24 +240,52 @@ def ask(passage: Passage) -> bool:
     if function is None and not request.reply_to:
         log.info("no service %r, and no reply-to in the request", request.name[:80])
         return False
-    try:
-        if function is None:
-            raise ServiceFault(
-                amqp.NOT_FOUND, f"NOT_FOUND - no service '{request.name}': see broker.services"
-            )
-        if message.traits & traits.SPOOLED:
-            raise ServiceFault(
-                amqp.CONTENT_TOO_LARGE, f"CONTENT_TOO_LARGE - {request.name}: body is too large"
-            )
-        function(request)
-    except (ServiceFault, PeerFault) as fault:
-        if not request.is_answered:
-            request.fail(fault.code, fault.text)
-    except Exception:
-        log.exception("a bug ends a request to %s", request.name)
-        if not request.is_answered:
-            request.fail(amqp.INTERNAL_ERROR, f"INTERNAL_ERROR - {request.name} failed; see the broker's log")
+    if message.traits & traits.SPOOLED:
+        request.function = too_large
+    elif function is not None:
+        request.function = function
+    admit(request)
     return True
+
+
+def unknown(request: Request) -> None:
+    raise ServiceFault(amqp.NOT_FOUND, f"NOT_FOUND - no service '{request.name}': see broker.services")
+
+
+def too_large(request: Request) -> None:
+    raise ServiceFault(amqp.CONTENT_TOO_LARGE, f"CONTENT_TOO_LARGE - {request.name}: body is too large")
+
+
+def admit(request: Request) -> None:
+    """Serves the request at once if there is time for it in this pass, else when its turn has come."""
+    origin, agenda = request.channel.origin, request.channel.virtual_host.agenda
+    waiting = agenda.asking.get(origin)
+    if waiting is None:
+        agenda.asking[origin] = deque((request,))
+        agenda.chores.begin(answering(agenda, origin))
+    elif len(waiting) < REQUESTS_WAITING_MAX:
+        waiting.append(request)
+    else:
+        request.fail(
+            amqp.RESOURCE_ERROR,
+            f"RESOURCE_ERROR - {request.name}: {REQUESTS_WAITING_MAX} requests of this connection wait",
+        )
+    if origin in agenda.asking:
+        agenda.load()
+
+
+def answering(agenda: Agenda, origin: int) -> Iterator[None]:
+    """The requests of one connection, one after the other."""
+    waiting = agenda.asking[origin]
+    try:
+        while True:
+            yield from waiting[0].serve()
+            waiting.popleft()
+            if not waiting:
+                return
+            yield
+    finally:
+        del agenda.asking[origin]
 
 
 def require_reply(request: Request) -> None:

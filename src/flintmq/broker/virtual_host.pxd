@@ -24,7 +24,11 @@ cdef class VirtualHost:
     cdef readonly object chains
     cdef readonly set configured
     cdef readonly dict exchanges
+    cdef readonly object exchange_names
     cdef readonly dict queues
+    cdef readonly object queue_names
+    cdef readonly object falling
+    cdef public bint is_falling
     cdef readonly dict exclusive
     cdef readonly dict routes
     cdef readonly object dead_letters
@@ -42,6 +46,8 @@ cdef class VirtualHost:
     cpdef list match(self, Route route, Message message, channel)
     @cython.locals(passage=Passage)
     cpdef list match_keys(self, exchange, list keys, Message message, channel)
+    @cython.locals(queue=Queue)
+    cpdef Queue lookup_queue(self, str name)
     @cython.locals(queue=Queue, passage=Passage)
     cpdef tuple resolve(self, exchange, list keys, Passage passage)
     @cython.locals(route=Route, queues=list)

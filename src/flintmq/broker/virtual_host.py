@@ -8,17 +8,20 @@ what is checked before it is called.
 from __future__ import annotations
 
 import logging
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from flintmq.auth import Operation, require
 from flintmq.broker import arguments as arguments_of
-from flintmq.broker import chains, copies, forwarding, leases, lookup, refusals
+from flintmq.broker import chains, copies, dismantling, forwarding, lookup, refusals
 from flintmq.broker.agenda import Agenda
 from flintmq.broker.binding import VIA, Binding
 from flintmq.broker.chains import Chains
 from flintmq.broker.consumer import Consumer
 from flintmq.broker.dead_letter import DeadLetters
 from flintmq.broker.deduplication import DEDUPLICATED
+from flintmq.broker.directory import Directory
+from flintmq.broker.dismantling import Falling
 from flintmq.broker.dtx_branches import Branches
 from flintmq.broker.exchange import REFUSED, TAKEN, Exchange
 from flintmq.broker.kinds import KINDS
@@ -42,6 +45,8 @@ from flintmq.errors import ChannelFault, ProtocolMisuse
 from flintmq.wire import amqp, traits
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from flintmq.auth import User
     from flintmq.broker.broker import Broker
     from flintmq.broker.channel import Channel
@@ -54,6 +59,9 @@ log = logging.getLogger("flintmq.virtual_host")
 
 # A route is some 500 octets with its key: 65,536 of them are 32 MB at the worst.
 ROUTES_MAX = 65_536
+
+# Queues that policies are put into force for in one step: some 10 microseconds each.
+GOVERNED = 32
 
 PREDECLARED = (
     ("amq.direct", "direct", False),
@@ -81,11 +89,15 @@ class VirtualHost:
         "chains",
         "configured",
         "dead_letters",
+        "exchange_names",
         "exchanges",
         "exclusive",
+        "falling",
         "generation",
+        "is_falling",
         "name",
         "policies",
+        "queue_names",
         "queues",
         "routes",
         "store",
@@ -103,6 +115,10 @@ class VirtualHost:
         self.streams: Streams | None = None
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
+        self.exchange_names: Directory[str] = Directory()
+        self.queue_names: Directory[str] = Directory()
+        self.is_falling = False  # whether bindings may lead to what is gone
+        self.falling = Falling(self)  # what was deleted and is being taken apart
         self.binding_count = 0  # of all exchanges together
         self.chains = Chains()
         self.configured: set[tuple[str, ...]] = set()  # what the settings declare, see configured.py
@@ -114,8 +130,7 @@ class VirtualHost:
         for exchange_name, kind, internal in PREDECLARED:
             make = SystemExchange if kind == SystemExchange.type else KINDS[kind]
             exchange = make(exchange_name, durable=True, internal=internal)
-            exchange.enter(self)
-            self.exchanges[exchange_name] = exchange
+            self.add_exchange(exchange)
 
     # Routing
 
@@ -162,7 +177,7 @@ class VirtualHost:
         exchange = route.exchange
         if exchange is None:
             return route.queues
-        if exchange.receives or exchange.name in self.chains.conditions:
+        if exchange.receives or exchange.name in self.chains.conditions or self.is_falling:
             return self.match_keys(exchange, [route.key], message, channel)
         # Most lead to queues at once: no need to look for ways on.
         found: dict[Queue | Exchange, None] = {}
@@ -194,7 +209,7 @@ class VirtualHost:
         queues: dict[Queue, None] = {}
         if exchange is None:
             for key in keys:
-                queue = self.queues.get(key)
+                queue = self.lookup_queue(key)
                 if queue is not None:
                     queues[queue] = None
             return list(queues), False
@@ -224,6 +239,9 @@ class VirtualHost:
                         source.route_message(key, passage, found)
                     else:
                         source.route(key, headers, found)
+            if self.is_falling:
+                for destination in [each for each in found if self.falling.is_gone(each)]:
+                    del found[destination]
             if is_chained and found:
                 self.chains.narrow(source.name, keys, headers, found)
             if not found:
@@ -350,8 +368,8 @@ class VirtualHost:
         )
         if durable and exchange.holds_messages and self.store is not None:
             exchange.number = self.store.next_number()
-        self.exchanges[name] = exchange
-        exchange.enter(self)
+        exchange.life = self.falling.next_life(False, name)
+        self.add_exchange(exchange)
         if durable and self.wiring is not None:
             self.wiring.put_exchange(exchange)
         self.rewired()  # it may be the alternate that another one has named
@@ -360,8 +378,12 @@ class VirtualHost:
     def answer_as_before(self) -> None:
         """The exchange of requests has its former name too, for clients of that time."""
         former = SystemExchange(FORMER_SYSTEM, durable=True)
-        former.enter(self)
-        self.exchanges[FORMER_SYSTEM] = former
+        self.add_exchange(former)
+
+    def add_exchange(self, exchange: Exchange) -> None:
+        self.exchanges[exchange.name] = exchange
+        self.exchange_names.add(exchange.name)
+        exchange.enter(self)
 
     def delete_exchange(self, name: str, if_unused: bool) -> None:
         exchange = self.exchanges.get(name)
@@ -384,33 +406,19 @@ class VirtualHost:
         self.remove_exchange(exchange)
 
     def remove_exchange(self, exchange: Exchange) -> None:
-        """With it go auto-delete exchanges that led to it alone, and so on: a list, as chains are long."""
-        removed = [exchange]
+        """It is gone at once; its bindings, and what depends on them, go in portions."""
         del self.exchanges[exchange.name]
-        for gone in removed:
-            for binding in list(gone.bindings.values()):
-                self.forget_binding(binding)
-                if isinstance(binding.destination, (Queue, Exchange)):
-                    binding.destination.sources.pop(gone, None)
-            for source in list(gone.sources):
-                self.unbind_all(source, gone)
-                if source.auto_delete and source.is_unused() and source.name in self.exchanges:
-                    del self.exchanges[source.name]
-                    removed.append(source)
-            gone.leave()
-            if gone.durable and self.wiring is not None:
-                self.wiring.delete_exchange(gone)
+        self.exchange_names.discard(exchange.name)
+        exchange.deleted = True
+        exchange.leave()
+        if exchange.durable and self.wiring is not None:
+            self.wiring.delete_exchange(exchange)
         self.rewired()
-
-    def unbind_all(self, source: Exchange, destination: Queue | Exchange) -> None:
-        """The destination is going: so do the bindings that lead to it."""
-        for binding in source.bindings_to(destination):
-            self.forget_binding(binding)
-        source.unbind_destination(destination)
+        self.agenda.chores.begin(self.falling.taken_apart(exchange, dismantling.of_exchange(self, exchange)))
 
     def drop_unused(self, exchange: Exchange) -> None:
         """An auto-delete exchange goes with its last binding."""
-        if exchange.auto_delete and exchange.is_unused() and exchange.name in self.exchanges:
+        if exchange.auto_delete and not exchange.deleted and exchange.is_unused():
             self.remove_exchange(exchange)
 
     # Bindings
@@ -463,7 +471,7 @@ class VirtualHost:
 
     def find_queue(self, name: str, origin: int, class_id: int = 0, method_id: int = 0) -> Queue:
         """The queue, unless it is another connection's."""
-        queue = self.queues.get(name)
+        queue = self.lookup_queue(name)
         if queue is None:
             raise ChannelFault(
                 amqp.NOT_FOUND, f"NOT_FOUND - no queue '{name}' in vhost '{self.name}'", class_id, method_id
@@ -478,10 +486,18 @@ class VirtualHost:
             )
         return queue
 
+    def lookup_queue(self, name: str) -> Queue | None:
+        """The queue of this name, if there is one; those of a connection that is gone are gone."""
+        queue: Queue | None = self.queues.get(name)
+        if queue is not None and self.is_falling and self.falling.is_gone(queue):
+            self.delete_queue(queue)
+            return None
+        return queue
+
     def declare_queue(
         self, name: str, durable: bool, exclusive: bool, auto_delete: bool, arguments: FieldTable, origin: int
     ) -> Queue:
-        if name in self.queues:
+        if self.lookup_queue(name) is not None:
             queue = self.find_queue(name, origin, 50, 10)
             what = f"queue '{name}' in vhost '{self.name}'"
             check_arguments(arguments, what)
@@ -513,7 +529,9 @@ class VirtualHost:
             queue = make(
                 name, self.agenda, durable, exclusive, auto_delete, arguments, origin, self.store, number
             )
+        queue.life = self.falling.next_life(True, name)
         self.queues[name] = queue
+        self.queue_names.add(name)
         self.govern(queue, given)
         if number and self.wiring is not None:
             self.wiring.put_queue(queue)
@@ -533,6 +551,7 @@ class VirtualHost:
                 name, self.agenda, True, False, auto_delete, arguments, 0, self.store, number
             )
         self.queues[name] = queue
+        self.queue_names.add(name)
         self.govern(queue, given)
         self.queue_came_or_went(name)
         return queue
@@ -570,43 +589,50 @@ class VirtualHost:
             return {}
 
     def reapply_policies(self) -> None:
-        """Policies have changed."""
-        for queue in list(self.queues.values()):
-            self.govern(queue, self.given_by(queue.name, queue.arguments))
+        """Policies have changed: they hold for what is declared from now on, and soon for what is there."""
         self.rewired()
+        self.agenda.chores.begin(self.govern_all())
+
+    def govern_all(self) -> Iterator[None]:
+        last: str | None = None
+        while names := list(islice(self.queue_names.after(last), GOVERNED)):
+            for name in names:
+                queue = self.queues[name]
+                self.govern(queue, self.given_by(name, queue.arguments))
+            last = names[-1]
+            self.rewired()  # a route knows whether its queues have rules
+            yield
 
     def delete_queue(self, queue: Queue) -> int:
         """Deletes the queue with its messages; tells its consumers. The number of messages ready."""
         count = queue.message_count()
         queue.deleted = True
         del self.queues[queue.name]
+        self.queue_names.discard(queue.name)
         owned = self.exclusive.get(queue.owner)
         if owned is not None:
             owned.pop(queue, None)
             if not owned:
                 del self.exclusive[queue.owner]
-        for consumer in list(queue.consumers):
-            queue.unsubscribe(consumer)
-            consumer.channel.lose_consumer(consumer)
-        leases.end_leases(queue)
+        queue.active.clear()
         queue.purge()
         if queue.regime is not None:
             queue.regime.close()
-        for source in list(queue.sources):
-            self.unbind_all(source, queue)
-            self.drop_unused(source)
         if queue.number and self.wiring is not None:
             self.wiring.delete_queue(queue)
         if queue.sources:
-            queue.sources.clear()
             self.rewired()
         self.queue_came_or_went(queue.name)
+        if queue.sources or queue.consumers or queue.leases:
+            self.agenda.chores.begin(self.falling.taken_apart(queue, dismantling.of_queue(self, queue)))
         return count
 
     def delete_exclusive(self, origin: int) -> None:
         """The connection is gone, and its exclusive queues go with it."""
-        for queue in list(self.exclusive.get(origin, ())):
-            self.delete_queue(queue)
+        if origin in self.exclusive:
+            self.falling.depart(origin)
+            self.rewired()
+            self.agenda.chores.begin(dismantling.of_connection(self, origin))
 
     # Consumers
 

@@ -4,17 +4,20 @@
     value    field table: the rest
 
     x  exchange   virtual host, name                        type, auto-delete, internal, arguments;
-                                                            number, if it holds messages
-    q  queue      virtual host, name                        number, auto-delete, arguments; creation-id,
+                                                            number, if it holds messages; life
+    q  queue      virtual host, name                        number, auto-delete, arguments; life; creation-id,
                                                             if somebody has asked for it
     b  binding    virtual host, source, destination,        nothing
-                  its kind, routing key, arguments
+                  its kind, routing key, arguments;
+                  the lives of its ends
     h  a queue's number                                     the newest entry it has handed out
     p  policy     virtual host, name, is it an operator's   pattern, priority, apply-to, definition
     r  a queue's number, an entry                           how often it came back, when it is due again
     n  nothing                                              nothing: the directory was begun by a version
                                                             whose exchange of requests is amq.system alone
 
+A life is a number that tells apart what had the same name one after the other, while bindings of the first
+are still being taken out; it is left out where it is 0, as nearly everywhere.
 Entries up to that last one which nobody settled were handed out before a crash: they come back with
 redelivered set.
 """
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from flintmq.broker.policies import Policy
     from flintmq.broker.queue import Queue
     from flintmq.broker.store import Store
+    from flintmq.broker.virtual_host import VirtualHost
     from flintmq.storage.journal import Journal
 
 EXCHANGE = b"x"
@@ -42,6 +46,10 @@ HANDED_OUT = b"h"
 RETURNED = b"r"
 POLICY = b"p"
 NAMES = b"n"
+
+# What a binding says of ends that are not the first of their name, see dismantling.py.
+SOURCE_LIFE = "source-life"
+DESTINATION_LIFE = "destination-life"
 
 _NUMBER = struct.Struct("<Q")
 _RETURN_KEY = struct.Struct("<QQ")
@@ -66,6 +74,8 @@ class Wiring:
         }
         if exchange.number:
             fields["number"] = exchange.number
+        if exchange.life:
+            fields["life"] = exchange.life
         value = encode_table(fields)
         self.sequence = self.journal.put_wiring(self.named(EXCHANGE, exchange.name), value)
 
@@ -80,7 +90,10 @@ class Wiring:
         }
         if queue.creation_id is not None:
             fields["creation-id"] = queue.creation_id
-        self.sequence = self.journal.put_wiring(self.named(QUEUE, queue.name), encode_table(fields))
+        if queue.life:
+            fields["life"] = queue.life
+        value = encode_table(fields)
+        self.sequence = self.journal.put_wiring(self.named(QUEUE, queue.name), value)
 
     def delete_queue(self, queue: Queue) -> None:
         self.sequence = self.journal.delete_wiring(self.named(QUEUE, queue.name))
@@ -114,16 +127,30 @@ class Wiring:
         return kind + encode_table({"virtual-host": self.virtual_host, "name": name})
 
     def binding_key(self, binding: Binding, to_queue: bool) -> bytes:
-        return BINDING + encode_table(
-            {
-                "virtual-host": self.virtual_host,
-                "source": binding.source.name,
-                "destination": binding.destination.name,
-                "to-queue": to_queue,
-                "routing-key": binding.routing_key,
-                "arguments": binding.arguments,
-            }
-        )
+        identity: FieldTable = {
+            "virtual-host": self.virtual_host,
+            "source": binding.source.name,
+            "destination": binding.destination.name,
+            "to-queue": to_queue,
+            "routing-key": binding.routing_key,
+            "arguments": binding.arguments,
+        }
+        for name, end in ((SOURCE_LIFE, binding.source), (DESTINATION_LIFE, binding.destination)):
+            life: int = end.life  # type: ignore[attr-defined]
+            if life:
+                identity[name] = life
+        return BINDING + encode_table(identity)
+
+
+def is_of_another_life(host: VirtualHost, binding: FieldTable) -> bool:
+    """Whether an end of the binding is gone, though there is something of its name."""
+    source = host.exchanges.get(str(binding["source"]))
+    names: dict[str, Queue] | dict[str, Exchange] = host.queues if binding["to-queue"] else host.exchanges
+    destination = names.get(str(binding["destination"]))
+    return any(
+        end is not None and end.life != binding.get(life, 0)
+        for end, life in ((source, SOURCE_LIFE), (destination, DESTINATION_LIFE))
+    )
 
 
 def handed_out_key(number: int) -> bytes:

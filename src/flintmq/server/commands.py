@@ -232,6 +232,7 @@ def exchange_bind(session: Session, channel: Channel, method: methods.ExchangeBi
 @command("exchange.unbind")
 def exchange_unbind(session: Session, channel: Channel, method: methods.ExchangeUnbind) -> None:
     owner = broker_channel(channel)
+    may_bind_exchanges(owner, method.source, method.destination)
     if exists(owner.virtual_host.exchanges, method.source, method.destination):
         source, destination = exchange_pair(owner, method.source, method.destination)
         configured.refuse_unbinding(
@@ -242,20 +243,22 @@ def exchange_unbind(session: Session, channel: Channel, method: methods.Exchange
         session.send(channel.number, methods.ExchangeUnbindOk())
 
 
-def exchange_pair(owner: BrokerChannel, source: str, destination: str) -> tuple[Any, Any]:
+def may_bind_exchanges(owner: BrokerChannel, source: str, destination: str) -> None:
+    """Raises unless it is permitted, whether or not they exist: that is not for everybody to know."""
     not_default(source)
     not_default(destination)
     may(owner, Operation.WRITE, "exchange", destination)
     may(owner, Operation.READ, "exchange", source)
+
+
+def exchange_pair(owner: BrokerChannel, source: str, destination: str) -> tuple[Any, Any]:
+    may_bind_exchanges(owner, source, destination)
     return owner.virtual_host.find_exchange(source), owner.virtual_host.find_exchange(destination)
 
 
 def exists(those: Mapping[str, object], *names: str) -> bool:
-    """What is gone has no bindings left: unbinding it has nothing to do, and is no error, as in RabbitMQ.
-
-    The nameless exchange passes, to be refused where it is looked at.
-    """
-    return all(not name or name in those for name in names)
+    """What is gone has no bindings left: unbinding it has nothing to do, and is no error, as in RabbitMQ."""
+    return all(name in those for name in names)
 
 
 def not_default(name: str) -> None:
@@ -320,7 +323,7 @@ def declared_queue(session: Session, owner: BrokerChannel, method: methods.Queue
     may(owner, Operation.CONFIGURE, "queue", name)
     durable, auto_delete, arguments = queue_templates.applied(
         session.broker.config.queue_templates,
-        host.queues.get(name),
+        host.lookup_queue(name),
         method.durable,
         method.auto_delete,
         arguments,
@@ -393,7 +396,10 @@ def queue_unbind(session: Session, channel: Channel, method: methods.QueueUnbind
     owner = broker_channel(channel)
     host = owner.virtual_host
     name = namespaces.qualified(method.queue, method.arguments)[0] if method.queue else last_queue(owner)
-    if exists(host.exchanges, method.exchange) and exists(host.queues, name):
+    not_default(method.exchange)
+    may(owner, Operation.WRITE, "queue", name)
+    may(owner, Operation.READ, "exchange", method.exchange)
+    if exists(host.exchanges, method.exchange) and host.lookup_queue(name) is not None:
         queue, source, key, arguments = binding_ends(owner, method)
         configured.refuse_unbinding(host, source, queue, key, arguments)
         host.unbind(source, queue, key, arguments)
@@ -435,7 +441,7 @@ def queue_delete(session: Session, channel: Channel, method: methods.QueueDelete
     name = method.queue or last_queue(owner)
     may(owner, Operation.CONFIGURE, "queue", name)
     count = 0
-    if name in owner.virtual_host.queues:
+    if owner.virtual_host.lookup_queue(name) is not None:
         queue = owner.virtual_host.find_queue(name, owner.origin)
         configured.refuse_deletion(owner.virtual_host, configured.QUEUE, name)
         if method.if_unused and queue.consumers:

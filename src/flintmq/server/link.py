@@ -194,8 +194,12 @@ class Link:
                 self.hold(HELD_OUTPUT)
 
     def next_turn(self) -> None:
-        """Others have been read; what is left of the last read is looked at."""
-        if not self.held & HELD_CLOSED:
+        """Others have been read; what is left of the last read is looked at, unless a request waits."""
+        if self.held & HELD_CLOSED:
+            return
+        if self.session.number in self.turns.agenda.asking:
+            self.server.loop.call_soon(self.next_turn)
+        else:
             self.unhold(HELD_TURN)
 
     def hold(self, reason: int) -> None:

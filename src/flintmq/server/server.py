@@ -30,6 +30,7 @@ from flintmq.wire import amqp
 if TYPE_CHECKING:
     from flintmq.auth import Verification
     from flintmq.config import Config
+    from flintmq.wire.tables import FieldTable, FieldValue
 
 log = logging.getLogger("flintmq.server")
 
@@ -54,6 +55,7 @@ class Server:
         self.config = config
         self.loop = loop
         self.broker = open_broker(config, clock, self.wake)
+        self.broker.condition = self.condition
         # Room for what is left of a frame, and as much again for a whole one.
         buffer_bytes = max(READ_BYTES_MAX, 2 * config.limits.frame_bytes_max)
         self.turns = Turns(loop, self.broker, buffer_bytes)
@@ -225,11 +227,42 @@ class Server:
         if link.held & (HELD_CLOSED | HELD_ALARM):
             return
         link.hold(HELD_ALARM)
+        self.note_blocked(link, self.alarm.reason)
         link.session.tell_blocked(self.alarm.reason)
 
     def watch_memory(self) -> None:
         """Called when so much has come to memory that it should be looked at."""
         self.check_alarm()
+
+    def note_blocked(self, link: Link, reason: str) -> None:
+        """For those who list connections."""
+        client = self.broker.connections.get(link.session.number)
+        if client is not None:
+            client.blocked = reason
+
+    def condition(self) -> FieldTable:
+        """Alarms with their reasons, memory and disk: what broker.info tells."""
+        broker = self.broker
+        reasons = (("memory", self.alarm.reason if self.alarm.alarm.is_on else ""),)
+        alarms: list[FieldValue] = [
+            {"resource": resource, "reason": reason}
+            for resource, reason in (*reasons, ("disk", broker.storage_alarm()))
+            if reason
+        ]
+        found: FieldTable = {
+            "alarms": alarms,
+            "memory-bytes": self.alarm.used_bytes(),
+            "memory-bytes-high": self.alarm.high_bytes,
+            "connections-blocked": sum(1 for link in self.links if link.held & HELD_ALARM),
+        }
+        if broker.store is not None:
+            journal = broker.store.journal
+            found["disk-bytes"] = journal.disk_octets()
+            try:
+                found["disk-bytes-free"] = journal.disk.free_octets(journal.directory)
+            except OSError as failure:
+                log.warning("the disk does not say how much of it is free: %s", failure)
+        return found
 
     def check_alarm(self) -> None:
         self.broker.agenda.unwatched_bytes = self.alarm.watch_bytes
@@ -255,6 +288,7 @@ class Server:
                 self.block(link)
             elif not active and link.held & HELD_ALARM:
                 link.unhold(HELD_ALARM)
+                self.note_blocked(link, "")
                 link.session.tell_unblocked()
         if links:
             self.loop.call_soon(self.tell_alarm, links, active)
@@ -317,6 +351,7 @@ class Server:
                 timer.cancel()
         self.turns.stop_alarm_clock()
         self.heartbeats.stop()
+        self.broker.agenda.chores.finish()
         if self.broker.streams is not None:
             self.broker.streams.close()
         if self.broker.store is not None:

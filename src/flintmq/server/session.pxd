@@ -4,6 +4,7 @@ from flintmq.broker.channel cimport Channel as BrokerChannel
 from flintmq.protocol.channel cimport Channel
 from flintmq.protocol.connection cimport Connection
 from flintmq.protocol.events cimport Events
+cimport flintmq.protocol.phases as phases
 from flintmq.wire.output cimport Output
 
 
@@ -24,6 +25,8 @@ cdef class Session(Events):
     cdef public bint has_published
 
     cpdef bint is_short(self) noexcept
+    @cython.locals(channel=Channel)
+    cpdef bint is_publisher(self) except -1
     @cython.locals(owner=BrokerChannel)
     cpdef publish(self, Channel channel, bytes route, int flags, bytes content, Py_ssize_t header_size)
     @cython.locals(owner=BrokerChannel)

@@ -26,6 +26,7 @@ from flintmq.broker import spooled_publish
 from flintmq.broker.agenda import Agenda
 from flintmq.broker.channel import Channel as BrokerChannel
 from flintmq.broker.client_connection import ClientConnection
+from flintmq.broker.system_exchange import SystemExchange
 from flintmq.broker.virtual_host import VirtualHost
 from flintmq.errors import ChannelFault, ConnectionFault, PeerFault
 from flintmq.protocol import phases
@@ -64,6 +65,10 @@ SERVER_PROPERTIES: dict[str, Any] = {
 }
 
 TEXT_BYTES_MAX = 255
+# A method that is no publish or ack takes some 20 microseconds, as much as so many small messages.
+METHOD_COPIES = 128
+# A request with a larger body is held back as a publish is.
+REQUEST_BYTES_MAX = 1_048_576
 
 # What a client announces that understands the empty body frame at the end of a content called off.
 INTERRUPTS = "content.interrupt"
@@ -113,7 +118,8 @@ class Session(Events):
     # Events of the connection
 
     def publish(self, channel: Channel, route: bytes, flags: int, content: bytes, header_size: int) -> None:
-        self.has_published = True
+        if not self.has_published:
+            self.has_published = not self.asks(route)
         owner = channel.owner
         try:
             owner.publish(route, flags, content, header_size)  # type: ignore[attr-defined]
@@ -126,7 +132,7 @@ class Session(Events):
             self.fail(channel, fault)
 
     def body_begins(self, channel: Channel, route: bytes, flags: int, header: bytes) -> Sink | None:
-        self.has_published = True
+        self.has_published = self.has_published or not self.asks(route)
         try:
             return spooled_publish.begin_body(channel.owner, route, header)  # type: ignore[arg-type]
         except PeerFault as fault:
@@ -193,6 +199,9 @@ class Session(Events):
                 CONNECTION_COMMANDS[method.NAME](self, method)
             else:
                 commands.run(self, channel, method)
+                self.agenda.copies += METHOD_COPIES
+                if self.agenda.is_laden():
+                    self.connection.paused = True
         except PeerFault as fault:
             if not fault.class_id:
                 fault.class_id, fault.method_id = method.CLASS_ID, method.METHOD_ID
@@ -348,8 +357,25 @@ class Session(Events):
         )
 
     def is_publisher(self) -> bool:
-        """Whether memory is needed for what it sends: messages, or contents it has not finished yet."""
-        return self.has_published or self.connection.has_content
+        """Whether memory is needed for what it sends: messages, or contents it has not finished yet.
+
+        Requests to the broker are answered and forgotten; in an alarm they are what one needs.
+        """
+        if self.has_published or not self.connection.has_content:
+            return self.has_published
+        for channel in self.connection.channels:
+            if channel is None or channel.expects == phases.EXPECTS_METHOD:
+                continue
+            if not self.asks(channel.route) or channel.remaining > REQUEST_BYTES_MAX:
+                return True
+        return False
+
+    def asks(self, route: bytes) -> bool:
+        """Whether the exchange of a publish is the one for requests to the broker."""
+        if self.virtual_host is None:
+            return False
+        name = route[1 : 1 + route[0]].decode("utf-8", "surrogateescape")
+        return isinstance(self.virtual_host.exchanges.get(name), SystemExchange)
 
     # Channels
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import pytest
@@ -14,6 +13,7 @@ from flintmq.auth.passwords import NOBODY, hash_password_quickly
 from flintmq.auth.user import is_loopback
 from flintmq.config import ALL_PERMISSIONS, Config, PermissionSettings
 from flintmq.errors import ConfigFault
+from flintmq.name_pattern import PatternFault
 
 HERE = "127.0.0.1"
 AWAY = "192.0.2.1"
@@ -174,7 +174,7 @@ def test_permissions_come_and_go(users: Users) -> None:
 
 
 def test_a_broken_pattern_is_not_granted(users: Users) -> None:
-    with pytest.raises(re.error):
+    with pytest.raises(PatternFault):
         users.grant("alice", "/", PermissionSettings(read="("))
     alice = users.get("alice")
     assert alice is not None

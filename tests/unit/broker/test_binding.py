@@ -97,7 +97,7 @@ def test_what_no_field_table_holds_is_refused() -> None:
 def properties_key(routing_key: str, arguments: dict[str, Any]) -> str:
     exchange, queue = DirectExchange("x"), Queue()
     exchange.bind(queue, routing_key, arguments)
-    return exchange.bindings_to(queue)[0].properties_key
+    return next(iter(exchange.bindings_after(0))).properties_key
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from flintmq.broker.exchange import (
+    ORDERED_MIN,
     STANDARD_KINDS,
     DirectExchange,
     Exchange,
@@ -106,6 +107,19 @@ def test_route_adds_to_what_was_found_before(exchange: Exchange) -> None:
     assert list(found) == [before, queue]
 
 
+def keys_to(exchange: Exchange, destination: Queue) -> list[str]:
+    return [each.routing_key for each in exchange.bindings_after(0) if each.destination is destination]
+
+
+def unbind_all(exchange: Exchange, destination: Queue) -> int:
+    """As a destination that is deleted is taken apart; how many bindings there were."""
+    count, chain = 0, exchange.unhook(destination)
+    while chain is not None:
+        removed, chain = exchange.unbind_chain(chain, 2)
+        count += len(removed)
+    return count
+
+
 def test_bindings_keep_the_order_of_binding(exchange: Exchange) -> None:
     queue, other = Queue("q"), Queue("r")
     for key in "dacb":
@@ -113,10 +127,28 @@ def test_bindings_keep_the_order_of_binding(exchange: Exchange) -> None:
         exchange.bind(other, key, {})
     exchange.unbind(queue, "a", {})
     exchange.bind(queue, "a", {})
-    assert [b.routing_key for b in exchange.bindings_to(queue)] == ["d", "c", "b", "a"]
-    assert [b.routing_key for b in exchange.bindings_to(other)] == ["d", "a", "c", "b"]
-    assert [b.routing_key for b in exchange.bindings.values() if b.destination is queue] == list("dcba")
-    assert exchange.bindings_to(Queue("none")) == []
+    assert keys_to(exchange, queue) == ["d", "c", "b", "a"]
+    assert keys_to(exchange, other) == ["d", "a", "c", "b"]
+    assert not exchange.leads_to(Queue("none"))
+
+
+@pytest.mark.parametrize("more", [0, ORDERED_MIN])
+def test_bindings_go_on_from_a_place(exchange: Exchange, more: int) -> None:
+    queue, other = Queue("q"), Queue("r")
+    for number in range(more):
+        exchange.bind(other, f"k{number}", {"x": number})
+    for key in "abcdefgh":
+        exchange.bind(queue, key, {"x": key})
+    exchange.unbind(queue, "c", {"x": "c"})
+    exchange.bind(queue, "c", {"x": "c"})
+    numbers = {each.routing_key: each.number for each in exchange.bindings_after(more)}
+    assert list(numbers) == list("abdefghc")
+    assert [each.routing_key for each in exchange.bindings_after(numbers["e"])] == list("fghc")
+    exchange.unbind(queue, "e", {"x": "e"})
+    assert [each.routing_key for each in exchange.bindings_after(numbers["e"])] == list("fghc")
+    assert len(exchange.dismantle(10_000)) == more + 7
+    assert list(exchange.bindings_after(0)) == []
+    assert exchange.is_unused()
 
 
 @pytest.mark.parametrize("order", ["abc", "acb", "bac", "bca", "cab", "cba"])
@@ -128,9 +160,9 @@ def test_unbinding_in_any_order(exchange: Exchange, order: str) -> None:
     for key in order:
         assert exchange.unbind(queue, key, {})
         left.remove(key)
-        assert [b.routing_key for b in exchange.bindings_to(queue)] == left
+        assert keys_to(exchange, queue) == left
     assert exchange.is_unused()
-    assert exchange.unbind_destination(queue) == 0
+    assert unbind_all(exchange, queue) == 0
 
 
 def test_a_deleted_destination_takes_its_bindings_along(exchange: Exchange) -> None:
@@ -138,11 +170,11 @@ def test_a_deleted_destination_takes_its_bindings_along(exchange: Exchange) -> N
     for key in ("k", "l", "m"):
         exchange.bind(queue, key, {})
         exchange.bind(other, key, {})
-    assert exchange.unbind_destination(queue) == 3
-    assert exchange.unbind_destination(queue) == 0
+    assert unbind_all(exchange, queue) == 3
+    assert unbind_all(exchange, queue) == 0
     assert len(exchange.bindings) == 3
     assert routed(exchange, "k", {}) == ["r"]
-    assert exchange.unbind_destination(other) == 3
+    assert unbind_all(exchange, other) == 3
     assert exchange.is_unused()
     assert exchange.bind(queue, "k", {})
     assert routed(exchange, "k", {}) == ["q"]

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from flintmq.broker.condition import ANY_OF, EQUAL, PREFIX
-from flintmq.broker.regexp import Regexp, StateBudget
-from flintmq.broker.regexp_parser import Machine, cover_of, parse_regexp
+from flintmq.broker.regexp_condition import cover_of
 from flintmq.broker.selector_exchange import RegexpExchange
 from flintmq.errors import ChannelFault
+from flintmq.regexp import Regexp, StateBudget
+from flintmq.regexp_parser import Machine, parse_regexp
 
 
 class Queue:

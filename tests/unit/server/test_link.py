@@ -6,13 +6,15 @@ import asyncio
 import select
 import socket
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from playbook.dialogue import HEADERS, decoded, frame
 
+from flintmq.broker import services
+from flintmq.broker.services import Request
 from flintmq.clock import Clock
 from flintmq.config import Config, Limits
 from flintmq.errors import ConnectionFault
@@ -450,6 +452,51 @@ def test_messages_to_very_many_queues_leave_others_their_turn() -> None:
         assert wire.link.held & HELD_TURN
         assert 0 < queue.message_count() < 1000
         await wire.until(lambda: queue.message_count() == 1000 and not wire.link.held)
+
+    run(scenario)
+
+
+def test_a_request_that_waits_holds_what_comes_after_it() -> None:
+    async def scenario(wire: Wire) -> None:
+        may_end = False
+
+        def patient(request: Request) -> Iterator[None]:
+            while not may_end:
+                yield
+
+        services.SERVICES["test.patient"] = patient
+        try:
+            await wire.open()
+            key = b"test.patient"
+            payload = b"\x00\x3c\x00\x28\x00\x00\x0aamq.system" + bytes((len(key),)) + key + b"\x00"
+            asked = frame(1, 1, payload) + frame(2, 1, b"\x00\x3c\x00\x00" + bytes(10))
+            await wire.say(asked, methods.QueueDeclare(queue="q"))
+            await wire.until(lambda: bool(wire.link.held & HELD_TURN))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert wire.link.held & HELD_TURN
+            assert "q" not in wire.server.broker.virtual_hosts["/"].queues
+            may_end = True
+            await wire.hear(methods.QueueDeclareOk)
+            assert not wire.link.held
+        finally:
+            del services.SERVICES["test.patient"]
+
+    run(scenario)
+
+
+def test_many_methods_leave_others_their_turn() -> None:
+    async def scenario(wire: Wire) -> None:
+        await wire.open()
+        declares = [methods.QueueDeclare(queue=f"q{number}", no_wait=True) for number in range(2000)]
+        wire.far.setblocking(True)
+        wire.far.sendall(b"".join(frame(1, 1, encode_method(VERSION, each)) for each in declares))
+        wire.far.setblocking(False)
+        queues = wire.server.broker.virtual_hosts["/"].queues
+        wire.link.readable()
+        assert wire.link.held & HELD_TURN
+        assert 0 < len(queues) < 1000
+        await wire.until(lambda: len(queues) == 2000 and not wire.link.held)
 
     run(scenario)
 

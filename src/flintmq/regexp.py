@@ -13,19 +13,7 @@ unless ^ or $ say otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
-from flintmq.broker.condition import Condition, Cover
-from flintmq.broker.lookup import Lookup, Reference
-from flintmq.broker.regexp_parser import (
-    AT_START,
-    LETTER,
-    MATCH,
-    SPLIT,
-    Machine,
-    cover_of,
-    parse_regexp,
-)
+from flintmq.regexp_parser import AT_START, LETTER, MATCH, SPLIT, Machine
 
 # Places and ways on that an exchange keeps: 500,000 of each are some 32 MB at the worst.
 BUDGET = 500_000
@@ -174,23 +162,3 @@ class Regexp:
         """Gives back what it has kept."""
         self.states = {}
         self.first = None
-
-
-class RegexpCondition(Condition):
-    """A pattern, and the header or property that it is searched for in."""
-
-    __slots__ = ("pattern", "reference", "regexp")
-
-    def __init__(self, form: Hashable, reference: Reference, pattern: str, budget: StateBudget) -> None:
-        Condition.__init__(self, form)
-        self.reference = reference
-        self.pattern = pattern
-        self.regexp = Regexp(Machine(parse_regexp(pattern)), budget)
-
-    def cover(self) -> Cover:
-        # Parsed once more: a tree that is kept is larger than all the rest of a condition.
-        return cover_of(parse_regexp(self.pattern), self.reference)
-
-    def holds(self, lookup: Lookup) -> bool:
-        value = lookup.value(self.reference)
-        return type(value) is str and self.regexp.matches(value)

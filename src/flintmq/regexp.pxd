@@ -1,6 +1,4 @@
 cimport cython
-from flintmq.broker.condition cimport Condition
-from flintmq.broker.lookup cimport Lookup
 
 
 @cython.final
@@ -36,10 +34,3 @@ cdef class Regexp:
     @cython.locals(state=State)
     cdef State state_of(self, list seeds, bint at_start)
     cpdef forget(self)
-
-
-@cython.final
-cdef class RegexpCondition(Condition):
-    cdef readonly object reference
-    cdef readonly Regexp regexp
-    cdef readonly str pattern

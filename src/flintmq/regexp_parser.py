@@ -1,4 +1,4 @@
-"""From the text of a regular expression to a machine: parsing, the machine's instructions, and its factors.
+"""From the text of a regular expression to a machine: parsing, and the machine's instructions.
 
     letters, .  [a-z_] [^0-9]  \\d \\w \\s \\D \\W \\S  \\n \\t \\xHH \\uHHHH
     x*  x+  x?  x{2}  x{2,}  x{2,5}   (lazy ones match the same)
@@ -17,11 +17,9 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from flintmq.broker.condition import EQUAL, Cover, any_of, cover_of_text
-from flintmq.broker.lookup import Reference
 from flintmq.errors import ChannelFault
-from flintmq.wire import amqp
 
+PRECONDITION_FAILED = 406
 TEXT_CHARS_MAX = 1024
 DEPTH_MAX = 32
 REPEATS_MAX = 1000
@@ -50,7 +48,7 @@ ESCAPES = {"n": 10, "t": 9, "r": 13, "f": 12, "v": 11, "a": 7, "e": 27, "0": 0}
 
 
 def fault(at: int, text: str) -> ChannelFault:
-    return ChannelFault(amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - pattern, position {at + 1}: {text}")
+    return ChannelFault(PRECONDITION_FAILED, f"PRECONDITION_FAILED - pattern, position {at + 1}: {text}")
 
 
 def union(ranges: list[tuple[int, int]]) -> Ranges:
@@ -294,36 +292,6 @@ class Machine:
         for _ in range(least):
             after = self.place(item, after)
         return after
-
-
-def cover_of(tree: Tree, reference: Reference) -> Cover:
-    """What every text has in which the pattern is found."""
-    if tree[0] == "alt":
-        return any_of([cover_of(branch, reference) for branch in tree[1]])
-    items = flatten(tree)
-    runs: list[str] = [""]
-    starts_run = ends_run = False
-    for index, item in enumerate(items):
-        if item[0] == "letters" and len(item[1]) == 1 and item[1][0][0] == item[1][0][1]:
-            if index == 1 and items[0] == ("start",):
-                starts_run = True
-            runs[-1] += chr(item[1][0][0])
-        elif item == ("end",) and index == len(items) - 1:
-            ends_run = bool(runs[-1])
-        else:
-            runs.append("")
-    prefix = runs[1] if starts_run else ""
-    suffix = runs[-1] if ends_run else ""
-    if starts_run and ends_run and len(runs) == 2:
-        return (EQUAL, reference, prefix)
-    return cover_of_text(reference, prefix, suffix, runs)
-
-
-def flatten(tree: Tree) -> list[Tree]:
-    """A tree as the items that follow each other, those of plain groups included."""
-    if tree[0] != "cat":
-        return [tree]
-    return [flat for item in tree[1] for flat in flatten(item)]
 
 
 def parse_regexp(text: str) -> Tree:

@@ -1,0 +1,134 @@
+"""Chores: what is done at once, what waits, and that all have their turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from flintmq.broker import chores
+from flintmq.broker.agenda import Agenda
+from flintmq.broker.timetable import Timetable
+from flintmq.clock import Clock
+
+
+class StandingClock(Clock):
+    """Goes on only where a step takes time."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        super().__init__()
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.clock = StandingClock()
+        self.agenda = Agenda(Timetable(self.clock))
+        self.done: list[str] = []
+
+    def chore(self, name: str, steps: int, takes_s: float = 0.0) -> Iterator[None]:
+        for _ in range(steps):
+            self.done.append(name)
+            self.clock.now_s += takes_s
+            yield
+
+    def finish_pass(self) -> None:
+        self.agenda.passes += 1
+        self.agenda.chores.run()
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_little_is_done_at_once(bench: Bench) -> None:
+    bench.agenda.chores.begin(bench.chore("a", 3))
+    assert bench.done == ["a"] * 3
+    assert not bench.agenda.has_work()
+
+
+def test_much_is_done_over_passes(bench: Bench) -> None:
+    bench.agenda.chores.begin(bench.chore("a", 1000))
+    assert len(bench.done) == chores.CREDIT
+    assert bench.agenda.has_work()
+    bench.finish_pass()
+    assert len(bench.done) == chores.CREDIT + chores.STEPS_MAX
+    while bench.agenda.has_work():
+        bench.finish_pass()
+    assert len(bench.done) == 1000
+
+
+def test_what_begins_in_one_pass_shares_its_credit(bench: Bench) -> None:
+    for number in range(chores.CREDIT + 5):
+        bench.agenda.chores.begin(bench.chore(str(number), 1))
+    assert len(bench.agenda.chores.waiting) > 5
+    bench.finish_pass()
+    bench.done.clear()
+    bench.agenda.chores.begin(bench.chore("next pass", 1))
+    assert bench.done == ["next pass"]
+
+
+def test_a_pass_ends_by_the_clock(bench: Bench) -> None:
+    bench.agenda.chores.begin(bench.chore("slow", 100, chores.PASS_S))
+    assert len(bench.done) == 1
+    bench.finish_pass()
+    assert len(bench.done) == 2
+
+
+def test_all_have_their_turn(bench: Bench) -> None:
+    bench.agenda.chores.begin(bench.chore("long", 10_000, chores.PASS_S / 4))
+    bench.agenda.chores.begin(bench.chore("late", 1, chores.PASS_S / 4))
+    bench.agenda.chores.begin(bench.chore("later", 1, chores.PASS_S / 4))
+    bench.done.clear()
+    bench.finish_pass()
+    assert set(bench.done) == {"long", "late", "later"}
+
+
+def test_a_chore_may_begin_others(bench: Bench) -> None:
+    def chain(left: int) -> Iterator[None]:
+        bench.done.append("link")
+        if left:
+            bench.agenda.chores.begin(chain(left - 1))
+        yield
+
+    bench.agenda.chores.begin(chain(5000))  # deeper than calls may be
+    while bench.agenda.has_work():
+        bench.finish_pass()
+    assert len(bench.done) == 5001
+
+
+def test_what_fails_at_once_is_its_callers(bench: Bench) -> None:
+    def broken() -> Iterator[None]:
+        yield
+        raise KeyError("bug")
+
+    with pytest.raises(KeyError):
+        bench.agenda.chores.begin(broken())
+    assert not bench.agenda.has_work()
+    bench.agenda.chores.begin(bench.chore("a", 1))
+    assert bench.done == ["a"]
+
+
+def test_what_fails_later_leaves_the_others_alone(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> Iterator[None]:
+        for _ in range(chores.CREDIT):
+            yield
+        raise KeyError("bug")
+
+    bench.agenda.chores.begin(broken())
+    bench.agenda.chores.begin(bench.chore("a", 3))
+    while bench.agenda.has_work():
+        bench.finish_pass()
+    assert bench.done == ["a"] * 3
+    assert "a bug ends a chore" in caplog.text
+
+
+def test_all_of_it_before_the_end(bench: Bench) -> None:
+    bench.agenda.chores.begin(bench.chore("a", 1000, 1.0))
+    bench.agenda.chores.finish()
+    assert len(bench.done) == 1000
+    assert not bench.agenda.has_work()

@@ -317,7 +317,7 @@ def dtx_marker(request: Request) -> None:
 
 
 @service("dtx.markers")
-def dtx_markers(request: Request) -> None:
+def dtx_markers(request: Request) -> Iterator[None]:
     """The markers by name, those that begin with `prefix`: number, note, user, used-ms, keep-s."""
     prefix = request.text("prefix", "")
     branches = branches_of(request)
@@ -325,7 +325,7 @@ def dtx_markers(request: Request) -> None:
     def row(name: str, marker: Marker) -> FieldTable:
         return {"marker": name, **told_of(marker), "user": marker.user, "keep-s": marker.keep_s}
 
-    request.page(
+    return request.page(
         (name, partial(row, name, marker))
         for name, marker in [*branches.markers.items(), *branches.brief_markers.items()]
         if name.startswith(prefix) and may_touch(request.channel.user, marker.user)

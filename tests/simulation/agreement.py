@@ -78,6 +78,8 @@ def entries_dying(broker: Broker, queue: Queue) -> list[int]:
     ]
     for alarm in broker.timetable.alarms:
         callback = alarm.callback
+        if getattr(callback, "__name__", "") == "go_on_dropping" and callback.__self__.number == queue.number:  # type: ignore[union-attr]
+            letters += entries_of(callback.__self__)  # type: ignore[union-attr]
         is_burial = isinstance(callback, partial) and getattr(callback.func, "__name__", "") == "bury"
         if is_burial and callback.func.__self__.queue is queue:  # type: ignore[union-attr]
             letters += [message.entry for message in callback.args[0]]  # type: ignore[union-attr]

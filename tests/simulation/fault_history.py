@@ -25,7 +25,7 @@ from flintmq.wire import amqp, methods
 from flintmq.wire.methods import Method
 
 from .agreement import check_agreement
-from .broker_client import Client
+from .broker_client import Client, Event
 from .broker_history import BrokerHistory
 from .broker_model import ModelBranch, ModelChannel
 from .fault_check import FaultCheck
@@ -48,8 +48,13 @@ class Faulted(Exception):
 class FaultyClient(Client):
     """Does to its session what a link does when there is a bug."""
 
+    events: list[Event]  # of this step, whether the model could make anything of them or not
     failed = False
     said: tuple[int, Method | None] = (0, None)
+
+    def __post_init__(self) -> None:
+        self.events = []
+        super().__post_init__()
 
     def say(self, number: int, method: Method) -> None:
         self.said = (number, method)
@@ -68,6 +73,11 @@ class FaultyClient(Client):
         if self.session.connection.state >= phases.CONNECTION_CLOSING and INJECTOR.fired and not was_fired:
             raise Faulted
         return used
+
+    def written(self) -> list[Event]:
+        events = super().written()
+        self.events += events
+        return events
 
     def drop(self) -> None:
         with INJECTOR.watching():
@@ -237,6 +247,9 @@ class FaultyHistory(BrokerHistory):
     def step(self) -> None:
         self.removable = set()
         self.moving = set()
+        for client in self.clients:
+            if isinstance(client, FaultyClient):
+                client.events = []
         super().step()
 
     def act(self) -> None:
@@ -311,6 +324,7 @@ class FaultyHistory(BrokerHistory):
         assert not self.store.journal.in_group(), "a group of the journal is open"
         self.answers.clear()
         self.restore_disk()
+        self.broker.agenda.chores.finish()
         delivered = self.delivered()
         check_agreement(self.broker, self.channels())
         self.serve_bystander()
@@ -336,8 +350,8 @@ class FaultyHistory(BrokerHistory):
         """What is on its way to clients that need not ack it."""
         numbers = set()
         for client in self.clients:
-            waiting, client.postponed = client.postponed, []
-            for event in [*waiting, *client.written()]:
+            client.written()
+            for event in client.events if isinstance(client, FaultyClient) else ():
                 if (
                     isinstance(event.method, (methods.BasicDeliver, methods.BasicGetOk))
                     and b"." in event.body

@@ -14,6 +14,7 @@ again when ready runs out: a long queue costs little memory. Deliveries go to th
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -37,6 +38,11 @@ if TYPE_CHECKING:
     from flintmq.broker.leases import Lease
     from flintmq.broker.store import Store
     from flintmq.wire.output import Output
+
+log = logging.getLogger("flintmq.queue")
+
+# What a bug has kept from being let go is tried again so much later.
+AGAIN_MS = 1000
 
 # A queue this long that is being drained asks its publishers to pause for a moment, once for each time
 # it has handed something out. It is a matter of speed, not of safety: this much stays in the caches.
@@ -683,20 +689,35 @@ class Queue:
             raise
 
     def drop(self, most: int) -> bool:
-        """Lets go of some of what is ready, not in order; whether there is more."""
-        if self.store is not None and self.shelf.count:
-            self.settle_shelved(self.shelf.take(most))
-            return True
-        while most > 0 and (self.returned or self.ready.count):
-            most -= 1
-            if self.returned:
-                delivery = self.returned.pop()
-                message = delivery.message
-            else:
-                message = self.ready.pop()
+        """Lets go of some of what is ready, not in order; whether there is more.
+
+        Never fails: they have left their queue, so what a bug keeps is let go of after a pause.
+        """
+        message = None
+        try:
+            if self.store is not None and self.shelf.count:
+                self.settle_shelved(self.shelf.take(most))
+                return True
+            while most > 0 and (self.returned or self.ready.count):
+                most -= 1
+                if self.returned:
+                    delivery = self.returned.pop()
+                    message = delivery.message
+                else:
+                    message = self.ready.pop()
+                if message is not None:
+                    self.settle(message)
+        except Exception:
+            log.exception("a bug in letting go of what queue %r has dropped: once more in a while", self.name)
             if message is not None:
-                self.settle(message)
+                self.returned.append(Delivery.create(0, message, self, None, 0, 0))
+            timetable = self.agenda.timetable
+            timetable.at(timetable.now_ms() + AGAIN_MS, self.go_on_dropping)
+            return False
         return bool(self.returned or self.ready.count)
+
+    def go_on_dropping(self) -> None:
+        self.agenda.chores.begin(repeated(self.drop))
 
     def subscribe(self, consumer: Consumer) -> None:
         self.consumers.append(consumer)

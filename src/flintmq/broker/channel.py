@@ -633,7 +633,8 @@ class Channel:
                     return True
             except Exception:
                 newest = self.unacked.at(self.unacked.count - 1) if self.unacked.count else None
-                if newest is None or newest.message is not delivery.message:
+                # The message alone may be one that the client has from another queue.
+                if newest is None or newest.message is not delivery.message or newest.queue is not queue:
                     queue.unacked += 1
                     queue.requeue([delivery])
                 raise

@@ -183,7 +183,7 @@ class Consumer:
         unacked = self.channel.unacked
         if unacked.count:
             newest = unacked.at(unacked.count - 1)
-            if newest.message is message:
+            if newest.message is message and newest.queue is self.queue:
                 return
         self.queue.unacked += 1
         self.queue.requeue([Delivery.create(0, message, self.queue, None, position, redeliveries)])

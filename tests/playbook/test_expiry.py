@@ -11,6 +11,7 @@ from flintmq.wire.methods import (
     BasicCancel,
     BasicCancelOk,
     BasicConsume,
+    BasicConsumeOk,
     BasicGet,
     BasicGetOk,
     BasicNack,
@@ -272,6 +273,26 @@ def test_what_expired_before_is_not_handed_out_with_one_that_lives_for_a_moment(
         client >> BasicAck(delivery_tag=1)
         client.publishes("q", b"new", expiration="1")
     assert client.bodies() == [b"new"]
+
+
+@pytest.mark.parametrize("is_selective", [False, True])
+def test_what_expired_behind_the_head_is_not_handed_out_with_one_that_lives_for_a_moment(
+    is_selective: bool,
+) -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("q")
+    client.publishes("q", b"lasting")
+    client.publishes("q", b"old", expiration="100")
+    playbook.passes(200)
+    assert playbook.depth("q") == 2  # what has expired is behind one that lives
+    other = playbook.client()
+    with playbook.one_pass():
+        other >> BasicConsume(queue="q", consumer_tag="c", no_ack=True, no_local=is_selective)
+        client.publishes("q", b"new", expiration="0")
+        playbook.clock.now_s += 0.1
+    assert other << BasicConsumeOk(consumer_tag="c")
+    assert other.bodies() == [b"lasting", b"new"]
 
 
 def test_get_does_not_count_what_has_expired_behind_the_message() -> None:

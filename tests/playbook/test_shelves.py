@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from playbook.dialogue import Client
-from playbook.shelved import ShelvedPlaybook
+from playbook.shelved import KEPT_MESSAGES, ShelvedPlaybook
 from playbook.test_services import ask, reply_queue
 
 from flintmq.wire.methods import BasicConsume, BasicConsumeOk, BasicNack
@@ -152,3 +152,22 @@ def test_blind_copies_are_known_of_what_was_on_disk(
     assert client.gets_all("blind") == [b"%d" % number for number in range(20)]
     assert len(other.heard()) == 20, "by the routing key they come back to the queue"
     other.inbox.clear()
+
+
+@pytest.mark.parametrize("mode", [1, 2])
+def test_one_that_lives_for_a_moment_is_handed_out_from_the_shelf(
+    playbook: ShelvedPlaybook, client: Client, mode: int
+) -> None:
+    client.declares("q", durable=True)
+    backlog = [b"%d" % number for number in range(KEPT_MESSAGES + 2)]
+    client.publishes("q", *backlog[:2], delivery_mode=mode)
+    client.publishes("q", b"old", delivery_mode=mode, expiration="100")
+    client.publishes("q", *backlog[2:], delivery_mode=mode)
+    playbook.passes(200)
+    assert playbook.queue("q").shelf.count
+    other = playbook.client()
+    with playbook.one_pass():
+        other >> BasicConsume(queue="q", consumer_tag="c", no_ack=True)
+        client.publishes("q", b"new", delivery_mode=mode, expiration="0")
+    other << BasicConsumeOk(consumer_tag="c")
+    assert other.bodies() == [*backlog, b"new"]

@@ -95,7 +95,9 @@ class BranchActions(Actions):
 
     def commit_branch(self, client: Client, channel: ModelChannel, branch: ModelBranch) -> None:
         method = methods.DtxCoordinationCommit(xid=branch.xid.octets(), one_phase=branch.state == "open")
+        self.committing = {number for _, _, number, _ in branch.gathered}
         self.ask_code(client, channel, method, methods.DtxCoordinationCommitOk, amqp.XA_OK)
+        self.committing = set()
         self.lock(branch)
         commit = branch.commit = Commit(self.store.last())
         for copy, way in branch.locked:

@@ -52,6 +52,8 @@ class Actions(RuledQueues):
     clients: list[Client]
     outbox: list[Output]
     numbers: int
+    publishing: int
+    committing: set[int]
     sizes: dict[int, int]
     ever: dict[int, dict[int, int]]
     groups: list[set[int]]
@@ -64,11 +66,13 @@ class Actions(RuledQueues):
 
     # Listening
 
-    def listen(self, exact: bool = True, later: bool = False) -> list[Event]:
+    def listen(self, exact: bool = True, later: bool = False, was_cut: bool = False) -> list[Event]:
         """Takes in all that was written: deliveries into the model, promises noted; the rest is returned.
 
         `later`: deliveries wait for the next time, when the model knows what brought them about.
+        `was_cut`: the power has failed, and nobody hears of deliveries that the action in hand has brought.
         """
+        in_hand = self.in_hand() if was_cut else set()
         deliveries: dict[ModelQueue, list[tuple[Event, ModelConsumer, Copy]]] = {}
         replies: list[Event] = []
         for client in self.clients:
@@ -77,6 +81,8 @@ class Actions(RuledQueues):
                 method = event.method
                 if isinstance(method, methods.BasicDeliver) and later:
                     client.postponed.append(event)
+                elif isinstance(method, methods.BasicDeliver) and number_of(event) in in_hand:
+                    client.channels[event.channel].last_tag += 1
                 elif isinstance(method, methods.BasicDeliver):
                     consumer = client.channels[event.channel].consumers[method.consumer_tag]
                     copy = self.copy_of(event, consumer.queue, method.redelivered)
@@ -101,6 +107,14 @@ class Actions(RuledQueues):
             self.check_order(deliveries)
         return replies
 
+    def in_hand(self) -> set[int]:
+        """Messages that the broker was publishing or committing when the power failed.
+
+        A consumer that waits gets one that lives for a moment at once, before the model knows of it.
+        """
+        handed_over = {each[2] for branch in self.model.decided for each in branch.gathered[branch.applied :]}
+        return {self.publishing} | self.committing | handed_over
+
     def check_order(self, deliveries: dict[ModelQueue, list[tuple[Event, ModelConsumer, Copy]]]) -> None:
         """Who got what first among several is not known; that nothing was passed over is."""
         for queue, handed_out in deliveries.items():
@@ -116,7 +130,7 @@ class Actions(RuledQueues):
             assert not ready or ready[0].place > max(last.values()), f"{ready[0].number} was passed over"
 
     def copy_of(self, event: Event, queue: ModelQueue, redelivered: bool) -> Copy:
-        number = int(event.body[: event.body.index(b".")])
+        number = number_of(event)
         assert event.body == self.body(number), f"{number} was changed"
         copy = queue.copies.get(number)
         if copy is None and queue.name in MORGUES:
@@ -505,7 +519,9 @@ class Actions(RuledQueues):
             channel.settling.clear()
             return
         # A queue at its limit hands out what it gets by the commit, before anybody hears of it.
+        self.committing = {number for _, _, number, _ in channel.gathered}
         client.say(channel.number, methods.TxCommit())
+        self.committing = set()
         commit = Commit(self.store.last())
         ends = self.stream_ends()
         for exchange, key, number, persistent in channel.gathered:
@@ -532,6 +548,10 @@ class Actions(RuledQueues):
         self.groups.append({copy.number for copy in commit.published})
         client.unheard.append(("commit", commit.sequence if commit.published or commit.settled else 0))
         client.unheard_offsets += self.stream_ends_since(ends)
+
+
+def number_of(event: Event) -> int:
+    return int(event.body[: event.body.index(b".")])
 
 
 # How often an action is done when it is chosen.

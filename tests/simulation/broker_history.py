@@ -87,6 +87,7 @@ class BrokerHistory(StreamActions):
         self.clients: list[Client] = []
         self.outbox: list[Output] = []
         self.publishing = 0
+        self.committing: set[int] = set()
         self.model = Model()
         # Whatever went to disk: queue's number -> message's number -> place.
         self.ever: dict[int, dict[int, int]] = {}
@@ -147,9 +148,10 @@ class BrokerHistory(StreamActions):
                 self.step()
                 self.check_counts()
             except PowerLost:
-                # Perhaps in the middle of a release, of which a queue at its limit hands out what it gets.
+                # Perhaps in the middle of a release, of which a queue at its limit hands out what it gets,
+                # and any queue what lives for a moment.
                 self.follow_delays(was_cut=True)
-                self.listen(exact=False)
+                self.listen(exact=False, was_cut=True)
                 self.reconcile(was_cut=True)
                 self.crash(power=self.chance.random() < 0.7, was_cut=True)
         self.finale()
@@ -208,6 +210,7 @@ class BrokerHistory(StreamActions):
             for _, _, number, _ in channel.gathered
         } | {self.publishing}
         self.publishing = 0
+        self.committing = set()
         for client in self.clients:
             client.output.release()
         self.clients.clear()

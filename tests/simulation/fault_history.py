@@ -394,6 +394,7 @@ class FaultyHistory(BrokerHistory):
         power = self.bugs.random() < 0.5
         floor = self.store.last()
         publishing, self.publishing = self.publishing, 0
+        self.committing = set()
         old_model, clients = self.model, self.clients[:]
         gathered = {
             number

@@ -14,6 +14,7 @@ from .broker_model import READY, Copy, ModelQueue, ModelStream
 
 if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
+    from flintmq.broker.message import Message
     from flintmq.broker.queue import Queue
     from flintmq.broker.store import Store
     from flintmq.broker.virtual_host import VirtualHost
@@ -75,8 +76,9 @@ class RuledQueues:
             excess = len(ready) - real.message_count()
             alive: list[Copy] = []
             is_limited = "x-max-length" in RULES.get(name, {})
-            # Which was over the limit depends on what had expired by then: those in memory live.
-            present = numbers_in_memory(real) if is_limited and excess > 0 else set()
+            # Which was over the limit depends on what had expired by then, and which of the expired was the
+            # first depends on what had come back by then: those that the broker has live.
+            present = self.numbers_in(real) if excess > 0 else set()
             for index, copy in enumerate(ready):
                 if excess <= 0:
                     break
@@ -85,9 +87,18 @@ class RuledQueues:
                     self.die(copy, "expired" if self.is_expired(copy) else "maxlen")
                     excess -= 1
                 else:
-                    # What comes back may expire while it is the first, and then another comes back before it.
                     alive.append(copy)
             assert excess <= 0 or was_cut, f"{alive[0].number} of {name} is gone"
+
+    def numbers_in(self, queue: Queue) -> set[int]:
+        """The messages of a queue that are ready, in memory or on the shelf."""
+        messages: list[Message | None] = []
+        for part in queue.parts():
+            messages += [delivery.message for delivery in part.returned]
+            messages += [part.ready.at(index) for index in range(part.ready.count)]
+            messages += self.store.load(list(part.shelf))
+        bodies = [each.content[each.header_size :] for each in messages if each is not None]
+        return {int(body[: body.index(b".")]) for body in bodies}
 
     def expire_heads(self, queue: ModelQueue) -> None:
         """The broker hands out the first that has not expired; those before it die of that."""
@@ -151,11 +162,3 @@ class RuledQueues:
         limit = RULES.get(copy.queue.name, {}).get("x-delivery-limit", 1 << 30)
         if copy.state is READY and copy.returns > limit:
             self.die(copy, "delivery_limit")
-
-
-def numbers_in_memory(queue: Queue) -> set[int]:
-    """The messages of a queue that are ready, but for those on its shelf."""
-    messages = [delivery.message for delivery in queue.returned]
-    messages += [queue.ready.at(index) for index in range(queue.ready.count)]
-    bodies = [each.content[each.header_size :] for each in messages if each is not None]
-    return {int(body[: body.index(b".")]) for body in bodies}

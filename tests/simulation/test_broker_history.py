@@ -34,6 +34,12 @@ def test_no_promise_of_the_broker_is_broken() -> None:
     assert lives > 2 * seed, "hardly anything crashed"
 
 
+def run_seeds(seeds: range) -> None:
+    """Until one fails: which of them comes upon a fault changes with the broker."""
+    for seed in seeds:
+        run_seed(seed, 40)
+
+
 def test_the_same_seed_is_the_same_history() -> None:
     def files(seed: int) -> dict[str, bytes]:
         history = BrokerHistory(seed)
@@ -55,6 +61,21 @@ def test_power_that_tears_the_portions_of_a_large_commit() -> None:
     run_seed(3_206_959, 80)
 
 
+def test_power_that_fails_while_a_branch_is_handed_over() -> None:
+    """A consumer that waits gets at once what lives for a moment: nobody hears of it."""
+    run_seed(20_540, 80)
+
+
+def test_the_expired_of_two_channels_that_come_back() -> None:
+    """Those of the first were at the head for a moment, and died; others live behind those of the second."""
+    run_seed(23_537, 80)
+    run_seed(30_310, 80)
+
+
+def test_what_expired_behind_the_head_stays_there_when_a_short_message_comes() -> None:
+    run_seed(21_014, 80)
+
+
 def test_a_broker_that_drops_delayed_messages_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = DelayedExchange.send
 
@@ -63,8 +84,8 @@ def test_a_broker_that_drops_delayed_messages_is_found(monkeypatch: pytest.Monke
             sent(self, waited)
 
     monkeypatch.setattr(DelayedExchange, "send", send_some)
-    with pytest.raises(AssertionError, match="12 of q2 is gone"):
-        run_seed(3_000_000, 40)
+    with pytest.raises(AssertionError, match="is gone"):
+        run_seeds(range(3_000_000, 3_000_100))
 
 
 def test_a_broker_that_drops_them_only_when_the_power_fails_is_found(
@@ -83,7 +104,7 @@ def test_a_broker_that_drops_them_only_when_the_power_fails_is_found(
 
     monkeypatch.setattr(DelayedExchange, "release", let_go_first)
     with pytest.raises(AssertionError, match="is neither in later nor"):
-        run_seed(3_000_009, 40)
+        run_seeds(range(3_000_900, 3_003_000))
 
 
 def test_a_broker_whose_journal_does_not_wait_for_streams_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

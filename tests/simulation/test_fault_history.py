@@ -38,6 +38,11 @@ def test_no_promise_is_broken_whatever_raises() -> None:
     assert faults > 100, "hardly anything raised"
 
 
+def test_a_message_that_is_taken_is_kept_when_looking_behind_it_raises() -> None:
+    done = run_pure("-m", "tests.simulation.run", "--faults", "--seeds", "1075..1078")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_group_that_is_left_open_is_found() -> None:
     sabotage = """
 from flintmq.storage.appender import Group

@@ -22,7 +22,7 @@ cdef class Regime:
     cdef readonly long long ttl_ms
     cdef long long ttl_since_ms
     cdef readonly bint timed
-    cdef bint momentary
+    cdef Message momentary
     cdef readonly long long length_max
     cdef readonly long long bytes_max
     cdef public long long waiting_bytes
@@ -48,7 +48,9 @@ cdef class Regime:
     cdef int enqueue(self, Message message) except -1
     @cython.locals(lifetime_ms=cython.longlong)
     cdef bint is_urgent(self, Message message) noexcept
-    cdef dispatch_momentary(self)
+    cdef dispatch_momentary(self, Message message)
+    @cython.locals(newest=Message)
+    cdef bint has_just_come(self, Message message) noexcept
     cdef bint is_full(self, Message message) except -1
     @cython.locals(message=Message, size=cython.longlong)
     cpdef bint lacks_room(self, list messages)

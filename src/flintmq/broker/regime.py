@@ -85,7 +85,7 @@ class Regime:
         self.ttl_ms = -1
         self.ttl_since_ms = 0  # for messages that were there before it
         self.timed = False  # whether any message may expire
-        self.momentary = False
+        self.momentary: Message | None = None  # has come just now: it is handed out however short it lives
         self.length_max = -1
         self.bytes_max = -1
         self.waiting_bytes = 0  # of all bodies that are ready; kept only where they are limited
@@ -177,7 +177,7 @@ class Regime:
             queue.congested = False
             queue.agenda.pressed = True
         if is_urgent:
-            self.dispatch_momentary()
+            self.dispatch_momentary(message)
         elif not queue.dirty and queue.active:
             queue.dirty = True
             queue.agenda.queues.append(queue)
@@ -208,15 +208,20 @@ class Regime:
             lifetime_ms = self.ttl_ms
         return 0 <= lifetime_ms <= PASS_MS_MAX
 
-    def dispatch_momentary(self) -> None:
-        """Hands out what is ready, and what has come just now has not expired."""
-        self.momentary = True
+    def dispatch_momentary(self, message: Message) -> None:
+        """Hands out what is ready; the message has come just now and has not expired, others may have."""
+        self.momentary = message
         try:
             self.queue.dispatch()
         except Exception:  # the queue has taken the message
             log.exception("a bug in handing out what queue %r has just got", self.queue.name)
         finally:
-            self.momentary = False
+            self.momentary = None
+
+    def has_just_come(self, message: Message) -> bool:
+        """Whether it is the one that is handed out however short it lives, from the shelf perhaps."""
+        newest = self.momentary
+        return newest is not None and (message is newest or 0 < newest.entry == message.entry)
 
     def is_full(self, message: Message) -> bool:
         """Whether one more would be too many, with all handed out that can be."""
@@ -292,7 +297,7 @@ class Regime:
     def dispatch(self) -> int:
         """Queue.dispatch under these rules."""
         queue = self.queue
-        if self.timed and not self.momentary and self.expire():
+        if self.timed and self.expire():
             queue.mark()  # there is more to expire, in the next pass
             return 0
         if queue.selective:
@@ -352,12 +357,11 @@ class Regime:
         if delivery is not None and delivery.message is not None:
             message = delivery.message
             self.waiting_bytes -= message.body_size()
-            try:
-                if self.timed:
-                    self.expire()  # what has expired behind it is not counted as left
-            except Exception:  # the message has left the queue: whoever asked must get it
-                log.exception("a bug in expiring what is behind the head of queue %r", self.queue.name)
-        self.watch()
+        if self.timed:
+            # What has expired behind it is not counted as left. If that fails, the message is taken still.
+            self.tend()
+        else:
+            self.watch()
         return delivery
 
     def handed_out(self, channel: Channel, delivery: Delivery) -> None:
@@ -538,7 +542,7 @@ class Regime:
         return due_ms
 
     def has_expired(self, message: Message) -> bool:
-        if self.momentary or not self.timed:
+        if not self.timed or self.has_just_come(message):
             return False
         due_ms = self.due_ms(message)
         if due_ms < 0:

@@ -3,9 +3,10 @@
     python bystander.py PORT PID        a line on stdin: forget, and tell of what follows
                                         the next line:   prints the longest wait in milliseconds, and how many
 
-The wait is what the broker's thread worked while its bystander waited, where Linux tells (the first number
-of schedstat is its time on a CPU in nanoseconds), else the time by the clock. So what other processes take of
-a busy machine does not count, and a stall does: the broker works on something else meanwhile.
+The wait is the time by the clock, but for what the machine takes from both where Linux tells (schedstat: time
+on a CPU and time in line for one, in nanoseconds): at most what the broker's thread has worked meanwhile, and
+without the time that the bystander itself stood in line. What is left is a stall: the broker works on
+something else and does not come to the bystander.
 """
 
 from __future__ import annotations
@@ -56,11 +57,15 @@ class Bystander:
         self.process.wait()
 
 
-def worked_s(pid: str) -> float:
+def moment(pid: str) -> tuple[float, float]:
+    """What the broker has worked so far, and the time without that in which this process stood in line."""
+    now_s = time.monotonic()
     try:
-        return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_bytes().split()[0]) / 1e9
+        worked = int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_bytes().split()[0])
+        in_line = int(Path("/proc/self/schedstat").read_bytes().split()[1])
     except (OSError, IndexError):
-        return time.monotonic()
+        return now_s, now_s
+    return worked / 1e9, now_s - in_line / 1e9
 
 
 def say(line: str) -> None:
@@ -87,11 +92,12 @@ def main(port: str, pid: str) -> None:
                 is_watching = not is_watching
                 say("watching" if is_watching else f"{longest_s * 1000:.1f} {count}")
                 longest_s, count = 0.0, 0
-            begun_s, clock_s = worked_s(pid), time.monotonic()
+            before = moment(pid)
             peer.publish(1, b"x", key=queue)
             peer.delivery(1)
             count += 1
-            longest_s = max(longest_s, min(worked_s(pid) - begun_s, time.monotonic() - clock_s))
+            after = moment(pid)
+            longest_s = max(longest_s, min(after[0] - before[0], after[1] - before[1]))
 
 
 if __name__ == "__main__":

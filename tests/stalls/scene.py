@@ -116,6 +116,6 @@ def longest_wait_ms(prepare: Prepare, count: int, directory: Path) -> float:
             with scene.bystander.watching():
                 work()
             best_ms = min(best_ms, scene.bystander.longest_ms)
-        if best_ms < WAIT_MS_MAX / 4:
+        if best_ms < WAIT_MS_MAX / 2:
             break
     return best_ms

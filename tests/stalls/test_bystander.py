@@ -127,7 +127,7 @@ def bindings_listed(scene: Scene, count: int) -> Work:
 
     def work() -> None:
         place: object = ""
-        for _ in range(20):
+        for _ in range(9):
             place = ask(scene.peer, "binding.list", limit=1000, after=place)["next"]
         ask(scene.peer, "binding.list", destination="missing")
 

@@ -19,6 +19,7 @@ from flintmq.broker.queue import Queue
 
 if TYPE_CHECKING:
     from flintmq.broker.channel import Channel
+    from flintmq.broker.consumer import Consumer
     from flintmq.broker.delivery import Delivery
     from flintmq.broker.exchange import Exchange
     from flintmq.broker.virtual_host import VirtualHost
@@ -143,6 +144,16 @@ def of_connection(host: VirtualHost, origin: int) -> Iterator[None]:
 def of_channel(channel: Channel) -> Iterator[None]:
     """Its consumers end; then all that it held goes back."""
     host = channel.virtual_host
+    by_queue: dict[Queue, list[Consumer]] = {}
+    for consumer in channel.consumers.values():
+        by_queue.setdefault(consumer.queue, []).append(consumer)
+    for queue, consumers in by_queue.items():
+        if len(consumers) > CONSUMERS and queue.regime is None and not queue.is_stream and not queue.deleted:
+            queue.unsubscribe_many(consumers)
+            for consumer in consumers:
+                channel.consumers.pop(consumer.tag, None)
+            host.drop_unconsumed(queue)
+            yield
     while channel.consumers:
         for _ in range(min(CONSUMERS, len(channel.consumers))):
             consumer = channel.consumers.popitem()[1]

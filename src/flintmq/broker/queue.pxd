@@ -122,5 +122,7 @@ cdef class Queue:
     @cython.locals(other=Consumer)
     cpdef subscribe(self, Consumer consumer)
     cpdef unsubscribe(self, Consumer consumer)
+    @cython.locals(consumer=Consumer, each=Consumer)
+    cpdef unsubscribe_many(self, list consumers)
     @cython.locals(consumer=Consumer)
     cpdef bint can_take_now(self, Message message)

@@ -477,7 +477,10 @@ class Queue:
 
     def leave(self, consumer: Consumer) -> None:
         """Out of the round, which goes on with the same one as it would have."""
-        if consumer in self.active:
+        if self.active and self.active[-1] is consumer:
+            self.active.pop()  # many end in this order, and a search for each would take long
+            self.turn = min(self.turn, len(self.active))
+        elif consumer in self.active:
             index = self.active.index(consumer)
             del self.active[index]
             if index < self.turn:
@@ -746,6 +749,18 @@ class Queue:
             self.selective -= 1
         if self.regime is not None and not self.deleted:
             self.regime.unsubscribe(consumer)
+
+    def unsubscribe_many(self, consumers: list[Consumer]) -> None:
+        """Consumers of a queue without rules, in one look at all: a search for each would take long."""
+        for consumer in consumers:
+            consumer.cancelled = True
+            consumer.forget()
+            if consumer.is_selective():
+                self.selective -= 1
+        # In place: the lanes of a queue with priorities have the same lists.
+        self.consumers[:] = [each for each in self.consumers if not each.cancelled]
+        self.active[:] = [each for each in self.active if not each.cancelled]
+        self.turn = 0
 
     def can_take_now(self, message: Message) -> bool:
         """Whether a consumer would get the message at once (basic.publish with immediate)."""

@@ -647,6 +647,9 @@ class VirtualHost:
         queue = consumer.queue
         queue.unsubscribe(consumer)
         consumer.channel.consumers.pop(consumer.tag, None)
+        self.drop_unconsumed(queue)
+
+    def drop_unconsumed(self, queue: Queue) -> None:
         if queue.auto_delete and not queue.consumers and not queue.deleted:
             self.delete_queue(queue)
 

@@ -17,6 +17,7 @@ cdef class Turns:
     cdef readonly Room room
     cdef readonly Rush rush
     cdef bint pass_due
+    cdef bint is_scheduled
     cdef int reads
     cdef public int count
     cdef public bint is_alarmed
@@ -26,6 +27,7 @@ cdef class Turns:
     cpdef begin_turn(self)
     cpdef after_read(self)
     cpdef schedule_pass(self)
+    cpdef scheduled_turn(self)
     cpdef has_room(self, link)
     @cython.locals(links=list)
     cpdef end_turn(self)

@@ -34,6 +34,7 @@ class Turns:
         "buffer",
         "count",
         "is_alarmed",
+        "is_scheduled",
         "loop",
         "outbox",
         "pass_due",
@@ -54,7 +55,8 @@ class Turns:
         self.room: Room = self.agenda.room
         self.writable: list[Link] = []  # whose sockets take more again
         self.rush = Rush()
-        self.pass_due = False
+        self.pass_due = False  # sockets are being read, and it comes after them
+        self.is_scheduled = False  # it comes in the next turn of the event loop
         self.reads = 0  # in this turn
         self.count = 0  # since somebody set it to 0
         self.is_alarmed = False  # publishers must not be read from
@@ -70,9 +72,15 @@ class Turns:
         self.schedule_pass()
 
     def schedule_pass(self) -> None:
-        if not self.pass_due:
-            self.pass_due = True
-            self.loop.call_soon(self.end_turn)
+        # One alone: each turn of the sockets would add another, and they keep each other going while there is
+        # work for many passes, with no look at the sockets between them.
+        if not self.pass_due and not self.is_scheduled:
+            self.is_scheduled = True
+            self.loop.call_soon(self.scheduled_turn)
+
+    def scheduled_turn(self) -> None:
+        self.is_scheduled = False
+        self.end_turn()
 
     def has_room(self, link: Link) -> None:
         """It sends with the end of the turn: before anything leaves, the pass notes what was handed out."""

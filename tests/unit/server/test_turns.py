@@ -1,0 +1,43 @@
+"""Turns of the event loop: passes that are left to do come one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from flintmq.broker.broker import Broker
+from flintmq.clock import Clock
+from flintmq.config import Config
+from flintmq.server.turns import Turns
+
+
+class NotingLoop:
+    """Keeps what is to be called soon."""
+
+    def __init__(self) -> None:
+        self.soon: list[Callable[[], None]] = []
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.soon.append(callback)
+
+    def iterate(self) -> None:
+        soon, self.soon = self.soon, []
+        for callback in soon:
+            callback()
+
+
+def endless() -> Iterator[None]:
+    while True:
+        yield
+
+
+def test_sockets_are_looked_at_between_passes_however_many_turns_there_were() -> None:
+    loop: Any = NotingLoop()
+    broker = Broker(Config(), Clock())
+    turns = Turns(loop, broker, 1024)
+    broker.agenda.chores.begin(endless())
+    for _ in range(20):
+        turns.begin_turn()
+        turns.end_turn()
+        loop.iterate()
+        assert len(loop.soon) == 1

@@ -46,8 +46,8 @@ def test_names_reach_the_log_in_one_line(tmp_path: Path) -> None:
     with BrokerProcess("--data", str(tmp_path)) as broker:
         connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port))
         with pytest.raises(pika.exceptions.ChannelClosedByBroker):
-            connection.channel().queue_declare("no\n2026-01-01 ERROR such\x1b[2J", passive=True)
+            connection.channel().queue_declare("no\v2026-01-01 ERROR such\x1b[2J", passive=True)
         connection.close()
         line = broker.wait_for(re.compile(r".*no queue 'no.*")).group()
     assert line.count("\n") == 0
-    assert r"no queue 'no\n2026-01-01 ERROR such\x1b[2J'" in line
+    assert r"no queue 'no\x0b2026-01-01 ERROR such\x1b[2J'" in line

@@ -175,16 +175,16 @@ def test_a_stop_says_what_is_not_on_disk_and_the_next_start_has_it(
 ) -> None:
     act(bench, bench.client())
     bench.broker.finish_pass()
-    bench.disk.sync_failures_left = 2
+    bench.disk.sync_failures_left = 100
     with caplog.at_level(logging.ERROR):
         caplog.clear()
         streams_of(bench).close()
         store_of(bench).close()
-    why = "cannot write to /data/streams: simulated sync failure"
-    assert [record.getMessage() for record in caplog.records] == [
-        f"not everything in streams is on disk: {why}",
-        f"not everything is on disk: the journal waits for its streams: {why}",
-    ]
+    of_streams, of_journal = [record.getMessage() for record in caplog.records]
+    assert of_streams.startswith("not everything in streams is on disk: cannot write to /data/streams: ")
+    assert of_journal.startswith("not everything is on disk: ")
+    assert of_journal.endswith("simulated sync failure")
+    bench.disk.sync_failures_left = 0
     bench.disk.crash()
     bench.open()
     assert count(bench, "s") + in_journal(bench, bench.client()) >= 1

@@ -507,7 +507,8 @@ class StreamStore:
                     self._note_promised(stream)
             promises.sync()
         except OSError as failure:
-            log.error("not everything in streams is on disk: %s", failure.strerror or failure)
+            why = failure.strerror or failure
+            log.error("not everything in streams is on disk: cannot write to %s: %s", self.directory, why)
 
 
 def is_number(name: str) -> bool:

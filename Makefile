@@ -44,7 +44,8 @@ for stamp in $(1); do $(MAKE) --no-print-directory --silent $$chosen/$$stamp || 
 exec $$chosen/bin/flintmq $(2) $(ARGS)
 endef
 
-# Spark takes seconds to start: its tests run by themselves, on the compiled build.
+# Spark takes seconds to start: its tests run by themselves, on the compiled build. Each part has settings of
+# its own for the Java process, which a worker starts once: so one part after the other.
 SPARK_TESTS := tests/spark tests/pipelines tests/unit/spark
 # What kills processes, fills disks and memory and simulates years of them runs on the compiled build alone.
 LONG_TESTS := tests/recovery tests/memory tests/simulation tests/fuzz tests/live tests/differential tests/stalls
@@ -57,7 +58,8 @@ test-compiled: .venv/.stamp-build .venv/.stamp-dev .venv/.stamp-clients $(NODE_C
 
 test-spark: .venv/.stamp-build .venv/.stamp-dev .venv/.stamp-clients .venv/.stamp-spark .venv/.stamp-sdp
 	@echo "== tests of Spark and pipelines, compiled build"
-	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/pytest -q -n $(WORKERS) --dist loadfile $(SPARK_TESTS)
+	@for part in $(SPARK_TESTS); do \
+	    FLINTMQ_EXPECT_BUILD=compiled .venv/bin/pytest -q -n $(WORKERS) --dist loadfile $$part || exit 1; done
 
 test-pure: .venv-pure/.stamp-build .venv-pure/.stamp-dev .venv-pure/.stamp-clients $(NODE_CLIENTS)
 	@echo "== tests, pure build"

@@ -116,7 +116,11 @@ class QueueModel(RuleBasedStateMachine):
         self.unacked[place][method.delivery_tag] = Held(number, method.consumer_tag)
         mine = [held for held in self.unacked[place].values() if held.consumer == method.consumer_tag]
         assert not limit or len(mine) <= limit
-        assert not self.share[place] or len(self.unacked[place]) <= self.share[place]
+        assert not self.share[place] or self.shared(place) <= self.share[place]
+
+    def shared(self, place: Place) -> int:
+        """What counts for the limit that consumers share: not what basic.get has taken."""
+        return sum(held.consumer is not None for held in self.unacked[place].values())
 
     def got(self, place: Place, method: methods.BasicGetOk, number: int) -> None:
         assert number == min(self.ready)
@@ -178,13 +182,15 @@ class QueueModel(RuleBasedStateMachine):
 
     @rule(place=places, count=st.integers(0, 3))
     def qos(self, place: Place, count: int) -> None:
+        """basic.qos without global; it ends the limit that the consumers of the channel share."""
         self.prefetch[place] = count
+        self.share[place] = 0
         self.say(place, methods.BasicQos(prefetch_count=count))
 
     @rule(place=places, count=st.integers(0, 4))
     def share_credit(self, place: Place, count: int) -> None:
         """basic.qos with global; a narrower limit holds for what comes, so the model waits with it."""
-        if count and len(self.unacked[place]) > count:
+        if count and self.shared(place) > count:
             return
         self.share[place] = count
         self.say(place, methods.BasicQos(prefetch_count=count, global_=True))
@@ -348,7 +354,7 @@ class QueueModel(RuleBasedStateMachine):
                 mine = [held for held in self.unacked[place].values() if held.consumer == name]
                 has_credit = no_ack or (
                     (not limit or len(mine) < limit)
-                    and (not self.share[place] or len(self.unacked[place]) < self.share[place])
+                    and (not self.share[place] or self.shared(place) < self.share[place])
                 )
                 if self.flowing[place] and has_credit:
                     wanted = [each for each in self.ready if not no_local or self.origin[each] != place[0]]

@@ -233,13 +233,13 @@ def test_sql_that_spark_refuses(spark: Any, uri: str, state: Path) -> None:
     from flintmq.pipelines.frames import build_empty
 
     text = text_of(uri, "q", f'format = "json"\nschema = "{SCHEMA}"', "console = true").replace(
-        "[[sink]]", '[[transform]]\nname = "t"\nsql = "SELECT idd FROM rows"\n[[sink]]'
+        "[[sink]]", '[[transform]]\nname = "t"\nsql = "SELECT no_such_function(id) FROM rows"\n[[sink]]'
     ).replace('from = "rows"', 'from = "t"')  # fmt: skip
-    with pytest.raises(PipelineFailed, match=r"test.toml:10: .*`idd`"):
+    with pytest.raises(PipelineFailed, match=r"test.toml:10: .*`no_such_function`"):
         build_empty(spark.newSession(), of_text(text))
     done, told = run(spark, of_text(text.replace("guest:guest@", "guest:s3cret@")), state)
     assert not done
-    assert "idd" in told[0]
+    assert "no_such_function" in told[0]
     assert "s3cret" not in "".join(told), "no password in what a user sees"
 
 
@@ -258,11 +258,13 @@ def test_a_bad_row_of_a_stream_with_two_flows_gives_one_dead_letter(
     spark: Any, uri: str, connection: Any, state: Path, tmp_path: Path
 ) -> None:
     channel = connection.channel(confirm=True)
-    channel.queue("bad-rows", durable=True)
+    channel.exchange("bad-rows", "fanout", durable=True)
+    channel.queue("bad-rows", durable=True).bind("bad-rows", "")
     channel.queue("two-flows", durable=True, arguments={"x-queue-type": "stream"})
     channel.publish_many([b'{"id": 1, "word": "a"}', b"{"], "", "two-flows", persistent=True)
-    more = f'format = "json"\nschema = "{SCHEMA}"\nmalformed = "dead-letter"\ndead_letter_exchange = ""\n'
-    more += 'dead_letter_routing_key = "bad-rows"'
+    more = (
+        f'format = "json"\nschema = "{SCHEMA}"\nmalformed = "dead-letter"\ndead_letter_exchange = "bad-rows"'
+    )
     text = text_of(uri, "two-flows", more, f'parquet = "{tmp_path}/out"').replace("queue =", "stream =")
     text += f'[[sink]]\nname = "other"\nfrom = "rows"\nparquet = "{tmp_path}/other"\n'
     done, told = run(spark, of_text(text), state)

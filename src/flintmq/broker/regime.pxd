@@ -96,8 +96,9 @@ cdef class Regime:
     cdef long long due_ms(self, Message message) noexcept
     @cython.locals(due_ms=cython.longlong, now_ms=cython.longlong)
     cdef bint has_expired(self, Message message) except -1
-    @cython.locals(queue=Queue, dead=list, message=Message, size=Py_ssize_t, has_more=bint)
+    @cython.locals(queue=Queue, dead=list, message=Message, size=Py_ssize_t, bytes_max=Py_ssize_t, has_more=bint)
     cpdef bint expire(self) except -1
+    cdef bint is_slow(self) except -1
     cpdef touch(self)
     @cython.locals(due_ms=cython.longlong, first=cython.longlong, queue=Queue, message=Message)
     cdef look_ahead(self)

@@ -3,6 +3,7 @@
 #   make run      the whole system alive: broker, market data, pipelines on Spark; ARGS="--rate 20000"
 #   make serve    the broker alone, on its defaults or with ARGS="--port 0 --data /tmp/flint"
 #   make test     all tests: on the compiled build, with Spark, on the pure build; TESTS=tests/unit for a part
+#   make test-memory    what clients can make the broker hold: needs a quiet machine
 #   make check    format, lint, types, layers, the border of compiled code, tidy
 #   make bench    the benchmarks, with ARGS
 #   make build    a wheel in dist/
@@ -15,7 +16,7 @@
 .SUFFIXES:
 .SECONDARY:
 .NOTPARALLEL:
-.PHONY: run serve test test-compiled test-pure test-spark check format bench build clean interop-deps FORCE
+.PHONY: run serve test test-compiled test-memory test-pure test-spark check format bench build clean interop-deps FORCE
 
 PYTHON ?= python3
 ARGS ?=
@@ -54,7 +55,13 @@ test: test-compiled $(if $(filter tests,$(TESTS)),test-spark) test-pure
 
 test-compiled: .venv/.stamp-build .venv/.stamp-dev .venv/.stamp-clients $(NODE_CLIENTS)
 	@echo "== tests, compiled build"
-	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/pytest -q -n $(WORKERS) $(SPARK_TESTS:%=--ignore=%) $(TESTS)
+	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/pytest -q -n $(WORKERS) $(SPARK_TESTS:%=--ignore=%) \
+	    $(if $(filter tests,$(TESTS)),--ignore=tests/memory) $(TESTS)
+
+# Peaks of memory and waits of a bystander, one test at a time: other work on the machine changes them.
+test-memory: .venv/.stamp-build .venv/.stamp-dev
+	@echo "== tests of memory, compiled build"
+	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/pytest -q tests/memory
 
 test-spark: .venv/.stamp-build .venv/.stamp-dev .venv/.stamp-clients .venv/.stamp-spark .venv/.stamp-sdp
 	@echo "== tests of Spark and pipelines, compiled build"

@@ -95,7 +95,32 @@ def is_unbinding_of_strangers(found: Any) -> bool:
     return found.operations[-1].name == "unbind" and is_locked
 
 
+def is_end_with_consumer(found: Any) -> bool:
+    """Whether a connection has ended that had a consumer without acks, and only counts of queues differ."""
+    last = found.operations[-1]
+    ended = all(
+        any(
+            name == "connection.close"
+            for where, events in told.items()
+            if where.endswith("answers")
+            for name, _ in events
+        )
+        for told in (found.ours, found.theirs)
+    )
+    takes_all = any(
+        each.name == "consume" and each.connection == last.connection and each.arguments.get("no_ack")
+        for each in found.operations
+    )
+    return ended and takes_all and all(" " not in where for where in found.where)
+
+
 KNOWN: list[Known] = [
+    Known(
+        "end of a connection",
+        "When a connection ends, none of its consumers gets what another of its channels gives back; with "
+        "RabbitMQ a consumer without acks may take such a message with it.",
+        is_end_with_consumer,
+    ),
     Known(
         "confirms before a close",
         "What was published with confirms before an error is confirmed before the close: all of it, and "

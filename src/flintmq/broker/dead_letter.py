@@ -187,6 +187,7 @@ class DeadLetters:
             queues = [each for each in queues if not is_cycle(each.name, deaths)]
         if not queues:
             return
+        self.host.agenda.unwatched_bytes -= len(content)
         if found & traits.SPOOLED:
             self.send_spooled(message, letter, queues)
         else:

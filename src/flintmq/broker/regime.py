@@ -629,7 +629,7 @@ class Regime:
         if queue.deleted:
             return
         self.trim()
-        if self.timed:
+        if self.timed and not (queue.agenda.behind and self.is_slow()):
             self.expire()
         now_ms: int = self.timetable.now_ms()
         if self.waiting:
@@ -642,8 +642,11 @@ class Regime:
         self.watch()
 
     def is_slow(self) -> bool:
-        """Whether what expires becomes copies while memory is short."""
-        return self.queue.agenda.is_short and self.rules.dead_letter_exchange is not None
+        """Whether what expires becomes copies while memory is short, or was not looked at for too long."""
+        agenda = self.queue.agenda
+        if self.rules.dead_letter_exchange is None:
+            return False
+        return agenda.is_short or agenda.unwatched_bytes < 0
 
     def has_ended(self, now_ms: int) -> bool:
         """Whether nobody has used the queue for as long as it may be unused."""

@@ -31,6 +31,7 @@ class Held:
     def __init__(self, number: int, consumer: str | None) -> None:
         self.number = number
         self.consumer = consumer
+        self.is_got = consumer is None  # by basic.get; a consumer that is cancelled leaves None as well
 
 
 class QueueModel(RuleBasedStateMachine):
@@ -120,7 +121,7 @@ class QueueModel(RuleBasedStateMachine):
 
     def shared(self, place: Place) -> int:
         """What counts for the limit that consumers share: not what basic.get has taken."""
-        return sum(held.consumer is not None for held in self.unacked[place].values())
+        return sum(not held.is_got for held in self.unacked[place].values())
 
     def got(self, place: Place, method: methods.BasicGetOk, number: int) -> None:
         assert number == min(self.ready)

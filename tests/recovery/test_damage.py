@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -248,8 +249,8 @@ def test_a_broker_starts_on_damage_serves_the_rest_and_starts_clean_after(
     assert journal("inspect").returncode == 0
 
     life = start()
-    assert "damage in" in life.said_text()
-    assert "set aside: " in life.said_text()
+    life.wait_for(re.compile("damage in"))
+    life.wait_for(re.compile("set aside: "))
     with life.connect() as peer:
         taken = [body for body, _ in drain(peer, "q3")]
         assert taken == WHOLE[3 * MESSAGES :]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -285,7 +286,7 @@ def test_a_virtual_host_left_out_of_the_settings_keeps_what_it_has(
         peer.call(1, methods.QueueDeclare(queue="q", durable=True))
         publish(peer, "q", [b"other"])
     life.stop()
-    assert "virtual host 'other' is not configured" in life.said_text()
+    life.wait_for(re.compile("virtual host 'other' is not configured"))
     life = start(both)
     with Peer.connect(life.port, virtual_host="other") as peer:
         peer.open(1)

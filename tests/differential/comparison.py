@@ -19,7 +19,7 @@ PATIENCE_S = (0.002, 0.01, 0.05, 0.1, 0.3)
 # In a run with short lives, time for them to end after each operation.
 TIMED_S = 0.025
 # A difference counts when it is there again each time.
-REPEATS = 2
+REPEATS = 4
 
 _runs = itertools.count(1)
 

@@ -113,7 +113,8 @@ class Generator:
         made = self.random.choices([choice for choice, _ in CHOICES], [weight for _, weight in CHOICES])[0](
             self
         )
-        if self.maybe(0.12) and made.name in TOGETHER:
+        # A life of a millisecond may or may not end between two operations of one piece.
+        if self.maybe(0.12) and made.name in TOGETHER and not self.timed:
             return self.together(made)
         return made
 

@@ -23,6 +23,7 @@ HOT_MODULES = (
     "broker.consumer",
     "broker.delivery",
     "broker.exchange",
+    "broker.field_equality",
     "broker.headers_condition",
     "broker.intervals",
     "broker.lookup",

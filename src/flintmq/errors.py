@@ -1,6 +1,7 @@
 """The faults of FlintMQ, one tree.
 
 A PeerFault is the peer's: it carries the reply code and text of the Close that answers it.
+A ServiceFault is the answer to a request that the broker itself does not serve.
 ProtocolMisuse is a bug of ours, StorageFault is the disk's, ConfigFault is the operator's.
 """
 
@@ -28,6 +29,15 @@ class ChannelFault(PeerFault):
 
 class ConnectionFault(PeerFault):
     """Closes the whole connection."""
+
+
+class ServiceFault(FlintError):
+    """A request that is answered by a failure: an AMQP reply code, and what was wrong."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code} {text}")
+        self.code = code
+        self.text = text
 
 
 class ProtocolMisuse(FlintError):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flintmq.broker.message import Message
-from flintmq.broker.route import headers_of
+from flintmq.broker.published import headers_of
 from flintmq.errors import ChannelFault
 from flintmq.wire import amqp, traits
 from flintmq.wire.fields import is_text

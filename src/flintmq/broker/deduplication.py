@@ -10,9 +10,9 @@ import hashlib
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
-from flintmq.broker.binding import typed_form
+from flintmq.broker.field_equality import typed_form
 from flintmq.broker.message import Message
-from flintmq.broker.route import headers_of
+from flintmq.broker.published import headers_of
 from flintmq.wire import traits
 
 if TYPE_CHECKING:

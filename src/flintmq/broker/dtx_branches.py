@@ -19,7 +19,7 @@ from flintmq.broker.dtx_branch import Branch, BranchState, Lock, Settlement
 from flintmq.broker.dtx_journal import Marker, marker_key, put_manifest, put_marker
 from flintmq.broker.dtx_outcome import Outcomes
 from flintmq.broker.forwarding import secure_streams
-from flintmq.broker.route import headers_of
+from flintmq.broker.published import headers_of
 from flintmq.config import Dtx
 from flintmq.errors import ChannelFault, PeerFault
 from flintmq.wire import amqp

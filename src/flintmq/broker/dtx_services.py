@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING
 from flintmq.broker.dtx_branch import Branch, BranchState
 from flintmq.broker.dtx_branches import may_touch
 from flintmq.broker.dtx_journal import Marker
-from flintmq.broker.services import Request, ServiceFault, service
+from flintmq.broker.services import Request, service
 from flintmq.broker.xid import Xid, xid_of_text
+from flintmq.errors import ServiceFault
 from flintmq.wire import amqp
 
 if TYPE_CHECKING:

@@ -20,11 +20,12 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from flintmq.broker import lookup, tally
-from flintmq.broker.binding import Binding, Destination, Identity, table_form
+from flintmq.broker.binding import Binding, Destination, Identity
 from flintmq.broker.directory import Directory
+from flintmq.broker.field_equality import table_form
 from flintmq.broker.headers_condition import HeadersCondition, headers_form, match_mode
 from flintmq.broker.match_index import MatchIndex
-from flintmq.broker.route import headers_of
+from flintmq.broker.published import headers_of
 from flintmq.broker.topic_trie import TopicTrie
 from flintmq.wire.tables import FieldValue
 

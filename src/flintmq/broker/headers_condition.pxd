@@ -1,5 +1,5 @@
 cimport cython
-cimport flintmq.broker.binding as binding
+cimport flintmq.broker.field_equality as field_equality
 from flintmq.broker.condition cimport Condition
 from flintmq.broker.lookup cimport Lookup
 

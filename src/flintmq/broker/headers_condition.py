@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import TypeAlias
 
-from flintmq.broker import binding
+from flintmq.broker import field_equality
 from flintmq.broker.condition import EQUAL, PRESENT, Condition, Cover, all_of, any_of
 from flintmq.broker.lookup import Lookup
 from flintmq.errors import ChannelFault
@@ -51,7 +51,7 @@ def term_names(arguments: Mapping[str, FieldValue], mode: str) -> list[str]:
 def headers_form(arguments: Mapping[str, FieldValue]) -> HeadersForm:
     """Equal for two bindings that ask for the same."""
     mode = match_mode(arguments)
-    terms = [(name, binding.matching_form(arguments[name])) for name in term_names(arguments, mode)]
+    terms = [(name, field_equality.matching_form(arguments[name])) for name in term_names(arguments, mode)]
     return (_ANY, *terms) if mode.startswith("any") else tuple(terms)
 
 

@@ -29,8 +29,8 @@ from contextlib import nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from flintmq.broker.services import ServiceFault
 from flintmq.broker.wiring import put_handed_out
+from flintmq.errors import ServiceFault
 from flintmq.wire import amqp
 
 if TYPE_CHECKING:

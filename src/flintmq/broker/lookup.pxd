@@ -1,5 +1,5 @@
 cimport cython
-cimport flintmq.broker.binding as binding
+cimport flintmq.broker.field_equality as field_equality
 cimport flintmq.wire.amqp as amqp
 cimport flintmq.wire.headers as headers
 from flintmq.broker.message cimport Message

@@ -3,7 +3,7 @@
 A Lookup is made for a message that some exchange or consumer asks about. Nothing is decoded before it is
 asked for, and nothing twice. There are two ways to ask, as there are two kinds of conditions:
 
-    form(name)         the header as headers exchanges compare it (binding.matching_form)
+    form(name)         the header as headers exchanges compare it (field_equality.matching_form)
     value(reference)   what a selector sees: str, int, float, bool, or None for NULL
 
 A reference is a header's name, or a number for what is not a header. `REFERENCES` has the names that mean
@@ -17,7 +17,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-from flintmq.broker import binding
+from flintmq.broker import field_equality
 from flintmq.broker.message import Message
 from flintmq.wire import amqp, headers
 from flintmq.wire.tables import FieldTable, FieldValue
@@ -130,7 +130,7 @@ class Lookup:
             self._forms = {}
         elif name in self._forms:
             return self._forms[name]
-        form = self._forms[name] = binding.matching_form(value)
+        form = self._forms[name] = field_equality.matching_form(value)
         return form
 
     def value(self, reference: Reference) -> Any:

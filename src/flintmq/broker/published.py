@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from flintmq.auth import Tag
 from flintmq.broker.header_changes import expiration_of
-from flintmq.broker.queue_rules import TIMER_MS_MAX
 from flintmq.errors import ChannelFault, ConnectionFault, PeerFault
 from flintmq.wire import amqp, traits
 from flintmq.wire.header_edits import place_of
@@ -15,7 +14,11 @@ from flintmq.wire.properties import decode_basic_properties
 
 if TYPE_CHECKING:
     from flintmq.auth import User
+    from flintmq.broker.message import Message
+    from flintmq.wire.tables import FieldTable
 
+# RabbitMQ's own limit of what a timer may be told: ten years of 365 days.
+TIMER_MS_MAX = 10 * 365 * 86_400_000
 _NUMBER = re.compile(r"[+-]?[0-9]+")
 
 
@@ -60,3 +63,9 @@ def lifetime_ms_of(content: bytes) -> int:
             40,
         )
     return int(text)
+
+
+def headers_of(message: Message) -> FieldTable:
+    """The headers of a message, which fails where they cannot be read."""
+    headers = decode_basic_properties(message.content, 12, message.header_size).headers
+    return {} if headers is None else headers

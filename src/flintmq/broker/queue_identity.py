@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flintmq.broker.services import Request, ServiceFault
+from flintmq.broker.services import Request
 from flintmq.clock import Clock
+from flintmq.errors import ServiceFault
 from flintmq.wire import amqp
 
 if TYPE_CHECKING:

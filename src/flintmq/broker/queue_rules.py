@@ -14,11 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from flintmq.broker.published import TIMER_MS_MAX
 from flintmq.errors import ChannelFault
 from flintmq.wire import amqp
 
-# RabbitMQ's own limit of what a timer may be told: ten years of 365 days.
-TIMER_MS_MAX = 10 * 365 * 86_400_000
 COUNT_MAX = 2**63 - 1
 PRIORITY_MAX = 255
 # A quorum queue gives up on a message after so many returns, unless it says otherwise (RabbitMQ 4).

@@ -13,7 +13,8 @@ from flintmq.broker.queue_identity import CREATION_ID, creation_id, require_same
 from flintmq.broker.row_columns import CHOICE, Row, lay_out
 from flintmq.broker.selection import Recent, Selection
 from flintmq.broker.selector_parser import parse_selector
-from flintmq.broker.services import Request, ServiceFault, service
+from flintmq.broker.services import Request, service
+from flintmq.errors import ServiceFault
 from flintmq.wire import amqp
 from flintmq.wire.tables import FieldTable
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flintmq.broker.binding import table_form
 from flintmq.broker.deduplication import DEDUPLICATED
+from flintmq.broker.field_equality import table_form
 from flintmq.broker.queue_rules import ARGUMENTS, CLASSIC
 from flintmq.broker.queue_templates import TEMPLATE
 from flintmq.errors import ChannelFault

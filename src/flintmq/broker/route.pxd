@@ -25,7 +25,3 @@ cdef class Passage:
     cdef readonly Lookup lookup
 
     cpdef dict headers(self)
-
-
-@cython.locals(message=Message)
-cpdef dict headers_of(Message message)

@@ -9,8 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flintmq.broker.lookup import Lookup, lookup_for
-from flintmq.wire import amqp
-from flintmq.wire.properties import BasicProperties, decode_properties
 
 if TYPE_CHECKING:
     from flintmq.broker.channel import Channel
@@ -61,9 +59,3 @@ class Passage:
     def headers(self) -> FieldTable:
         """Decoded when first asked for."""
         return self.lookup.headers()
-
-
-def headers_of(message: Message) -> FieldTable:
-    properties = decode_properties(amqp.CLASS_BASIC, message.content, 12, message.header_size)
-    headers = properties.headers if isinstance(properties, BasicProperties) else None
-    return {} if headers is None else headers

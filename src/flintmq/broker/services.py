@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from flintmq.auth import Operation, require
 from flintmq.broker.composing import composed
-from flintmq.errors import FlintError, PeerFault, ProtocolMisuse
+from flintmq.errors import PeerFault, ProtocolMisuse, ServiceFault
 from flintmq.wire import amqp, traits
 from flintmq.wire.properties import BasicProperties, decode_basic_properties, encode_properties
 from flintmq.wire.tables import FieldTable, FieldValue, encode_value
@@ -54,15 +54,6 @@ REQUESTS_WAITING_MAX = 1024
 
 NUMBER_MAX = (1 << 63) - 1
 _REQUIRED: Any = object()
-
-
-class ServiceFault(FlintError):
-    """A request that is answered by a failure: an AMQP reply code, and what was wrong."""
-
-    def __init__(self, code: int, text: str) -> None:
-        super().__init__(f"{code} {text}")
-        self.code = code
-        self.text = text
 
 
 class Request:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from flintmq.auth import Operation, require
 from flintmq.broker.queue_identity import CREATION_ID, creation_id, require_same
-from flintmq.broker.services import Request, ServiceFault, service
+from flintmq.broker.services import Request, service
 from flintmq.broker.stream_queue import StreamQueue
-from flintmq.errors import StorageFault
+from flintmq.errors import ServiceFault, StorageFault
 from flintmq.storage.stream_columns import fetch
 from flintmq.storage.stream_cursor import offset_of_time
 from flintmq.wire import amqp, columns

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from flintmq.broker.binding import matching_form, table_form, typed_form
 from flintmq.broker.exchange import DirectExchange
+from flintmq.broker.field_equality import matching_form, table_form, typed_form
 
 
 class Queue:

@@ -12,10 +12,10 @@ import pytest
 
 from flintmq.broker.broker import Broker
 from flintmq.broker.channel import Channel
-from flintmq.broker.services import SERVICES, Request, ServiceFault
+from flintmq.broker.services import SERVICES, Request
 from flintmq.clock import Clock
 from flintmq.config import Config
-from flintmq.errors import ChannelFault
+from flintmq.errors import ChannelFault, ServiceFault
 from flintmq.storage.disk import Disk
 from flintmq.storage.options import JournalOptions
 from flintmq.storage.stream_store import StreamStore

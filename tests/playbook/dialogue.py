@@ -198,6 +198,7 @@ class Client:
         return whole
 
     def receive(self, octets: bytes) -> None:
+        self.playbook.finish_pass()  # what a call into the broker has left, such as the end of a session
         agenda, connection = self.playbook.broker.agenda, self.session.connection
         self.leftover += octets
         while True:

@@ -14,9 +14,9 @@ import threading
 import time
 from collections.abc import Callable
 
-from flintmq.storage import index
 from flintmq.storage.disk import Disk
-from flintmq.storage.journal import Journal
+from flintmq.storage.journal import index
+from flintmq.storage.journal.journal import Journal
 from flintmq.storage.options import JournalOptions
 
 HEADER = b"\x00\x3c\x00\x00" + b"h" * 36

@@ -23,15 +23,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from flintmq.broker import topic_trie
 from flintmq.broker.broker import Broker
-from flintmq.broker.channel import Channel
-from flintmq.broker.exchange import DirectExchange, Exchange, FanoutExchange, HeadersExchange, TopicExchange
-from flintmq.broker.selector_exchange import PropWildExchange, RegexpExchange, SelectorExchange
+from flintmq.broker.channels.channel import Channel
+from flintmq.broker.exchanges.exchange import (
+    DirectExchange,
+    Exchange,
+    FanoutExchange,
+    HeadersExchange,
+    TopicExchange,
+)
+from flintmq.broker.exchanges.selector_exchange import PropWildExchange, RegexpExchange, SelectorExchange
+from flintmq.broker.matching import topic_trie
 from flintmq.broker.virtual_host import VirtualHost
 from flintmq.clock import Clock
 from flintmq.config import Config
-from flintmq.wire.output import Output
+from flintmq.protocol.outbox import Output
 from flintmq.wire.properties import BasicProperties, encode_properties
 
 SYMBOLS = 10_000

@@ -19,13 +19,13 @@ from flintmq.clock import Clock
 from flintmq.config import Config
 from flintmq.errors import PeerFault
 from flintmq.protocol import phases
+from flintmq.protocol.outbox import Output
 from flintmq.server.session import Session
 from flintmq.server.storage import recovered_broker
 from flintmq.storage.disk import Disk
 from flintmq.storage.options import JournalOptions
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import Method, decode_method, encode_method
-from flintmq.wire.output import Output
 from flintmq.wire.properties import BasicProperties, encode_properties
 
 GREETINGS = {8: b"AMQP\x01\x01\x08\x00", 9: b"AMQP\x01\x01\x00\x09", 91: b"AMQP\x00\x00\x09\x01"}

@@ -42,13 +42,13 @@ NAMES = frozenset(("flintmq", "flintmq_session"))
 
 
 class ForkingSource:
-    """Brokers of a nursery (cli/nursery.py), which is there from the first of them on."""
+    """Brokers of a nursery (cli/fork_server.py), which is there from the first of them on."""
 
     def __init__(self) -> None:
         self.socket, theirs = socket.socketpair()
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "flintmq.cli.nursery", str(theirs.fileno())],
+                [sys.executable, "-m", "flintmq.cli.fork_server", str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 # Control-C is for pytest, which then stops the brokers.

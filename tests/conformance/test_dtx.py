@@ -11,7 +11,7 @@ from broker_process import BrokerProcess
 from conformance.rule import rule
 from peer import Peer
 
-from flintmq.broker.xid import Xid
+from flintmq.broker.transactions.xid import Xid
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import Method
 

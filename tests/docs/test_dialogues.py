@@ -8,7 +8,7 @@ import pytest
 from broker_process import BrokerProcess
 from peer import Peer
 
-from flintmq.broker.xid import xid_of_text
+from flintmq.broker.transactions.xid import xid_of_text
 from flintmq.wire import methods
 from flintmq.wire.methods import Method
 

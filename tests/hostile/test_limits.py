@@ -12,7 +12,7 @@ from flintmq.protocol import phases
 from flintmq.wire import amqp, methods
 
 MIB = 1_048_576
-# As in wire/output.py, where it is a C constant.
+# As in protocol/outbox.py, where it is a C constant.
 OUTPUT_BYTES_STOP = 16 * MIB
 
 

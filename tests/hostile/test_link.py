@@ -11,8 +11,8 @@ from conversation import House
 
 from flintmq.broker.broker import Broker
 from flintmq.server.link import Link
+from flintmq.server.pass_scheduler import Turns
 from flintmq.server.readiness import LoopReadiness
-from flintmq.server.turns import Turns
 
 
 class Loop:

@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from flintmq.pipelines.sessions import open_session, settings_for
+    from flintmq.pipelines.run.sessions import open_session, settings_for
 
     warehouse = tmp_path_factory.mktemp("warehouse")
     java = f"{settings_for('local[2]', {})['spark.driver.extraJavaOptions']} {SHORT_LIVED}"

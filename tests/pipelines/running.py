@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from flintmq.pipelines import checking
-from flintmq.pipelines.document import Document
-from flintmq.pipelines.model import Pipeline
+from flintmq.pipelines.file import checking
+from flintmq.pipelines.file.document import Document
+from flintmq.pipelines.file.model import Pipeline
 
 SEEN_TIMEOUT_S = 150.0
 
@@ -34,7 +34,7 @@ def run(
     spark: Any, pipeline: Pipeline, state: Path, *, available_now: bool = True, **options: Any
 ) -> tuple[bool, Told]:
     """To the end."""
-    from flintmq.pipelines.runner import Runner, RunOptions
+    from flintmq.pipelines.run.runner import Runner, RunOptions
 
     told = Told()
     chosen = RunOptions(state, available_now, backoff_s_min=0.01, **options)
@@ -43,7 +43,7 @@ def run(
 
 def run_until(spark: Any, pipeline: Pipeline, state: Path, seen: Callable[[], bool], **options: Any) -> Told:
     """Runs it continuously until `seen` holds, then ends it as a signal would."""
-    from flintmq.pipelines.runner import Runner, RunOptions
+    from flintmq.pipelines.run.runner import Runner, RunOptions
 
     told = Told()
     runner = Runner([pipeline], RunOptions(state, backoff_s_min=0.01, **options), told)

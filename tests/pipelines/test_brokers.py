@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from flintmq.pipelines import brokers, keys
 from flintmq.pipelines.errors import PipelineFailed
+from flintmq.pipelines.file import keys
+from flintmq.pipelines.queries import brokers
 
 
 def test_settings() -> None:

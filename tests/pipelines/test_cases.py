@@ -10,8 +10,8 @@ from running import of_shipped, of_text
 
 from flintmq.cli import main
 from flintmq.errors import ConfigFault
-from flintmq.pipelines import cases
-from flintmq.pipelines.cases import Case
+from flintmq.pipelines.run import cases
+from flintmq.pipelines.run.cases import Case
 
 PIPELINE = """
 [pipeline]

@@ -10,8 +10,8 @@ import pytest
 from running import of_shipped, of_text
 
 from flintmq.errors import ConfigFault
-from flintmq.pipelines.document import shipped_names
 from flintmq.pipelines.errors import PipelineWrong
+from flintmq.pipelines.file.document import shipped_names
 
 GOOD = """\
 [pipeline]

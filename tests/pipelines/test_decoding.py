@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from running import drain
 
-from flintmq.pipelines.decoding import decode
+from flintmq.pipelines.queries.decoding import decode
 from flintmq.spark.errors import BadOption
 
 SCHEMA = "id BIGINT NOT NULL, name STRING"

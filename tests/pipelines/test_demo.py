@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.pipelines.demo import memory_bytes
-from flintmq.pipelines.feed import FEEDS, Market
+from flintmq.pipelines.demo.demo import memory_bytes
+from flintmq.pipelines.demo.feed import FEEDS, Market
 
 
 def test_market() -> None:

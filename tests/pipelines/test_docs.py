@@ -12,8 +12,9 @@ import pytest
 from running import bodies, drain, of_text, run
 
 from flintmq.cli import parser
-from flintmq.pipelines import cases, checking, keys
-from flintmq.pipelines.document import copy_template, load, shipped_names
+from flintmq.pipelines.file import checking, keys
+from flintmq.pipelines.file.document import copy_template, load, shipped_names
+from flintmq.pipelines.run import cases
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = [DOCS / "pipelines.md", *sorted((DOCS / "pipelines").glob("*.md"))]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from running import Told, of_text, run
 
-from flintmq.pipelines import reasons, status
+from flintmq.pipelines.run import reasons, status
 
 FUNCTIONS = """
 import sys, threading
@@ -73,7 +73,7 @@ parquet = "{tmp_path}/good"
 def test_a_bad_function_ends_its_flow_alone(
     spark: Any, state: Path, tmp_path: Path, function: str, said: str
 ) -> None:
-    from flintmq.pipelines.runner import Runner, RunOptions
+    from flintmq.pipelines.run.runner import Runner, RunOptions
 
     told = Told()
     pipeline = of_text(two_flows(tmp_path, function), tmp_path)

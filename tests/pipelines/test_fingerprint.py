@@ -9,8 +9,8 @@ import pytest
 from running import of_text
 
 from flintmq.clock import Clock
-from flintmq.pipelines import fingerprint
 from flintmq.pipelines.errors import CheckpointUnfit
+from flintmq.pipelines.queries import fingerprint
 
 TEXT = """\
 [pipeline]

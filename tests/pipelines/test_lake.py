@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from flintmq.clock import Clock
 from flintmq.pipelines.errors import PipelineFailed
-from flintmq.pipelines.lake import Lake, Schedule, committed_files, ddl_of, done, time_us
+from flintmq.pipelines.queries.lake import Lake, Schedule, committed_files, ddl_of, done, time_us
 
 SECOND = 1_000_000
 

@@ -11,8 +11,8 @@ import pyarrow
 import pytest
 from running import bodies, drain, of_text, run, run_until
 
-from flintmq.pipelines import status
 from flintmq.pipelines.errors import CheckpointUnfit
+from flintmq.pipelines.run import status
 
 SCHEMA = "id BIGINT NOT NULL, word STRING"
 
@@ -163,8 +163,8 @@ partition_by = "routing_key"
 def test_delta_skips_a_batch_it_has(spark: Any, tmp_path: Path) -> None:
     import deltalake
 
-    from flintmq.pipelines.fingerprint import FlowRecord
-    from flintmq.pipelines.sinks import DeltaWriter
+    from flintmq.pipelines.queries.fingerprint import FlowRecord
+    from flintmq.pipelines.queries.sinks import DeltaWriter
 
     text = f'[pipeline]\nname = "d"\n[[source]]\nname = "r"\nrate = 1\n[[sink]]\ndelta = "{tmp_path}/t"\n'
     pipeline = of_text(text)
@@ -230,7 +230,7 @@ parquet = "{tmp_path}/counts"
 
 def test_sql_that_spark_refuses(spark: Any, uri: str, state: Path) -> None:
     from flintmq.pipelines.errors import PipelineFailed
-    from flintmq.pipelines.frames import build_empty
+    from flintmq.pipelines.queries.frames import build_empty
 
     text = text_of(uri, "q", f'format = "json"\nschema = "{SCHEMA}"', "console = true").replace(
         "[[sink]]", '[[transform]]\nname = "t"\nsql = "SELECT no_such_function(id) FROM rows"\n[[sink]]'
@@ -244,7 +244,7 @@ def test_sql_that_spark_refuses(spark: Any, uri: str, state: Path) -> None:
 
 
 def test_headers_are_known_to_a_check_with_spark(spark: Any, uri: str) -> None:
-    from flintmq.pipelines.frames import build_empty
+    from flintmq.pipelines.queries.frames import build_empty
 
     more = f'format = "json"\nschema = "{SCHEMA}"\nmetadata = ["headers", "priority"]'
     text = text_of(uri, "q", more, "console = true").replace(

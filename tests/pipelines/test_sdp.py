@@ -17,7 +17,7 @@ import pytest
 from running import bodies, drain
 from standalone_cluster import SHORT_LIVED
 
-from flintmq.pipelines.document import copy_template
+from flintmq.pipelines.file.document import copy_template
 from flintmq.spark.sessions import prepare_environment
 
 RUN_S_MAX = 130

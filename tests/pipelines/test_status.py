@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from flintmq.cli import main
-from flintmq.pipelines import status
 from flintmq.pipelines.errors import PipelineFailed
-from flintmq.pipelines.status import FlowStatus, PipelineStatus, StatusFile
+from flintmq.pipelines.run import status
+from flintmq.pipelines.run.status import FlowStatus, PipelineStatus, StatusFile
 
 
 def running(directory: Path, name: str = "bars") -> StatusFile:

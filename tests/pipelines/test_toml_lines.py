@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.pipelines.toml_lines import Lines
+from flintmq.pipelines.file.toml_lines import Lines
 
 TEXT = """\
 # a comment = 1

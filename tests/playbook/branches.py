@@ -6,7 +6,7 @@ from typing import Any
 
 from playbook.dialogue import Carried, Client
 
-from flintmq.broker.xid import Xid
+from flintmq.broker.transactions.xid import Xid
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import BasicAck, BasicGet, Method
 

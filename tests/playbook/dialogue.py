@@ -21,10 +21,10 @@ from flintmq.broker.broker import Broker
 from flintmq.clock import Clock
 from flintmq.config import Config
 from flintmq.errors import PeerFault
+from flintmq.protocol.outbox import Output
 from flintmq.server.session import Session
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import Method, decode_method, encode_method
-from flintmq.wire.output import Output
 from flintmq.wire.properties import BasicProperties, decode_properties, encode_properties
 
 HEADERS = {

@@ -7,7 +7,7 @@ from typing import Any
 
 from playbook.dialogue import Carried, Client, Playbook
 
-from flintmq.broker.queue import Queue
+from flintmq.broker.queues.queue import Queue
 from flintmq.clock import Clock
 from flintmq.config import Config
 from flintmq.wire.methods import BasicGet

@@ -9,7 +9,7 @@ from playbook.dialogue import Playbook
 from playbook.hourglass import Hourglass
 
 from flintmq.broker.broker import Broker
-from flintmq.broker.queue import Queue
+from flintmq.broker.queues.queue import Queue
 from flintmq.config import Config, Storage
 from flintmq.server.storage import open_broker
 

@@ -9,9 +9,9 @@ import pytest
 from playbook.dialogue import Client, Playbook, carrying
 from playbook.shelved import ShelvedPlaybook
 
-from flintmq.broker.binding import Binding
-from flintmq.broker.exchange import DirectExchange
-from flintmq.broker.kinds import KINDS
+from flintmq.broker.exchanges.binding import Binding
+from flintmq.broker.exchanges.exchange import DirectExchange
+from flintmq.broker.exchanges.exchange_types import KINDS
 from flintmq.config import parse
 from flintmq.errors import ChannelFault
 from flintmq.wire import amqp, methods

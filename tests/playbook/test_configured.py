@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playbook.dialogue import Client, Playbook
 
-from flintmq.broker import configured
+from flintmq.broker import static_topology as configured
 from flintmq.config import Config, parse
 from flintmq.errors import ConfigFault
 from flintmq.wire import methods

@@ -8,8 +8,8 @@ import pytest
 from playbook.dialogue import Client
 from playbook.hourglass import TimedPlaybook, letter, with_morgue
 
-from flintmq.broker.header_changes import with_delivery_count
-from flintmq.broker.message import new_message
+from flintmq.broker.messages.header_changes import with_delivery_count
+from flintmq.broker.messages.message import new_message
 from flintmq.wire import traits
 from flintmq.wire.methods import (
     BasicGet,

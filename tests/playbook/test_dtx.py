@@ -27,7 +27,7 @@ from playbook.branches import (
 )
 from playbook.dialogue import Carried, Client, Playbook, carrying
 
-from flintmq.broker.xid import Xid
+from flintmq.broker.transactions.xid import Xid
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import BasicAck, BasicNack, BasicPublish, Method
 

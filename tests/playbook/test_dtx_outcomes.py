@@ -28,7 +28,7 @@ from playbook.branches import (
 )
 from playbook.dialogue import Client, Playbook
 
-from flintmq.broker.xid import Xid
+from flintmq.broker.transactions.xid import Xid
 from flintmq.clock import Clock
 from flintmq.config import parse
 from flintmq.wire import amqp, methods

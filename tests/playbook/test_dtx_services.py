@@ -22,7 +22,7 @@ from playbook.dialogue import Client, Playbook, carrying
 from playbook.hourglass import TimedPlaybook
 from playbook.test_services import ask, reply_queue
 
-from flintmq.broker.xid import Xid
+from flintmq.broker.transactions.xid import Xid
 from flintmq.config import parse
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import BasicPublish

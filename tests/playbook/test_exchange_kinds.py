@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from playbook.dialogue import Carried, Client, Playbook, carrying
 
-from flintmq.broker import delayed_exchange
 from flintmq.broker.broker import Broker
-from flintmq.broker.recent_history_exchange import HISTORY_BYTES_MAX
+from flintmq.broker.exchanges import delayed_exchange
+from flintmq.broker.exchanges.recent_history_exchange import HISTORY_BYTES_MAX
 from flintmq.clock import Clock
 from flintmq.config import Config
 from flintmq.wire import methods

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playbook.dialogue import Client, Playbook, carrying
 
-from flintmq.broker.kinds import KINDS
+from flintmq.broker.exchanges.exchange_types import KINDS
 from flintmq.broker.virtual_host import ROUTES_MAX
 from flintmq.config import parse
 from flintmq.wire.methods import (

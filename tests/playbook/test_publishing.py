@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playbook.dialogue import Carried, Client, Playbook, carrying, frame
 
-from flintmq.broker.channel import Channel as BrokerChannel
+from flintmq.broker.channels.channel import Channel as BrokerChannel
 from flintmq.wire import amqp
 from flintmq.wire.methods import (
     BasicAck,

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from playbook.dialogue import Carried, Client, Playbook, carrying
 
-from flintmq.broker import services, wiring
-from flintmq.broker.services import Request, service
+from flintmq.broker.services import request as services
+from flintmq.broker.services.request import Request, service
+from flintmq.broker.store import topology as wiring
 from flintmq.clock import Clock
 from flintmq.config import Config, parse
 from flintmq.server.storage import recovered_broker

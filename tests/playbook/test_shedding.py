@@ -9,7 +9,7 @@ import pytest
 from playbook.dialogue import Client
 from playbook.shelved import ShelvedPlaybook
 
-from flintmq.broker.shedding import Shedding
+from flintmq.broker.paging import Shedding
 from flintmq.wire import amqp
 from flintmq.wire.methods import (
     BasicAck,

@@ -11,7 +11,7 @@ import pytest
 from playbook.dialogue import Carried, Client, Playbook
 from playbook.shelved import ShelvedPlaybook
 
-from flintmq.broker.shelf import RUN_ENTRIES, Shelf
+from flintmq.broker.queues.paged_tail import RUN_ENTRIES, Shelf
 from flintmq.wire.methods import (
     BasicAck,
     BasicCancel,

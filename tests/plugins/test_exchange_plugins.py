@@ -12,8 +12,8 @@ import pytest
 from broker_process import BrokerProcess
 from peer import Peer
 
-from flintmq.broker import exchange_plugins
-from flintmq.broker.kinds import KINDS
+from flintmq.broker.exchanges import exchange_plugins
+from flintmq.broker.exchanges.exchange_types import KINDS
 from flintmq.wire import methods
 
 EXAMPLE = Path(__file__).parent / "example"

@@ -11,10 +11,10 @@ from flintmq.errors import ChannelFault, ConnectionFault
 from flintmq.protocol.channel import Channel
 from flintmq.protocol.connection import Connection
 from flintmq.protocol.events import Events
+from flintmq.protocol.outbox import Output
 from flintmq.protocol.states import ConnectionState
 from flintmq.wire import methods
 from flintmq.wire.methods import Method, encode_method
-from flintmq.wire.output import Output
 
 FRAME_BYTES_MAX = 200
 

@@ -17,10 +17,10 @@ from flintmq.protocol import phases
 from flintmq.protocol.channel import Channel
 from flintmq.protocol.connection import Connection
 from flintmq.protocol.events import Events
+from flintmq.protocol.outbox import Output
 from flintmq.protocol.states import CHANNEL_METHODS, CONNECTION_METHODS, ChannelState, ConnectionState
 from flintmq.wire import amqp
 from flintmq.wire.methods import METHODS, Method, encode_method
-from flintmq.wire.output import Output
 
 GREETINGS = {8: b"AMQP\x01\x01\x08\x00", 9: b"AMQP\x01\x01\x00\x09", 91: b"AMQP\x00\x00\x09\x01"}
 EVERY_METHOD = [(version, method) for method in METHODS for version in method.VERSIONS]

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.broker.exchange import Exchange, HeadersExchange, TopicExchange
+from flintmq.broker.exchanges.exchange import Exchange, HeadersExchange, TopicExchange
 
 
 class Queue:

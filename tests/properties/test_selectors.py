@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flintmq.broker.exchange import Exchange, HeadersExchange
-from flintmq.broker.lookup import lookup_of
-from flintmq.broker.selector_exchange import PropWildExchange, RegexpExchange, SelectorExchange
-from flintmq.broker.selector_parser import parse_selector
-from flintmq.broker.wildcard import Wildcard
+from flintmq.broker.exchanges.exchange import Exchange, HeadersExchange
+from flintmq.broker.exchanges.selector_exchange import PropWildExchange, RegexpExchange, SelectorExchange
+from flintmq.broker.matching.lookup import lookup_of
+from flintmq.broker.matching.selector_parser import parse_selector
+from flintmq.broker.matching.wildcard import Wildcard
 from flintmq.errors import ChannelFault
 from flintmq.regexp import Regexp, StateBudget
 from flintmq.regexp_parser import Machine, parse_regexp

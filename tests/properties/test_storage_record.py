@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flintmq.storage import layout, record
-from flintmq.storage.index import EntryIndex
-from flintmq.storage.reader import entry_parts
+from flintmq.storage import layout
+from flintmq.storage.journal import record
+from flintmq.storage.journal.index import EntryIndex
+from flintmq.storage.journal.reader import entry_parts
 
 owners_lists = st.lists(st.integers(1, 2**32 - 1), min_size=1, max_size=40, unique=True).map(tuple)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from peer import Peer
 
-from flintmq.broker.xid import Xid
+from flintmq.broker.transactions.xid import Xid
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import Method
 

@@ -12,8 +12,8 @@ import pytest
 from peer import Peer
 
 from flintmq.storage.disk import Disk
-from flintmq.storage.inspect import repair
-from flintmq.storage.journal import Journal
+from flintmq.storage.inspection.journal_inspection import repair
+from flintmq.storage.journal.journal import Journal
 from flintmq.storage.options import JournalOptions
 from flintmq.wire import amqp, methods
 

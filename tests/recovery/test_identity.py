@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from flintmq.broker.dtx_journal import FoundBranches
+from flintmq.broker.transactions.dtx_journal import FoundBranches
 from flintmq.client import Connection, connect
-from flintmq.client.dtx import Xid
-from flintmq.client.errors import ServiceError
+from flintmq.client.core.dtx import Xid
+from flintmq.client.core.errors import ServiceError
 from flintmq.wire.tables import encode_table
 
 STREAM: Any = {"x-queue-type": "stream"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.broker import wiring
+from flintmq.broker.store import topology as wiring
 from flintmq.cli import main
 from flintmq.cli.journal import wiring_text
 from flintmq.wire import methods

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 from flintmq.broker.broker import Broker
-from flintmq.broker.channel import Channel
-from flintmq.broker.delayed_exchange import DelayedExchange
-from flintmq.broker.queue import Queue
+from flintmq.broker.channels.channel import Channel
+from flintmq.broker.exchanges.delayed_exchange import DelayedExchange
+from flintmq.broker.queues.queue import Queue
 
 from .recovered_check import ENTRY_MASK, entries_of
 

@@ -7,8 +7,8 @@ What a prepared branch has locked is out with nobody, and after a crash it is ah
 
 from __future__ import annotations
 
-from flintmq.broker.dtx_branch import BranchState
-from flintmq.broker.xid import Xid
+from flintmq.broker.transactions.dtx_branch import BranchState
+from flintmq.broker.transactions.xid import Xid
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import Method
 

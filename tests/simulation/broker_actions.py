@@ -9,11 +9,11 @@ from __future__ import annotations
 import random
 
 from flintmq.broker.broker import Broker
-from flintmq.broker.store import Store
+from flintmq.broker.store.store import Store
 from flintmq.broker.virtual_host import VirtualHost
+from flintmq.protocol.outbox import Output
 from flintmq.wire import methods
 from flintmq.wire.methods import Method
-from flintmq.wire.output import Output
 from flintmq.wire.properties import BasicProperties
 
 from .broker_client import Client, Event

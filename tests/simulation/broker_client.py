@@ -15,10 +15,10 @@ from typing import NamedTuple
 from flintmq.broker.broker import Broker
 from flintmq.errors import PeerFault
 from flintmq.protocol import phases
+from flintmq.protocol.outbox import Output
 from flintmq.server.session import Session
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import Method, decode_method, encode_method
-from flintmq.wire.output import Output
 from flintmq.wire.properties import BasicProperties, encode_properties
 
 from .broker_model import Copy, ModelChannel, ModelStream

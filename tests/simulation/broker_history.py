@@ -12,11 +12,11 @@ import logging
 import random
 from contextlib import suppress
 
-from flintmq.broker.shedding import Shedding
+from flintmq.broker.paging import Shedding
 from flintmq.config import Config
+from flintmq.protocol.outbox import Output
 from flintmq.server.storage import recovered_broker
 from flintmq.storage.options import JournalOptions, SyncPolicy
-from flintmq.wire.output import Output
 
 from .broker_actions import ACTIONS, CLOSING, LATER, PUBLIC_QUEUES, REPEATS
 from .broker_client import Client

@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from flintmq.broker.xid import Xid
-from flintmq.storage.stream_log import StreamLog
+from flintmq.broker.transactions.xid import Xid
+from flintmq.storage.streams.log import StreamLog
 
 UNKNOWN = 1 << 62
 

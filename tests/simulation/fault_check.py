@@ -8,8 +8,8 @@ branch is in the branch, or in its queues.
 
 from __future__ import annotations
 
-from flintmq.broker.dtx_branch import BranchState
-from flintmq.broker.queue import Queue
+from flintmq.broker.queues.queue import Queue
+from flintmq.broker.transactions.dtx_branch import BranchState
 
 from .broker_model import Copy, Model, ModelQueue
 from .recovered_check import Doubled, RecoveredCheck

@@ -16,8 +16,8 @@ import logging
 import random
 from typing import Any
 
-from flintmq.broker.channel import Channel
-from flintmq.broker.queue import Queue
+from flintmq.broker.channels.channel import Channel
+from flintmq.broker.queues.queue import Queue
 from flintmq.broker.recovery import LOST_AND_FOUND
 from flintmq.errors import ConnectionFault
 from flintmq.protocol import phases

@@ -14,22 +14,25 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
-from flintmq.broker import browsing, dead_letter, dtx_branches, dtx_outcome, virtual_host
-from flintmq.broker.channel import Channel
-from flintmq.broker.dead_letter import DeadLetters
-from flintmq.broker.delayed_exchange import DelayedExchange
-from flintmq.broker.dtx_branches import Branches
-from flintmq.broker.dtx_outcome import Outcomes
-from flintmq.broker.leases import Lease
-from flintmq.broker.priority_queue import PriorityQueue
-from flintmq.broker.queue import Queue
-from flintmq.broker.regime import Regime
-from flintmq.broker.store import Store
-from flintmq.broker.stream_queue import StreamQueue
-from flintmq.broker.transaction import Transaction
+from flintmq.broker import virtual_host
+from flintmq.broker.channels.channel import Channel
+from flintmq.broker.exchanges.delayed_exchange import DelayedExchange
+from flintmq.broker.queues import dead_letter
+from flintmq.broker.queues.dead_letter import DeadLetters
+from flintmq.broker.queues.leases import Lease
+from flintmq.broker.queues.priority_queue import PriorityQueue
+from flintmq.broker.queues.queue import Queue
+from flintmq.broker.queues.regime import Regime
+from flintmq.broker.services import browsing
+from flintmq.broker.store.store import Store
+from flintmq.broker.streams.stream_queue import StreamQueue
+from flintmq.broker.transactions import dtx_branches, dtx_outcome
+from flintmq.broker.transactions.dtx_branches import Branches
+from flintmq.broker.transactions.dtx_outcome import Outcomes
+from flintmq.broker.transactions.transaction import Transaction
 from flintmq.broker.virtual_host import VirtualHost
-from flintmq.storage.appender import Appender
-from flintmq.storage.stream_store import StreamStore
+from flintmq.storage.journal.appender import Appender
+from flintmq.storage.streams.store import StreamStore
 
 POINTS: tuple[tuple[type | ModuleType, tuple[str, ...]], ...] = (
     (Channel, ("publish", "forward", "hand_on", "queue_settle", "discard", "refuse", "requeue", "detach")),

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 
 from flintmq.clock import Clock
 from flintmq.errors import StorageFault
-from flintmq.storage.inspect import check
-from flintmq.storage.journal import Journal
+from flintmq.storage.inspection.journal_inspection import check
+from flintmq.storage.journal.journal import Journal
 from flintmq.storage.options import JournalOptions, SyncPolicy
 
 from .simulated_disk import SimulatedDisk

@@ -17,19 +17,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flintmq.broker.broker import Broker
-from flintmq.broker.delayed_exchange import DelayedExchange
-from flintmq.broker.dtx_branch import Branch, BranchState
-from flintmq.broker.exchange import Exchange
-from flintmq.broker.leases import Lease
-from flintmq.broker.message import Message
-from flintmq.broker.priority_queue import PriorityQueue
-from flintmq.broker.queue import Queue
+from flintmq.broker.exchanges.delayed_exchange import DelayedExchange
+from flintmq.broker.exchanges.exchange import Exchange
+from flintmq.broker.messages.message import Message
+from flintmq.broker.queues.leases import Lease
+from flintmq.broker.queues.priority_queue import PriorityQueue
+from flintmq.broker.queues.queue import Queue
 from flintmq.broker.recovery import LOST_AND_FOUND
-from flintmq.broker.stream_queue import StreamQueue
-from flintmq.broker.system_exchange import SystemExchange
+from flintmq.broker.services.system_exchange import SystemExchange
+from flintmq.broker.streams.stream_queue import StreamQueue
+from flintmq.broker.transactions.dtx_branch import Branch, BranchState
 from flintmq.broker.virtual_host import PREDECLARED_NAMES
-from flintmq.storage.replay import RecoveryReport
-from flintmq.storage.stream_columns import fetch
+from flintmq.storage.journal.replay import RecoveryReport
+from flintmq.storage.streams.columns import fetch
 from flintmq.wire import columns
 
 from .broker_model import (

@@ -14,9 +14,9 @@ from .broker_model import READY, Copy, ModelQueue, ModelStream
 
 if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
-    from flintmq.broker.message import Message
-    from flintmq.broker.queue import Queue
-    from flintmq.broker.store import Store
+    from flintmq.broker.messages.message import Message
+    from flintmq.broker.queues.queue import Queue
+    from flintmq.broker.store.store import Store
     from flintmq.broker.virtual_host import VirtualHost
 
     from .broker_model import Model

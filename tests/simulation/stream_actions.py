@@ -7,7 +7,7 @@ leaves there and is in its queues, in one group: never both, and never neither.
 
 from __future__ import annotations
 
-from flintmq.broker.delayed_exchange import DelayedExchange
+from flintmq.broker.exchanges.delayed_exchange import DelayedExchange
 from flintmq.wire import methods
 from flintmq.wire.columns import Columns
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import random
 
+from flintmq.storage.inspection.stream_inspection import check_streams
 from flintmq.storage.options import JournalOptions, SyncPolicy
-from flintmq.storage.stream_cursor import StreamCursor, offset_of_time
-from flintmq.storage.stream_inspect import check_streams
-from flintmq.storage.stream_log import StreamLog, StreamOptions
-from flintmq.storage.stream_octets import MESSAGE_HEAD
-from flintmq.storage.stream_store import StreamStore
+from flintmq.storage.streams.cursor import StreamCursor, offset_of_time
+from flintmq.storage.streams.log import StreamLog, StreamOptions
+from flintmq.storage.streams.store import StreamStore
+from flintmq.storage.streams.stream_octets import MESSAGE_HEAD
 
 from .journal_history import SimulatedClock
 from .simulated_disk import SimulatedDisk

@@ -11,10 +11,10 @@ from contextlib import suppress
 
 import pytest
 
-from flintmq.broker.browsing import grouped
-from flintmq.broker.delayed_exchange import DelayedExchange
-from flintmq.broker.message import Message
-from flintmq.broker.streams import Streams
+from flintmq.broker.exchanges.delayed_exchange import DelayedExchange
+from flintmq.broker.messages.message import Message
+from flintmq.broker.services.browsing import grouped
+from flintmq.broker.streams.streams import Streams
 from flintmq.errors import StorageFault
 
 from .broker_history import BrokerHistory, run_seed

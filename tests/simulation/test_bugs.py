@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import pytest
 
 from flintmq.broker.broker import Broker
-from flintmq.broker.exchange import DirectExchange
-from flintmq.broker.kinds import KINDS
-from flintmq.broker.route import Passage
-from flintmq.broker.xid import Xid
+from flintmq.broker.exchanges.exchange import DirectExchange
+from flintmq.broker.exchanges.exchange_types import KINDS
+from flintmq.broker.exchanges.route import Passage
+from flintmq.broker.transactions.xid import Xid
 from flintmq.errors import ConnectionFault
 from flintmq.wire import amqp, methods
 

@@ -45,7 +45,7 @@ def test_a_message_that_is_taken_is_kept_when_looking_behind_it_raises() -> None
 
 def test_a_group_that_is_left_open_is_found() -> None:
     sabotage = """
-from flintmq.storage.appender import Group
+from flintmq.storage.journal.appender import Group
 close = Group.__exit__
 Group.__exit__ = lambda self, kind, error, trace: None if error else close(self, kind, error, trace)
 """
@@ -64,7 +64,7 @@ channel.disown = forwarding.disown = lambda store, queue, message: None
 
 def test_a_dead_letter_that_a_bug_drops_is_found() -> None:
     sabotage = """
-from flintmq.broker.dead_letter import DeadLetters
+from flintmq.broker.queues.dead_letter import DeadLetters
 DeadLetters.try_again = lambda self, failed: [queue.settle(message) for queue, message, _, _ in failed]
 """
     done = run_pure("-c", sabotage + HUNT)

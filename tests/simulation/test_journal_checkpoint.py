@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import random
 
-from flintmq.storage.journal import Journal
+from flintmq.storage.journal.journal import Journal
 from flintmq.storage.options import JournalOptions
 
 from .journal_history import DIRECTORY, SimulatedClock, Told

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from flintmq.errors import StorageFault
-from flintmq.storage.journal import Journal
+from flintmq.storage.journal.journal import Journal
 from flintmq.storage.options import JournalOptions, SyncPolicy
 
 from .journal_history import DIRECTORY, SimulatedClock, Told

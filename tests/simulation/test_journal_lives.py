@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from flintmq.storage.disk import Disk
-from flintmq.storage.journal import Journal
+from flintmq.storage.journal.journal import Journal
 from flintmq.storage.options import JournalOptions, SyncPolicy
 
 from .journal_history import Told

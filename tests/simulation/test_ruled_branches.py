@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flintmq.broker.xid import Xid
+from flintmq.broker.transactions.xid import Xid
 from flintmq.wire import amqp, methods
 
 from .broker_client import Client

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from flintmq.storage.options import JournalOptions, SyncPolicy
-from flintmq.storage.stream_log import StreamLog, StreamOptions
-from flintmq.storage.stream_store import StreamStore
+from flintmq.storage.streams.log import StreamLog, StreamOptions
+from flintmq.storage.streams.store import StreamStore
 
 from .journal_history import DIRECTORY, SimulatedClock
 from .simulated_disk import SimulatedDisk

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from flintmq.broker.stream_queue import StreamQueue
-from flintmq.broker.xid import Xid
+from flintmq.broker.streams.stream_queue import StreamQueue
+from flintmq.broker.transactions.xid import Xid
 from flintmq.wire import methods
 from flintmq.wire.properties import BasicProperties
 

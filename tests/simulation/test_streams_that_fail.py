@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from flintmq.broker.store import Store
-from flintmq.broker.streams import Streams
+from flintmq.broker.store.store import Store
+from flintmq.broker.streams.streams import Streams
 from flintmq.errors import StorageFault
 from flintmq.wire import methods
 from flintmq.wire.properties import BasicProperties

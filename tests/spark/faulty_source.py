@@ -25,11 +25,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from flintmq.spark import transactional
+from flintmq.spark.read.stream_reader import AmqpStreamReader
 from flintmq.spark.source import AmqpDataSource
-from flintmq.spark.stream_reader import AmqpStreamReader
-from flintmq.spark.transactional import TransactionalStreamWriter
-from flintmq.spark.writers import ConfirmStreamWriter, stream_writer
+from flintmq.spark.write import transactional
+from flintmq.spark.write.transactional import TransactionalStreamWriter
+from flintmq.spark.write.writers import ConfirmStreamWriter, stream_writer
 
 READER_STEPS = (
     "before-latest",

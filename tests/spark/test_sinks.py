@@ -11,8 +11,8 @@ import pytest
 from spark_queries import run_to_end
 
 from flintmq.client import Channel, Connection
-from flintmq.spark import transactional
 from flintmq.spark.options import WriteOptions
+from flintmq.spark.write import transactional
 
 Drain = Callable[[str], list[int]]
 

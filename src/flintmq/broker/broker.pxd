@@ -1,9 +1,9 @@
 cimport cython
-from flintmq.broker.agenda cimport Agenda
-from flintmq.broker.channel cimport Channel
-from flintmq.broker.queue cimport Queue
-from flintmq.broker.store cimport Store
-from flintmq.wire.output cimport Room
+from flintmq.broker.queues.pass_work cimport Agenda
+from flintmq.broker.channels.channel cimport Channel
+from flintmq.broker.queues.queue cimport Queue
+from flintmq.broker.store.store cimport Store
+from flintmq.protocol.outbox cimport Room
 
 cdef Py_ssize_t PASS_BYTES_MAX
 cdef Py_ssize_t PASS_LOADED_BYTES_MAX

@@ -10,25 +10,25 @@ import base64
 import logging
 from typing import TYPE_CHECKING
 
-import flintmq.broker.dtx_services
-import flintmq.broker.queue_services
-import flintmq.broker.stream_services
-import flintmq.broker.system_services  # noqa: F401 - registers them
+import flintmq.broker.services.dtx_services
+import flintmq.broker.services.queue_services
+import flintmq.broker.services.stream_services
+import flintmq.broker.services.system_services  # noqa: F401 - registers them
 from flintmq.auth import Users
-from flintmq.broker.agenda import Agenda
 from flintmq.broker.policies import Policies
-from flintmq.broker.streams import Streams
-from flintmq.broker.timetable import Timetable
+from flintmq.broker.queues.pass_work import Agenda
+from flintmq.broker.queues.timetable import Timetable
+from flintmq.broker.streams.streams import Streams
 from flintmq.broker.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from flintmq.broker.client_connection import ClientConnection
-    from flintmq.broker.store import Store
+    from flintmq.broker.channels.client_connection import ClientConnection
+    from flintmq.broker.store.store import Store
     from flintmq.clock import Clock
     from flintmq.config import Config
-    from flintmq.storage.stream_store import StreamStore
+    from flintmq.storage.streams.store import StreamStore
     from flintmq.wire.tables import FieldTable
 
 

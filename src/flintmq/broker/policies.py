@@ -14,12 +14,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from flintmq.broker.queue_rules import ARGUMENTS, CLASSIC, QUORUM, STREAM, Given, Unfit, check_definition
+from flintmq.broker.queues.queue_rules import (
+    ARGUMENTS,
+    CLASSIC,
+    QUORUM,
+    STREAM,
+    Given,
+    Unfit,
+    check_definition,
+)
 from flintmq.errors import ConfigFault
 from flintmq.name_pattern import NamePattern, PatternFault
 
 if TYPE_CHECKING:
-    from flintmq.broker.store import Store
+    from flintmq.broker.store.store import Store
     from flintmq.broker.virtual_host import VirtualHost
     from flintmq.config import Config
     from flintmq.wire.tables import FieldTable

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from flintmq.broker import arguments as arguments_of
+from flintmq.broker.exchanges import arguments as arguments_of
 
 if TYPE_CHECKING:
-    from flintmq.broker.queue import Queue
+    from flintmq.broker.queues.queue import Queue
     from flintmq.config import QueueTemplate
     from flintmq.wire.tables import FieldTable
 

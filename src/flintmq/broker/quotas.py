@@ -15,9 +15,9 @@ from flintmq.wire import amqp
 
 if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
-    from flintmq.broker.channel import Channel
-    from flintmq.broker.exchange import Exchange
-    from flintmq.broker.queue import Queue
+    from flintmq.broker.channels.channel import Channel
+    from flintmq.broker.exchanges.exchange import Exchange
+    from flintmq.broker.queues.queue import Queue
     from flintmq.broker.virtual_host import VirtualHost
     from flintmq.config import Limits
     from flintmq.wire.tables import FieldTable

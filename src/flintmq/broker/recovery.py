@@ -12,24 +12,26 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from flintmq.broker import dtx_journal, leases, wiring
-from flintmq.broker.binding import VIA
-from flintmq.broker.chains import MissingExchange
-from flintmq.broker.delayed_exchange import DelayedExchange
-from flintmq.broker.dtx_journal import FoundBranches
-from flintmq.broker.kinds import KINDS
-from flintmq.broker.priority_queue import PriorityQueue
-from flintmq.broker.shelf import Shelf
-from flintmq.broker.shelving import Shelving
-from flintmq.broker.stream_queue import StreamQueue
+from flintmq.broker.exchanges.binding import VIA
+from flintmq.broker.exchanges.chains import MissingExchange
+from flintmq.broker.exchanges.delayed_exchange import DelayedExchange
+from flintmq.broker.exchanges.exchange_types import KINDS
+from flintmq.broker.queues import leases
+from flintmq.broker.queues.paged_tail import Shelf
+from flintmq.broker.queues.priority_queue import PriorityQueue
+from flintmq.broker.store import topology as wiring
+from flintmq.broker.streams.stream_queue import StreamQueue
+from flintmq.broker.tail_recovery import Shelving
+from flintmq.broker.transactions import dtx_journal
+from flintmq.broker.transactions.dtx_journal import FoundBranches
 from flintmq.broker.virtual_host import PREDECLARED_NAMES
 from flintmq.errors import PeerFault
 from flintmq.wire.tables import FieldTable
 
 if TYPE_CHECKING:
-    from flintmq.broker.exchange import Exchange
-    from flintmq.broker.queue import Queue
-    from flintmq.broker.store import Store
+    from flintmq.broker.exchanges.exchange import Exchange
+    from flintmq.broker.queues.queue import Queue
+    from flintmq.broker.store.store import Store
     from flintmq.broker.virtual_host import VirtualHost
 
 log = logging.getLogger("flintmq.recovery")

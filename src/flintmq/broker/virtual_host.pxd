@@ -1,13 +1,13 @@
 cimport cython
-cimport flintmq.broker.lookup as lookup
-from flintmq.broker.agenda cimport Agenda
-from flintmq.broker.consumer cimport Consumer
-from flintmq.broker.exchange cimport Exchange
-from flintmq.broker.message cimport Message
-from flintmq.broker.queue cimport Queue
-from flintmq.broker.regime cimport Regime
-from flintmq.broker.route cimport Passage, Route
-from flintmq.broker.store cimport Store
+cimport flintmq.broker.matching.lookup as lookup
+from flintmq.broker.queues.pass_work cimport Agenda
+from flintmq.broker.queues.consumer cimport Consumer
+from flintmq.broker.exchanges.exchange cimport Exchange
+from flintmq.broker.messages.message cimport Message
+from flintmq.broker.queues.queue cimport Queue
+from flintmq.broker.queues.regime cimport Regime
+from flintmq.broker.exchanges.route cimport Passage, Route
+from flintmq.broker.store.store cimport Store
 cimport flintmq.wire.traits as traits
 
 

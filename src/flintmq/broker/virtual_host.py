@@ -12,23 +12,27 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from flintmq.auth import Operation, require
-from flintmq.broker import arguments as arguments_of
-from flintmq.broker import chains, copies, dismantling, forwarding, lookup, refusals
-from flintmq.broker.agenda import Agenda
-from flintmq.broker.binding import VIA, Binding
-from flintmq.broker.chains import Chains
-from flintmq.broker.consumer import Consumer
-from flintmq.broker.dead_letter import DeadLetters
-from flintmq.broker.deduplication import DEDUPLICATED
-from flintmq.broker.directory import Directory
-from flintmq.broker.dismantling import Falling
-from flintmq.broker.dtx_branches import Branches
-from flintmq.broker.exchange import REFUSED, TAKEN, Exchange
-from flintmq.broker.kinds import KINDS
-from flintmq.broker.message import Message
-from flintmq.broker.priority_queue import kind_of_queue
-from flintmq.broker.queue import Queue
-from flintmq.broker.queue_rules import (
+from flintmq.broker import equivalence as refusals
+from flintmq.broker.channels import dismantling
+from flintmq.broker.channels.dismantling import Falling
+from flintmq.broker.exchanges import arguments as arguments_of
+from flintmq.broker.exchanges import chains
+from flintmq.broker.exchanges.binding import VIA, Binding
+from flintmq.broker.exchanges.chains import Chains
+from flintmq.broker.exchanges.exchange import REFUSED, TAKEN, Exchange
+from flintmq.broker.exchanges.exchange_types import KINDS
+from flintmq.broker.exchanges.route import Passage, Route
+from flintmq.broker.matching import lookup
+from flintmq.broker.messages import cc_bcc as copies
+from flintmq.broker.messages.message import Message
+from flintmq.broker.queues import forwarding
+from flintmq.broker.queues.consumer import Consumer
+from flintmq.broker.queues.dead_letter import DeadLetters
+from flintmq.broker.queues.deduplication import DEDUPLICATED
+from flintmq.broker.queues.pass_work import Agenda
+from flintmq.broker.queues.priority_queue import kind_of_queue
+from flintmq.broker.queues.queue import Queue
+from flintmq.broker.queues.queue_rules import (
     PLAIN,
     STREAM,
     Given,
@@ -37,11 +41,12 @@ from flintmq.broker.queue_rules import (
     combine,
     kind_of,
 )
-from flintmq.broker.regime import Regime
-from flintmq.broker.route import Passage, Route
-from flintmq.broker.system_exchange import SystemExchange
-from flintmq.broker.wiring import Wiring
+from flintmq.broker.queues.regime import Regime
+from flintmq.broker.services.system_exchange import SystemExchange
+from flintmq.broker.store.topology import Wiring
+from flintmq.broker.transactions.dtx_branches import Branches
 from flintmq.errors import ChannelFault, ProtocolMisuse
+from flintmq.ordered_names import Directory
 from flintmq.wire import amqp, traits
 
 if TYPE_CHECKING:
@@ -49,10 +54,10 @@ if TYPE_CHECKING:
 
     from flintmq.auth import User
     from flintmq.broker.broker import Broker
-    from flintmq.broker.channel import Channel
+    from flintmq.broker.channels.channel import Channel
     from flintmq.broker.policies import Policies
-    from flintmq.broker.store import Store
-    from flintmq.broker.streams import Streams
+    from flintmq.broker.store.store import Store
+    from flintmq.broker.streams.streams import Streams
     from flintmq.wire.tables import FieldTable
 
 log = logging.getLogger("flintmq.virtual_host")
@@ -121,7 +126,7 @@ class VirtualHost:
         self.falling = Falling(self)  # what was deleted and is being taken apart
         self.binding_count = 0  # of all exchanges together
         self.chains = Chains()
-        self.configured: set[tuple[str, ...]] = set()  # what the settings declare, see configured.py
+        self.configured: set[tuple[str, ...]] = set()  # what the settings declare, see static_topology.py
         self.exclusive: dict[int, dict[Queue, None]] = {}  # by the connection they belong to
         self.routes: dict[bytes, Route] = {}
         self.generation = 1

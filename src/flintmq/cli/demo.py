@@ -30,7 +30,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from flintmq.pipelines.demo import DemoOptions, run
+    from flintmq.pipelines.demo.demo import DemoOptions, run
 
     return run(
         DemoOptions(

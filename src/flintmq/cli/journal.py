@@ -16,14 +16,14 @@ import os
 import struct
 from collections.abc import Iterator
 
-from flintmq.broker import wiring
+from flintmq.broker.store import topology as wiring
 from flintmq.errors import FlintError, StorageFault
 from flintmq.storage.disk import Disk
 from flintmq.storage.file_lock import try_lock
-from flintmq.storage.inspect import KIND_NAMES, RecordView, check, inspect, repair
+from flintmq.storage.inspection.journal_inspection import KIND_NAMES, RecordView, check, inspect, repair
+from flintmq.storage.inspection.stream_inspection import check_streams, repair_streams
+from flintmq.storage.journal.segment import segment_name, segment_number
 from flintmq.storage.layout import DELETE, PUT
-from flintmq.storage.segment import segment_name, segment_number
-from flintmq.storage.stream_inspect import check_streams, repair_streams
 from flintmq.wire.tables import FieldTable
 
 DAMAGED = 1

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from flintmq.clock import Clock
 from flintmq.errors import ConfigFault
-from flintmq.pipelines import checking, columns, status
-from flintmq.pipelines.document import Document, load, shipped_names
 from flintmq.pipelines.errors import PipelineFailed
-from flintmq.pipelines.model import Pipeline
+from flintmq.pipelines.file import checking, columns
+from flintmq.pipelines.file.document import Document, load, shipped_names
+from flintmq.pipelines.file.model import Pipeline
+from flintmq.pipelines.run import status
 
 
 def _state(options: argparse.Namespace) -> Path:
@@ -47,7 +48,7 @@ def _pipelines(options: argparse.Namespace) -> list[Pipeline]:
 
 def run_files(options: argparse.Namespace) -> int:
     pipelines = _pipelines(options)
-    from flintmq.pipelines.runner import RunOptions, run
+    from flintmq.pipelines.run.runner import RunOptions, run
 
     chosen = RunOptions(_state(options), options.available_now, options.reset)
     return run(pipelines, options.master, chosen, lambda line: print(line, flush=True))
@@ -56,8 +57,8 @@ def run_files(options: argparse.Namespace) -> int:
 def check_files(options: argparse.Namespace) -> int:
     pipelines = _pipelines(options)
     if options.spark:
-        from flintmq.pipelines.frames import build_empty
-        from flintmq.pipelines.sessions import open_session
+        from flintmq.pipelines.queries.frames import build_empty
+        from flintmq.pipelines.run.sessions import open_session
 
         spark = open_session("local[1]", {})
         try:
@@ -75,8 +76,8 @@ def check_files(options: argparse.Namespace) -> int:
 
 def test_file(options: argparse.Namespace) -> int:
     (pipeline,) = _pipelines(options)
-    from flintmq.pipelines import cases
-    from flintmq.pipelines.sessions import open_session
+    from flintmq.pipelines.run import cases
+    from flintmq.pipelines.run.sessions import open_session
 
     found = cases.load(Path(options.cases or cases.file_of(options.files[0])), pipeline)
     spark = open_session("local[1]", {**pipeline.spark, "spark.sql.shuffle.partitions": "1"})

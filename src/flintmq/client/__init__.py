@@ -1,16 +1,16 @@
-"""The AMQP client: `connect` for blocking code, `flintmq.client.aio` for asyncio.
+"""The AMQP client: `connect` for blocking code, `flintmq.client.aio.connection` for asyncio.
 
-    transport   sync.py (blocking sockets), aio.py (asyncio)
-    API         sync_channel.py, aio_channel.py: Channel, Queue, Exchange, Consumer
-    core        connection_core.py, channel_core.py: no sockets; both clients share it
+    transport   sync/connection.py (blocking sockets), aio/connection.py (asyncio)
+    API         sync/channel.py, aio/channel.py: Channel, Queue, Exchange, Consumer
+    core        core/connection.py, core/channel.py: no sockets; both clients share it
     protocol    flintmq.protocol.client: the state machine
     framing     flintmq.wire: generated
 
 Speaks 0-9-1 (and 0-9) to FlintMQ, RabbitMQ and others. Knows nothing of the broker's inside.
 """
 
-from flintmq.client.dtx import Xid
-from flintmq.client.errors import (
+from flintmq.client.core.dtx import Xid
+from flintmq.client.core.errors import (
     AccessRefused,
     BadSettings,
     CallTimeout,
@@ -31,12 +31,12 @@ from flintmq.client.errors import (
     TransactionFailed,
     TransactionLost,
 )
-from flintmq.client.message import Message
-from flintmq.client.services import Glance, Leased, Offsets, Reply
-from flintmq.client.settings import Recovery, Secret, Settings, Tls
-from flintmq.client.sync import Connection, connect
-from flintmq.client.sync_channel import Channel, Consumer, Exchange, Queue
-from flintmq.client.sync_services import Browser, Lease, Stream
+from flintmq.client.core.message import Message
+from flintmq.client.core.services import Glance, Leased, Offsets, Reply
+from flintmq.client.core.settings import Recovery, Secret, Settings, Tls
+from flintmq.client.sync.channel import Channel, Consumer, Exchange, Queue
+from flintmq.client.sync.connection import Connection, connect
+from flintmq.client.sync.services import Browser, Lease, Stream
 from flintmq.wire.properties import BasicProperties as Properties
 
 __all__ = [

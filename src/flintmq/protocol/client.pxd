@@ -3,7 +3,7 @@ cimport flintmq.protocol.phases as phases
 cimport flintmq.wire.amqp as amqp
 cimport flintmq.wire.octets as octets
 from flintmq.protocol.client_events cimport ClientEvents
-from flintmq.wire.output cimport Output
+from flintmq.protocol.outbox cimport Output
 
 
 @cython.final

@@ -15,10 +15,10 @@ from flintmq.errors import ConnectionFault, ProtocolMisuse
 from flintmq.protocol import phases
 from flintmq.protocol.client_events import ClientEvents
 from flintmq.protocol.client_states import CHANNEL_NOTICES, CONNECTION_NOTICES, ClientState
+from flintmq.protocol.outbox import Output
 from flintmq.protocol.states import ChannelState
 from flintmq.wire import amqp, octets
 from flintmq.wire.methods import BasicNack, Method, decode_method, encode_method
-from flintmq.wire.output import Output
 
 OPENINGS = {
     amqp.VERSION_0_9_1: b"AMQP\x00\x00\x09\x01",

@@ -4,7 +4,7 @@ cimport flintmq.wire.amqp as amqp
 cimport flintmq.wire.octets as octets
 from flintmq.protocol.channel cimport Channel
 from flintmq.protocol.events cimport Events
-from flintmq.wire.output cimport Output
+from flintmq.protocol.outbox cimport Output
 
 
 @cython.final

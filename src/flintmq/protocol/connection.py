@@ -18,11 +18,11 @@ from flintmq.errors import ChannelFault, ConnectionFault
 from flintmq.protocol import greeting, phases
 from flintmq.protocol.channel import Channel
 from flintmq.protocol.events import Events
+from flintmq.protocol.outbox import Output
 from flintmq.protocol.states import CHANNEL_METHODS, CONNECTION_METHODS, ConnectionState
 from flintmq.wire import amqp, octets
 from flintmq.wire.fields import is_text
 from flintmq.wire.methods import Method, decode_method
-from flintmq.wire.output import Output
 
 # Until login a peer gets small frames: start-ok with its properties and a token fits in 8 KiB.
 FRAME_BYTES_MAX_BEFORE_LOGIN = 8192

@@ -10,13 +10,16 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flintmq.auth import Operation, require
-from flintmq.broker import configured, direct_reply, namespaces, queue_templates, quotas
-from flintmq.broker.binding import VIA
-from flintmq.broker.chains import via_of
-from flintmq.broker.channel import Channel as BrokerChannel
-from flintmq.broker.consumer import Consumer
-from flintmq.broker.queue import Queue
-from flintmq.broker.transaction import Transaction
+from flintmq.broker import queue_namespaces as namespaces
+from flintmq.broker import queue_templates, quotas
+from flintmq.broker import static_topology as configured
+from flintmq.broker.channels import direct_reply
+from flintmq.broker.channels.channel import Channel as BrokerChannel
+from flintmq.broker.exchanges.binding import VIA
+from flintmq.broker.exchanges.chains import via_of
+from flintmq.broker.queues.consumer import Consumer
+from flintmq.broker.queues.queue import Queue
+from flintmq.broker.transactions.transaction import Transaction
 from flintmq.errors import ChannelFault, ConnectionFault
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import Method

@@ -1,24 +1,24 @@
 """The classes of distributed transactions: dtx, dtx-demarcation and dtx-coordination, one function a method.
 
 0-8 and 0-9 have the dtx class, which can start a transaction and nothing else: its end is told by another
-channel, or asked of the broker's services (broker/dtx_services.py). 0-9 has the two XA classes as well, and
-0-9-1 here, too: the server announces that as `flintmq.dtx`.
+channel, or asked of the broker's services (broker/services/dtx_services.py). 0-9 has the two XA classes as
+well, and 0-9-1 here, too: the server announces that as `flintmq.dtx`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flintmq.broker.dtx_work import DtxWork
-from flintmq.broker.xid import xid_of, xid_of_identifier
+from flintmq.broker.transactions.dtx_work import DtxWork
+from flintmq.broker.transactions.xid import xid_of, xid_of_identifier
 from flintmq.errors import ConnectionFault
 from flintmq.server.commands import broker_channel, command, wrong_mode
 from flintmq.wire import amqp, methods
 
 if TYPE_CHECKING:
-    from flintmq.broker.channel import Channel as BrokerChannel
-    from flintmq.broker.dtx_branch import Branch
-    from flintmq.broker.dtx_branches import Branches
+    from flintmq.broker.channels.channel import Channel as BrokerChannel
+    from flintmq.broker.transactions.dtx_branch import Branch
+    from flintmq.broker.transactions.dtx_branches import Branches
     from flintmq.protocol.channel import Channel
     from flintmq.server.session import Session
     from flintmq.wire.tables import FieldTable

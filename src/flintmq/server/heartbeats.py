@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from flintmq.server.link import Link
-    from flintmq.server.turns import Turns
+    from flintmq.server.pass_scheduler import Turns
 
 SLOT_S = 0.1
 # Of an interval of one second 2 slots, twice which are 0.4 s; of a minute 135, twice which are 27 s.

@@ -1,12 +1,12 @@
 cimport cython
 cimport flintmq.protocol.phases as phases
 cimport flintmq.server.sockets as sockets
-from flintmq.broker.agenda cimport Agenda
+from flintmq.broker.queues.pass_work cimport Agenda
 from flintmq.protocol.connection cimport Connection
-from flintmq.server.rush cimport Rush
+from flintmq.server.read_coalescing cimport Rush
 from flintmq.server.session cimport Session
-from flintmq.server.turns cimport Turns
-from flintmq.wire.output cimport Output
+from flintmq.server.pass_scheduler cimport Turns
+from flintmq.protocol.outbox cimport Output
 
 cdef Py_ssize_t COPY_BYTES
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from flintmq.errors import ConnectionFault, PeerFault, StorageFault
 from flintmq.protocol import greeting, phases
+from flintmq.protocol.outbox import Output
 from flintmq.server import sockets
+from flintmq.server.pass_scheduler import Turns
 from flintmq.server.session import Session
-from flintmq.server.turns import Turns
 from flintmq.wire import amqp
-from flintmq.wire.output import Output
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -1,6 +1,6 @@
 cimport cython
 from flintmq.server.link cimport Link
-from flintmq.server.turns cimport Turns
+from flintmq.server.pass_scheduler cimport Turns
 
 
 @cython.final

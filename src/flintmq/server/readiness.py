@@ -4,7 +4,7 @@ One epoll of our own watches them all, and the event loop watches that one: to t
 it alone for a while or to let it go is one system call, and a turn over many sockets is one callback.
 
     event loop -> turn -+-> link.ready, listener.accept    for each socket that is
-                        +-> end_turn                       one pass for all of them (turns.py)
+                        +-> end_turn                       one pass for all of them (pass_scheduler.py)
 
 A socket that is neither to be read nor written is still watched: a peer that has reset its connection or
 closed it both ways is told of at once, for its queues and messages would stay taken for ever.
@@ -21,7 +21,7 @@ import select
 from typing import TYPE_CHECKING, Protocol
 
 from flintmq.server.link import READ, WRITE, Link
-from flintmq.server.turns import Turns
+from flintmq.server.pass_scheduler import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from flintmq.broker.shedding import Shedding
+from flintmq.broker.paging import Shedding
 from flintmq.errors import ConnectionFault
 from flintmq.server import memory
 from flintmq.wire import amqp

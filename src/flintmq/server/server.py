@@ -2,7 +2,7 @@
 
 A pass begins when sockets are readable. Each is read once, in turn, at most one buffer full, so that no
 peer keeps the others waiting; then what came is handed out, and every connection that has something to
-send is sent to once: turns.py.
+send is sent to once: pass_scheduler.py.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from flintmq.server.heartbeats import Heartbeats
 from flintmq.server.link import HELD_ALARM, HELD_CLOSED, HELD_PRESSED, Link
 from flintmq.server.listener import Listener
 from flintmq.server.memory import MemoryAlarm, give_back
+from flintmq.server.pass_scheduler import Turns
 from flintmq.server.readiness import readiness
 from flintmq.server.relief import Relief
 from flintmq.server.storage import open_broker
 from flintmq.server.tls import server_context
-from flintmq.server.turns import Turns
 from flintmq.wire import amqp
 
 if TYPE_CHECKING:

@@ -1,11 +1,11 @@
 cimport cython
-from flintmq.broker.agenda cimport Agenda
-from flintmq.broker.channel cimport Channel as BrokerChannel
+from flintmq.broker.queues.pass_work cimport Agenda
+from flintmq.broker.channels.channel cimport Channel as BrokerChannel
 from flintmq.protocol.channel cimport Channel
 from flintmq.protocol.connection cimport Connection
 from flintmq.protocol.events cimport Events
 cimport flintmq.protocol.phases as phases
-from flintmq.wire.output cimport Output
+from flintmq.protocol.outbox cimport Output
 
 
 cdef class Session(Events):

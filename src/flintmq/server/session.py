@@ -22,11 +22,11 @@ from flintmq.auth import (
     mechanism,
     mechanisms_offered,
 )
-from flintmq.broker import spooled_publish
-from flintmq.broker.agenda import Agenda
-from flintmq.broker.channel import Channel as BrokerChannel
-from flintmq.broker.client_connection import ClientConnection
-from flintmq.broker.system_exchange import SystemExchange
+from flintmq.broker.channels import spooled_publish
+from flintmq.broker.channels.channel import Channel as BrokerChannel
+from flintmq.broker.channels.client_connection import ClientConnection
+from flintmq.broker.queues.pass_work import Agenda
+from flintmq.broker.services.system_exchange import SystemExchange
 from flintmq.broker.virtual_host import VirtualHost
 from flintmq.errors import ChannelFault, ConnectionFault, PeerFault
 from flintmq.protocol import phases
@@ -40,7 +40,7 @@ from flintmq.wire.methods import Method, encode_method
 
 if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
-    from flintmq.wire.output import Output
+    from flintmq.protocol.outbox import Output
 
 log = logging.getLogger("flintmq.session")
 

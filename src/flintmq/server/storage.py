@@ -8,17 +8,18 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from flintmq.broker import configured, exchange_plugins
+from flintmq.broker import static_topology as configured
 from flintmq.broker.broker import Broker
+from flintmq.broker.exchanges import exchange_plugins
 from flintmq.broker.recovery import Recovery
-from flintmq.broker.store import Store
+from flintmq.broker.store.store import Store
 from flintmq.storage.disk import Disk
-from flintmq.storage.hand_outs import HandOuts
-from flintmq.storage.journal import Journal
+from flintmq.storage.journal.delivered_marks import HandOuts
+from flintmq.storage.journal.journal import Journal
+from flintmq.storage.journal.overflow import Overflow
+from flintmq.storage.journal.report import RecoveryReport
 from flintmq.storage.options import JournalOptions, SyncPolicy
-from flintmq.storage.overflow import Overflow
-from flintmq.storage.report import RecoveryReport
-from flintmq.storage.stream_store import StreamStore
+from flintmq.storage.streams.store import StreamStore
 
 if TYPE_CHECKING:
     from flintmq.clock import Clock

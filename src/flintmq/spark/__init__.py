@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flintmq.spark.errors import AmqpError, BadOption, DataLost
-    from flintmq.spark.offsets import lag, metrics
+    from flintmq.spark.feeds.offsets import lag, metrics
     from flintmq.spark.sessions import register, session
 
 __all__ = ["AmqpError", "BadOption", "DataLost", "lag", "metrics", "register", "session"]

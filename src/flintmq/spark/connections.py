@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from flintmq.client import Connection, connect
-from flintmq.client.errors import (
+from flintmq.client.core.errors import (
     AccessRefused,
     ClientError,
     ConnectFailed,
@@ -22,7 +22,7 @@ from flintmq.client.errors import (
     NotFound,
     ServiceError,
 )
-from flintmq.client.settings import Recovery, Settings
+from flintmq.client.core.settings import Recovery, Settings
 from flintmq.clock import Clock
 from flintmq.spark.errors import AmqpError, AmqpRefused
 from flintmq.wire import amqp

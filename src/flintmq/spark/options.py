@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from flintmq.client.errors import BadSettings
-from flintmq.client.settings import Secret, Settings, parse_uri
+from flintmq.client.core.errors import BadSettings
+from flintmq.client.core.settings import Secret, Settings, parse_uri
 from flintmq.spark.errors import BadOption
 
 URI_DEFAULT = "amqp://guest:guest@localhost:5672/"

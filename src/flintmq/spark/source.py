@@ -39,25 +39,25 @@ class AmqpDataSource(DataSource):  # type: ignore[misc]
         return schema_of(self.options)
 
     def reader(self, schema: StructType) -> Any:
-        from flintmq.spark.batch_reader import AmqpBatchReader
         from flintmq.spark.options import READ, ReadOptions
+        from flintmq.spark.read.batch_reader import AmqpBatchReader
         from flintmq.spark.schema import check_schema
 
         return AmqpBatchReader(check_schema(schema), ReadOptions.of(self.options, READ))
 
     def streamReader(self, schema: StructType) -> Any:
         from flintmq.spark.options import STREAM, ReadOptions
+        from flintmq.spark.read.stream_reader import AmqpStreamReader
         from flintmq.spark.schema import check_schema
-        from flintmq.spark.stream_reader import AmqpStreamReader
 
         return AmqpStreamReader(check_schema(schema), ReadOptions.of(self.options, STREAM))
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
-        from flintmq.spark.writers import batch_writer
+        from flintmq.spark.write.writers import batch_writer
 
         return batch_writer(schema, self.options, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
-        from flintmq.spark.writers import stream_writer
+        from flintmq.spark.write.writers import stream_writer
 
         return stream_writer(schema, self.options)

@@ -28,10 +28,10 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from . import layout
+from flintmq.storage import layout
 
 if TYPE_CHECKING:
-    from .disk import Disk
+    from flintmq.storage.disk import Disk
 
 log = logging.getLogger("flintmq.storage")
 

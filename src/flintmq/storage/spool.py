@@ -25,8 +25,7 @@ import struct
 import google_crc32c
 
 from flintmq.errors import StorageFault
-
-from .disk import Disk
+from flintmq.storage.disk import Disk
 
 _REFERENCE = struct.Struct("<QQII")
 _SUFFIX = ".spool"

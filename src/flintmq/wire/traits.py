@@ -12,17 +12,17 @@ HAS_EXPIRATION = 4
 HAS_USER_ID = 8
 HAS_REPLY_TO = 16
 HAS_PRIORITY = 32
-# Not found in the header: the body lies in a spool, see broker/spooling.py.
+# Not found in the header: the body lies in a spool, see broker/store/spooling.py.
 SPOOLED = 64
-# Its headers may name further routing keys, see broker/copies.py. Above the priority.
+# Its headers may name further routing keys, see broker/messages/cc_bcc.py. Above the priority.
 HAS_COPIES = 0x10000
 # Not found in the header either: it is known when the message came, which is on disk with it.
 TIMED = 0x20000
-# Of an entry on disk: when the message came and by which connection is noted, see broker/entry_head.py.
+# Of an entry on disk: when the message came and by which connection is noted, see broker/store/entry_head.py.
 NOTED = 0x40000
-# Not found in the header, where it was: behind its route are the keys of its BCC, see broker/copies.py.
+# Not found in the header, where it was: behind its route are the keys of its BCC (cc_bcc.py).
 BLIND = 0x80000
 # Nor this: the broker itself has put it where it is, from where it would come again if that were lost.
 MOVED = 0x100000
-# Its headers are for tables.py to judge before the message is accepted, see broker/inspection.py.
+# Its headers are for tables.py to judge before the message is accepted, see broker/channels/inspection.py.
 UNPROVEN = 0x200000

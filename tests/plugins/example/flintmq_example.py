@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flintmq.broker.binding import Binding, Destination
-from flintmq.broker.exchange import Exchange
+from flintmq.broker.exchanges.binding import Binding, Destination
+from flintmq.broker.exchanges.exchange import Exchange
 from flintmq.errors import ChannelFault
 
 

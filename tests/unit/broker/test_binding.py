@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from flintmq.broker.exchange import DirectExchange
-from flintmq.broker.field_equality import matching_form, table_form, typed_form
+from flintmq.broker.exchanges.exchange import DirectExchange
+from flintmq.broker.matching.field_equality import matching_form, table_form, typed_form
 
 
 class Queue:

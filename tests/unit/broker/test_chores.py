@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from flintmq.broker import chores
-from flintmq.broker.agenda import Agenda
-from flintmq.broker.timetable import Timetable
+from flintmq.broker.queues import chores
+from flintmq.broker.queues.pass_work import Agenda
+from flintmq.broker.queues.timetable import Timetable
 from flintmq.clock import Clock
 
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from flintmq.broker import directory
-from flintmq.broker.directory import Directory
+from flintmq import ordered_names as directory
+from flintmq.ordered_names import Directory
 
 
 @pytest.fixture(autouse=True)

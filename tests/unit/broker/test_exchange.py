@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.broker.exchange import (
+from flintmq.broker.exchanges.exchange import (
     ORDERED_MIN,
     STANDARD_KINDS,
     DirectExchange,

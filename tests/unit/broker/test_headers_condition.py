@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from flintmq.broker.exchange import HeadersExchange
-from flintmq.broker.headers_condition import match_mode
+from flintmq.broker.exchanges.exchange import HeadersExchange
+from flintmq.broker.matching.headers_condition import match_mode
 from flintmq.errors import ChannelFault
 
 

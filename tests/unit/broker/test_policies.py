@@ -8,16 +8,10 @@ import pytest
 from playbook.hourglass import TimedPlaybook, letter
 
 from flintmq.broker.policies import Policies, Policy
-from flintmq.broker.queue_rules import QueueRules, Unfit
+from flintmq.broker.queues.queue_rules import QueueRules, Unfit
 from flintmq.config import parse
 from flintmq.errors import ConfigFault
-from flintmq.wire.methods import (
-    BasicNack,
-    ConfirmSelect,
-    ConfirmSelectOk,
-    ExchangeDeclare,
-    ExchangeDeclareOk,
-)
+from flintmq.wire.methods import BasicNack, ConfirmSelect, ConfirmSelectOk, ExchangeDeclare, ExchangeDeclareOk
 
 
 def rules_of(playbook: TimedPlaybook, queue: str) -> QueueRules | None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from flintmq.broker.condition import ANY_OF, EQUAL, PREFIX
-from flintmq.broker.regexp_condition import cover_of
-from flintmq.broker.selector_exchange import RegexpExchange
+from flintmq.broker.exchanges.selector_exchange import RegexpExchange
+from flintmq.broker.matching.condition import ANY_OF, EQUAL, PREFIX
+from flintmq.broker.matching.regexp_condition import cover_of
 from flintmq.errors import ChannelFault
 from flintmq.regexp import Regexp, StateBudget
 from flintmq.regexp_parser import Machine, parse_regexp

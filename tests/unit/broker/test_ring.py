@@ -7,7 +7,7 @@ from collections import deque
 
 import pytest
 
-from flintmq.broker.ring import Ring
+from flintmq.broker.queues.ring import Ring
 
 
 @pytest.mark.parametrize("seed", range(5))

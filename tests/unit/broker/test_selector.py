@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from flintmq.broker.lookup import lookup_of, reference_of
-from flintmq.broker.match_index import MatchIndex
-from flintmq.broker.selector_parser import parse_selector
+from flintmq.broker.matching.lookup import lookup_of, reference_of
+from flintmq.broker.matching.match_index import MatchIndex
+from flintmq.broker.matching.selector_parser import parse_selector
 from flintmq.errors import ChannelFault
 
 

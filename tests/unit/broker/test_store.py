@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.broker import entry_head
-from flintmq.broker.store import restored
+from flintmq.broker.store import entry_head
+from flintmq.broker.store.store import restored
 from flintmq.wire import traits
 
 ROUTE = b"\x01x\x03key"

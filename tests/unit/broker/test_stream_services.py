@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from flintmq.broker.broker import Broker
-from flintmq.broker.channel import Channel
-from flintmq.broker.services import SERVICES, Request
+from flintmq.broker.channels.channel import Channel
+from flintmq.broker.services.request import SERVICES, Request
 from flintmq.clock import Clock
 from flintmq.config import Config
 from flintmq.errors import ChannelFault, ServiceFault
+from flintmq.protocol.outbox import Output
 from flintmq.storage.disk import Disk
 from flintmq.storage.options import JournalOptions
-from flintmq.storage.stream_store import StreamStore
+from flintmq.storage.streams.store import StreamStore
 from flintmq.wire.columns import Columns
-from flintmq.wire.output import Output
 
 HEADER = b"\x00\x3c\x00\x00" + bytes(8) + b"\x00\x00"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flintmq.broker import tally
+from flintmq.broker.matching import counted_set as tally
 
 
 def test_one_item_is_its_own_tally() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.broker.topic_trie import TopicTrie, key_words, pattern_words
+from flintmq.broker.matching.topic_trie import TopicTrie, key_words, pattern_words
 
 
 def fits(pattern: str, key: str) -> bool:
@@ -176,7 +176,7 @@ class CountedKey(str):
 )
 def test_hostile_patterns_cost_words_times_nodes(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Backtracking would take longer than the universe has; the bound is 128 words x 121 nodes."""
-    from flintmq.broker import topic_trie
+    from flintmq.broker.matching import topic_trie
 
     if not topic_trie.__file__.endswith(".py"):
         pytest.skip("steps are counted on the pure build; the next test times both")

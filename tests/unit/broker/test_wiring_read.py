@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flintmq.broker import wiring
+from flintmq.broker.store import topology as wiring
 from flintmq.wire.tables import FieldTable, encode_table
 
 NAMES = ["", "q", "ünï", "a" * 255, "\x00\x09argumentsF\x00\x00\x00\x00"]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.broker.xid import Xid, xid_of, xid_of_identifier, xid_of_text
+from flintmq.broker.transactions.xid import Xid, xid_of, xid_of_identifier, xid_of_text
 from flintmq.errors import ChannelFault
 
 XIDS = st.builds(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from flintmq.client.channel_core import ChannelCore
-from flintmq.client.connection_core import ConnectionCore
-from flintmq.client.pending import Pending, Steps
-from flintmq.client.settings import Settings
+from flintmq.client.core.channel import ChannelCore
+from flintmq.client.core.connection import ConnectionCore
+from flintmq.client.core.pending import Pending, Steps
+from flintmq.client.core.settings import Settings
 from flintmq.clock import Clock
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import Method, decode_method, encode_method

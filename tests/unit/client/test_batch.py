@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.client.scripted import content_frames
 
-from flintmq.client.batch import Rows, publish_frame, total_bytes
-from flintmq.client.channel_core import ROWS_BYTES, ROWS_MAX, slices
+from flintmq.client.core.batch import Rows, publish_frame, total_bytes
+from flintmq.client.core.channel import ROWS_BYTES, ROWS_MAX, slices
 from flintmq.wire import methods
 from flintmq.wire.fields import encode_shortstr
 from flintmq.wire.properties import BasicProperties, encode_properties

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from unit.client.scripted import HEADER, Script, content_frames, method_frame
 
-from flintmq.client import errors
-from flintmq.client.message import Message
-from flintmq.client.pending import Pending
-from flintmq.client.topology import QueueRecord
+from flintmq.client.core import errors
+from flintmq.client.core.message import Message
+from flintmq.client.core.pending import Pending
+from flintmq.client.core.topology import QueueRecord
 from flintmq.wire import amqp, methods
 from flintmq.wire.properties import BasicProperties
 
@@ -300,7 +300,7 @@ def test_a_stale_delivery_is_not_settled_on_the_next_connection() -> None:
 
 @pytest.mark.parametrize("resend", [True, False])
 def test_what_was_not_confirmed_is_sent_again_or_reported(resend: bool) -> None:
-    from flintmq.client.settings import Recovery
+    from flintmq.client.core.settings import Recovery
 
     script = Script(recovery=Recovery(unconfirmed="resend" if resend else "report"))
     script.shake_hands()
@@ -347,7 +347,7 @@ def test_a_transaction_that_lost_its_beginning_is_not_committed() -> None:
 
 
 def test_a_queue_named_by_the_server_gets_a_new_name_with_its_bindings_and_consumers() -> None:
-    from flintmq.client.topology import BindingRecord
+    from flintmq.client.core.topology import BindingRecord
 
     script = Script()
     script.shake_hands()

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.client.scripted import Script, content_frames, frame, method_frame
 
-from flintmq.client.errors import ClientError
-from flintmq.client.topology import QueueRecord
+from flintmq.client.core.errors import ClientError
+from flintmq.client.core.topology import QueueRecord
 from flintmq.wire import methods
 
 DELIVER = method_frame(1, methods.BasicDeliver(consumer_tag="t", delivery_tag=1, routing_key="k"))

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from unit.client.scripted import Script, content_frames
 
-from flintmq.client import services
-from flintmq.client.errors import ClientError, ServiceError
-from flintmq.client.services import Ask, Leased, Offsets, Reply, ServiceCalls
+from flintmq.client.core import services
+from flintmq.client.core.errors import ClientError, ServiceError
+from flintmq.client.core.services import Ask, Leased, Offsets, Reply, ServiceCalls
 from flintmq.wire import columns, methods
 from flintmq.wire.methods import Method
 from flintmq.wire.tables import FieldTable

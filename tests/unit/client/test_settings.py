@@ -8,7 +8,7 @@ import traceback
 import pytest
 
 from flintmq.client import BadSettings, Recovery, Settings
-from flintmq.client.settings import Secret
+from flintmq.client.core.settings import Secret
 
 
 def test_a_full_uri() -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from playbook.dialogue import HEADERS, decoded, frame
 
-from flintmq.broker import services
-from flintmq.broker.services import Request
+from flintmq.broker.services import request as services
+from flintmq.broker.services.request import Request
 from flintmq.clock import Clock
 from flintmq.config import Config, Limits
 from flintmq.errors import ConnectionFault

@@ -9,9 +9,9 @@ from typing import Any
 from flintmq.broker.broker import Broker
 from flintmq.clock import Clock
 from flintmq.config import Config, Limits
+from flintmq.protocol.outbox import Room
 from flintmq.server.memory import MemoryAlarm
 from flintmq.server.relief import ROUND_S, STEP_S, Relief
-from flintmq.wire.output import Room
 
 MIB = 2**20
 

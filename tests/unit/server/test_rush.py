@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flintmq.server import rush as rushes
-from flintmq.server.rush import TURNS_MIN, TURNS_WITHOUT, Rush
+from flintmq.server import read_coalescing as rushes
+from flintmq.server.read_coalescing import TURNS_MIN, TURNS_WITHOUT, Rush
 
 
 class Time:

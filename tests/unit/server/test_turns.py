@@ -8,7 +8,7 @@ from typing import Any
 from flintmq.broker.broker import Broker
 from flintmq.clock import Clock
 from flintmq.config import Config
-from flintmq.server.turns import Turns
+from flintmq.server.pass_scheduler import Turns
 
 
 class NotingLoop:

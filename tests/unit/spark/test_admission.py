@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.spark.admission import Span, share_bytes, share_rows, split
+from flintmq.spark.feeds.admission import Span, share_bytes, share_rows, split
 
 SPANS = st.lists(st.integers(0, 500), min_size=1, max_size=8).map(
     lambda sizes: [Span(f"q{index}", 7, 7 + size) for index, size in enumerate(sizes)]

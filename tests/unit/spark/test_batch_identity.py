@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from flintmq.spark.batch_identity import Note, RowDigest, local_directory, note_of, planned_in
 from flintmq.spark.options import WriteOptions
-from flintmq.spark.rows import Run
+from flintmq.spark.write.batch_identity import Note, RowDigest, local_directory, note_of, planned_in
+from flintmq.spark.write.rows import Run
 from flintmq.wire.properties import BasicProperties
 
 QUERY = "636c6b2a-f60e-4935-b653-d10a3626fe24"

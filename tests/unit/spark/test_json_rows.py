@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flintmq.pipelines import json_rows
+from flintmq.pipelines.queries import json_rows
 
 SCHEMA = pyarrow.schema(
     [

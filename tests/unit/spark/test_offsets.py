@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flintmq.spark.errors import AmqpError
-from flintmq.spark.offsets import Progress, Report, lag, metrics
+from flintmq.spark.feeds.offsets import Progress, Report, lag, metrics
 
 
 def test_the_end_of_the_first_batch_says_where_it_began() -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from flintmq.errors import StorageFault
-from flintmq.storage import inspect, layout, migrate, record, segment
+from flintmq.storage import layout
 from flintmq.storage.disk import Disk
+from flintmq.storage.inspection import journal_inspection as inspect
+from flintmq.storage.journal import migrate, record, segment
 
 from .test_journal import opened
 

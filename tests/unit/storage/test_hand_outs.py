@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flintmq.storage.disk import Disk
-from flintmq.storage.hand_outs import HEAD, PAGE_OCTETS, SLOT, HandOuts
+from flintmq.storage.journal.delivered_marks import HEAD, PAGE_OCTETS, SLOT, HandOuts
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import pytest
 
 from flintmq.errors import StorageFault
 from flintmq.storage.disk import Disk
-from flintmq.storage.inspect import check
-from flintmq.storage.journal import Journal
+from flintmq.storage.inspection.journal_inspection import check
+from flintmq.storage.journal.journal import Journal
+from flintmq.storage.journal.report import RecoveryReport
 from flintmq.storage.options import JournalOptions, SyncPolicy
-from flintmq.storage.report import RecoveryReport
 
 SMALL = JournalOptions(threaded=False, segment_octets=1 << 16, rewrite_delay_ms=0)
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from flintmq.storage import layout
-from flintmq.storage.segment import SegmentHead, segment_name, segment_number
+from flintmq.storage.journal.segment import SegmentHead, segment_name, segment_number
 
 
 def test_the_twin_has_the_same_numbers() -> None:

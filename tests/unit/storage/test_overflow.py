@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from flintmq.storage.disk import Disk
+from flintmq.storage.journal.overflow import Overflow
 from flintmq.storage.options import JournalOptions
-from flintmq.storage.overflow import Overflow
 
 OPTIONS = JournalOptions(threaded=False, segment_octets=1 << 16, rewrite_delay_ms=0)
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from flintmq.cli import journal as command
-from flintmq.storage import inspect
 from flintmq.storage.disk import Disk
+from flintmq.storage.inspection import journal_inspection as inspect
+from flintmq.storage.inspection.stream_inspection import check_streams
 from flintmq.storage.promises import SEGMENT, STREAM, Notes, Promise, Promises
-from flintmq.storage.stream_inspect import check_streams
-from flintmq.storage.stream_log import StreamOptions
+from flintmq.storage.streams.log import StreamOptions
 
 from .test_journal import opened
 from .test_stream_log import append, bodies, fill, numbered, open_store

@@ -9,11 +9,11 @@ import pytest
 from flintmq.clock import Clock
 from flintmq.storage.disk import Disk
 from flintmq.storage.options import JournalOptions
-from flintmq.storage.stream_chunk import ChunkBuilder, checked_chunk, filter_bits
-from flintmq.storage.stream_columns import fetch
-from flintmq.storage.stream_cursor import StreamCursor, offset_of_time
-from flintmq.storage.stream_log import StreamLog, StreamOptions
-from flintmq.storage.stream_store import StreamStore
+from flintmq.storage.streams.chunk import ChunkBuilder, checked_chunk, filter_bits
+from flintmq.storage.streams.columns import fetch
+from flintmq.storage.streams.cursor import StreamCursor, offset_of_time
+from flintmq.storage.streams.log import StreamLog, StreamOptions
+from flintmq.storage.streams.store import StreamStore
 from flintmq.wire import columns
 
 ROUTE = b"\x01x\x03key"

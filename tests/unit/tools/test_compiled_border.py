@@ -139,11 +139,11 @@ def about(animal: Animal, fish: Fish) -> None:
 
 def test_the_list_of_compiled_modules_is_that_of_the_build() -> None:
     modules = compiled_border.compiled_modules(compiled_border.ROOT / "setup.py")
-    assert "flintmq.broker.queue" in modules
+    assert "flintmq.broker.queues.queue" in modules
     border = compiled_border.border_of(modules, compiled_border.ROOT / "src")
-    assert border.seen("flintmq.broker.queue.Queue", "enqueue") == compiled_border.VISIBLE
-    assert border.seen("flintmq.broker.queue.Queue", "arguments") == compiled_border.READ_ONLY
-    assert border.seen("flintmq.broker.queue.Queue", "turn") == compiled_border.HIDDEN
+    assert border.seen("flintmq.broker.queues.queue.Queue", "enqueue") == compiled_border.VISIBLE
+    assert border.seen("flintmq.broker.queues.queue.Queue", "arguments") == compiled_border.READ_ONLY
+    assert border.seen("flintmq.broker.queues.queue.Queue", "turn") == compiled_border.HIDDEN
 
 
 def test_a_build_file_without_the_list_is_told(tmp_path: Path) -> None:

@@ -52,9 +52,9 @@ def lint(place: str, text: str) -> set[str]:
 @pytest.mark.parametrize(
     ("place", "text", "codes"),
     [
-        ("src/flintmq/broker/queue.py", "import time\n\ntime.time()\n", {"TID251"}),
+        ("src/flintmq/broker/queues/queue.py", "import time\n\ntime.time()\n", {"TID251"}),
         ("src/flintmq/storage/disk.py", "from time import time_ns\n\ntime_ns()\n", {"TID251"}),
-        ("src/flintmq/broker/queue.py", "import random\n\nrandom.random()\n", {"TID251"}),
+        ("src/flintmq/broker/queues/queue.py", "import random\n\nrandom.random()\n", {"TID251"}),
         (
             "src/flintmq/server/listener.py",
             "import asyncio\n\ntasks = [asyncio.create_task(1)]\n",

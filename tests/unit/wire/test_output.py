@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from flintmq.protocol.outbox import Output, Room
 from flintmq.wire import amqp
-from flintmq.wire.output import Output, Room
 
-# As in output.py, whose numbers are C's own in the compiled build.
+# As in outbox.py, whose numbers are C's own in the compiled build.
 BUFFER_BYTES = 524_288
 POOL_BUFFERS_MAX = 16
 SMALL_BUFFER_BYTES = 1024

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from flintmq.protocol.outbox import Output
 from flintmq.wire import amqp
-from flintmq.wire.output import Output
 
 FRAME_BYTES_MAX = 65_544
 PIECE = 65_536

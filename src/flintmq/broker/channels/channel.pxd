@@ -1,0 +1,130 @@
+cimport cython
+cimport flintmq.wire.amqp as amqp
+cimport flintmq.wire.content as content
+cimport flintmq.wire.octets as octets
+cimport flintmq.wire.traits as traits
+from flintmq.broker.queues.pass_work cimport Agenda
+from flintmq.broker.queues.consumer cimport Consumer
+from flintmq.broker.queues.delivery cimport Delivery
+from flintmq.broker.messages.message cimport Message
+from flintmq.broker.queues.queue cimport Queue
+from flintmq.broker.queues.regime cimport Regime
+from flintmq.broker.queues.ring cimport Ring
+from flintmq.broker.exchanges.route cimport Route
+from flintmq.broker.store.store cimport Store
+from flintmq.broker.virtual_host cimport VirtualHost
+from flintmq.protocol.outbox cimport Output
+
+cdef Py_ssize_t SETTLED_MAX
+
+
+@cython.final
+cdef class Channel:
+    cdef readonly unsigned int number
+    cdef readonly unsigned int origin
+    cdef readonly VirtualHost virtual_host
+    cdef readonly object user
+    cdef readonly Output output
+    cdef Agenda agenda
+    cdef readonly dict consumers
+    cdef readonly Ring unacked
+    cdef readonly long long fetched
+    cdef public long long outstanding
+    cdef readonly long long outstanding_bytes
+    cdef readonly unsigned long long delivery_tag
+    cdef public long long prefetch_count
+    cdef public long long prefetch_bytes
+    cdef public long long global_count
+    cdef public long long global_bytes
+    cdef readonly bint flowing
+    cdef readonly dict parked
+    cdef public bint confirming
+    cdef bint confirm_due
+    cdef readonly unsigned long long published
+    cdef readonly unsigned long long confirmed
+    cdef readonly object farewell
+    cdef public object transaction
+    cdef Route last_route
+    cdef readonly Store store
+    cdef readonly Py_ssize_t streaming
+    cdef public list lost
+    cdef object late
+    cdef readonly unsigned long long kept
+    cdef public unsigned long long logged
+    cdef public str last_queue
+    cdef public str reply_name
+    cdef set writable
+    cdef public bint cancel_notices
+
+    @cython.locals(found=cython.int, size=Py_ssize_t, route=Route, message=Message)
+    cpdef int publish(self, bytes route_octets, int flags, bytes whole, Py_ssize_t header_size) except -1
+    cpdef int count_publish(self) except -1
+    cpdef disown_publish(self)
+    @cython.locals(route=Route)
+    cpdef Route find_route(self, bytes route_octets)
+    @cython.locals(queues=list, matched=list)
+    cpdef int forward(self, Message message, Route route, int flags) except -1
+    cpdef int hand_on(self, Message message, Route route, list queues, int flags) except -1
+    @cython.locals(queue=Queue, taken=Py_ssize_t)
+    cdef int enqueue_kept(self, Message message, list queues) except -1
+    @cython.locals(queue=Queue, owners=tuple, admitted=list)
+    cdef int share_out(self, Message message, Route route, list queues) except -1
+    cpdef note_kept(self, unsigned long long entry)
+    @cython.locals(store=Store)
+    cdef forward_spooled(self, Message message, list queues)
+    cdef note_logged(self)
+    cpdef body_of(self, Message message)
+    cdef stream(self, body, unsigned long long tag)
+    cpdef stream_ended(self)
+    cpdef give_back(self, Message message, unsigned int code, str text)
+    @cython.locals(content=bytes)
+    cdef write_content(self, bytes payload, Message message, body, unsigned long long tag)
+    cpdef confirm(self)
+    cpdef confirm_logged(self, unsigned long long published)
+    cpdef confirm_through(self, unsigned long long published)
+    cdef part(self)
+    cpdef confirm_safe(self)
+    @cython.locals(delivery=Delivery)
+    cpdef int ack(self, unsigned long long tag, bint multiple) except -1
+    @cython.locals(settled=Py_ssize_t, delivery=Delivery, rest=list)
+    cdef int ack_through(self, unsigned long long tag) except -1
+    @cython.locals(message=Message, queue=Queue)
+    cpdef int queue_settle(self, Delivery delivery) except -1
+    @cython.locals(message=Message, size=Py_ssize_t, consumer=Consumer)
+    cdef int release(self, Delivery delivery) except -1
+    @cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t, guess=cython.longlong, delivery=Delivery)
+    cdef Delivery find(self, unsigned long long tag)
+    @cython.locals(delivery=Delivery, found=Delivery, index=Py_ssize_t)
+    cpdef list held(self, unsigned long long tag, bint multiple, str what)
+    cpdef reject(self, unsigned long long tag, bint multiple, bint requeue, str what)
+    @cython.locals(delivery=Delivery)
+    cpdef discard(self, list deliveries)
+    @cython.locals(delivery=Delivery, message=Message)
+    cpdef refuse(self, list deliveries)
+    @cython.locals(delivery=Delivery, back=Delivery, message=Message, queue=Queue, held=list, backs=list)
+    cpdef requeue(self, list deliveries, bint failed=*)
+    cpdef bint holds(self, unsigned long long tag)
+    @cython.locals(delivery=Delivery, consumer=Consumer)
+    cpdef take_back(self, unsigned long long tag)
+    cdef bint is_late(self, unsigned long long tag) except -1
+    cdef bint forgive(self, unsigned long long tag, bint multiple) except -1
+    @cython.locals(delivery=Delivery, taken=list)
+    cpdef list take_unacked(self, Py_ssize_t most)
+    @cython.locals(delivery=Delivery, kept=Delivery, message=Message)
+    cpdef list detach(self, list deliveries)
+    @cython.locals(delivery=Delivery, message=Message, consumer=Consumer, d=Delivery)
+    cpdef recover(self, bint requeue)
+    @cython.locals(delivery=Delivery, index=Py_ssize_t)
+    cdef tidy(self)
+    cdef bint has_credit(self, Message message) noexcept
+    @cython.locals(delivery=Delivery, newest=Delivery)
+    cpdef bint get(self, Queue queue, bint no_ack) except -1
+    @cython.locals(taken=Delivery, written=Message)
+    cdef bint give(self, Queue queue, Delivery delivery, Message message, bint no_ack) except -1
+    @cython.locals(consumer=Consumer)
+    cpdef wake_parked(self)
+    cpdef flow(self, bint active)
+    cpdef change_user(self, user)
+    cpdef lose_consumer(self, Consumer consumer)
+    cpdef notify_cancel(self, Consumer consumer)
+    cpdef close(self, farewell=*)

@@ -1,0 +1,726 @@
+"""A channel as the broker sees it: what it publishes, what it holds unacked, its transaction.
+
+Deliveries are kept in the order of their tags. One that is settled out of turn stays in the ring as an
+empty shell until those before it are settled, or until shells are the larger half.
+Writes into its connection's output; knows nothing of sockets or of states.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from flintmq.broker.channels import dismantling, inspection
+from flintmq.broker.channels.settlement import Late, unknown_tag
+from flintmq.broker.messages import cc_bcc as copies
+from flintmq.broker.messages.message import Message
+from flintmq.broker.messages.published import lifetime_ms_of, refused
+from flintmq.broker.queues.delivery import Delivery
+from flintmq.broker.queues.forwarding import disown, forward_spooled, immediate_queues
+from flintmq.broker.queues.regime import Regime
+from flintmq.broker.queues.ring import Ring
+from flintmq.broker.streams.stream_arguments import refuse_too_large
+from flintmq.errors import ProtocolMisuse
+from flintmq.wire import amqp, content, octets, traits
+from flintmq.wire.stream import HeldBody
+
+if TYPE_CHECKING:
+    from flintmq.auth import User
+    from flintmq.broker.exchanges.exchange import Exchange
+    from flintmq.broker.exchanges.route import Route
+    from flintmq.broker.queues.consumer import Consumer
+    from flintmq.broker.queues.pass_work import Agenda
+    from flintmq.broker.queues.queue import Queue
+    from flintmq.broker.store.store import Store
+    from flintmq.broker.transactions.transaction_scope import TransactionScope
+    from flintmq.broker.virtual_host import VirtualHost
+    from flintmq.protocol.outbox import Output
+    from flintmq.storage.spool import SpoolReader
+    from flintmq.wire.stream import Body
+
+log = logging.getLogger("flintmq.channel")
+
+# Deliveries acked by one method at once, some milliseconds; more in portions.
+SETTLED_MAX = 8192
+
+_RETURN_HEAD = struct.Struct(">IH")
+_GET_OK_HEAD = struct.Struct(">IQB")
+_LONG = struct.Struct(">I")
+
+
+class Channel:
+    """One open channel of one connection."""
+
+    __slots__ = (
+        "agenda",
+        "cancel_notices",
+        "confirm_due",
+        "confirmed",
+        "confirming",
+        "consumers",
+        "delivery_tag",
+        "farewell",
+        "fetched",
+        "flowing",
+        "global_bytes",
+        "global_count",
+        "kept",
+        "last_queue",
+        "last_route",
+        "late",
+        "logged",
+        "lost",
+        "number",
+        "origin",
+        "output",
+        "outstanding",
+        "outstanding_bytes",
+        "parked",
+        "prefetch_bytes",
+        "prefetch_count",
+        "published",
+        "reply_name",
+        "store",
+        "streaming",
+        "transaction",
+        "unacked",
+        "user",
+        "virtual_host",
+        "writable",
+    )
+
+    def __init__(
+        self, number: int, origin: int, virtual_host: VirtualHost, user: User, output: Output
+    ) -> None:
+        self.number = number
+        self.origin = origin  # the number of its connection
+        self.virtual_host = virtual_host
+        self.user = user
+        self.output = output
+        self.agenda: Agenda = virtual_host.agenda
+        self.consumers: dict[str, Consumer] = {}
+        self.unacked = Ring()
+        self.fetched = 0  # unsettled from basic.get, which no limit counts; `outstanding` are the others
+        self.outstanding = 0
+        self.outstanding_bytes = 0
+        self.delivery_tag = 0
+        self.prefetch_count = 0
+        self.prefetch_bytes = 0
+        self.global_count = 0
+        self.global_bytes = 0
+        self.flowing = True
+        self.parked: dict[Consumer, None] = {}
+        self.confirming = False
+        self.confirm_due = False
+        self.published = 0
+        self.confirmed = 0
+        # The channel is closed; called when all that was published is confirmed.
+        self.farewell: Callable[[], None] | None = None
+        self.transaction: TransactionScope | None = None
+        self.store: Store | None = virtual_host.store
+        self.streaming = 0  # bodies on their way out piece by piece: no delivery may come between
+        self.lost: list[int] = []  # publishes that the disk has lost before they were confirmed, or refused
+        self.late: Late | None = None  # deliveries that were taken back as overdue
+        self.kept = 0  # its newest entry in the journal
+        self.logged = 0  # the batch of streams that its newest message for one is in
+        self.last_route: Route | None = None
+        self.last_queue = ""
+        self.reply_name = ""  # what amq.rabbitmq.reply-to stands for on this channel, see direct_reply.py
+        self.cancel_notices = False  # whether the client wants to hear of consumers that end
+        # Exchanges that the user may write to, as found since its permissions last changed.
+        self.writable: set[Exchange | None] = set()
+
+    # Publishing
+
+    def publish(self, route_octets: bytes, flags: int, whole: bytes, header_size: int) -> int:
+        """basic.publish with its content, header first. A fault leaves it counted: see `disown_publish`."""
+        if self.confirming and self.transaction is None:
+            self.count_publish()
+        found = content.survey(octets.readable_bytes(whole), 0, header_size)
+        if found < 0:
+            raise refused(found, whole)
+        route = self.last_route
+        if (
+            route is None
+            or route.generation != self.virtual_host.generation
+            or (route.octets is not route_octets and route.octets != route_octets)
+        ):
+            route = self.find_route(route_octets)
+        if found & (traits.HAS_USER_ID | traits.HAS_REPLY_TO | traits.HAS_COPIES):
+            size = len(whole)
+            whole = inspection.look_into(self, whole, header_size, found)
+            header_size += len(whole) - size
+            found &= ~traits.UNPROVEN
+        message = Message.create(route.octets, whole, header_size, found, self.origin)
+        message.arrived_ms = self.agenda.now_ms
+        if found & traits.HAS_EXPIRATION:
+            message.lifetime_ms = lifetime_ms_of(whole)
+        if self.transaction is not None:
+            self.transaction.publish(message, flags)
+            return 0
+        self.forward(message, route, flags)
+        return 0
+
+    def count_publish(self) -> int:
+        self.published += 1
+        if not self.confirm_due:
+            self.confirm_due = True
+            self.agenda.confirms.append(self)
+        return 0
+
+    def disown_publish(self) -> None:
+        """The newest publish was at fault: it is not to be confirmed."""
+        if self.confirming and self.transaction is None:
+            self.published -= 1
+
+    def find_route(self, route_octets: bytes) -> Route:
+        """The route of this exchange and key, if there is one and the user may write to it."""
+        route = self.virtual_host.route_of(route_octets)
+        if route.exchange not in self.writable:
+            self.virtual_host.check_publish(route.exchange, self.user)
+            self.writable.add(route.exchange)
+        self.last_route = route
+        return route
+
+    def forward(self, message: Message, route: Route, flags: int) -> int:
+        """Gives the message to its queues, or returns it."""
+        if message.traits & traits.HAS_COPIES:
+            copies.forward(self, message, route, flags)
+            return 0
+        queues = route.queues
+        if route.by_headers:
+            matched = self.virtual_host.match(route, message, self)
+            if matched is None:
+                return 0
+            queues = matched
+        return self.hand_on(message, route, queues, flags)
+
+    def hand_on(self, message: Message, route: Route, queues: list[Queue], flags: int) -> int:
+        """Gives the message to these queues, or returns it."""
+        if flags & 2:  # immediate: only queues that hand it on at once
+            if not queues and flags & 1 == 0:
+                return 0
+            if queues:
+                queues = immediate_queues(queues, message)
+                if not queues:
+                    self.give_back(message, amqp.NO_CONSUMERS, "NO_CONSUMERS")
+                    return 0
+        if not queues:
+            if flags & 1:  # mandatory
+                self.give_back(message, amqp.NO_ROUTE, "NO_ROUTE")
+            return 0
+        if len(queues) > 1 and (route.ruled or message.traits & traits.HAS_EXPIRATION):
+            with self.virtual_host.dead_letters.after():
+                return self.share_out(message, route, queues)
+        return self.share_out(message, route, queues)
+
+    def share_out(self, message: Message, route: Route, queues: list[Queue]) -> int:
+        """Puts the message into those of the queues that take it."""
+        if route.ruled or queues is not route.queues or message.traits & traits.HAS_EXPIRATION:
+            admitted = Regime.admit(message, queues, self.agenda)
+            if admitted is not queues:
+                queues = admitted
+                if self.confirming:
+                    self.lost.append(self.published)
+                if not queues:
+                    return 0
+        if message.traits & traits.SPOOLED:
+            self.forward_spooled(message, queues)
+            return 0
+        if message.traits & traits.PERSISTENT and self.store is not None:
+            owners = route.owners if queues is route.queues else self.virtual_host.owners_of(queues)
+            if owners:
+                self.store.keep(message, owners)
+                self.kept = message.entry >> 1
+        message.holders = len(queues)
+        if message.entry:
+            self.enqueue_kept(message, queues)
+        else:
+            for queue in queues:
+                queue.enqueue(message)
+        self.agenda.copies += len(queues)
+        if self.agenda.logged:
+            self.note_logged()
+        return 0
+
+    def enqueue_kept(self, message: Message, queues: list[Queue]) -> int:
+        """The same for a message that is in the store: what a queue does not take is not kept for it."""
+        taken = 0
+        try:
+            for queue in queues:
+                queue.enqueue(message)
+                taken += 1
+        except Exception:
+            if self.store is not None:
+                for queue in queues[taken:]:
+                    disown(self.store, queue, message)
+            raise
+        return 0
+
+    def note_logged(self) -> None:
+        """One of the queues is a stream."""
+        self.agenda.logged = False
+        if self.virtual_host.streams is not None:
+            self.virtual_host.streams.note(self)
+
+    def forward_spooled(self, message: Message, queues: list[Queue]) -> None:
+        refuse_too_large(queues, message.header_size + message.body_size())
+        store = self.store
+        if store is None:
+            raise ProtocolMisuse("a spooled message needs a store")
+        if forward_spooled(self.virtual_host, store, message, queues):
+            self.kept = message.entry >> 1
+            if self.confirming:
+                store.promised[self.kept] = (self, self.published)
+        if self.agenda.logged:
+            self.note_logged()
+
+    def give_back(self, message: Message, code: int, text: str) -> None:
+        """basic.return"""
+        payload = _RETURN_HEAD.pack(amqp.BASIC_RETURN, code) + bytes((len(text),)) + text.encode()
+        payload += message.shown_route()
+        body = self.body_of(message) if message.traits & traits.SPOOLED else None
+        self.write_content(payload, message, body, 0)
+
+    def write_content(self, payload: bytes, message: Message, body: Body | None, tag: int) -> None:
+        """A method with its content, whose body may leave in pieces; of a delivery if there is a tag."""
+        content = message.content
+        if body is None and self.output.streams_large(len(content)):
+            body = HeldBody(content, message.header_size)
+            content = content[: message.header_size]
+        self.output.write_method_content(self.number, payload, content, message.header_size)
+        if body is not None:
+            self.stream(body, tag)
+
+    def body_of(self, message: Message) -> SpoolReader | None:
+        """Where to read a spooled body from, None if it is lost."""
+        return None if self.store is None else self.store.body_of(message)
+
+    def stream(self, body: Body, tag: int) -> None:
+        """The header is written, the body follows as the client takes it; of a delivery if there is a tag."""
+        self.streaming += 1
+        self.output.stream(self.number, body, self, tag)
+
+    def stream_ended(self) -> None:
+        self.streaming -= 1
+        if not self.streaming:
+            self.wake_parked()
+
+    def note_kept(self, entry: int) -> None:
+        """What was published lies in the journal: it is confirmed when that is synced."""
+        self.kept = max(self.kept, entry)
+
+    def confirm(self) -> None:
+        """At the end of a pass: everything published so far is safe, or will be when the journal is."""
+        self.confirm_due = False
+        if self.logged:
+            streams = self.virtual_host.streams
+            if streams is not None and not streams.is_safe(self):
+                streams.wait(self, self.published)
+                return
+        self.confirm_logged(self.published)
+
+    def confirm_logged(self, published: int) -> None:
+        """Streams have nothing more to wait for up to this publish; the journal may."""
+        if self.store is not None and self.kept > self.store.synced:
+            self.store.wait(self, published)
+        else:
+            self.confirm_through(published)
+
+    def confirm_through(self, published: int) -> None:
+        while self.lost and self.lost[0] <= published:
+            number = self.lost.pop(0)
+            if number > self.confirmed:  # else the channel has closed
+                self.confirm_through(number - 1)
+                self.confirmed = number
+                self.output.write_settlement(self.number, amqp.BASIC_NACK, number, 0)
+        if published > self.confirmed:
+            multiple = 1 if published - self.confirmed > 1 else 0
+            self.confirmed = published
+            self.output.write_settlement(self.number, amqp.BASIC_ACK, self.confirmed, multiple)
+        if self.farewell is not None:
+            self.part()
+
+    def part(self) -> None:
+        """Says farewell if nothing is left to confirm."""
+        if self.farewell is not None and self.confirmed >= self.published:
+            farewell, self.farewell = self.farewell, None
+            farewell()
+
+    def confirm_safe(self) -> None:
+        """Confirms now what need not wait for the disk: the client is about to close."""
+        streams = self.virtual_host.streams
+        if self.logged and streams is not None and not streams.is_safe(self):
+            return
+        if self.store is None or self.kept <= self.store.synced:
+            self.confirm_through(self.published)
+
+    # Settling deliveries
+
+    def ack(self, tag: int, multiple: bool) -> int:
+        if self.transaction is not None:
+            self.transaction.ack(self.held(tag, multiple, "basic.ack"))
+            return 0
+        if multiple:
+            self.ack_through(tag)
+        else:
+            delivery = self.find(tag)
+            if delivery is None:
+                if self.forgive(tag, False):
+                    return 0
+                raise unknown_tag(tag)
+            self.queue_settle(delivery)
+            self.tidy()
+        if self.parked:
+            self.wake_parked()
+        return 0
+
+    def ack_through(self, tag: int) -> int:
+        """Everything up to `tag`; all there is when it is 0."""
+        # A tag that is not outstanding is a mistake, such as a second ack, even if others before it are.
+        if tag and self.find(tag) is None and not self.is_late(tag):
+            raise unknown_tag(tag)
+        settled = 0
+        rest: list[Delivery] = []
+        while self.unacked.count:
+            delivery = self.unacked.at(0)
+            if tag and delivery.tag > tag:
+                break
+            if delivery.message is not None:
+                if settled == SETTLED_MAX:
+                    rest.append(delivery)
+                else:
+                    self.queue_settle(delivery)
+                    settled += 1
+            self.unacked.pop()
+        self.forgive(tag, True)
+        if rest:
+            self.agenda.chores.begin(dismantling.settled(self.discard, rest, dismantling.ACKED))
+        return 0
+
+    def queue_settle(self, delivery: Delivery) -> int:
+        """The message of the delivery leaves its queue for good."""
+        message = delivery.message
+        queue = delivery.queue
+        if message is not None:
+            queue.settle(message)  # first: if it fails, the channel holds the delivery as before
+        self.release(delivery)
+        queue.unacked -= 1
+        return 0
+
+    def release(self, delivery: Delivery) -> int:
+        """The channel lets go of the delivery, which gives its consumer credit."""
+        message = delivery.message
+        if message is None:
+            return 0
+        delivery.message = None
+        consumer = delivery.consumer
+        if consumer is None:
+            self.fetched -= 1
+            return 0
+        size = message.body_size()
+        self.outstanding -= 1
+        self.outstanding_bytes -= size
+        consumer.settled(size)
+        return 0
+
+    def find(self, tag: int) -> Delivery | None:
+        """The unsettled delivery with this tag."""
+        low = 0
+        high = self.unacked.count
+        if high == 0:
+            return None
+        # Tags of a channel without automatic acks are consecutive: the first guess is nearly always right.
+        delivery = self.unacked.at(0)
+        guess = tag - delivery.tag
+        if 0 <= guess < high:
+            delivery = self.unacked.at(guess)
+            if delivery.tag == tag:
+                return delivery if delivery.message is not None else None
+        while low < high:
+            middle = (low + high) // 2
+            delivery = self.unacked.at(middle)
+            if delivery.tag < tag:
+                low = middle + 1
+            else:
+                high = middle
+        if low == self.unacked.count:
+            return None
+        delivery = self.unacked.at(low)
+        return delivery if delivery.tag == tag and delivery.message is not None else None
+
+    def held(self, tag: int, multiple: bool, what: str) -> list[Delivery]:
+        """The unsettled deliveries that `tag` names, none of them part of the open transaction."""
+        deliveries: list[Delivery] = []
+        found = self.find(tag)
+        if (
+            found is not None
+            and self.transaction is not None
+            and not self.transaction.without_settled([found])
+        ):
+            found = None
+        if found is None and (tag or not multiple) and not self.is_late(tag):
+            raise unknown_tag(tag, what)
+        if not multiple:
+            if found is not None:
+                deliveries.append(found)
+        else:
+            for index in range(self.unacked.count):
+                delivery = self.unacked.at(index)
+                if tag and delivery.tag > tag:
+                    break
+                if delivery.message is not None:
+                    deliveries.append(delivery)
+        if self.transaction is not None:
+            deliveries = self.transaction.without_settled(deliveries)
+        self.forgive(tag, multiple)
+        return deliveries
+
+    def reject(self, tag: int, multiple: bool, requeue: bool, what: str) -> None:
+        """basic.reject and basic.nack"""
+        deliveries = self.held(tag, multiple, what)
+        if self.transaction is not None:
+            self.transaction.reject(deliveries, requeue)
+            return
+        if requeue and len(deliveries) > dismantling.RETURNED:
+            take = dismantling.portions(deliveries, dismantling.RETURNED)
+            self.agenda.chores.begin(dismantling.returned(self, take, False))
+        elif requeue:
+            self.requeue(deliveries, what == "basic.reject")
+        elif len(deliveries) > dismantling.REFUSED:
+            self.agenda.chores.begin(dismantling.settled(self.refuse, deliveries, dismantling.REFUSED))
+        else:
+            self.refuse(deliveries)
+
+    def refuse(self, deliveries: list[Delivery]) -> None:
+        """Rejected for good: dead letters, where the queue has an exchange for them."""
+        for delivery in deliveries:
+            message = delivery.message
+            if message is not None:
+                delivery.queue.bury(message, "rejected")
+                self.release(delivery)
+                delivery.queue.unacked -= 1
+        self.tidy()
+        self.wake_parked()
+
+    def discard(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            self.queue_settle(delivery)
+        self.tidy()
+        self.wake_parked()
+
+    def requeue(self, deliveries: list[Delivery], failed: bool = False) -> None:
+        """Puts deliveries back into their queues. New Delivery objects: those here become shells."""
+        by_queue: dict[Queue, list[Delivery]] = {}
+        for delivery in deliveries:
+            if delivery.message is not None:
+                by_queue.setdefault(delivery.queue, []).append(delivery)
+        for queue, held in by_queue.items():
+            backs = []
+            for delivery in held:
+                message = delivery.message
+                if message is not None:
+                    back = Delivery.create(0, message, queue, None, delivery.position, delivery.redeliveries)
+                    backs.append(back)
+            queue.requeue(backs, failed)
+            for delivery in held:
+                self.release(delivery)
+        self.tidy()
+        self.wake_parked()
+
+    def take_unacked(self, most: int) -> list[Delivery]:
+        """The first of the deliveries that are unsettled; the channel forgets them."""
+        taken: list[Delivery] = []
+        while self.unacked.count and len(taken) < most:
+            delivery = self.unacked.pop()
+            if delivery.message is not None:
+                taken.append(delivery)
+        return taken
+
+    def detach(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """Lets go of deliveries that are still unsettled for their queues; those here become shells."""
+        detached: list[Delivery] = []
+        for delivery in deliveries:
+            message = delivery.message
+            if message is not None:
+                kept = Delivery.create(
+                    0, message, delivery.queue, None, delivery.position, delivery.redeliveries
+                )
+                detached.append(kept)
+                self.release(delivery)
+        self.tidy()
+        self.wake_parked()
+        return detached
+
+    def holds(self, tag: int) -> bool:
+        """Whether the delivery with this tag is unsettled."""
+        return self.find(tag) is not None
+
+    def take_back(self, tag: int) -> None:
+        """The client is overdue with the delivery: it goes back to its queue."""
+        delivery = self.find(tag)
+        if delivery is None or (
+            self.transaction is not None and not self.transaction.without_settled([delivery])
+        ):
+            return
+        consumer = delivery.consumer
+        self.requeue([delivery], True)
+        if self.late is None:
+            self.late = Late(self)
+        self.late.add(tag, consumer)
+
+    def is_late(self, tag: int) -> bool:
+        """Whether the delivery was taken back as overdue."""
+        return self.late is not None and tag in self.late.tags
+
+    def forgive(self, tag: int, multiple: bool) -> bool:
+        """Whether settling `tag` comes too late for a delivery that was taken back."""
+        return self.late is not None and self.late.forgive(tag, multiple)
+
+    def recover(self, requeue: bool) -> None:
+        """basic.recover: what is unacked goes back to its queues, or out again to the same consumers."""
+        deliveries = self.held(0, True, "basic.recover")
+        if requeue:
+            take = dismantling.portions(deliveries, dismantling.RETURNED)
+            self.agenda.chores.begin(dismantling.returned(self, take, False))
+            return
+        orphans = [d for d in deliveries if d.consumer is None or d.consumer.cancelled]
+        kept = [d for d in deliveries if d.consumer is not None and not d.consumer.cancelled]
+        for delivery in kept:
+            message, consumer = delivery.message, delivery.consumer
+            if not self.output.has_room():
+                orphans.append(delivery)  # its client does not read so much at once
+            elif message is not None and consumer is not None:
+                self.release(delivery)
+                delivery.queue.unacked -= 1
+                consumer.deliver(message, delivery.position, delivery.redeliveries + 1)
+        take = dismantling.portions(orphans, dismantling.RETURNED)
+        self.agenda.chores.begin(dismantling.returned(self, take, False))
+
+    def tidy(self) -> None:
+        """Drops settled shells."""
+        while self.unacked.count:
+            delivery = self.unacked.at(0)
+            if delivery.message is not None:
+                break
+            self.unacked.pop()
+        if self.unacked.count > 2 * (self.outstanding + self.fetched) + 64:
+            kept = [self.unacked.at(index) for index in range(self.unacked.count)]
+            self.unacked.clear()
+            for delivery in kept:
+                if delivery.message is not None:
+                    self.unacked.push(delivery)
+
+    # Consuming
+
+    def has_credit(self, message: Message) -> bool:
+        """Whether the limits shared by all consumers of the channel allow the message."""
+        if self.global_count and self.outstanding >= self.global_count:
+            return False
+        if self.global_bytes and self.outstanding:
+            return self.outstanding_bytes + message.body_size() <= self.global_bytes
+        return True
+
+    def get(self, queue: Queue, no_ack: bool) -> bool:
+        """basic.get: sends get-ok with the next message; False when there is none."""
+        while True:
+            delivery = queue.take()
+            if delivery is None or delivery.message is None:
+                return False
+            try:
+                if self.give(queue, delivery, delivery.message, no_ack):
+                    return True
+            except Exception:
+                newest = self.unacked.at(self.unacked.count - 1) if self.unacked.count else None
+                # The message alone may be one that the client has from another queue.
+                if newest is None or newest.message is not delivery.message or newest.queue is not queue:
+                    queue.unacked += 1
+                    queue.requeue([delivery])
+                raise
+
+    def give(self, queue: Queue, delivery: Delivery, message: Message, no_ack: bool) -> bool:
+        """Sends get-ok with the message; False, and the message is gone, if the disk has lost its body."""
+        body = None
+        if message.traits & traits.SPOOLED:
+            body = self.body_of(message)
+            if body is None:
+                queue.settle(message)
+                return False
+        self.delivery_tag += 1
+        redelivered = 1 if delivery.redeliveries else 0
+        payload = (
+            _GET_OK_HEAD.pack(amqp.BASIC_GET_OK, self.delivery_tag, redelivered)
+            + message.shown_route()
+            + _LONG.pack(queue.message_count())
+        )
+        written = message
+        if redelivered and queue.regime is not None and queue.regime.counts:
+            written = queue.regime.counted(message, delivery.redeliveries)
+        self.write_content(payload, written, body, self.delivery_tag)
+        queue.hand_out(message, self.output)
+        if no_ack:
+            queue.settle(message)
+            return True
+        taken = Delivery.create(
+            self.delivery_tag, message, queue, None, delivery.position, delivery.redeliveries
+        )
+        self.unacked.push(taken)
+        self.fetched += 1
+        queue.unacked += 1
+        if queue.regime is not None:
+            queue.regime.handed_out(self, taken)
+        return True
+
+    def wake_parked(self) -> None:
+        if self.parked:
+            waiting = list(self.parked)
+            self.parked.clear()
+            for consumer in waiting:
+                consumer.wake()
+
+    def flow(self, active: bool) -> None:
+        """channel.flow from the client: stops or starts deliveries."""
+        self.flowing = active
+        if active:
+            self.wake_parked()
+
+    def lose_consumer(self, consumer: Consumer) -> None:
+        """The queue of the consumer is gone. It hears so after the answer to whoever deleted it."""
+        self.consumers.pop(consumer.tag, None)
+        if self.cancel_notices:
+            self.agenda.lost_consumers.append(consumer)
+
+    def notify_cancel(self, consumer: Consumer) -> None:
+        """basic.cancel from the server, to clients that know it."""
+        if self.cancel_notices:
+            self.output.write_method(
+                self.number, _LONG.pack(amqp.BASIC_CANCEL) + consumer.tag_octets + b"\x01"
+            )
+
+    def change_user(self, user: User) -> None:
+        """What the user may do has changed."""
+        self.user = user
+        self.writable.clear()
+        self.last_route = None
+
+    def close(self, farewell: Callable[[], None] | None = None) -> None:
+        """Everything unacked goes back; an open transaction is rolled back.
+
+        With a `farewell`, what was published is confirmed yet as it becomes safe, and then it is called.
+        """
+        self.farewell = farewell
+        if farewell is None:
+            self.confirmed = self.published
+        self.cancel_notices = False
+        self.late = None
+        self.flowing = False  # its consumers get no more
+        transaction, self.transaction = self.transaction, None
+        try:
+            if transaction is not None:
+                transaction.rollback()
+        except Exception:
+            log.exception("a bug leaves the transaction of a channel behind")
+        self.agenda.chores.begin(dismantling.of_channel(self))
+        self.part()

@@ -1,0 +1,47 @@
+"""Deliveries that a client settles though they are not there: a mistake, or only too late."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flintmq.errors import ChannelFault
+from flintmq.wire import amqp
+
+if TYPE_CHECKING:
+    from flintmq.broker.channels.channel import Channel
+    from flintmq.broker.queues.consumer import Consumer
+
+
+class Late:
+    """Deliveries of one channel that were taken back: to settle them late is no mistake."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.tags: dict[int, Consumer | None] = {}
+
+    def add(self, tag: int, consumer: Consumer | None) -> None:
+        self.tags[tag] = consumer
+        if consumer is not None:
+            self.channel.outstanding += 1
+            consumer.outstanding += 1
+
+    def forgive(self, tag: int, multiple: bool) -> bool:
+        """Whether `tag` names any of them; their credit is free again."""
+        named = [each for each in self.tags if not tag or each <= tag] if multiple else [tag]
+        found = [each for each in named if each in self.tags]
+        for each in found:
+            consumer = self.tags.pop(each)
+            if consumer is not None:
+                self.channel.outstanding -= 1
+                consumer.outstanding -= 1
+                consumer.wake()
+        if found:
+            self.channel.wake_parked()
+        return bool(found)
+
+
+def unknown_tag(tag: int, what: str = "basic.ack") -> ChannelFault:
+    method_id = {"basic.ack": 80, "basic.reject": 90, "basic.nack": 120}.get(what, 0)
+    return ChannelFault(
+        amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - unknown delivery tag {tag}", 60, method_id
+    )

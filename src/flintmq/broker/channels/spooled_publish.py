@@ -1,0 +1,78 @@
+"""basic.publish of a large message: looked at when its header has come, published when its body has.
+
+begin_body -> Arrival, which takes the body ... -> publish_spooled -> queues
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flintmq.broker.channels import inspection
+from flintmq.broker.messages.message import new_message
+from flintmq.broker.messages.published import lifetime_ms_of, refused
+from flintmq.broker.store.spooling import Arrival
+from flintmq.errors import PeerFault, ProtocolMisuse
+from flintmq.wire import content, traits
+
+if TYPE_CHECKING:
+    from flintmq.broker.channels.channel import Channel
+
+
+def begin_body(channel: Channel, route_octets: bytes, header: bytes) -> Arrival | None:
+    """Where a large body is to go. What would refuse the message does so now, not after gigabytes."""
+    if channel.store is None:
+        return None
+    channel.find_route(route_octets)
+    check_header(channel, header)
+    return Arrival(channel.store.journal)
+
+
+def check_header(channel: Channel, header: bytes) -> int:
+    """What the header of a large message says."""
+    found = content.traits_of(header)
+    if found < 0:
+        raise refused(found, header)
+    if found & (traits.HAS_USER_ID | traits.HAS_COPIES):
+        inspection.look_into(channel, header, len(header), found & ~traits.HAS_REPLY_TO)
+    if found & traits.HAS_EXPIRATION:
+        lifetime_ms_of(header)
+    return found
+
+
+def publish_spooled(
+    channel: Channel, route_octets: bytes, flags: int, header: bytes, arrival: Arrival
+) -> None:
+    """basic.publish whose body has arrived."""
+    store = channel.store
+    if store is None:
+        raise ProtocolMisuse("a body arrived for a broker without a store")
+    if channel.confirming and channel.transaction is None:
+        channel.count_publish()
+    spool = arrival.spool
+    spool.finish()
+    try:
+        found = check_header(channel, header) | traits.SPOOLED
+        if found & (traits.HAS_REPLY_TO | traits.UNPROVEN):
+            wanted = found & (traits.HAS_REPLY_TO | traits.UNPROVEN)
+            header = inspection.look_into(channel, header, len(header), wanted)
+            found &= ~traits.UNPROVEN
+        route = channel.find_route(route_octets)
+    except PeerFault:
+        spool.discard()
+        raise
+    message = new_message(route.octets, header, len(header), found, channel.origin)
+    message.arrived_ms = channel.virtual_host.agenda.now_ms
+    if found & traits.HAS_EXPIRATION:
+        message.lifetime_ms = lifetime_ms_of(header)
+    store.arrived[message] = spool
+    if channel.transaction is not None:
+        try:
+            channel.transaction.publish(message, flags)
+        except PeerFault:
+            store.forget_arrived(message)
+            raise
+        return
+    try:
+        channel.forward(message, route, flags)
+    finally:
+        store.forget_arrived(message)

@@ -1,0 +1,5 @@
+"""Exchanges, their types and bindings: where does a message go?
+
+Begin with exchange.py (the types of AMQP); exchange_types.py lists all types. route.py holds an outcome of
+routing, chains.py bindings with conditions of several exchanges.
+"""

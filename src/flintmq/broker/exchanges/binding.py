@@ -1,0 +1,75 @@
+"""A binding leads from an exchange to a queue or to another exchange.
+
+This module owns what makes two bindings the same: their ends, the key, and the arguments as
+field_equality.py compares them.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+from urllib.parse import quote_plus
+
+from flintmq.wire.tables import FieldValue
+
+if TYPE_CHECKING:
+    from flintmq.broker.exchanges.exchange import Exchange
+
+
+# The argument of a chained binding, see chains.py.
+VIA = "x-via"
+# 16 octets of digest are 22 letters of base64, the length RabbitMQ's names have.
+DIGEST_BYTES = 16
+
+
+class Destination(Protocol):
+    """What a binding leads to: a queue or an exchange. Compared by object identity."""
+
+    @property
+    def name(self) -> str: ...
+
+
+Identity: TypeAlias = tuple[Destination, str, Hashable]
+
+
+class Binding:
+    """One way out of an exchange; made by Exchange.bind alone."""
+
+    # `older` and `newer` chain the bindings of one destination, so that a deleted queue takes
+    # its own bindings along without a search and without a container for each destination.
+    __slots__ = ("_arguments", "destination", "identity", "newer", "number", "older", "routing_key", "source")
+
+    def __init__(
+        self, source: Exchange, identity: Identity, arguments: Mapping[str, FieldValue], number: int = 0
+    ) -> None:
+        self.source = source
+        self.number = number  # its place among those of its source
+        self.identity = identity
+        self.destination = identity[0]
+        self.routing_key = identity[1]
+        self._arguments: dict[str, FieldValue] | None = dict(arguments) if arguments else None
+        self.older: Binding | None = None
+        self.newer: Binding | None = None
+
+    @property
+    def arguments(self) -> dict[str, FieldValue]:
+        # Most bindings have none, and an empty dict for each of 100,000 would be 6 MB.
+        return {} if self._arguments is None else self._arguments
+
+    def is_chained(self) -> bool:
+        return self._arguments is not None and VIA in self._arguments
+
+    @property
+    def properties_key(self) -> str:
+        """The name of this binding among those of its two ends, as the management API spells it."""
+        key = quote_plus(self.routing_key).replace("~", "%7E")
+        if self._arguments is None:
+            return key or "~"
+        form = repr(self.identity[2]).encode("utf-8", "backslashreplace")
+        digest = hashlib.blake2b(form, digest_size=DIGEST_BYTES).digest()
+        return f"{key}~{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
+
+    def __repr__(self) -> str:
+        return f"<Binding {self.source.name!r} -> {self.destination.name!r} {self.properties_key}>"

@@ -1,0 +1,319 @@
+"""x-delayed-message: holds a message until its time has come, then routes it.
+
+    x-delay        header: how many ms from now
+    x-deliver-at   header: when, in ms since 1970; it goes before x-delay
+    neither, or a time that is past: routed at once
+
+What waits is known here by one number each, due << 64 | entry, in a heap: some 50 octets, whatever the
+size of the message. The message itself is an entry of the journal, owned by the exchange as a queue would,
+if it is persistent and the exchange durable; else of the overflow; in memory only where there is no store.
+In the journal its time stands behind the route, so that recovery finds it without reading the body:
+
+    route    | exchange 1+n | routing key 1+n | due 8 |
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import struct
+from contextlib import nullcontext
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from flintmq.broker.exchanges import arguments
+from flintmq.broker.exchanges.exchange import ROUTED, TAKEN
+from flintmq.broker.exchanges.route import Passage
+from flintmq.broker.exchanges.wrapping_exchange import OuterExchange
+from flintmq.broker.messages import cc_bcc as copies
+from flintmq.broker.messages.message import Message, new_message
+from flintmq.broker.queues.forwarding import secure_streams
+from flintmq.errors import ChannelFault, PeerFault
+from flintmq.wire import amqp, traits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from flintmq.broker.channels.channel import Channel
+    from flintmq.broker.queues.timetable import Alarm
+    from flintmq.broker.store.store import Store
+    from flintmq.broker.virtual_host import VirtualHost
+
+log = logging.getLogger("flintmq.delayed")
+
+DELAY = "x-delay"
+DELIVER_AT = "x-deliver-at"
+# 34 years; the due time stays under 2**63 with it.
+DELAY_MS_MAX = 1 << 40
+# 52 octets each: 208 MB for one exchange.
+WAITING_MAX = 4_000_000
+# Released in one go, as one group of the journal; then others have their turn.
+RELEASED_MESSAGES = 64
+RELEASED_MESSAGES_MAX = 1024
+# One that a bug has kept from leaving is tried again so much later.
+AGAIN_MS = 1000
+
+_DUE = struct.Struct(">Q")
+_ENTRY_BITS = 64
+_ENTRY_MASK = (1 << _ENTRY_BITS) - 1
+
+
+class DelayedExchange(OuterExchange):
+    """Routes as the kind that `x-delayed-type` names, later."""
+
+    __slots__ = ("alarm", "alarm_ms", "kept_here", "made", "owners", "waiting")
+    type = "x-delayed-message"
+    type_argument = "x-delayed-type"
+    type_default = None
+    holds_messages = True
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.waiting: list[int] = []
+        self.alarm: Alarm | None = None
+        self.alarm_ms = 0
+        self.kept_here: dict[int, Message] = {}  # without a store: by what stands for the entry
+        self.made = 0
+        self.owners: tuple[int, ...] = ()  # the same tuple for each message: the journal knows it again
+
+    def enter(self, virtual_host: VirtualHost) -> None:
+        self.virtual_host = virtual_host
+        self.owners = (self.number,) if self.number else ()
+
+    # Coming in
+
+    def check(self, headers: dict[str, Any]) -> None:
+        due_of(headers, self.virtual_host.agenda.timetable.now_ms())
+
+    def receive(self, passage: Passage) -> int:
+        if passage.past is self or not passage.message.traits & traits.HAS_HEADERS:
+            return ROUTED
+        now_ms = self.virtual_host.agenda.timetable.now_ms()
+        channel = passage.channel
+        try:
+            due_ms = due_of(passage.headers(), now_ms)
+        except ChannelFault as fault:
+            if channel is not None and channel.transaction is None:
+                raise
+            log.warning("%s: not delayed: %s", self.name, fault.text)
+            return ROUTED
+        if due_ms <= now_ms:
+            return ROUTED
+        if len(self.waiting) >= WAITING_MAX and channel is not None and channel.transaction is None:
+            raise ChannelFault(
+                amqp.RESOURCE_ERROR,
+                f"RESOURCE_ERROR - exchange '{self.name}': {WAITING_MAX} messages wait already",
+                60,
+                40,
+            )
+        entry = self.keep(passage.message, due_ms, channel)
+        try:
+            self.put(due_ms, entry)
+        except Exception:
+            self.let_go(entry)
+            raise
+        return TAKEN
+
+    def keep(self, message: Message, due_ms: int, channel: Channel | None) -> int:
+        """Puts a copy of the message where it can wait; its entry."""
+        host: VirtualHost = self.virtual_host
+        store = host.store
+        if store is None:
+            self.made += 1
+            self.kept_here[self.made] = message.twin()
+            return self.made
+        is_kept = bool(self.owners) and bool(message.traits & traits.PERSISTENT)
+        route = message.route + _DUE.pack(due_ms) if is_kept else message.route
+        copy = new_message(route, message.content, message.header_size, message.traits, message.origin)
+        if message.traits & traits.SPOOLED:
+            self.keep_spooled(store, message, copy, is_kept)
+        elif is_kept:
+            store.keep(copy, self.owners)
+        else:
+            return store.spill(copy)
+        if is_kept and channel is not None:
+            channel.note_kept(copy.entry >> 1)
+            if channel.confirming and copy.traits & traits.SPOOLED:
+                store.promised[copy.entry >> 1] = (channel, channel.published)
+        return copy.entry
+
+    def keep_spooled(self, store: Store, message: Message, copy: Message, is_kept: bool) -> None:
+        spool = store.arrived[message]
+        if not is_kept:
+            store.hold(copy, spool, 1)
+            return
+        store.arrived[copy] = spool.share()
+        try:
+            store.keep_spooled(copy, self.owners)
+        finally:
+            store.forget_arrived(copy)
+
+    def restore(self, found: Iterable[tuple[int, int]]) -> None:
+        """What recovery found waiting: due times and entries."""
+        self.waiting = [due_ms << _ENTRY_BITS | entry for due_ms, entry in found]
+        heapq.heapify(self.waiting)
+        self.set_alarm()
+
+    def put(self, due_ms: int, entry: int) -> None:
+        heapq.heappush(self.waiting, due_ms << _ENTRY_BITS | entry)
+        self.set_alarm()
+
+    def set_alarm(self) -> None:
+        """One alarm, for the first of them."""
+        if not self.waiting:
+            return
+        due_ms = self.waiting[0] >> _ENTRY_BITS
+        if self.alarm is not None:
+            if self.alarm_ms <= due_ms:
+                return
+            self.alarm.cancel()
+        self.alarm_ms = due_ms
+        self.alarm = self.virtual_host.agenda.timetable.at(due_ms, self.release_due)
+
+    # Going out
+
+    def release_due(self) -> None:
+        """Routes what is due; of very many only some, and the others a millisecond later."""
+        self.alarm = None
+        timetable = self.virtual_host.agenda.timetable
+        now_ms = timetable.now_ms()
+        released = 0
+        while self.waiting and self.waiting[0] >> _ENTRY_BITS <= now_ms:
+            if released >= RELEASED_MESSAGES_MAX:
+                self.alarm_ms = now_ms + 1
+                self.alarm = timetable.at(self.alarm_ms, self.release_due)
+                return
+            entries: list[int] = []
+            while len(entries) < RELEASED_MESSAGES and self.waiting:
+                if self.waiting[0] >> _ENTRY_BITS > now_ms:
+                    break
+                entries.append(heapq.heappop(self.waiting) & _ENTRY_MASK)
+            self.release(entries)
+            released += len(entries)
+        self.set_alarm()
+
+    def release(self, entries: list[int]) -> None:
+        store: Store | None = self.virtual_host.store
+        if store is None:
+            for entry in entries:
+                self.let_out(entry, self.kept_here[entry])
+            return
+        try:
+            messages = store.load(entries)
+        except Exception:
+            log.exception("exchange %r: a bug in reading what is due: once more in a while", self.name)
+            for entry in entries:
+                self.put_off(entry)
+            return
+        # One group: after a crash each of them is either here still, or where it went. Of an exchange that is
+        # not durable they are here no more, and damage to a group would cost them all.
+        with store.journal.group() if self.number else nullcontext():
+            for entry, message in zip(entries, messages, strict=True):
+                self.let_out(entry, message)
+            secure_streams(self.virtual_host)
+
+    def let_out(self, entry: int, message: Message | None) -> None:
+        """Sends one message, unless the disk does not give it back, and lets go of it."""
+        try:
+            if message is not None:
+                self.send_out(message)
+            self.let_go(entry)
+        except Exception:
+            log.exception("exchange %r: a bug keeps a message: once more in a while", self.name)
+            self.put_off(entry)
+
+    def send_out(self, message: Message) -> None:
+        try:
+            self.send(message)
+        except PeerFault as fault:
+            log.error("exchange %r: a message is dropped when it is due: %s", self.name, fault.text)
+
+    def let_go(self, entry: int) -> None:
+        store: Store | None = self.virtual_host.store
+        if store is None:
+            del self.kept_here[entry]
+        else:
+            store.settle(self.number, entry)
+
+    def put_off(self, entry: int) -> None:
+        self.put(self.virtual_host.agenda.timetable.now_ms() + AGAIN_MS, entry)
+
+    def send(self, waited: Message) -> None:
+        """Routes a message that has waited."""
+        host: VirtualHost = self.virtual_host
+        message = waited.twin()  # it gets an entry of its own
+        message.arrived_ms = 0  # to its queues it comes now
+        passage = Passage(message, None, message.routing_key())
+        passage.past = self
+        keys = [passage.key]
+        if message.traits & traits.HAS_COPIES:
+            keys += copies.keys_of(message)
+        store = host.store
+        if store is None or not message.traits & traits.SPOOLED:
+            self.hand_over(passage, keys)
+            return
+        spool = store.spool_of(waited)
+        if spool is None:
+            log.error("exchange %r: a message of %d octets is lost", self.name, len(waited.content))
+            return
+        store.arrived[message] = spool.share()
+        try:
+            self.hand_over(passage, keys)
+        finally:
+            store.forget_arrived(message)
+
+    def hand_over(self, passage: Passage, keys: list[str]) -> None:
+        host: VirtualHost = self.virtual_host
+        queues, _ = host.resolve(self, keys, passage)
+        if not queues:
+            return
+        message = passage.message
+        if not message.traits & traits.HAS_COPIES:
+            host.hand_over(message, queues)
+            return
+        shown = copies.without_blind(message)
+        store = host.store
+        spool = None if store is None else store.arrived.get(message)
+        if store is None or spool is None:
+            host.hand_over(shown, queues)
+            return
+        store.arrived[shown] = spool.share()
+        try:
+            host.hand_over(shown, queues)
+        finally:
+            store.forget_arrived(shown)
+
+    def leave(self) -> None:
+        """Deleted: what waits here goes nowhere."""
+        if self.alarm is not None:
+            self.alarm.cancel()
+            self.alarm = None
+        store: Store | None = self.virtual_host.store
+        if store is not None:
+            for each in self.waiting:
+                store.settle(self.number, each & _ENTRY_MASK)
+        self.waiting = []
+        self.kept_here.clear()
+
+
+def due_of(headers: dict[str, Any], now_ms: int) -> int:
+    """When a message is due, in ms since 1970; 0 if its headers do not say."""
+    at = headers.get(DELIVER_AT)
+    if isinstance(at, datetime):
+        at = int(at.timestamp() * 1000)
+    if at is not None:
+        if isinstance(at, bool) or not isinstance(at, int) or at > now_ms + DELAY_MS_MAX:
+            raise arguments.wrong(DELIVER_AT, "ms since 1970, at most 34 years ahead")
+        return max(at, 0)
+    delay_ms = headers.get(DELAY)
+    if delay_ms is None:
+        return 0
+    if isinstance(delay_ms, bool) or not isinstance(delay_ms, int) or delay_ms > DELAY_MS_MAX:
+        raise arguments.wrong(DELAY, f"a whole number of ms, at most {DELAY_MS_MAX}")
+    return now_ms + delay_ms if delay_ms > 0 else 0
+
+
+def due_in(header: bytes) -> int:
+    """The due time in the header of an entry, as recovery reads it."""
+    due_ms: int = _DUE.unpack(header[-_DUE.size :])[0]
+    return due_ms

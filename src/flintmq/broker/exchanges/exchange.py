@@ -1,0 +1,332 @@
+"""The exchanges of AMQP: each kind decides which of its bindings a message follows.
+
+An exchange owns its bindings and answers one question, route(): which destinations do this
+routing key and these headers lead to? Following the answer on to further exchanges, alternate
+exchanges, permissions and the cache of answers belong to the virtual host.
+
+    kind      a message follows a binding when
+    direct    the routing keys are equal
+    fanout    always
+    topic     the binding's pattern fits the routing key (topic_trie.py)
+    headers   the binding's arguments fit the message headers (headers_condition.py)
+
+Kinds that are FlintMQ's own are in selector_exchange.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from flintmq.broker.exchanges.binding import Binding, Destination, Identity
+from flintmq.broker.matching import counted_set as tally
+from flintmq.broker.matching import lookup
+from flintmq.broker.matching.field_equality import table_form
+from flintmq.broker.matching.headers_condition import HeadersCondition, headers_form, match_mode
+from flintmq.broker.matching.match_index import MatchIndex
+from flintmq.broker.matching.topic_trie import TopicTrie
+from flintmq.broker.messages.published import headers_of
+from flintmq.ordered_names import Directory
+from flintmq.wire.tables import FieldValue
+
+if TYPE_CHECKING:
+    from flintmq.broker.channels.channel import Channel
+    from flintmq.broker.exchanges.route import Passage
+    from flintmq.broker.messages.message import Message
+    from flintmq.broker.virtual_host import VirtualHost
+
+# What Exchange.receive says of a message.
+ROUTED = 0
+TAKEN = 1
+REFUSED = 2
+
+Headers = Callable[[], dict[str, Any]]
+
+# So many bindings are gone through where somebody lists them; of more the order is kept.
+ORDERED_MIN = 1024
+
+
+class Exchange:
+    """What the kinds have in common: properties and bindings."""
+
+    __slots__ = (
+        "_newest",
+        "arguments",
+        "auto_delete",
+        "bindings",
+        "deleted",
+        "durable",
+        "internal",
+        "life",
+        "name",
+        "number",
+        "numbered",
+        "order",
+        "sources",
+        "virtual_host",
+    )
+
+    type = ""
+    # True when route() reads the message headers, so that its answer does not follow from the
+    # routing key alone.
+    needs_headers = False
+    # True when each message is shown to receive(), then routed by route_message() instead of route().
+    receives = False
+    # True when it holds messages of its own: a durable one then has a number in the journal, as queues have.
+    holds_messages = False
+    # True when any argument may mean something to it: a plug-in does not say which ones do.
+    compares_all = False
+
+    def __init__(
+        self,
+        name: str,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Mapping[str, FieldValue] | None = None,
+    ) -> None:
+        self.name = name
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.internal = internal
+        self.arguments: dict[str, FieldValue] = dict(arguments) if arguments else {}
+        self.bindings: dict[Identity, Binding] = {}
+        self._newest: dict[Destination, Binding] = {}
+        self.sources: dict[Exchange, None] = {}  # exchanges with bindings to it; the virtual host's to keep
+        self.number = 0  # what the journal calls it
+        self.numbered = 0  # bindings so far, which numbers them
+        self.order: Directory[Binding] | None = None  # by number, where there are many
+        self.deleted = False  # bindings from it and to it may still be there for a while
+        self.life = 0  # tells it in the journal from one of the same name that is being taken apart
+        self.virtual_host: Any = None
+        self.prepare()
+
+    def enter(self, virtual_host: VirtualHost) -> None:
+        """It has been declared, or recovered."""
+        self.virtual_host = virtual_host
+
+    def leave(self) -> None:
+        """It has been deleted."""
+
+    def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
+        """Raises a ChannelFault that names the argument which this kind of exchange refuses."""
+
+    def bind(self, destination: Destination, routing_key: str, arguments: Mapping[str, FieldValue]) -> bool:
+        """Adds a binding; False when the same one exists."""
+        identity = (destination, routing_key, table_form(arguments))
+        if identity in self.bindings:
+            return False
+        self.numbered += 1
+        binding = Binding(self, identity, arguments, self.numbered)
+        if not binding.is_chained():
+            self.attach(binding)
+        self.bindings[identity] = binding
+        if self.order is not None:
+            self.order.add(binding)
+        elif len(self.bindings) > ORDERED_MIN:
+            self.order = Directory(attrgetter("number"))
+            for each in self.bindings.values():
+                self.order.add(each)
+        older = self._newest.get(destination)
+        if older is not None:
+            binding.older = older
+            older.newer = binding
+        self._newest[destination] = binding
+        return True
+
+    def unbind(self, destination: Destination, routing_key: str, arguments: Mapping[str, FieldValue]) -> bool:
+        """Removes a binding; False when there was none."""
+        binding = self.bindings.pop((destination, routing_key, table_form(arguments)), None)
+        if binding is None:
+            return False
+        if self.order is not None:
+            self.order.discard(binding)
+        if not binding.is_chained():
+            self.detach(binding)
+        if binding.older is not None:
+            binding.older.newer = binding.newer
+        if binding.newer is not None:
+            binding.newer.older = binding.older
+        elif binding.older is not None:
+            self._newest[destination] = binding.older
+        else:
+            del self._newest[destination]
+        binding.older = binding.newer = None
+        return True
+
+    def unhook(self, destination: Destination) -> Binding | None:
+        """The newest binding to a destination that is going away, to be removed with those it chains."""
+        return self._newest.pop(destination, None)
+
+    def unbind_chain(self, binding: Binding | None, most: int) -> tuple[list[Binding], Binding | None]:
+        """Removes some bindings that are unhooked; those that were there, and the next one to remove."""
+        removed: list[Binding] = []
+        while binding is not None and most > 0:
+            most -= 1
+            # The exchange may be taken apart at the same time.
+            if self.bindings.pop(binding.identity, None) is not None:
+                if self.order is not None:
+                    self.order.discard(binding)
+                if not binding.is_chained():
+                    self.detach(binding)
+                removed.append(binding)
+            older = binding.older
+            # Unchained, so that reference counting frees them without waiting for a collection.
+            binding.older = binding.newer = None
+            binding = older
+        return removed, binding
+
+    def dismantle(self, most: int) -> list[Binding]:
+        """The exchange is gone: removes some of its bindings, and returns them."""
+        self.order = None
+        removed: list[Binding] = []
+        while self.bindings and len(removed) < most:
+            binding = self.bindings.popitem()[1]
+            self._newest.pop(binding.destination, None)
+            if not binding.is_chained():
+                self.detach(binding)
+            binding.older = binding.newer = None
+            removed.append(binding)
+        return removed
+
+    def bindings_after(self, number: int) -> Iterable[Binding]:
+        """The bindings that were made after the one of this number, in their order."""
+        if self.order is not None:
+            return self.order.after(number)
+        return [binding for binding in self.bindings.values() if binding.number > number]
+
+    def find_binding(
+        self, destination: Destination, routing_key: str, arguments: Mapping[str, FieldValue]
+    ) -> Binding | None:
+        """The binding with this identity."""
+        return self.bindings.get((destination, routing_key, table_form(arguments)))
+
+    def leads_to(self, destination: Destination) -> bool:
+        """Whether there is a binding to the destination."""
+        return destination in self._newest
+
+    def is_unused(self) -> bool:
+        """Whether there are no bindings, but for those whose destination is gone."""
+        return not self._newest
+
+    def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
+        """Puts each destination that the message goes to into `found` as a key; values mean nothing."""
+        raise NotImplementedError
+
+    def receive(self, passage: Passage) -> int:
+        """What becomes of a message: ROUTED to the bindings, TAKEN, or REFUSED, as if none fitted."""
+        return ROUTED
+
+    def check(self, headers: dict[str, Any]) -> None:
+        """Raises what receive() would; asked before a transaction is committed."""
+
+    def check_message(self, message: Message, channel: Channel) -> None:
+        """The same for kinds that look at more than headers, or at who sends the message."""
+        self.check(headers_of(message))  # fails on those that cannot be read
+
+    def route_message(self, routing_key: str, passage: Passage, found: dict[Any, Any]) -> None:
+        """route() for kinds that look at more than headers."""
+        self.route(routing_key, passage.headers, found)
+
+    def prepare(self) -> None:
+        """Makes what this kind looks its bindings up in, empty."""
+        raise NotImplementedError
+
+    def attach(self, binding: Binding) -> None:
+        """Makes route() follow a binding; changes nothing when it raises."""
+        raise NotImplementedError
+
+    def detach(self, binding: Binding) -> None:
+        """Makes route() follow a binding no more."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}, {len(self.bindings)} bindings>"
+
+
+class DirectExchange(Exchange):
+    __slots__ = ("keys",)
+    type = "direct"
+
+    def prepare(self) -> None:
+        self.keys: dict[str, tally.Tally] = {}
+
+    def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
+        destinations = self.keys.get(routing_key)
+        if destinations is not None:
+            tally.collect(destinations, found)
+
+    def attach(self, binding: Binding) -> None:
+        key = binding.routing_key
+        self.keys[key] = tally.add(self.keys.get(key), binding.destination)
+
+    def detach(self, binding: Binding) -> None:
+        key = binding.routing_key
+        left = tally.remove(self.keys[key], binding.destination)
+        if left is None:
+            del self.keys[key]
+        else:
+            self.keys[key] = left
+
+
+class FanoutExchange(Exchange):
+    __slots__ = ("destinations",)
+    type = "fanout"
+
+    def prepare(self) -> None:
+        self.destinations: tally.Tally = None
+
+    def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
+        tally.collect(self.destinations, found)
+
+    def attach(self, binding: Binding) -> None:
+        self.destinations = tally.add(self.destinations, binding.destination)
+
+    def detach(self, binding: Binding) -> None:
+        self.destinations = tally.remove(self.destinations, binding.destination)
+
+
+class TopicExchange(Exchange):
+    __slots__ = ("patterns",)
+    type = "topic"
+
+    def prepare(self) -> None:
+        self.patterns = TopicTrie()
+
+    def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
+        self.patterns.match(routing_key, found)
+
+    def attach(self, binding: Binding) -> None:
+        self.patterns.add(binding.routing_key, binding.destination)
+
+    def detach(self, binding: Binding) -> None:
+        self.patterns.remove(binding.routing_key, binding.destination)
+
+
+class HeadersExchange(Exchange):
+    __slots__ = ("index",)
+    type = "headers"
+    needs_headers = True
+
+    def prepare(self) -> None:
+        self.index = MatchIndex(typed=True)
+
+    def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
+        match_mode(arguments)
+
+    def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
+        self.index.match(lookup.lookup_of(headers, routing_key), found)
+
+    def attach(self, binding: Binding) -> None:
+        form = headers_form(binding.arguments)
+        condition = self.index.find(form)
+        self.index.add(HeadersCondition(form) if condition is None else condition, binding.destination)
+
+    def detach(self, binding: Binding) -> None:
+        self.index.remove(headers_form(binding.arguments), binding.destination)
+
+
+STANDARD_KINDS: dict[str, type[Exchange]] = {
+    kind.type: kind for kind in (DirectExchange, FanoutExchange, TopicExchange, HeadersExchange)
+}

@@ -1,0 +1,26 @@
+"""x-lossy: loses messages on purpose, by chance, so that clients can be tried against loss."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flintmq.broker.exchanges import arguments
+from flintmq.broker.exchanges.exchange import ROUTED, TAKEN
+from flintmq.broker.exchanges.wrapping_exchange import OuterExchange
+
+if TYPE_CHECKING:
+    from flintmq.broker.exchanges.route import Passage
+
+
+class LossyExchange(OuterExchange):
+    """Drops each message with the probability `x-drop-rate`; nobody hears of it."""
+
+    __slots__ = ("drop_rate",)
+    type = "x-lossy"
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.drop_rate = arguments.share(self.arguments, "x-drop-rate")
+
+    def receive(self, passage: Passage) -> int:
+        return TAKEN if self.virtual_host.chance().random() < self.drop_rate else ROUTED

@@ -1,0 +1,74 @@
+"""x-recent-history: whoever binds to it gets the messages of the recent past first.
+
+They live in memory, and end with the process. Large messages, whose bodies are on disk, are no part of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from flintmq.broker.exchanges import arguments
+from flintmq.broker.exchanges.binding import Binding
+from flintmq.broker.exchanges.exchange import ROUTED, Exchange
+from flintmq.broker.exchanges.wrapping_exchange import OuterExchange
+from flintmq.broker.messages import cc_bcc as copies
+from flintmq.broker.messages.message import Message
+from flintmq.broker.queues.queue import Queue
+from flintmq.wire import traits
+
+if TYPE_CHECKING:
+    from flintmq.broker.exchanges.route import Passage
+    from flintmq.broker.virtual_host import VirtualHost
+
+LENGTH = 20
+LENGTH_MAX = 10_000
+# All messages of one exchange: 64 MiB. Of larger ones it remembers fewer.
+HISTORY_BYTES_MAX = 67_108_864
+# The same while memory is short.
+HISTORY_BYTES_SHORT = 1_048_576
+NO_STORE = "x-recent-history-no-store"
+
+
+class RecentHistoryExchange(OuterExchange):
+    """Remembers `x-recent-history-length` messages."""
+
+    __slots__ = ("history", "history_bytes", "length")
+    type = "x-recent-history"
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.length = arguments.whole(self.arguments, "x-recent-history-length", LENGTH, 1, LENGTH_MAX)
+        self.history: deque[Message] = deque()
+        self.history_bytes = 0
+
+    def receive(self, passage: Passage) -> int:
+        message = passage.message
+        if not message.traits & traits.SPOOLED and passage.headers().get(NO_STORE) is not True:
+            if message.traits & traits.HAS_COPIES:
+                message = copies.without_blind(message)
+            self.history.append(message)
+            self.history_bytes += len(message.content)
+            is_short = self.virtual_host.agenda.is_short
+            bytes_max = HISTORY_BYTES_SHORT if is_short else HISTORY_BYTES_MAX
+            while len(self.history) > self.length or self.history_bytes > bytes_max:
+                self.history_bytes -= len(self.history.popleft().content)
+        return ROUTED
+
+    def leave(self) -> None:
+        """Routes that were found earlier may still name the exchange: the history goes now."""
+        self.history.clear()
+        self.history_bytes = 0
+
+    def attach(self, binding: Binding) -> None:
+        super().attach(binding)
+        host: VirtualHost = self.virtual_host
+        destination = binding.destination
+        for message in list(self.history):
+            past = message.twin()
+            if isinstance(destination, Queue):
+                host.hand_over(past, [destination])
+            elif isinstance(destination, Exchange):
+                queues = host.match_keys(destination, [message.routing_key()], past, None)
+                if queues:
+                    host.hand_over(past, queues)

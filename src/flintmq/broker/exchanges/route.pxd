@@ -1,0 +1,27 @@
+cimport cython
+from flintmq.broker.matching.lookup cimport Lookup
+from flintmq.broker.messages.message cimport Message
+
+
+@cython.final
+cdef class Route:
+    cdef readonly bytes octets
+    cdef readonly object exchange
+    cdef readonly str key
+    cdef readonly list queues
+    cdef readonly tuple owners
+    cdef readonly bint by_headers
+    cdef readonly unsigned long long generation
+    cdef public bint ruled
+
+
+@cython.final
+cdef class Passage:
+    cdef readonly Message message
+    cdef readonly object channel
+    cdef readonly str key
+    cdef public bint taken
+    cdef public object past
+    cdef readonly Lookup lookup
+
+    cpdef dict headers(self)

@@ -1,0 +1,61 @@
+"""Where the messages of one exchange and routing key go: the outcome of routing, kept.
+
+A virtual host keeps a bounded number of these. Any change of its wiring makes all of them stale:
+`generation` then differs from the virtual host's, and the route is worked out anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flintmq.broker.matching.lookup import Lookup, lookup_for
+
+if TYPE_CHECKING:
+    from flintmq.broker.channels.channel import Channel
+    from flintmq.broker.exchanges.exchange import Exchange
+    from flintmq.broker.messages.message import Message
+    from flintmq.broker.queues.queue import Queue
+    from flintmq.wire.tables import FieldTable
+
+
+class Route:
+    """A routing result. `by_headers`: it differs from message to message, so `queues` is not to be used."""
+
+    __slots__ = ("by_headers", "exchange", "generation", "key", "octets", "owners", "queues", "ruled")
+
+    def __init__(
+        self,
+        octets: bytes,
+        exchange: Exchange | None,
+        key: str,
+        queues: list[Queue],
+        owners: tuple[int, ...],
+        by_headers: bool,
+        generation: int,
+    ) -> None:
+        self.octets = octets
+        self.exchange = exchange  # None: the nameless exchange
+        self.key = key
+        self.queues = queues
+        self.owners = owners  # what the journal calls those queues that are durable
+        self.by_headers = by_headers
+        self.generation = generation
+        self.ruled = False  # whether one of the queues has a say in what it takes
+
+
+class Passage:
+    """One message on its way through exchanges that want to look at it."""
+
+    __slots__ = ("channel", "key", "lookup", "message", "past", "taken")
+
+    def __init__(self, message: Message, channel: Channel | None, key: str) -> None:
+        self.message = message
+        self.channel = channel  # None: the broker itself sends it
+        self.key = key
+        self.past: Exchange | None = None  # one that has had the message, and lets it go now
+        self.taken = False  # an exchange has dealt with it: it is not unroutable
+        self.lookup: Lookup = lookup_for(message, key)
+
+    def headers(self) -> FieldTable:
+        """Decoded when first asked for."""
+        return self.lookup.headers()

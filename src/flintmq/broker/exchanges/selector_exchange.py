@@ -1,0 +1,138 @@
+"""Exchanges that select messages by what they say, all on the matching engine (match_index.py).
+
+kind          a message follows a binding when
+x-selector    the binding's argument x-selector, the WHERE of an SQL query, is true (selector.py)
+x-prop-wild   headers and properties fit the binding's arguments, with wild cards (prop_wild.py)
+x-regexp      the pattern is found in the routing key, or in the header that the argument x-header
+              names (flintmq/regexp.py); the pattern is the argument x-pattern, or else the binding's key
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+from flintmq.broker.exchanges.binding import Binding
+from flintmq.broker.exchanges.exchange import Exchange, Headers
+from flintmq.broker.matching import lookup
+from flintmq.broker.matching.lookup import ROUTING_KEY, Reference, reference_of
+from flintmq.broker.matching.match_index import MatchIndex
+from flintmq.broker.matching.prop_wild import PropWildCondition, prop_wild_form
+from flintmq.broker.matching.regexp_condition import RegexpCondition
+from flintmq.broker.matching.selector_parser import parse_selector
+from flintmq.errors import ChannelFault
+from flintmq.regexp import StateBudget
+from flintmq.wire import amqp
+from flintmq.wire.tables import FieldValue
+
+RegexpForm: TypeAlias = tuple[Reference, str]
+
+
+class SelectorExchange(Exchange):
+    __slots__ = ("index",)
+    type = "x-selector"
+    needs_headers = True
+
+    def prepare(self) -> None:
+        self.index = MatchIndex()
+
+    def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
+        parse_selector(text_argument(arguments, "x-selector", None))
+
+    def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
+        self.index.match(lookup.lookup_of(headers, routing_key), found)
+
+    def attach(self, binding: Binding) -> None:
+        text = text_argument(binding.arguments, "x-selector", None)
+        condition = self.index.find(text)
+        self.index.add(parse_selector(text) if condition is None else condition, binding.destination)
+
+    def detach(self, binding: Binding) -> None:
+        self.index.remove(text_argument(binding.arguments, "x-selector", None), binding.destination)
+
+
+class PropWildExchange(Exchange):
+    __slots__ = ("index",)
+    type = "x-prop-wild"
+    needs_headers = True
+
+    def prepare(self) -> None:
+        self.index = MatchIndex()
+
+    def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
+        prop_wild_form(arguments)
+
+    def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
+        self.index.match(lookup.lookup_of(headers, routing_key), found)
+
+    def attach(self, binding: Binding) -> None:
+        form = prop_wild_form(binding.arguments)
+        condition = self.index.find(form)
+        self.index.add(PropWildCondition(form) if condition is None else condition, binding.destination)
+
+    def detach(self, binding: Binding) -> None:
+        self.index.remove(prop_wild_form(binding.arguments), binding.destination)
+
+
+class RegexpExchange(Exchange):
+    __slots__ = ("budget", "by_header", "index")
+    type = "x-regexp"
+
+    def prepare(self) -> None:
+        self.index = MatchIndex()
+        self.budget = StateBudget()
+        self.by_header = 0
+
+    @property
+    def needs_headers(self) -> bool:  # type: ignore[override]
+        """While all patterns are for the routing key, a route can be kept."""
+        return self.by_header > 0
+
+    def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
+        reference, pattern = regexp_form(routing_key, arguments)
+        RegexpCondition((reference, pattern), reference, pattern, StateBudget())
+
+    def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
+        if not self.by_header:
+            headers = None
+        self.index.match(lookup.lookup_of(headers, routing_key), found)
+
+    def attach(self, binding: Binding) -> None:
+        form = regexp_form(binding.routing_key, binding.arguments)
+        condition = self.index.find(form)
+        if condition is None:
+            condition = RegexpCondition(form, form[0], form[1], self.budget)
+        self.index.add(condition, binding.destination)
+        self.by_header += form[0] != ROUTING_KEY
+
+    def detach(self, binding: Binding) -> None:
+        form = regexp_form(binding.routing_key, binding.arguments)
+        condition = self.index.find(form)
+        self.index.remove(form, binding.destination)
+        if isinstance(condition, RegexpCondition) and condition.destinations is None:
+            self.budget.leave(condition.regexp)
+        self.by_header -= form[0] != ROUTING_KEY
+
+
+def regexp_form(routing_key: str, arguments: Mapping[str, FieldValue]) -> RegexpForm:
+    """What a pattern is searched for in, and the pattern."""
+    pattern = text_argument(arguments, "x-pattern", routing_key)
+    if "x-header" not in arguments:
+        return ROUTING_KEY, pattern
+    return reference_of(text_argument(arguments, "x-header", None)), pattern
+
+
+def text_argument(arguments: Mapping[str, FieldValue], name: str, default: str | None) -> str:
+    """A text among a binding's arguments."""
+    value = arguments.get(name, default)
+    if isinstance(value, str):
+        return value
+    found = "nothing" if value is None else f"a value of type {type(value).__name__}"
+    raise ChannelFault(
+        amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - expected a text as argument '{name}', found {found}"
+    )
+
+
+SELECTOR_KINDS: dict[str, type[Exchange]] = {
+    kind.type: kind for kind in (SelectorExchange, PropWildExchange, RegexpExchange)
+}

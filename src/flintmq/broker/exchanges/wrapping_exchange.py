@@ -1,0 +1,36 @@
+"""Exchanges that do something of their own with a message and have its bindings looked up by another kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flintmq.broker.exchanges import arguments
+from flintmq.broker.exchanges.binding import Binding
+from flintmq.broker.exchanges.exchange import STANDARD_KINDS, Exchange, Headers
+from flintmq.wire.tables import FieldValue
+
+
+class OuterExchange(Exchange):
+    """What such kinds share: `inner`, of the kind that an argument names, holds what looks bindings up."""
+
+    __slots__ = ("inner",)
+    receives = True
+    type_argument = "x-routing-type"
+    type_default: str | None = "fanout"
+
+    def prepare(self) -> None:
+        kind = arguments.one_of(self.arguments, self.type_argument, self.type_default, STANDARD_KINDS)
+        self.inner = STANDARD_KINDS[kind](self.name)
+
+    def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
+        self.inner.validate_binding(routing_key, arguments)
+
+    def attach(self, binding: Binding) -> None:
+        self.inner.attach(binding)
+
+    def detach(self, binding: Binding) -> None:
+        self.inner.detach(binding)
+
+    def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
+        self.inner.route(routing_key, headers, found)

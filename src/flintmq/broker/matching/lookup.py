@@ -1,0 +1,184 @@
+"""What one message says under a name: its headers, its properties, where it was published to.
+
+A Lookup is made for a message that some exchange or consumer asks about. Nothing is decoded before it is
+asked for, and nothing twice. There are two ways to ask, as there are two kinds of conditions:
+
+    form(name)         the header as headers exchanges compare it (field_equality.matching_form)
+    value(reference)   what a selector sees: str, int, float, bool, or None for NULL
+
+A reference is a header's name, or a number for what is not a header. `REFERENCES` has the names that mean
+such a number; any other name means the header, and so does one with `headers.` before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+from flintmq.broker.matching import field_equality
+from flintmq.broker.messages.message import Message
+from flintmq.wire import amqp, headers
+from flintmq.wire.tables import FieldTable, FieldValue
+
+Reference: TypeAlias = str | int
+
+# Numbers that are no property flags: those lie below 65,536.
+ROUTING_KEY = 0x1_0000
+EXCHANGE = 0x1_0001
+JMS_DELIVERY_MODE = 0x1_0002
+JMS_TIMESTAMP = 0x1_0003
+
+REFERENCES: dict[str, int] = {
+    "content_type": amqp.FLAG_CONTENT_TYPE,
+    "content_encoding": amqp.FLAG_CONTENT_ENCODING,
+    "delivery_mode": amqp.FLAG_DELIVERY_MODE,
+    "priority": amqp.FLAG_PRIORITY,
+    "correlation_id": amqp.FLAG_CORRELATION_ID,
+    "reply_to": amqp.FLAG_REPLY_TO,
+    "expiration": amqp.FLAG_EXPIRATION,
+    "message_id": amqp.FLAG_MESSAGE_ID,
+    "timestamp": amqp.FLAG_TIMESTAMP,
+    "type": amqp.FLAG_TYPE,
+    "user_id": amqp.FLAG_USER_ID,
+    "app_id": amqp.FLAG_APP_ID,
+    "cluster_id": amqp.FLAG_CLUSTER_ID,
+    "routing_key": ROUTING_KEY,
+    "exchange": EXCHANGE,
+    "JMSPriority": amqp.FLAG_PRIORITY,
+    "JMSCorrelationID": amqp.FLAG_CORRELATION_ID,
+    "JMSReplyTo": amqp.FLAG_REPLY_TO,
+    "JMSMessageID": amqp.FLAG_MESSAGE_ID,
+    "JMSType": amqp.FLAG_TYPE,
+    "JMSXUserID": amqp.FLAG_USER_ID,
+    "JMSXAppID": amqp.FLAG_APP_ID,
+    "JMSDeliveryMode": JMS_DELIVERY_MODE,
+    "JMSTimestamp": JMS_TIMESTAMP,
+}
+HEADER_PREFIX = "headers."
+
+
+def reference_of(name: str) -> Reference:
+    """What a name in a condition refers to."""
+    if name.startswith(HEADER_PREFIX):
+        return name[len(HEADER_PREFIX) :]
+    return REFERENCES.get(name, name)
+
+
+def plain(value: FieldValue) -> Any:
+    """A field value as a selector sees it; tables, arrays and what is no number are NULL."""
+    if value is None or type(value) is str or type(value) is int or type(value) is bool:
+        return value
+    if isinstance(value, float):
+        return value if value == value else None
+    if isinstance(value, bytes | bytearray):
+        return value.decode("utf-8", "surrogateescape")
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, datetime):
+        return int(value.timestamp())
+    if isinstance(value, int):
+        return int(value)
+    return None
+
+
+class Lookup:
+    """One message, asked about by name; called like a function, it gives the headers."""
+
+    __slots__ = ("_forms", "_headers", "_values", "key", "message")
+
+    message: Message | None
+    key: str
+    _headers: FieldTable | None
+    _values: dict[Reference, Any] | None
+    _forms: dict[str, Hashable] | None
+
+    @staticmethod
+    def create(message: Message | None, key: str) -> Lookup:
+        lookup = Lookup.__new__(Lookup)
+        lookup.message = message
+        lookup.key = key
+        lookup._headers = None
+        lookup._values = None
+        lookup._forms = None
+        return lookup
+
+    def __call__(self) -> FieldTable:
+        return self.headers()
+
+    def headers(self) -> FieldTable:
+        """The headers, empty when there are none; a ConnectionFault when they are malformed."""
+        if self._headers is None:
+            if self.message is None:
+                self._headers = {}
+            else:
+                self._headers = headers.read_headers(self.message.content, self.message.header_size)
+        return self._headers
+
+    def ignore_headers(self) -> None:
+        """From now on the message has no headers."""
+        self._headers = {}
+
+    def form(self, name: str) -> Hashable:
+        """The matching form of a header; None when there is no such header or it has no value."""
+        table = self.headers()
+        value = table.get(name)
+        if value is None or type(value) is str or type(value) is int:
+            return value
+        if self._forms is None:
+            self._forms = {}
+        elif name in self._forms:
+            return self._forms[name]
+        form = self._forms[name] = field_equality.matching_form(value)
+        return form
+
+    def value(self, reference: Reference) -> Any:
+        """What a selector sees of a header or property; None when there is none."""
+        if type(reference) is str:
+            table = self.headers()
+            value = table.get(reference)
+            if value is None or type(value) is str or type(value) is int or type(value) is bool:
+                return value
+        if self._values is None:
+            self._values = {}
+        elif reference in self._values:
+            return self._values[reference]
+        found = plain(self.headers()[reference]) if isinstance(reference, str) else self.read(reference)
+        self._values[reference] = found
+        return found
+
+    def read(self, reference: int) -> Any:
+        """A property, or what basic.publish said."""
+        if reference == ROUTING_KEY:
+            return self.key
+        if self.message is None:
+            return None
+        if reference == EXCHANGE:
+            return self.message.exchange_name()
+        wanted = reference
+        if reference == JMS_DELIVERY_MODE:
+            wanted = amqp.FLAG_DELIVERY_MODE
+        elif reference == JMS_TIMESTAMP:
+            wanted = amqp.FLAG_TIMESTAMP
+        found = headers.read_property(self.message.content, self.message.header_size, wanted)
+        if reference == JMS_DELIVERY_MODE:
+            return "PERSISTENT" if found == 2 else "NON_PERSISTENT"
+        if reference == JMS_TIMESTAMP and isinstance(found, int):
+            return found * 1000
+        return found
+
+
+def lookup_of(source: Callable[[], FieldTable] | None, key: str) -> Lookup:
+    """The Lookup behind what Exchange.route is given, or one of the headers alone."""
+    if isinstance(source, Lookup):
+        return source
+    lookup = Lookup.create(None, key)
+    if source is not None:
+        lookup._headers = source()
+    return lookup
+
+
+def lookup_for(message: Message | None, key: str) -> Lookup:
+    """Lookup.create for code that is not compiled."""
+    return Lookup.create(message, key)

@@ -1,0 +1,111 @@
+"""Work whose size others decide, done in portions: some milliseconds at the end of each pass.
+
+    delete of an exchange -> gone for everybody at once -> its bindings, 64 in a step:  |..|..|..|..|
+                                                            now, while the pass has credit ^  ^ later passes
+
+A chore is an iterator; each step is a bounded piece of work, well under a millisecond, after which everything
+is consistent. The first steps are taken where the chore begins, so that little work is done at once, as if
+there were no chores. What is left waits with that of others and is done in turn.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flintmq.broker.queues.pass_work import Agenda
+
+log = logging.getLogger("flintmq.chores")
+
+# What all chores together take of a pass, which everybody else waits for.
+PASS_S = 0.004
+# The same by count, for a clock that stands still.
+STEPS_MAX = 64
+# What chores of one pass may take where they begin: as long, and as many steps.
+CREDIT_S = 0.004
+CREDIT = 64
+
+# Messages that one step lets go of: a tenth of a millisecond, or half of one where the journal is told.
+MESSAGES = 512
+
+Chore = Iterator[None]
+
+
+class Chores:
+    """The chores of one broker."""
+
+    def __init__(self, agenda: Agenda) -> None:
+        self.agenda = agenda
+        self.waiting: deque[Chore] = deque()
+        self.fresh: deque[Chore] | None = None  # begun by the step that is being taken
+        self.credit = CREDIT
+        self.credit_s = CREDIT_S
+        self.pass_number = 0  # that the credit is of
+
+    def begin(self, chore: Chore) -> None:
+        """Takes the first steps, as far as the credit of this pass goes; the others come by themselves."""
+        if self.fresh is not None:
+            self.fresh.append(chore)
+            return
+        if self.pass_number != self.agenda.passes:
+            self.pass_number = self.agenda.passes
+            self.credit = CREDIT
+            self.credit_s = CREDIT_S
+        self.fresh = deque((chore,))
+        monotonic_s = self.agenda.timetable.clock.monotonic_s
+        now_s = monotonic_s()
+        try:
+            while self.fresh and self.credit > 0 and self.credit_s > 0:
+                self.credit -= 1
+                if next(self.fresh[0], self) is self:
+                    self.fresh.popleft()
+                begun_s, now_s = now_s, monotonic_s()
+                self.credit_s -= now_s - begun_s
+        except BaseException:
+            self.fresh.popleft()  # what has failed is not tried again
+            raise
+        finally:
+            left, self.fresh = self.fresh, None
+            self.waiting.extend(left)
+            self.agenda.has_chores = bool(self.waiting)
+
+    def run(self) -> None:
+        """The share of one pass, at its end."""
+        monotonic_s = self.agenda.timetable.clock.monotonic_s
+        until_s = monotonic_s() + PASS_S
+        for _ in range(STEPS_MAX):
+            if not self.waiting:
+                break
+            self.step(self.waiting.popleft())
+            if monotonic_s() >= until_s:
+                break
+        self.agenda.has_chores = bool(self.waiting)
+
+    def step(self, chore: Chore) -> None:
+        self.fresh = deque()
+        try:
+            is_over = next(chore, self) is self
+        except Exception:
+            # There is nobody to answer; the others go on.
+            log.exception("a bug ends a chore")
+            is_over = True
+        finally:
+            fresh, self.fresh = self.fresh, None
+        if not is_over:
+            self.waiting.append(chore)
+        self.waiting.extend(fresh)
+
+    def finish(self) -> None:
+        """All of it, for whoever is about to stop."""
+        while self.waiting:
+            self.step(self.waiting.popleft())
+        self.agenda.has_chores = False
+
+
+def repeated(step: Callable[[int], bool]) -> Chore:
+    """Until the step, of which the argument is how much it may do, says that there is no more."""
+    while step(MESSAGES):
+        yield

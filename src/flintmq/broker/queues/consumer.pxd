@@ -1,0 +1,49 @@
+cimport cython
+cimport flintmq.wire.traits as traits
+from flintmq.broker.queues.pass_work cimport Agenda
+from flintmq.broker.channels.channel cimport Channel
+from flintmq.broker.queues.delivery cimport Delivery
+from flintmq.broker.messages.message cimport Message
+from flintmq.broker.queues.queue cimport Queue
+from flintmq.broker.queues.ring cimport Ring
+from flintmq.broker.queues.selection cimport Selection
+from flintmq.protocol.outbox cimport Output
+
+cdef long long HOARDED_MESSAGE_BYTES
+
+
+@cython.final
+cdef class Consumer:
+    cdef readonly Channel channel
+    cdef readonly Output output
+    cdef readonly Queue queue
+    cdef readonly str tag
+    cdef bytes tag_octets
+    cdef readonly bint no_ack
+    cdef readonly bint no_local
+    cdef readonly bint exclusive
+    cdef readonly dict arguments
+    cdef readonly long long priority
+    cdef readonly Selection selection
+    cdef public long long prefetch_count
+    cdef public long long prefetch_bytes
+    cdef public long long outstanding
+    cdef public long long outstanding_bytes
+    cdef public bint parked
+    cdef public bint cancelled
+    cdef public long long seen
+
+    cpdef bint is_selective(self)
+    cdef bint accepts(self, Message message) noexcept
+    cdef bint ready(self, Message message) except -1
+    @cython.locals(agenda=Agenda)
+    cdef bint hoards(self) except -1
+    cpdef park(self)
+    cpdef forget(self)
+    @cython.locals(channel=Channel, delivery=Delivery, written=Message, route=bytes, content=bytes)
+    cdef int deliver(self, Message message, long long position, int redeliveries) except -1
+    @cython.locals(channel=Channel)
+    @cython.locals(unacked=Ring, newest=Delivery)
+    cdef undelivered(self, Message message, long long position, long long redeliveries)
+    cdef int settled(self, Py_ssize_t size) except -1
+    cpdef wake(self)

@@ -1,0 +1,222 @@
+"""A subscription of a channel to a queue: who gets the next message, and may it?
+
+A consumer that may take nothing now is *parked*: out of its queue's turn, so that idle consumers cost
+nothing. What it waits for wakes it: room in its connection's output, an ack, channel.flow, qos.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flintmq.broker.messages.message import Message
+from flintmq.broker.queues.delivery import Delivery
+from flintmq.broker.queues.selection import selection_of
+from flintmq.errors import ChannelFault
+from flintmq.wire import amqp, traits
+from flintmq.wire.stream import HeldBody
+
+if TYPE_CHECKING:
+    from flintmq.broker.channels.channel import Channel
+    from flintmq.broker.queues.queue import Queue
+    from flintmq.protocol.outbox import Output
+    from flintmq.wire.stream import Body
+    from flintmq.wire.tables import FieldTable
+
+# What an unacked message takes beside its body: the delivery, the message and its header.
+HOARDED_MESSAGE_BYTES = 512
+
+
+class Consumer:
+    """Made by basic.consume."""
+
+    __slots__ = (
+        "arguments",
+        "cancelled",
+        "channel",
+        "exclusive",
+        "no_ack",
+        "no_local",
+        "output",
+        "outstanding",
+        "outstanding_bytes",
+        "parked",
+        "prefetch_bytes",
+        "prefetch_count",
+        "priority",
+        "queue",
+        "seen",
+        "selection",
+        "tag",
+        "tag_octets",
+    )
+
+    def __init__(
+        self,
+        channel: Channel,
+        queue: Queue,
+        tag: str,
+        no_ack: bool,
+        no_local: bool,
+        exclusive: bool,
+        arguments: FieldTable,
+    ) -> None:
+        self.channel = channel
+        self.output: Output = channel.output
+        self.queue = queue
+        self.tag = tag
+        octets = tag.encode("utf-8", "surrogateescape")
+        self.tag_octets = bytes((len(octets),)) + octets
+        self.no_ack = no_ack
+        self.no_local = no_local
+        self.exclusive = exclusive
+        self.arguments = arguments
+        self.priority = priority_of(arguments)
+        self.selection = selection_of(arguments, queue.consumers)
+        # As they were set when it was made: later basic.qos with global off leaves it alone.
+        self.prefetch_count: int = channel.prefetch_count
+        self.prefetch_bytes: int = channel.prefetch_bytes
+        self.outstanding = 0
+        self.outstanding_bytes = 0
+        self.parked = False
+        self.cancelled = False
+        # The first position of the queue that it has not refused yet; what comes back from before a restart
+        # is ahead of 0.
+        self.seen = -(1 << 62)
+
+    def is_selective(self) -> bool:
+        """Whether it may refuse messages that others take."""
+        return self.no_local or self.selection is not None
+
+    def accepts(self, message: Message) -> bool:
+        if self.no_local and message.origin == self.channel.origin:
+            return False
+        return self.selection is None or self.selection.accepts(message)
+
+    def ready(self, message: Message) -> bool:
+        """Whether it may take `message` now."""
+        if not self.output.has_room() or not self.channel.flowing or self.channel.streaming:
+            return False
+        if self.no_ack:
+            return True
+        if self.channel.agenda.is_short and self.outstanding and self.hoards():
+            return False
+        if self.prefetch_count and self.outstanding >= self.prefetch_count:
+            return False
+        if (
+            self.prefetch_bytes
+            and self.outstanding
+            and self.outstanding_bytes + message.body_size() > self.prefetch_bytes
+        ):
+            return False
+        return self.channel.has_credit(message)
+
+    def hoards(self) -> bool:
+        """Whether it holds as much unacked as it may while memory is short."""
+        agenda = self.channel.agenda
+        if self.outstanding_bytes + HOARDED_MESSAGE_BYTES * self.outstanding < agenda.hoard_bytes_max:
+            return False
+        agenda.hoarders[self] = None
+        return True
+
+    def park(self) -> None:
+        """Leaves word with what it waits for; an ack of its own wakes it in any case."""
+        self.parked = True
+        if self.output.has_room():
+            self.channel.parked[self] = None
+        else:
+            self.output.wanted[self] = None
+
+    def forget(self) -> None:
+        """Nobody need tell it anything any more."""
+        self.channel.parked.pop(self, None)
+        self.output.wanted.pop(self, None)
+        self.channel.agenda.hoarders.pop(self, None)
+
+    def deliver(self, message: Message, position: int, redeliveries: int) -> int:
+        channel = self.channel
+        body: Body | None = None
+        route = message.route
+        if message.traits & (traits.SPOOLED | traits.BLIND):
+            route = message.shown_route()
+            if message.traits & traits.SPOOLED:
+                body = channel.body_of(message)
+                if body is None:
+                    self.queue.settle(message)
+                    return 0
+        channel.delivery_tag += 1
+        written = message
+        if redeliveries and self.queue.regime is not None and self.queue.regime.counts:
+            written = self.queue.regime.counted(message, redeliveries)
+        content = written.content
+        if body is None and self.output.streams_large(len(content)):
+            body = HeldBody(content, written.header_size)
+            content = content[: written.header_size]
+        self.output.write_delivery(
+            channel.number,
+            self.tag_octets,
+            channel.delivery_tag,
+            redeliveries > 0,
+            route,
+            content,
+            written.header_size,
+        )
+        if body is not None:
+            channel.stream(body, channel.delivery_tag)
+        if message.entry:
+            self.queue.hand_out(message, self.output)
+        if self.no_ack:
+            self.queue.settle(message)
+            return 0
+        delivery = Delivery.create(channel.delivery_tag, message, self.queue, self, position, redeliveries)
+        channel.unacked.push(delivery)
+        channel.outstanding += 1
+        channel.outstanding_bytes += message.body_size()
+        self.outstanding += 1
+        self.outstanding_bytes += message.body_size()
+        self.queue.unacked += 1
+        if self.queue.regime is not None:
+            self.queue.regime.handed_out(channel, delivery)
+        return 0
+
+    def undelivered(self, message: Message, position: int, redeliveries: int) -> None:
+        """A bug has met a delivery: unless the channel holds it, the message goes back to its place."""
+        unacked = self.channel.unacked
+        if unacked.count:
+            newest = unacked.at(unacked.count - 1)
+            if newest.message is message and newest.queue is self.queue:
+                return
+        self.queue.unacked += 1
+        self.queue.requeue([Delivery.create(0, message, self.queue, None, position, redeliveries)])
+
+    def settled(self, size: int) -> int:
+        """One of its deliveries is off its account, with a body of so many octets."""
+        self.outstanding -= 1
+        self.outstanding_bytes -= size
+        if self.parked:
+            channel = self.channel
+            if (channel.global_count or channel.global_bytes) and self in channel.parked:
+                # All who wait there are woken in a moment. Of those that share a limit it has had its turn.
+                del channel.parked[self]
+                channel.parked[self] = None
+            else:
+                self.wake()
+        return 0
+
+    def wake(self) -> None:
+        """What it waited for has come."""
+        if self.parked and not self.cancelled:
+            self.parked = False
+            self.queue.rejoin(self)
+
+
+def priority_of(arguments: FieldTable) -> int:
+    """x-priority: those with more of it are served first."""
+    priority = arguments.get("x-priority", 0)
+    if type(priority) is not int or not -(2**31) <= priority < 2**31:
+        raise ChannelFault(
+            amqp.PRECONDITION_FAILED,
+            "PRECONDITION_FAILED - invalid arg 'x-priority' of a consumer: expected a number of 32 bits",
+            60,
+            20,
+        )
+    return priority

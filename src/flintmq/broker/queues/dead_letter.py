@@ -1,0 +1,265 @@
+"""Dead letters: a message that a queue gives up goes on to the exchange that the queue names for it.
+
+    queue gives up a message -> a copy, with the story of its death -> routed as if it were published
+                             -> let go by the queue                    in one group of the journal
+
+So a crash leaves either the message where it was, or its copy where it went. What dies on the way (a full
+queue drops its oldest to take the copy) waits in a list until the one before it is done.
+
+    x-death            one table for each queue and reason, the latest first: count, reason, queue, time,
+                       exchange, routing-keys, original-expiration
+    x-first-death-*, x-last-death-*    reason, queue, exchange
+
+Without a routing key of the queue's own it keeps those of the message, with CC and BCC; with one, it has that
+alone, and CC is taken out. The story has no keys of a BCC.
+
+A message that would come to a queue where it died before, without a rejection since then, goes round by
+itself and for ever: it is dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from flintmq.broker.messages.cc_bcc import blind_keys_of, blind_octets
+from flintmq.broker.messages.header_changes import expiration_of, header_entries, header_value, with_headers
+from flintmq.broker.messages.message import Message
+from flintmq.broker.queues.forwarding import forward, secure_streams
+from flintmq.errors import PeerFault
+from flintmq.wire import traits
+from flintmq.wire.fields import encode_shortstr
+from flintmq.wire.tables import FieldTable, FieldValue, LongLong
+
+if TYPE_CHECKING:
+    from flintmq.broker.queues.queue import Queue
+    from flintmq.broker.virtual_host import VirtualHost
+
+log = logging.getLogger("flintmq.dead_letter")
+
+# Letters in one group of the journal, which has to fit into a segment.
+GROUP_LETTERS_MAX = 256
+# A letter that a bug has kept from leaving is tried again so much later, and so often; then the message is
+# where it was when the broker starts again.
+AGAIN_MS = 1000
+TRIES_MAX = 5
+# Of its story a message tells so much; one that has died in more places is dropped. 128 tables of some
+# 200 octets are 25 KB, well below what a frame takes.
+DEATHS_MAX = 128
+# The most that one more can be added to.
+COUNT_MAX = (1 << 63) - 2
+
+
+class DeadLetters:
+    """Buries the dead of one virtual host."""
+
+    def __init__(self, host: VirtualHost) -> None:
+        self.host = host
+        # With how often each was tried before.
+        self.dead: deque[tuple[Queue, Message, str, int]] = deque()
+        self.failed: list[tuple[Queue, Message, str, int]] = []
+        self.is_busy = False
+
+    def bury(self, queue: Queue, messages: list[Message], reason: str) -> None:
+        """The messages have left the queue but for the journal; they are dead, and their copies go on.
+
+        Never fails: what cannot be sent now is sent later, and is the queue's in the journal until then.
+        """
+        self.dead.extend((queue, message, reason, 0) for message in messages)
+        self.run()
+
+    @contextmanager
+    def after(self) -> Iterator[None]:
+        """What dies meanwhile is buried at the end, so that no letter overtakes its original."""
+        if self.is_busy:
+            yield
+            return
+        self.is_busy = True
+        try:
+            yield
+        finally:
+            self.is_busy = False
+            if self.dead:
+                self.run()
+
+    def run(self) -> None:
+        if self.is_busy:
+            return
+        self.is_busy = True
+        try:
+            while self.dead:
+                self.bury_some()
+        except Exception:
+            log.exception("a bug in burying the dead of vhost %r: once more in a while", self.host.name)
+            self.try_again([])
+        finally:
+            self.is_busy = False
+
+    def bury_some(self) -> None:
+        store = self.host.store
+        if store is not None and not store.journal.in_group():
+            with store.journal.group():
+                self.bury_group()
+                secure_streams(self.host)
+            return
+        self.bury_group()  # inside a transaction's group the letters are part of it
+        if self.host.streams is not None:
+            self.host.streams.note_moved()
+
+    def bury_group(self) -> None:
+        for _ in range(GROUP_LETTERS_MAX):
+            if self.dead:
+                queue, message, reason, tries = self.dead.popleft()
+                try:
+                    self.bury_one(queue, message, reason)
+                except PeerFault as fault:
+                    log.error("a dead letter of queue %r is dropped: %s", queue.name, fault.text)
+                    self.let_go(queue, message, reason, tries)
+                except Exception:
+                    log.exception("a bug keeps a dead letter of queue %r from leaving", queue.name)
+                    self.try_again([(queue, message, reason, tries + 1)])
+
+    def let_go(self, queue: Queue, message: Message, reason: str, tries: int) -> None:
+        try:
+            queue.settle(message)
+        except Exception:
+            log.exception("a bug in letting go of what queue %r has dropped", queue.name)
+            self.try_again([(queue, message, reason, tries + 1)])
+
+    def try_again(self, failed: list[tuple[Queue, Message, str, int]]) -> None:
+        """Has these, and what is left of the others, buried after a pause."""
+        for each in failed:
+            if each[3] < TRIES_MAX:
+                self.failed.append(each)
+            else:
+                log.error(
+                    "a dead letter of queue %r cannot leave: the message is back there after a restart",
+                    each[0].name,
+                )
+        timetable = self.host.agenda.timetable
+        timetable.at(timetable.now_ms() + AGAIN_MS, self.run_again)
+
+    def run_again(self) -> None:
+        failed, self.failed = self.failed, []
+        self.dead.extend(failed)
+        self.run()
+
+    def bury_one(self, queue: Queue, message: Message, reason: str) -> None:
+        if queue.regime is not None and not queue.deleted:
+            rules = queue.regime.rules
+            if rules.dead_letter_exchange is not None:
+                self.send(queue, message, reason, rules.dead_letter_exchange, rules.dead_letter_routing_key)
+        queue.settle(message)
+
+    def send(self, queue: Queue, message: Message, reason: str, exchange: str, key: str | None) -> None:
+        if exchange and exchange not in self.host.exchanges:
+            log.debug("a dead letter of queue %r is dropped: there is no exchange %r", queue.name, exchange)
+            return
+        entries = header_entries(message.content, message.header_size)
+        copies = header_value(entries, "CC")
+        carbon = [each for each in copies if isinstance(each, str)] if isinstance(copies, list) else []
+        blind = blind_keys_of(message) if key is None else []
+        keys = [message.routing_key(), *carbon, *blind] if key is None else [key]
+        death = self.death_of(queue, message, reason, [message.routing_key(), *carbon])
+        before = header_value(entries, "x-death")
+        deaths = told(before if isinstance(before, list) else [], death)
+        if len(deaths) > DEATHS_MAX:
+            log.warning("a dead letter of queue %r is dropped: it has died too often", queue.name)
+            return
+        changed: FieldTable = {"x-death": deaths}
+        for name in ("reason", "queue", "exchange"):
+            if before is None:
+                changed[f"x-first-death-{name}"] = death[name]
+            changed[f"x-last-death-{name}"] = death[name]
+        removed = () if key is None else ("CC",)
+        content, header_size = with_headers(message.content, message.header_size, changed, removed, False)
+        found = message.traits & ~(traits.HAS_EXPIRATION | traits.TIMED | traits.BLIND) | traits.HAS_HEADERS
+        route = route_octets(exchange, keys[0])
+        if blind:  # its own dead letter goes there as well
+            route, found = route + blind_octets(blind), found | traits.BLIND
+        letter = message.variant(route, content, header_size, found)
+        queues = self.destinations(exchange, keys, letter)
+        if reason != "rejected":
+            queues = [each for each in queues if not is_cycle(each.name, deaths)]
+        if not queues:
+            return
+        self.host.agenda.unwatched_bytes -= len(content)
+        if found & traits.SPOOLED:
+            self.send_spooled(message, letter, queues)
+        else:
+            forward(self.host, letter, queues)
+
+    def send_spooled(self, message: Message, letter: Message, queues: list[Queue]) -> None:
+        """The letter shares the file that the body lies in."""
+        store = self.host.store
+        spool = None if store is None else store.spool_of(message)
+        if store is None or spool is None:
+            log.error("a dead letter of %d octets is lost: its file is gone", len(message.content))
+            return
+        store.arrived[letter] = spool.share()
+        try:
+            forward(self.host, letter, queues)
+        finally:
+            store.forget_arrived(letter)
+
+    def destinations(self, exchange: str, keys: list[str], letter: Message) -> list[Queue]:
+        if len(keys) > 1:  # of those of CC and BCC some may be longer than a routing key can be
+            source = self.host.exchanges[exchange] if exchange else None
+            return self.host.match_keys(source, keys, letter, None) or []
+        route = self.host.route_of(route_octets(exchange, keys[0]))
+        found = self.host.match(route, letter, None) if route.by_headers else route.queues
+        return list(found or ())
+
+    def death_of(self, queue: Queue, message: Message, reason: str, keys: list[str]) -> FieldTable:
+        now_ms = self.host.agenda.timetable.now_ms()
+        death: FieldTable = {
+            "count": LongLong(1),
+            "reason": reason,
+            "queue": queue.name,
+            "time": datetime.fromtimestamp(now_ms // 1000, UTC),
+            "exchange": message.exchange_name(),
+            "routing-keys": list(keys),
+        }
+        expiration = expiration_of(message.content)
+        if expiration is not None:
+            death["original-expiration"] = expiration
+        return death
+
+
+def told(before: list[FieldValue], death: FieldTable) -> list[FieldValue]:
+    """The story with one more death: that of the same queue and reason is counted up and comes first."""
+    story: list[FieldValue] = []
+    latest = death
+    for each in before:
+        if not isinstance(each, dict):
+            continue
+        if each.get("queue") == death["queue"] and each.get("reason") == death["reason"]:
+            latest = {**each, "count": LongLong(count_of(each) + 1)}
+        else:
+            story.append({**each, "count": LongLong(count_of(each))} if "count" in each else each)
+    return [latest, *story]
+
+
+def count_of(death: FieldTable) -> int:
+    """How often; whoever published the message may have made it up."""
+    count = death.get("count")
+    return min(count, COUNT_MAX) if isinstance(count, int) else 0
+
+
+def is_cycle(queue: str, deaths: list[FieldValue]) -> bool:
+    """Whether the message died in the queue before, and was rejected nowhere since."""
+    for each in deaths:
+        if isinstance(each, dict):
+            if each.get("reason") == "rejected":
+                return False
+            if each.get("queue") == queue:
+                return True
+    return False
+
+
+def route_octets(exchange: str, key: str) -> bytes:
+    return encode_shortstr(exchange) + encode_shortstr(key)

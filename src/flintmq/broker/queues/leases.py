@@ -1,0 +1,413 @@
+"""Batch leases: consecutive messages of a queue, numbered, held by a reader until it acks them.
+
+A reader has a name, and one lease for each queue. What it is given is numbered without gaps:
+
+    numbers    1 ........ 40 | 41 ............ 90 | 91 ....... 120 |
+               acked         | a grant            | the next one   | taken from the queue when asked for
+                             ^ acked                               ^ last
+
+A number stands for the same message until it is acked: whoever asks for what follows 40 is given 41 to 90
+again, and may read any range of it again, in this process or the next. A lease that is not renewed in
+time ends: its messages go back to their places in the queue, to be redelivered, and their numbers are
+never used again. A new reader of the same name claims the lease with a higher epoch; the old one is
+refused from then on.
+
+In the journal a lease is a key; its messages stay entries of the queue and are only named by it.
+
+    key      l | queue's number u64 | reader's name
+    value    epoch u64 | acked u64 | last u64 | timeout ms u64 | grants u32 | ends u64 * grants
+             | runs u32 | first entry u64, count u32, for each run of consecutive entries
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from bisect import bisect_right
+from collections import deque
+from contextlib import nullcontext
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from flintmq.broker.store.topology import put_handed_out
+from flintmq.errors import ServiceFault
+from flintmq.wire import amqp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flintmq.broker.queues.delivery import Delivery
+    from flintmq.broker.queues.queue import Queue
+    from flintmq.broker.queues.timetable import Alarm, Timetable
+    from flintmq.storage.journal.journal import Journal
+
+log = logging.getLogger("flintmq.leases")
+
+LEASE = b"l"
+
+# What one reader may hold of a queue; its messages are in memory.
+LEASED_ROWS_MAX = 4_000_000
+LEASED_BYTES_MAX = 536_870_912
+LEASES_MAX = 1000
+# One that a bug has kept from ending is looked at again so much later.
+AGAIN_MS = 1000
+# Messages that one step lets go of.
+ENDED = 512
+
+_KEY = struct.Struct("<Q")
+_HEAD = struct.Struct("<QQQQI")
+_COUNT = struct.Struct("<I")
+_RUN = struct.Struct("<QI")
+
+
+class Lease:
+    """What one reader holds of one queue."""
+
+    __slots__ = (
+        "acked",
+        "alarm",
+        "deliveries",
+        "due_ms",
+        "ends",
+        "epoch",
+        "held_bytes",
+        "last",
+        "name",
+        "queue",
+        "timeout_ms",
+        "timetable",
+    )
+
+    def __init__(self, name: str, queue: Queue, timeout_ms: int) -> None:
+        self.name = name
+        self.queue = queue
+        self.timetable: Timetable = queue.agenda.timetable
+        self.timeout_ms = timeout_ms
+        self.epoch = 0
+        self.acked = 0
+        self.last = 0
+        self.ends: list[int] = []  # the last number of each grant that is not acked whole
+        self.deliveries: deque[Delivery] = deque()  # numbers acked + 1 to last
+        self.held_bytes = 0
+        self.alarm: Alarm | None = None
+        self.due_ms = 0
+
+    # Who may
+
+    def claim(self) -> None:
+        """A new reader takes over from the one before."""
+        self.epoch += 1
+
+    def check(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            raise ServiceFault(
+                amqp.ACCESS_REFUSED,
+                f"ACCESS_REFUSED - '{self.name}' reads queue '{self.queue.name}' under epoch {self.epoch}, "
+                f"not {epoch}: another reader of that name has claimed it, or the lease has expired",
+            )
+
+    # What it holds
+
+    def grant(self, start: int, rows_max: int, bytes_max: int) -> tuple[int, int]:
+        """The numbers (first, last) that follow `start`: those given before, or new ones."""
+        if not self.acked <= start <= self.last:
+            raise ServiceFault(
+                amqp.PRECONDITION_FAILED,
+                f"PRECONDITION_FAILED - queue.lease: argument 'start': {start} is not from {self.acked}, "
+                f"what is acked, to {self.last}, the last number given",
+            )
+        if start < self.last:
+            return start + 1, self.ends[bisect_right(self.ends, start)]
+        self._take(rows_max, bytes_max)
+        return start + 1, self.last
+
+    def _take(self, rows_max: int, bytes_max: int) -> None:
+        if rows_max == 0:
+            return  # a reader that claims its lease, and asks for nothing yet
+        rows_max = min(rows_max, LEASED_ROWS_MAX - len(self.deliveries))
+        bytes_max = min(bytes_max, LEASED_BYTES_MAX - self.held_bytes)
+        if rows_max <= 0 or bytes_max <= 0:
+            raise ServiceFault(
+                amqp.RESOURCE_ERROR,
+                f"RESOURCE_ERROR - '{self.name}' holds {len(self.deliveries)} messages of queue "
+                f"'{self.queue.name}', {self.held_bytes} octets: ack some of them first",
+            )
+        queue = self.queue
+        taken: list[Delivery] = []
+        before = self.held_bytes, self.last, list(self.ends)
+        try:
+            size = 0
+            while len(taken) < rows_max and size < bytes_max:
+                delivery = queue.take()
+                if delivery is None:
+                    break
+                message = delivery.message
+                if message is None:
+                    continue
+                taken.append(delivery)
+                queue.hand_out(message, None)  # whoever asked hears when the lease is safe
+                size += len(message.content)
+            if taken:
+                self.held_bytes += size
+                self.last += len(taken)
+                self.ends.append(self.last)
+                self.deliveries.extend(taken)
+                journal = self.journal()
+                if journal is not None:
+                    # Before the lease, not with the pass: should it end by a crash, they are redelivered.
+                    put_handed_out(journal, queue.number, queue.handed_out)
+                self.keep()
+                queue.unacked += len(taken)
+        except Exception:
+            self.held_bytes, self.last, self.ends = before
+            while len(self.deliveries) > self.last - self.acked:
+                self.deliveries.pop()
+            queue.unacked += len(taken)
+            queue.requeue(taken)
+            raise
+
+    def between(self, start: int, end: int) -> Iterator[Delivery]:
+        """The deliveries numbered start + 1 to end."""
+        if not self.acked <= start <= end <= self.last:
+            raise ServiceFault(
+                amqp.PRECONDITION_FAILED,
+                f"PRECONDITION_FAILED - lease.read: ({start}, {end}] is not within ({self.acked}, "
+                f"{self.last}], what '{self.name}' holds of queue '{self.queue.name}'",
+            )
+        return islice(self.deliveries, start - self.acked, end - self.acked)
+
+    def ack(self, through: int) -> int:
+        """Settles everything up to a number; how many messages that were."""
+        if through > self.last:
+            raise ServiceFault(
+                amqp.PRECONDITION_FAILED,
+                f"PRECONDITION_FAILED - lease.ack: argument 'through': {through} is above {self.last}, "
+                "the last number given",
+            )
+        journal = self.journal()
+        settled = 0
+        with nullcontext() if journal is None else journal.group():
+            try:
+                while self.acked < through:
+                    message = self.deliveries[0].message
+                    if message is not None:
+                        self.queue.settle(message)
+                        self.held_bytes -= len(message.content)
+                    self.deliveries.popleft()
+                    self.acked += 1
+                    settled += 1
+            finally:  # should one of them fail, those before it are acked
+                self.queue.unacked -= settled
+                while self.ends and self.ends[0] <= self.acked:
+                    self.ends.pop(0)
+                if settled:
+                    self.keep()
+        return settled
+
+    def release(self) -> int:
+        """Gives back what is not acked; its numbers mean nothing any more."""
+        returned = list(self.deliveries)
+        before = self.held_bytes, self.ends, self.acked, self.epoch
+        self.deliveries.clear()
+        self.held_bytes = 0
+        self.ends = []
+        self.acked = self.last
+        self.claim()
+        try:
+            self.keep()
+            if returned:
+                self.queue.requeue(returned)
+        except Exception:
+            self.held_bytes, self.ends, self.acked, self.epoch = before
+            self.deliveries.extend(returned)
+            self.keep()
+            raise
+        self.stop_clock()
+        return len(returned)
+
+    # Time
+
+    def renew(self, timeout_ms: int) -> None:
+        """The reader is alive. The alarm stays where it is and looks again when it comes."""
+        self.timeout_ms = timeout_ms
+        self.due_ms = self.timetable.now_ms() + timeout_ms
+        if self.alarm is not None and self.alarm.due_ms > self.due_ms:
+            self.stop_clock()
+        if self.alarm is None and self.deliveries:
+            self.alarm = self.timetable.at(self.due_ms, self.look_at_clock)
+
+    def look_at_clock(self) -> None:
+        self.alarm = None
+        if self.queue.deleted or not self.deliveries:
+            return
+        if self.timetable.now_ms() < self.due_ms:
+            self.alarm = self.timetable.at(self.due_ms, self.look_at_clock)
+            return
+        try:
+            self.release()
+        except Exception:
+            log.exception("a bug keeps the lease of %r on queue %r", self.name, self.queue.name)
+            self.alarm = self.timetable.at(self.timetable.now_ms() + AGAIN_MS, self.look_at_clock)
+
+    def stop_clock(self) -> None:
+        if self.alarm is not None:
+            self.alarm.cancel()
+            self.alarm = None
+
+    # The journal
+
+    def journal(self) -> Journal | None:
+        queue = self.queue
+        return queue.store.journal if queue.number and queue.store is not None else None
+
+    def key(self) -> bytes:
+        return LEASE + _KEY.pack(self.queue.number) + self.name.encode("utf-8", "surrogateescape")
+
+    def keep(self) -> None:
+        journal = self.journal()
+        if journal is not None:
+            journal.put_wiring(self.key(), self.encoded())
+
+    def encoded(self) -> bytes:
+        head = _HEAD.pack(self.epoch, self.acked, self.last, self.timeout_ms, len(self.ends))
+        runs = runs_of(
+            [delivery.message.entry for delivery in self.deliveries if delivery.message is not None]
+        )
+        return b"".join(
+            [
+                head,
+                struct.pack(f"<{len(self.ends)}Q", *self.ends),
+                _COUNT.pack(len(runs)),
+                *[_RUN.pack(first, count) for first, count in runs],
+            ]
+        )
+
+    def restore(self, octets: bytes) -> None:
+        """As it was before a restart; its queue has been restored and nobody has taken anything of it."""
+        self.epoch, self.acked, self.last, self.timeout_ms, grants = _HEAD.unpack_from(octets)
+        self.ends = list(struct.unpack_from(f"<{grants}Q", octets, _HEAD.size))
+        entries = entries_of(octets)
+        if not all(self._is_kept(entry) for entry in entries):
+            return  # a transient message, or one that was torn off: the numbers are not whole
+        found = {
+            delivery.message.entry: delivery
+            for delivery in picked(self.queue, set(entries))
+            if delivery.message is not None
+        }
+        for entry in entries:
+            delivery = found.get(entry)
+            if delivery is not None and delivery.message is not None:
+                self.deliveries.append(delivery)
+                self.held_bytes += len(delivery.message.content)
+
+    def resume(self) -> None:
+        """All leases of the queue have been restored: this one goes on, or ends if it is not whole."""
+        if len(self.deliveries) != self.last - self.acked:
+            self.release()
+        else:
+            self.renew(self.timeout_ms)
+
+    def _is_kept(self, entry: int) -> bool:
+        """Whether the journal has it for the queue; the search for one that it has not would never end."""
+        journal = self.journal()
+        return journal is not None and not entry & 1 and self.queue.number in journal.owners_of(entry >> 1)
+
+
+def picked(queue: Queue, entries: set[int]) -> list[Delivery]:
+    """Takes what has these entries, wherever it is; all others keep their places, as if never seen."""
+    found: list[Delivery] = []
+    others: list[Delivery] = []
+    while len(found) < len(entries):
+        delivery = queue.draw()
+        if delivery is None:
+            break
+        message = delivery.message
+        if message is not None and message.entry in entries:
+            found.append(delivery)
+            if queue.regime is not None:
+                queue.regime.waiting_bytes -= message.body_size()
+        else:
+            others.append(delivery)
+    if others:
+        queue.put_back(others)
+    queue.unacked += len(found)
+    return found
+
+
+def entries_of(octets: bytes) -> list[int]:
+    """What a lease in the journal holds, in the order of its numbers."""
+    grants = _HEAD.unpack_from(octets)[4]
+    at = _HEAD.size + 8 * grants
+    (runs,) = _COUNT.unpack_from(octets, at)
+    entries: list[int] = []
+    for index in range(runs):
+        first, count = _RUN.unpack_from(octets, at + _COUNT.size + index * _RUN.size)
+        entries.extend(range(first, first + 2 * count, 2))
+    return entries
+
+
+def runs_of(entries: list[int]) -> list[tuple[int, int]]:
+    """Journal entries as (first, how many in a row): entry numbers are even, so a row goes by twos."""
+    runs: list[tuple[int, int]] = []
+    first = count = 0
+    for entry in entries:
+        if count and entry == first + 2 * count:
+            count += 1
+            continue
+        if count:
+            runs.append((first, count))
+        first, count = entry, 1
+    if count:
+        runs.append((first, count))
+    return runs
+
+
+def find_lease(queue: Queue, name: str) -> Lease:
+    lease = queue.leases.get(name) if queue.leases is not None else None
+    if lease is None:
+        raise ServiceFault(
+            amqp.NOT_FOUND, f"NOT_FOUND - '{name}' has no lease of queue '{queue.name}': ask for queue.lease"
+        )
+    return lease
+
+
+def lease_of(queue: Queue, name: str, timeout_ms: int) -> Lease:
+    """The reader's lease of the queue, a new one if it has none."""
+    if queue.leases is None:
+        queue.leases = {}
+    lease = queue.leases.get(name)
+    if lease is None:
+        if len(queue.leases) >= LEASES_MAX:
+            raise ServiceFault(
+                amqp.RESOURCE_ERROR,
+                f"RESOURCE_ERROR - queue '{queue.name}' has {LEASES_MAX} readers already: release some",
+            )
+        lease = queue.leases[name] = Lease(name, queue, timeout_ms)
+    return lease
+
+
+def end_leases(queue: Queue) -> Iterator[None]:
+    """The queue is going, and everything in it; in portions."""
+    while queue.leases:
+        lease = queue.leases.popitem()[1]
+        lease.stop_clock()
+        while lease.deliveries:
+            count = min(ENDED, len(lease.deliveries))
+            queue.requeue([lease.deliveries.popleft() for _ in range(count)])
+            yield
+        journal = lease.journal()
+        if journal is not None:
+            journal.delete_wiring(lease.key())
+        yield
+    queue.leases = None
+
+
+def restore_lease(queue: Queue, name: str, octets: bytes) -> Lease:
+    lease = lease_of(queue, name, 0)
+    lease.restore(octets)
+    return lease
+
+
+def split_key(rest: bytes) -> tuple[int, str]:
+    """A queue's number and a reader's name, from a key of the journal without its first octet."""
+    return _KEY.unpack_from(rest)[0], rest[_KEY.size :].decode("utf-8", "surrogateescape")

@@ -1,0 +1,128 @@
+cimport cython
+cimport flintmq.wire.traits as traits
+from flintmq.broker.queues.pass_work cimport Agenda
+from flintmq.broker.queues.consumer cimport Consumer
+from flintmq.broker.queues.delivery cimport Delivery
+from flintmq.broker.messages.message cimport Message
+from flintmq.broker.queues.regime cimport Regime
+from flintmq.broker.queues.ring cimport Ring
+from flintmq.broker.queues.paged_tail cimport Shelf
+from flintmq.broker.store.store cimport Store
+from flintmq.protocol.outbox cimport Output
+
+cdef Py_ssize_t CONGESTED_MESSAGES
+cdef Py_ssize_t CONGESTED_BYTES
+cdef Py_ssize_t HOLES_MIN
+cdef Py_ssize_t SHED_MESSAGE_BYTES
+cdef Py_ssize_t SHELVED_COPIES
+
+
+cdef class Queue:
+    cdef readonly str name
+    cdef readonly Agenda agenda
+    cdef readonly bint durable
+    cdef readonly bint exclusive
+    cdef readonly bint auto_delete
+    cdef readonly dict arguments
+    cdef readonly unsigned int owner
+    cdef readonly dict sources
+    cdef readonly Store store
+    cdef readonly unsigned int number
+    cdef readonly Shelf shelf
+    cdef readonly unsigned long long handed_out
+    cdef public bint handed_out_due
+    cdef readonly unsigned long long marked
+    cdef readonly dict reshelved
+    cdef readonly Ring ready
+    cdef readonly long long ready_bytes
+    cdef readonly long long position
+    cdef public dict leases
+    cdef readonly long long holes
+    cdef readonly list returned
+    cdef readonly list consumers
+    cdef readonly list active
+    cdef Py_ssize_t turn
+    cdef readonly Py_ssize_t selective
+    cdef public long long unacked
+    cdef readonly bint dirty
+    cdef bint congested
+    cdef public bint deleted
+    cdef readonly Regime regime
+    cdef readonly object duplicates
+    cdef readonly bint is_stream
+    cdef public bytes creation_id
+    cdef public unsigned int life
+    cdef public int returning
+
+    cpdef Py_ssize_t message_count(self) noexcept
+    cpdef list parts(self)
+    cpdef Regime oversee(self)
+    cpdef int enqueue(self, Message message) except -1
+    cdef int append(self, Message message) except -1
+    cdef int shelve(self, Message message) except -1
+    @cython.locals(message=Message, entries=list, shed=Py_ssize_t, entry=cython.ulonglong)
+    cpdef Py_ssize_t shed(self, Py_ssize_t most) except -1
+    @cython.locals(
+        wanted=Py_ssize_t, loaded=Py_ssize_t, size=Py_ssize_t, usual=cython.longlong, fitting=cython.longlong,
+        message=Message, back=Delivery, entries=list, messages=list,
+        redeliveries=cython.int
+    )
+    cpdef int load(self) except -1
+    @cython.locals(redeliveries=cython.int)
+    cpdef int redeliveries_of(self, Message message, long long position) except -1
+    cpdef tidy_shelf(self)
+    cpdef restore(self, Shelf shelf, unsigned long long handed_out)
+    @cython.locals(entry=cython.ulonglong)
+    cpdef int hand_out(self, Message message, Output output) except -1
+    cpdef mark(self)
+    @cython.locals(delivery=Delivery, message=Message)
+    cpdef Message head(self)
+    @cython.locals(
+        message=Message, consumer=Consumer, delivery=Delivery, start=cython.longlong, place=cython.longlong,
+        redeliveries=cython.int
+    )
+    cpdef int dispatch(self) except -1
+    cpdef bint dispatch_selectively(self) except -1
+    @cython.locals(delivery=Delivery, message=Message, consumer=Consumer, index=Py_ssize_t, seen=cython.longlong)
+    cdef offer_in_turn(self)
+    @cython.locals(consumer=Consumer)
+    cpdef bint offer(self, Message message, long long position, int redeliveries) except -1
+    cdef park(self, Consumer consumer)
+    cpdef bint withdraw(self, Consumer consumer) except -1
+    cpdef rejoin(self, Consumer consumer)
+    cdef unroll(self)
+    cdef join(self, Consumer consumer)
+    @cython.locals(index=Py_ssize_t)
+    cdef leave(self, Consumer consumer)
+    cpdef Delivery take(self)
+    @cython.locals(message=Message)
+    cpdef Delivery draw(self)
+    cpdef int settle(self, Message message) except -1
+    cdef int let_go(self, Message message) except -1
+    cpdef bury(self, Message message, str reason)
+    @cython.locals(delivery=Delivery, count=Py_ssize_t)
+    cpdef requeue(self, list deliveries, bint failed=*)
+    cpdef all_returned(self)
+    @cython.locals(delivery=Delivery, first=Py_ssize_t)
+    cpdef put_back(self, list deliveries)
+    @cython.locals(consumer=Consumer)
+    cdef look_again(self, long long position)
+    @cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t, other=Delivery)
+    cpdef Py_ssize_t returned_after(self, long long position) except -1
+    @cython.locals(drawn=list, message=Message)
+    cdef draw_out(self, long long position)
+    @cython.locals(size=cython.longlong, index=Py_ssize_t, message=Message, delivery=Delivery)
+    cpdef Py_ssize_t body_bytes(self) except -1
+    @cython.locals(rest=Queue, count=Py_ssize_t)
+    cpdef purge(self)
+    @cython.locals(settled=Py_ssize_t, entry=cython.ulonglong)
+    cdef settle_shelved(self, list entries)
+    @cython.locals(delivery=Delivery, message=Message, entry=cython.ulonglong)
+    cpdef bint drop(self, Py_ssize_t most) except -1
+    @cython.locals(other=Consumer)
+    cpdef subscribe(self, Consumer consumer)
+    cpdef unsubscribe(self, Consumer consumer)
+    @cython.locals(consumer=Consumer, each=Consumer)
+    cpdef unsubscribe_many(self, list consumers)
+    @cython.locals(consumer=Consumer)
+    cpdef bint can_take_now(self, Message message)

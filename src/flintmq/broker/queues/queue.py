@@ -1,0 +1,785 @@
+"""A message queue: what is ready, what came back, and whose turn it is.
+
+    positions   ... 17  18  19 | 20  21  22  23 ... | ...
+                    returned   |  ready (a ring)    |  shelf (on disk only)
+                    (sorted)     ^ position of its head
+
+Messages are numbered by their place. Those handed out and not acked live in their channel; one that
+comes back goes to `returned`, which is always ahead of the ring, so it regains its place for free.
+A consumer that may refuse messages (no-local, a selector) takes some from the middle and leaves a hole, on
+the shelf too (shelf_scan.py); one that comes back to the shelf lies in its old place there.
+Past a certain length, and sooner when memory is short, what arrives goes to the shelf and is loaded
+again when ready runs out: a long queue costs little memory. Deliveries go to the consumers' outputs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from flintmq.broker.messages.message import Message
+from flintmq.broker.queues import paged_tail_scan as shelf_scan
+from flintmq.broker.queues.chores import repeated
+from flintmq.broker.queues.consumer import Consumer
+from flintmq.broker.queues.deduplication import DEDUPLICATED, Duplicates
+from flintmq.broker.queues.delivery import Delivery
+from flintmq.broker.queues.paged_tail import Shelf
+from flintmq.broker.queues.pass_work import Agenda
+from flintmq.broker.queues.regime import Regime
+from flintmq.broker.queues.ring import Ring
+from flintmq.errors import ProtocolMisuse
+from flintmq.wire import traits
+from flintmq.wire.tables import FieldTable
+
+if TYPE_CHECKING:
+    from flintmq.broker.exchanges.exchange import Exchange
+    from flintmq.broker.queues.leases import Lease
+    from flintmq.broker.store.store import Store
+    from flintmq.protocol.outbox import Output
+
+log = logging.getLogger("flintmq.queue")
+
+# What a bug has kept from being let go is tried again so much later.
+AGAIN_MS = 1000
+
+# A queue this long that is being drained asks its publishers to pause for a moment, once for each time
+# it has handed something out. It is a matter of speed, not of safety: this much stays in the caches.
+CONGESTED_MESSAGES = 16_384
+CONGESTED_BYTES = 4_194_304
+
+# As many copies as this in memory cost as much time as one on the shelf.
+SHELVED_COPIES = 16
+
+# What a message takes in memory beside its content: the object, its place in a ring, allocation.
+SHED_MESSAGE_BYTES = 160
+
+# Holes behind a head that nobody takes, of 8 octets each, before they are done away with.
+HOLES_MIN = 4096
+
+# Put back at a time, which is about a millisecond; more in portions.
+RETURNED_MAX = 2048
+# Values of purged messages that a queue which refuses the like of what it has forgets one by one.
+FORGOTTEN_MAX = 512
+
+_by_position = attrgetter("position")
+
+
+class Queue:
+    """One queue of a virtual host."""
+
+    __slots__ = (
+        "active",
+        "agenda",
+        "arguments",
+        "auto_delete",
+        "congested",
+        "consumers",
+        "creation_id",
+        "deleted",
+        "dirty",
+        "duplicates",
+        "durable",
+        "exclusive",
+        "handed_out",
+        "handed_out_due",
+        "holes",
+        "is_stream",
+        "leases",
+        "life",
+        "marked",
+        "name",
+        "number",
+        "owner",
+        "position",
+        "ready",
+        "ready_bytes",
+        "regime",
+        "reshelved",
+        "returned",
+        "returning",
+        "selective",
+        "shelf",
+        "sources",
+        "store",
+        "turn",
+        "unacked",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        agenda: Agenda,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: FieldTable,
+        owner: int,
+        store: Store | None = None,
+        number: int = 0,
+    ) -> None:
+        self.name = name
+        self.agenda = agenda
+        self.durable = durable
+        self.exclusive = exclusive
+        self.auto_delete = auto_delete
+        self.arguments = arguments
+        self.owner = owner  # number of the connection that an exclusive queue belongs to
+        self.store = store
+        self.number = number  # what the journal calls it; 0 for a queue that is not durable
+        self.shelf = Shelf()
+        # The newest entry that was handed out and asks for an ack; after a crash it is redelivered.
+        self.handed_out = 0
+        self.handed_out_due = False
+        self.marked = 0  # the newest that was handed out in an earlier life
+        self.reshelved: dict[int, int] = {}  # by position: how often one on the shelf was handed out
+        self.sources: dict[Exchange, None] = {}  # exchanges with bindings to it
+        self.ready = Ring()
+        self.ready_bytes = 0
+        self.position = 0
+        self.holes = 0
+        self.returned: list[Delivery] = []  # by position, the first one last
+        self.consumers: list[Consumer] = []
+        # Those that are not parked, a round: it is the turn of the one at `turn`, and the one before that is
+        # the last. Where consumers may refuse or have priorities it begins at 0 (see unroll).
+        self.active: list[Consumer] = []
+        self.turn = 0
+        self.selective = 0  # how many of the consumers may refuse
+        self.unacked = 0
+        self.leases: dict[str, Lease] | None = None  # by reader, see leases.py
+        self.dirty = False
+        self.congested = False
+        self.deleted = False
+        # What it does beyond first in, first out; None for a plain queue, which is all that it costs one.
+        self.regime: Regime | None = None
+        # Which messages it refuses because it has the like of them, see deduplication.py.
+        self.duplicates = Duplicates() if arguments.get(DEDUPLICATED) is True else None
+        self.is_stream = False  # a log of its own holds its messages, not the journal
+        self.creation_id: bytes | None = None  # made when somebody asks, see queue_identity.py
+        self.life = 0  # tells it in the journal from one of the same name that is being taken apart
+        self.returning = 0  # how many chores put messages back: until then their turn has not come
+
+    def message_count(self) -> int:
+        """How many are ready, not counting those handed out."""
+        return self.ready.count - self.holes + len(self.returned) + self.shelf.count
+
+    def parts(self) -> list[Queue]:
+        """The queues that hold its messages: itself, or one for each priority, the highest first."""
+        return [self]
+
+    def oversee(self) -> Regime:
+        """The queue's regime, from now on if it had none."""
+        if self.regime is None:
+            self.regime = Regime(self)
+        return self.regime
+
+    def enqueue(self, message: Message) -> int:
+        if self.duplicates is not None and self.duplicates.refuses(message):
+            self.let_go(message)
+            return 0
+        if self.regime is not None or message.traits & traits.HAS_EXPIRATION:
+            return self.oversee().enqueue(message)
+        self.append(message)
+        if self.congested:
+            self.congested = False
+            self.agenda.pressed = True
+        if not self.dirty and self.active:
+            self.dirty = True
+            self.agenda.queues.append(self)
+        return 0
+
+    def append(self, message: Message) -> int:
+        """Behind all others: in memory, or on disk where the queue is long."""
+        if self.store is not None and (
+            self.ready.count >= self.store.kept_messages
+            or self.ready_bytes >= self.store.kept_bytes
+            or self.shelf.count
+        ):
+            self.shelve(message)
+        else:
+            self.ready.push(message)
+            self.ready_bytes += len(message.content)
+        return 0
+
+    def shelve(self, message: Message) -> int:
+        """Keeps only the message's number; the message itself is on disk, or goes there now."""
+        if self.store is None:
+            raise ProtocolMisuse("a queue without a store has no shelf")
+        self.shelf.push(self.store.shelved_entry(message, self.number != 0))
+        self.agenda.copies += SHELVED_COPIES
+        self.shelf.octets += message.body_size()
+        return 0
+
+    def shed(self, most: int) -> int:
+        """Memory is short: all but the first messages go to the shelf, until `most` octets have.
+
+        How many have. The caller sees that the disk keeps up.
+        """
+        if self.store is None:
+            return 0
+        entries: list[int] = []
+        shed = 0
+        try:
+            while shed < most and (
+                self.ready.count > self.store.kept_messages_lean
+                or (self.ready_bytes > self.store.kept_bytes_lean and self.ready.count)
+            ):
+                message = self.ready.at(self.ready.count - 1)
+                # First what may fail: until then the message is where it was.
+                entry = 0 if message is None else self.store.shelved_entry(message, self.number != 0)
+                self.ready.pop_last()
+                entries.append(entry)
+                if message is None:
+                    self.holes -= 1
+                    shed += 1
+                else:
+                    self.ready_bytes -= len(message.content)
+                    self.shelf.octets += message.body_size()
+                    shed += len(message.content) + SHED_MESSAGE_BYTES
+        finally:
+            if entries:
+                entries.reverse()
+                self.shelf.put_back(entries)
+                self.tidy_shelf()  # if all of them were holes
+        return shed
+
+    def load(self) -> int:
+        """Brings the first of the shelf back into memory; the number of messages."""
+        if self.store is None:
+            raise ProtocolMisuse("a queue without a store has no shelf")
+        wanted = self.store.loaded_messages
+        loaded = 0
+        size = 0
+        while self.shelf.count and loaded < wanted and size < self.store.kept_bytes_lean:
+            # As many as fit if they are like those before them; of the first, the shelf knows the bodies.
+            usual = size // loaded if loaded else self.shelf.octets // self.shelf.count
+            fitting = 1 + (self.store.kept_bytes_lean - size) // (usual + 1)
+            entries = self.shelf.take(min(wanted, 64 if loaded else 8, fitting))
+            try:
+                messages = self.store.load(entries)
+            except Exception:
+                self.shelf.put_back(entries)
+                raise
+            for message in messages:
+                if message is None:
+                    self.ready.push(None)
+                    self.holes += 1
+                    continue
+                loaded += 1
+                size += len(message.content)
+                self.shelf.octets -= message.body_size()
+                redeliveries = self.redeliveries_of(message, self.position + self.ready.count)
+                if redeliveries:
+                    self.draw_out(self.position + self.ready.count)
+                    back = Delivery.create(0, message, self, None, self.position, redeliveries)
+                    self.reshelved.pop(self.position, None)
+                    self.position += 1
+                    self.returned.insert(0, back)
+                else:
+                    self.ready.push(message)
+                    self.ready_bytes += len(message.content)
+        self.tidy_shelf()
+        self.agenda.unwatched_bytes -= size
+        return loaded
+
+    def redeliveries_of(self, message: Message, position: int) -> int:
+        """How often a message that was read from the shelf has been handed out, as far as is known."""
+        redeliveries = 1
+        if message.traits & traits.TIMED or self.regime is not None:
+            redeliveries = self.oversee().loaded(message)
+        if self.reshelved and position in self.reshelved:
+            return self.reshelved[position]
+        return redeliveries if message.entry & 1 == 0 and message.entry >> 1 <= self.marked else 0
+
+    def tidy_shelf(self) -> None:
+        """Where nothing but holes is left of the shelf, what comes next takes the places behind them."""
+        if self.shelf.count:
+            return
+        if self.shelf.holes:
+            self.draw_out(self.position + self.ready.count)
+            self.position += self.shelf.holes
+        self.shelf.clear()
+
+    def restore(self, shelf: Shelf, handed_out: int) -> None:
+        """What recovery found of it."""
+        self.shelf = shelf
+        self.handed_out = handed_out
+        self.marked = handed_out
+
+    def hand_out(self, message: Message, output: Output | None) -> int:
+        """Notes that the message leaves; that is written before it is sent."""
+        if self.number and self.store is not None and message.entry and message.entry & 1 == 0:
+            entry = message.entry >> 1
+            if message.traits & traits.MOVED and output is not None:
+                self.store.hold_back(output, entry)
+            if entry > self.handed_out:
+                self.handed_out = entry
+                if not self.handed_out_due:
+                    self.handed_out_due = True
+                    self.store.handed_out.append(self)
+        return 0
+
+    def mark(self) -> None:
+        """Puts the queue on the agenda if it may have something to hand out."""
+        if not self.dirty and self.active and self.message_count():
+            self.dirty = True
+            self.agenda.queues.append(self)
+
+    def head(self) -> Message | None:
+        """The next message to hand out."""
+        if self.returned:
+            delivery = self.returned[-1]
+            return delivery.message
+        while self.ready.count:
+            message = self.ready.at(0)
+            if message is not None:
+                return message  # type: ignore[no-any-return]
+            self.ready.pop()
+            self.position += 1
+            self.holes -= 1
+        if self.shelf.count and self.load():
+            return self.head()
+        return None
+
+    def dispatch(self) -> int:
+        """Hands messages to consumers in turn until either runs out."""
+        if self.returning:
+            return 0
+        self.dirty = False
+        if self.regime is not None:
+            self.regime.dispatch()
+            return 0
+        if self.selective:
+            if self.dispatch_selectively():
+                self.mark()
+            return 0
+        start = self.position
+        redeliveries = -1  # of the message that has left the queue, and is not with its consumer yet
+        try:
+            while self.active:
+                message = self.head()
+                if message is None:
+                    break
+                if self.turn >= len(self.active):
+                    self.turn = 0
+                consumer = self.active[self.turn]
+                if not consumer.ready(message):
+                    self.park(consumer)
+                    continue
+                self.turn += 1
+                if self.returned:
+                    delivery = self.returned.pop()
+                    place = delivery.position
+                    redeliveries = delivery.redeliveries
+                else:
+                    self.ready.pop()
+                    place = self.position
+                    self.position += 1
+                    self.ready_bytes -= len(message.content)
+                    redeliveries = 0
+                consumer.deliver(message, place, redeliveries)
+                redeliveries = -1
+        except Exception:
+            if redeliveries >= 0 and message is not None:
+                consumer.undelivered(message, place, redeliveries)
+            raise
+        if self.ready.count > CONGESTED_MESSAGES or self.ready_bytes > CONGESTED_BYTES:
+            self.congested = self.position != start
+        return 0
+
+    def dispatch_selectively(self) -> bool:
+        """The same where consumers may refuse; whether there is more to look at, in the next pass.
+
+        Each message is offered to all before the next one. A consumer remembers how far it has looked, so
+        that what it refused is not offered again. Of what nobody takes, little is kept in memory.
+        """
+        self.offer_in_turn()
+        while self.store is not None and self.active and self.shelf.count:
+            if self.ready.count + len(self.returned) >= self.store.loaded_messages:
+                return shelf_scan.offer_shelved(self)
+            if not self.load():
+                break
+            self.offer_in_turn()
+        return False
+
+    def offer_in_turn(self) -> None:
+        """Offers what is in memory, first what came back."""
+        seen = self.position + self.ready.count
+        for consumer in self.active:
+            seen = min(seen, consumer.seen)
+        index = self.returned_after(seen - 1)
+        while index > 0 and self.active:
+            index -= 1
+            delivery = self.returned[index]
+            if delivery.message is not None and self.offer(
+                delivery.message, delivery.position, delivery.redeliveries
+            ):
+                del self.returned[index]
+        index = max(0, seen - self.position)
+        while self.active and index < self.ready.count:
+            message = self.ready.at(index)
+            if message is not None and self.offer(message, self.position + index, 0):
+                self.ready.replace(index, None)
+                self.ready_bytes -= len(message.content)
+                self.holes += 1
+            index += 1
+        for consumer in self.active:
+            consumer.seen = max(consumer.seen, self.position + index)
+        while self.ready.count and self.ready.at(0) is None:
+            self.ready.pop()
+            self.position += 1
+            self.holes -= 1
+        if self.holes > HOLES_MIN and self.holes > 8 * (self.ready.count - self.holes):
+            self.draw_out(self.position + self.ready.count)
+
+    def offer(self, message: Message, position: int, redeliveries: int) -> bool:
+        """Hands the message to the one that accepts it and has waited longest, if any may take it now."""
+        if self.regime is not None and self.regime.has_expired(message):
+            return False  # it goes when it has come to the head
+        self.turn = 0
+        while self.turn < len(self.active):
+            consumer = self.active[self.turn]
+            if position < consumer.seen or not consumer.accepts(message):
+                self.turn += 1
+            elif consumer.ready(message):
+                # To the end of the round, so that another one that would accept the like is next.
+                del self.active[self.turn]
+                self.turn = 0
+                if self.regime is None:
+                    self.active.append(consumer)
+                else:
+                    self.regime.join(consumer)
+                consumer.deliver(message, position, redeliveries)  # if it fails, the message is where it was
+                if self.regime is not None:
+                    self.regime.waiting_bytes -= message.body_size()
+                return True
+            else:
+                consumer.seen = position
+                self.park(consumer)
+        self.turn = 0
+        return False
+
+    def unroll(self) -> None:
+        """The round as a list from the one whose turn it is to the last."""
+        if self.turn:
+            # The very same list: the lanes of a priority queue share it.
+            self.active[:] = self.active[self.turn :] + self.active[: self.turn]
+            self.turn = 0
+
+    def join(self, consumer: Consumer) -> None:
+        """Into the round, as the last."""
+        if self.selective:
+            self.active.append(consumer)
+        else:
+            self.active.insert(self.turn, consumer)
+            self.turn += 1
+
+    def leave(self, consumer: Consumer) -> None:
+        """Out of the round, which goes on with the same one as it would have."""
+        if self.active and self.active[-1] is consumer:
+            self.active.pop()  # many end in this order, and a search for each would take long
+            self.turn = min(self.turn, len(self.active))
+        elif consumer in self.active:
+            index = self.active.index(consumer)
+            del self.active[index]
+            if index < self.turn:
+                self.turn -= 1
+
+    def park(self, consumer: Consumer) -> None:
+        """Takes the consumer whose turn it is out of the round."""
+        consumer.park()
+        del self.active[self.turn]
+
+    def withdraw(self, consumer: Consumer) -> bool:
+        """Takes any consumer out of the round; parked, and True, if it has something to settle yet."""
+        self.leave(consumer)
+        consumer.forget()
+        consumer.parked = False
+        if consumer.outstanding:
+            consumer.park()
+        return consumer.parked
+
+    def rejoin(self, consumer: Consumer) -> None:
+        if self.regime is None:
+            self.join(consumer)
+        else:
+            self.regime.join(consumer)
+        self.mark()
+
+    def take(self) -> Delivery | None:
+        """The next message for basic.get, as a delivery without tag or consumer."""
+        return self.draw() if self.regime is None else self.regime.take()
+
+    def draw(self) -> Delivery | None:
+        """Whatever is at the head, out of the queue."""
+        message = self.head()
+        if message is None:
+            return None
+        if self.returned:
+            return self.returned.pop()
+        self.ready.pop()
+        self.position += 1
+        self.ready_bytes -= len(message.content)
+        return Delivery.create(0, message, self, None, self.position - 1, 0)
+
+    def settle(self, message: Message) -> int:
+        """A message has left the queue for good."""
+        if self.duplicates is not None:
+            self.duplicates.forget(message)
+        return self.let_go(message)
+
+    def let_go(self, message: Message) -> int:
+        """The store need not keep it for this queue."""
+        message.holders -= 1
+        if self.store is not None and message.entry and (self.number or message.entry & 1):
+            if self.regime is not None:
+                self.regime.forget(message)
+            self.store.settle(self.number, message.entry)  # last: what fails before it has let go of nothing
+        return 0
+
+    def bury(self, message: Message, reason: str) -> None:
+        """The message dies: it goes to the dead letter exchange if there is one, and leaves the queue."""
+        if self.regime is None:
+            self.settle(message)
+        else:
+            self.regime.bury([message], reason)
+
+    def requeue(self, deliveries: list[Delivery], failed: bool = False) -> None:
+        """Puts handed-out messages back. `failed`: they were refused, or their client was lost."""
+        if len(deliveries) > RETURNED_MAX:
+            self.agenda.chores.begin(requeued(self, deliveries, failed))
+            return
+        for delivery in deliveries:
+            delivery.redeliveries += 1
+            delivery.consumer = None
+        count = len(deliveries)
+        if self.deleted:
+            for delivery in deliveries:
+                if delivery.message is not None:
+                    self.settle(delivery.message)
+            self.unacked -= count
+            return
+        if self.regime is not None:
+            deliveries = self.regime.returned(deliveries, failed)
+        if deliveries:
+            self.put_back(deliveries)
+        self.unacked -= count
+        if self.regime is not None:
+            self.regime.tend()
+        self.mark()
+
+    def all_returned(self) -> None:
+        """A chore has put back all it had."""
+        self.returning -= 1
+        if not self.returning:
+            self.dirty = False
+            self.mark()
+
+    def put_back(self, deliveries: list[Delivery]) -> None:
+        """Each in its place."""
+        if self.selective:
+            self.look_again(min([delivery.position for delivery in deliveries]))
+        if self.shelf.holes:
+            deliveries = shelf_scan.reshelve(self, deliveries)
+            if not deliveries:
+                return
+        self.draw_out(max([delivery.position for delivery in deliveries]))
+        # Sorting all for the sake of a few, and that for each nack, would stop the broker for seconds.
+        deliveries.sort(key=_by_position, reverse=True)
+        first = self.returned_after(deliveries[0].position)
+        if first == self.returned_after(deliveries[-1].position):
+            self.returned[first:first] = deliveries  # as nearly always: none of the others lie between them
+        elif len(deliveries) * 16 < len(self.returned):
+            for delivery in deliveries:
+                self.returned.insert(self.returned_after(delivery.position), delivery)
+        else:
+            self.returned.extend(deliveries)
+            self.returned.sort(key=_by_position, reverse=True)
+
+    def look_again(self, position: int) -> None:
+        """Consumers that refuse some have not seen what is at this position now."""
+        for consumer in self.consumers:
+            consumer.seen = min(consumer.seen, position)
+
+    def returned_after(self, position: int) -> int:
+        """How many of `returned` come after `position`, and so before it in the list."""
+        low = 0
+        high = len(self.returned)
+        while low < high:
+            middle = (low + high) // 2
+            other = self.returned[middle]
+            if other.position > position:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def draw_out(self, position: int) -> None:
+        """Moves what the ring has up to `position` to `returned`, so that this stays ahead of the ring.
+
+        Only where a hole is filled again, or holes are nearly all there is.
+        """
+        drawn: list[Delivery] = []
+        while self.position <= position and self.ready.count:
+            message = self.ready.pop()
+            if message is None:
+                self.holes -= 1
+            else:
+                self.ready_bytes -= len(message.content)
+                drawn.append(Delivery.create(0, message, self, None, self.position, 0))
+            self.position += 1
+        if drawn:
+            drawn.reverse()
+            self.returned = drawn + self.returned
+
+    def body_bytes(self) -> int:
+        """What the bodies of all that is ready come to."""
+        size = self.shelf.octets
+        for index in range(self.ready.count):
+            message = self.ready.at(index)
+            if message is not None:
+                size += message.body_size()
+        for delivery in self.returned:
+            if delivery.message is not None:
+                size += delivery.message.body_size()
+        return size
+
+    def purge(self) -> int:
+        """Drops what is ready; the number of messages. The store lets go of them in portions."""
+        if self.regime is not None:
+            self.returned = self.regime.purge() + self.returned
+        count = self.message_count()
+        rest = Queue(
+            self.name,
+            self.agenda,
+            self.durable,
+            self.exclusive,
+            False,
+            {},
+            self.owner,
+            self.store,
+            self.number,
+        )
+        rest.shelf, rest.ready, rest.returned = self.shelf, self.ready, self.returned
+        rest.regime = self.regime
+        if self.duplicates is not None:
+            if count > FORGOTTEN_MAX or self.shelf.count:
+                self.duplicates.clear()  # what is on the shelf goes unread
+            else:
+                rest.duplicates = self.duplicates
+        self.position += self.ready.count + self.shelf.count + self.shelf.holes
+        self.shelf, self.ready, self.returned = Shelf(), Ring(), []
+        self.ready_bytes = 0
+        self.holes = 0
+        self.reshelved = {}
+        if rest.duplicates is not None:
+            rest.drop(FORGOTTEN_MAX)
+        if count:
+            self.agenda.chores.begin(repeated(rest.drop))
+        return count
+
+    def settle_shelved(self, entries: list[int]) -> None:
+        """Lets go of what was on the shelf; from the one on for which that fails they are back there."""
+        settled = 0
+        try:
+            for entry in entries:
+                if entry and self.store is not None:
+                    self.store.settle(self.number, entry)
+                settled += 1
+        except Exception:
+            self.shelf.put_back(entries[settled:])
+            raise
+
+    def drop(self, most: int) -> bool:
+        """Lets go of some of what is ready, not in order; whether there is more.
+
+        Never fails: they have left their queue, so what a bug keeps is let go of after a pause.
+        """
+        message = None
+        try:
+            if self.store is not None and self.shelf.count:
+                self.settle_shelved(self.shelf.take(most))
+                return True
+            while most > 0 and (self.returned or self.ready.count):
+                most -= 1
+                if self.returned:
+                    delivery = self.returned.pop()
+                    message = delivery.message
+                else:
+                    message = self.ready.pop()
+                if message is not None:
+                    self.settle(message)
+        except Exception:
+            log.exception("a bug in letting go of what queue %r has dropped: once more in a while", self.name)
+            if message is not None:
+                self.returned.append(Delivery.create(0, message, self, None, 0, 0))
+            timetable = self.agenda.timetable
+            timetable.at(timetable.now_ms() + AGAIN_MS, self.go_on_dropping)
+            return False
+        return bool(self.returned or self.ready.count)
+
+    def go_on_dropping(self) -> None:
+        self.agenda.chores.begin(repeated(self.drop))
+
+    def subscribe(self, consumer: Consumer) -> None:
+        self.consumers.append(consumer)
+        if consumer.is_selective():
+            if not self.selective:
+                self.unroll()
+                for other in self.consumers:
+                    other.seen = -(1 << 62)  # it was not kept up while nobody could refuse
+            self.selective += 1
+        if consumer.priority or self.regime is not None:
+            self.oversee().subscribe(consumer)
+        else:
+            self.join(consumer)
+        self.mark()
+
+    def unsubscribe(self, consumer: Consumer) -> None:
+        consumer.cancelled = True
+        if self.consumers[-1] is consumer:
+            self.consumers.pop()  # many end in this order, and a search for each would take long
+        else:
+            self.consumers.remove(consumer)
+        if not consumer.parked:
+            self.leave(consumer)
+        consumer.forget()
+        if consumer.is_selective():
+            self.selective -= 1
+        if self.regime is not None and not self.deleted:
+            self.regime.unsubscribe(consumer)
+
+    def unsubscribe_many(self, consumers: list[Consumer]) -> None:
+        """Consumers of a queue without rules, in one look at all: a search for each would take long."""
+        for consumer in consumers:
+            consumer.cancelled = True
+            consumer.forget()
+            if consumer.is_selective():
+                self.selective -= 1
+        # In place: the lanes of a queue with priorities have the same lists.
+        self.consumers[:] = [each for each in self.consumers if not each.cancelled]
+        self.active[:] = [each for each in self.active if not each.cancelled]
+        self.turn = 0
+
+    def can_take_now(self, message: Message) -> bool:
+        """Whether a consumer would get the message at once (basic.publish with immediate)."""
+        if self.message_count():
+            self.dispatch()  # what came earlier in this pass is ahead of it
+            if self.message_count():
+                return False
+        for consumer in self.active:  # noqa: SIM110 - a generator expression is a closure: not in compiled methods
+            if consumer.accepts(message) and consumer.ready(message):
+                return True
+        return False
+
+
+def requeued(queue: Queue, deliveries: list[Delivery], failed: bool) -> Iterator[None]:
+    """Queue.requeue in portions; until all are back nothing is handed out, as it would come out of turn."""
+    queue.returning += 1
+    try:
+        for start in range(0, len(deliveries), RETURNED_MAX):
+            queue.requeue(deliveries[start : start + RETURNED_MAX], failed)
+            yield
+    finally:
+        queue.all_returned()

@@ -1,0 +1,224 @@
+"""What a queue was told to do beyond first in, first out: its arguments, read and checked once.
+
+    x-arguments of queue.declare  \\
+    policy that matches            >  QueueRules, or None for a plain queue
+    operator policy that matches  /
+
+Of a number the least that any of the three asks for counts; of anything else the argument goes before
+the policy. Arguments that nobody here knows are accepted and mean nothing, as in RabbitMQ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from flintmq.broker.messages.published import TIMER_MS_MAX
+from flintmq.errors import ChannelFault
+from flintmq.wire import amqp
+
+COUNT_MAX = 2**63 - 1
+PRIORITY_MAX = 255
+# A quorum queue gives up on a message after so many returns, unless it says otherwise (RabbitMQ 4).
+QUORUM_DELIVERY_LIMIT = 20
+UNLIMITED = -1
+
+CLASSIC, QUORUM, STREAM = "classic", "quorum", "stream"
+DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX = "drop-head", "reject-publish", "reject-publish-dlx"
+
+Check = Callable[[object], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRules:
+    """Immutable; None is what was not asked for."""
+
+    message_ttl_ms: int | None = None
+    expires_ms: int | None = None
+    length_max: int | None = None
+    length_bytes_max: int | None = None
+    overflow: str = DROP_HEAD
+    dead_letter_exchange: str | None = None
+    dead_letter_routing_key: str | None = None
+    priority_max: int = 0
+    single_active_consumer: bool = False
+    delivery_limit: int | None = None
+    retry_type: str = "disabled"
+    retry_min_ms: int = 0
+    retry_max_ms: int | None = None
+    consumer_timeout_ms: int | None = None
+
+    def refuses_publishes(self) -> bool:
+        return self.overflow != DROP_HEAD
+
+
+PLAIN = QueueRules()
+
+
+class Unfit(ValueError):
+    """A value that an argument does not take; the text says what it does."""
+
+
+def _whole(least: int, most: int) -> Check:
+    def check(value: object) -> int:
+        if type(value) is not int or not least <= value <= most:
+            raise Unfit(f"expected a whole number from {least} to {most}")
+        return value
+
+    return check
+
+
+def _one_of(*choices: str) -> Check:
+    def check(value: object) -> str:
+        if not isinstance(value, str) or value not in choices:
+            raise Unfit("expected one of " + ", ".join(choices))
+        return value
+
+    return check
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or len(value.encode("utf-8", "surrogateescape")) > 255:
+        raise Unfit("expected text of at most 255 octets")
+    return value
+
+
+def _switch(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise Unfit("expected true or false")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One key: the rule it sets ("" for one that is checked and means nothing here), and what it takes."""
+
+    rule: str
+    check: Check
+    # Whether a policy may set it too, under the same name without "x-".
+    in_policies: bool = True
+
+
+ARGUMENTS: dict[str, Argument] = {
+    "x-message-ttl": Argument("message_ttl_ms", _whole(0, TIMER_MS_MAX)),
+    "x-expires": Argument("expires_ms", _whole(1, TIMER_MS_MAX)),
+    "x-max-length": Argument("length_max", _whole(0, COUNT_MAX)),
+    "x-max-length-bytes": Argument("length_bytes_max", _whole(0, COUNT_MAX)),
+    "x-overflow": Argument("overflow", _one_of(DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX)),
+    "x-dead-letter-exchange": Argument("dead_letter_exchange", _text),
+    "x-dead-letter-routing-key": Argument("dead_letter_routing_key", _text),
+    "x-dead-letter-strategy": Argument("", _one_of("at-most-once", "at-least-once")),
+    "x-max-priority": Argument("priority_max", _whole(0, PRIORITY_MAX), in_policies=False),
+    "x-single-active-consumer": Argument("single_active_consumer", _switch, in_policies=False),
+    "x-delivery-limit": Argument("delivery_limit", _whole(UNLIMITED, COUNT_MAX)),
+    "x-delayed-retry-type": Argument("retry_type", _one_of("disabled", "all", "failed", "returned")),
+    "x-delayed-retry-min": Argument("retry_min_ms", _whole(0, TIMER_MS_MAX)),
+    "x-delayed-retry-max": Argument("retry_max_ms", _whole(0, TIMER_MS_MAX)),
+    "x-consumer-timeout": Argument("consumer_timeout_ms", _whole(1, TIMER_MS_MAX)),
+    "x-queue-type": Argument("", _one_of(CLASSIC, QUORUM, STREAM), in_policies=False),
+    "x-queue-mode": Argument("", _one_of("default", "lazy")),
+    "x-queue-version": Argument("", _whole(1, 2)),
+    "x-queue-master-locator": Argument("", _text),
+    "x-queue-leader-locator": Argument("", _text),
+}
+
+Given = dict[str, Any]
+
+
+def kind_of(arguments: Mapping[str, Any]) -> str:
+    """classic, quorum or stream."""
+    kind: str = arguments.get("x-queue-type", CLASSIC)
+    return kind
+
+
+def check_arguments(arguments: Mapping[str, Any], what: str) -> Given:
+    """The rules that the arguments of a declare ask for; a ChannelFault that names a bad one."""
+    given: Given = {}
+    for name, value in arguments.items():
+        argument = ARGUMENTS.get(name)
+        if argument is None:
+            continue
+        try:
+            checked = argument.check(value)
+        except Unfit as unfit:
+            raise bad_argument(name, what, f"{unfit}, not '{str(value)[:64]}'") from None
+        if argument.rule:
+            given[argument.rule] = checked
+    if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
+        raise bad_argument("x-dead-letter-routing-key", what, "there is no x-dead-letter-exchange with it")
+    if kind_of(arguments) == QUORUM:
+        given.setdefault("delivery_limit", QUORUM_DELIVERY_LIMIT)
+    return given
+
+
+def check_properties(
+    arguments: Mapping[str, Any], durable: bool, exclusive: bool, auto_delete: bool, what: str
+) -> None:
+    """A quorum queue lasts and is shared."""
+    if kind_of(arguments) == QUORUM:
+        for wrong, name in ((not durable, "non-durable"), (exclusive, "exclusive")):
+            if wrong:
+                raise ChannelFault(
+                    amqp.PRECONDITION_FAILED,
+                    f"PRECONDITION_FAILED - invalid property '{name}' for {what}: "
+                    "a quorum queue is durable and not exclusive",
+                    50,
+                    10,
+                )
+
+
+def check_definition(definition: Mapping[str, Any]) -> Given:
+    """The queue rules that a policy's definition asks for; Unfit names a bad key."""
+    given: Given = {}
+    for name, value in definition.items():
+        argument = ARGUMENTS.get("x-" + name)
+        if argument is None or not argument.in_policies:
+            continue
+        try:
+            checked = argument.check(value)
+        except Unfit as unfit:
+            raise Unfit(f"'{name}': {unfit}, not '{str(value)[:64]}'") from None
+        if argument.rule:
+            given[argument.rule] = checked
+    return given
+
+
+def combine(*given: Given) -> QueueRules | None:
+    """The rules of a queue: its arguments first, then its policy, then the operator's."""
+    combined: Given = {}
+    for each in given:
+        for rule, value in each.items():
+            if rule not in combined:
+                combined[rule] = value
+            elif type(value) is int:
+                combined[rule] = least(combined[rule], value)
+    if combined.get("delivery_limit") == UNLIMITED:
+        del combined["delivery_limit"]
+    if combined.get("priority_max") == 0:
+        del combined["priority_max"]
+    rules = QueueRules(**combined)
+    return None if rules == PLAIN else rules
+
+
+def least(one: int, other: int) -> int:
+    """The stricter of two limits; one that does not limit is never that."""
+    if UNLIMITED in (one, other):
+        return max(one, other)
+    return min(one, other)
+
+
+def rules_table(rules: QueueRules) -> dict[str, Any]:
+    """What applies, by the names of the arguments: for people and for the management API."""
+    names = {argument.rule: name for name, argument in ARGUMENTS.items() if argument.rule}
+    return {
+        names[each.name]: getattr(rules, each.name)
+        for each in fields(QueueRules)
+        if getattr(rules, each.name) != each.default
+    }
+
+
+def bad_argument(name: str, what: str, why: str) -> ChannelFault:
+    return ChannelFault(
+        amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - invalid arg '{name}' for {what}: {why}", 50, 10
+    )

@@ -1,0 +1,163 @@
+"""Looking into a queue without disturbing it, and moving what is in it.
+
+    place      ... 17  18  19 | 20  21  22  23 ... | 40 41 ...
+                   returned   |  ready (a ring)    |  shelf, read from disk
+
+A message keeps its place while it waits, so `after` a place is where the next look goes on. Messages that
+are handed out are not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from flintmq.broker.queues.forwarding import secure_streams
+from flintmq.broker.queues.paged_tail_scan import read_along
+from flintmq.wire import traits
+
+if TYPE_CHECKING:
+    from flintmq.broker.channels.channel import Channel
+    from flintmq.broker.messages.message import Message
+    from flintmq.broker.queues.queue import Queue
+    from flintmq.broker.virtual_host import VirtualHost
+    from flintmq.storage.streams.log import StreamLog
+
+
+def browse(queue: Queue, after: int) -> Iterator[tuple[int, Message, bool]]:
+    """Place, message and whether it was delivered before, from the first place behind `after` on."""
+    for lane in queue.parts():
+        yield from browse_lane(lane, after)
+
+
+def browse_lane(queue: Queue, after: int) -> Iterator[tuple[int, Message, bool]]:
+    for index in range(queue.returned_after(after) - 1, -1, -1):
+        delivery = queue.returned[index]
+        if delivery.message is not None:
+            yield delivery.position, delivery.message, delivery.redeliveries > 0
+    place = max(queue.position, after + 1)
+    while place - queue.position < queue.ready.count:
+        message = queue.ready.at(place - queue.position)
+        if message is not None:
+            yield place, message, False
+        place += 1
+    yield from browse_shelf(queue, queue.position + queue.ready.count, place)
+
+
+def oldest_ms(queue: Queue) -> int | None:
+    """When the oldest message that waits in the queue came; None if there is none, or nobody has noted it.
+
+    Reads at most one message of each priority from disk, and leaves it there.
+    """
+    if queue.is_stream:
+        log: StreamLog = queue.log  # type: ignore[attr-defined]
+        return log.first_time_ms
+    heads = [message for lane in queue.parts() if (message := first_of(lane)) is not None]
+    return min((message.arrived_ms for message in heads if message.arrived_ms), default=None)
+
+
+def first_of(queue: Queue) -> Message | None:
+    """The message that is handed out next, without bringing any back from the shelf."""
+    if queue.returned:
+        return queue.returned[-1].message
+    for index in range(queue.ready.count):
+        message: Message | None = queue.ready.at(index)
+        if message is not None:
+            return message
+    if queue.store is None or not queue.shelf.count:
+        return None
+    for messages in read_along(queue, 0):
+        for message in messages:
+            if message is not None:
+                return message
+    return None
+
+
+def browse_shelf(queue: Queue, first: int, place: int) -> Iterator[tuple[int, Message, bool]]:
+    """What lies on disk, of which `first` is the place of the first."""
+    if queue.store is None or not queue.shelf.count:
+        return
+    for messages in read_along(queue, place - first):
+        for message in messages:
+            if message is not None:
+                is_marked = message.entry & 1 == 0 and message.entry >> 1 <= queue.marked
+                yield place, message, is_marked or place in queue.reshelved
+            place += 1
+
+
+def whole_body(channel: Channel, message: Message, bytes_max: int) -> bytes | None:
+    """The body, from its file if it is a large one; None if that is larger than `bytes_max`, or lost."""
+    if not message.traits & traits.SPOOLED:
+        return message.content[message.header_size :]
+    reader = channel.body_of(message)
+    if reader is None:
+        return None
+    try:
+        return reader.read(0, reader.octets) if reader.octets <= bytes_max else None
+    finally:
+        reader.close()
+
+
+def copy(host: VirtualHost, source: Queue, target: Queue, after: int, limit: int) -> tuple[int, int]:
+    """Puts copies of up to `limit` messages at the end of another queue; how many, and the last one's place.
+
+    All of them or, after a crash, none: it is one group of the journal. A large message, whose body is a
+    file, ends it.
+    """
+    found = [(place, message) for place, message, _ in islice(browse(source, after), limit)]
+    copied = 0
+    with grouped(host):
+        for place, message in found:
+            if message.traits & traits.SPOOLED:
+                break
+            host.hand_over(message.twin(), [target])
+            copied += 1
+            after = place
+    return copied, after
+
+
+def move(host: VirtualHost, source: Queue, target: Queue, limit: int) -> int:
+    """Moves up to `limit` messages from the head of one queue to the end of another; how many.
+
+    All of them or, after a crash, none: it is one group of the journal. A large message, whose body is a
+    file, ends it.
+    """
+    moved = 0
+    with grouped(host):
+        while moved < limit:
+            message = source.head()
+            if message is None or message.traits & traits.SPOOLED:
+                break
+            delivery = source.take()
+            if delivery is None:
+                break
+            if delivery.message is not message:
+                # Those before it had expired, and died of being looked at.
+                message = delivery.message
+                if message is None or message.traits & traits.SPOOLED:
+                    source.unacked += 1
+                    source.requeue([delivery])
+                    break
+            try:
+                host.hand_over(message.twin(), [target])
+                source.settle(message)
+            except Exception:
+                source.unacked += 1
+                source.requeue([delivery])  # where it was: it may be there twice, but never nowhere
+                raise
+            moved += 1
+    return moved
+
+
+@contextmanager
+def grouped(host: VirtualHost) -> Iterator[None]:
+    """What is written meanwhile is recovered whole or not at all; what goes to streams is there before."""
+    store = host.store
+    if store is None:
+        yield
+        return
+    with store.journal.group():
+        yield
+        secure_streams(host)

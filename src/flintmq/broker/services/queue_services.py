@@ -1,0 +1,335 @@
+"""Services for readers of queues: batch leases, looking without disturbing, moving and copying."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from flintmq.auth import Operation
+from flintmq.broker.matching.selector_parser import parse_selector
+from flintmq.broker.queues.leases import Lease, find_lease, lease_of
+from flintmq.broker.queues.selection import Recent, Selection
+from flintmq.broker.services import browsing
+from flintmq.broker.services.queue_identity import CREATION_ID, creation_id, require_same
+from flintmq.broker.services.request import Request, service
+from flintmq.broker.services.row_columns import CHOICE, Row, lay_out
+from flintmq.errors import ServiceFault
+from flintmq.wire import amqp
+from flintmq.wire.tables import FieldTable
+
+if TYPE_CHECKING:
+    from flintmq.broker.queues.delivery import Delivery
+    from flintmq.broker.queues.queue import Queue
+
+ROWS_MAX = 1_000_000
+# Of one reply: it is a message in memory, once here and once on its way out.
+REPLY_BYTES_MAX = 67_108_864
+REPLY_BYTES = 8_388_608
+# What one look into a queue goes through at most: some milliseconds.
+LOOKED_MAX = 2048
+LOOKED_BYTES_MAX = 16_777_216
+LEASE_BYTES = 67_108_864
+LEASE_BYTES_MAX = 268_435_456
+TIMEOUT_MS = 60_000
+TIMEOUT_MS_MAX = 86_400_000
+WAIT_MS_MAX = 30_000
+# How often a reader that waits for messages is looked after.
+LOOK_MS = 20
+NAME_OCTETS_MAX = 255
+# Moved or copied in one step, which is one group of the journal: 10 microseconds each.
+MOVED_AT_ONCE = 256
+
+
+def queue_of(request: Request, argument: str = "queue", operation: Operation = Operation.READ) -> Queue:
+    """The queue that an argument names, if the asker may read it."""
+    name = request.text(argument)
+    request.require(operation, "queue", name)
+    queue = request.channel.virtual_host.find_queue(name, request.channel.origin)
+    if queue.is_stream and operation is Operation.READ:
+        raise ServiceFault(
+            amqp.NOT_IMPLEMENTED, f"NOT_IMPLEMENTED - queue '{name}' is a stream: read it with stream.fetch"
+        )
+    return queue
+
+
+def reader_of(request: Request) -> str:
+    name = request.text("consumer")
+    if not 0 < len(name.encode("utf-8", "surrogateescape")) <= NAME_OCTETS_MAX:
+        raise request.wrong("consumer", f"expected a name of 1 to {NAME_OCTETS_MAX} octets")
+    return name
+
+
+def held_lease(request: Request) -> Lease:
+    """The lease that a request is about, which it holds under the epoch it names."""
+    queue = queue_of(request)
+    require_same(queue, request)
+    lease = find_lease(queue, reader_of(request))
+    lease.check(request.number("epoch"))
+    return lease
+
+
+def promise(request: Request) -> None:
+    """The answer leaves when what was done is on disk."""
+    store = request.channel.store
+    if store is not None:
+        store.hold_back(request.channel.output, store.last())
+
+
+@service("queue.lease")
+def queue_lease(request: Request) -> None:
+    """Consecutive messages for a named reader: queue, consumer, epoch or claim, start, max-rows."""
+    queue = queue_of(request)
+    require_same(queue, request)
+    if queue.consumers and queue.consumers[0].exclusive:
+        raise ServiceFault(
+            amqp.RESOURCE_LOCKED, f"RESOURCE_LOCKED - queue '{queue.name}' has an exclusive consumer"
+        )
+    timeout_ms = request.number("timeout-ms", TIMEOUT_MS, 1, TIMEOUT_MS_MAX)
+    lease = lease_of(queue, reader_of(request), timeout_ms)
+    if request.flag("claim", False):
+        lease.claim()
+        lease.keep()
+    else:
+        lease.check(request.number("epoch"))
+    Asking(request, lease, timeout_ms).look()
+
+
+class Asking:
+    """A request for a lease, which may wait for the first message to come."""
+
+    def __init__(self, request: Request, lease: Lease, timeout_ms: int) -> None:
+        self.request = request
+        self.lease = lease
+        self.epoch = lease.epoch
+        self.timeout_ms = timeout_ms
+        self.start = request.number("start", lease.acked)
+        self.rows_max = request.number("max-rows", ROWS_MAX, 0, ROWS_MAX)
+        self.bytes_max = request.number("max-bytes", LEASE_BYTES, 1, LEASE_BYTES_MAX)
+        self.until_ms = lease.timetable.now_ms() + request.number("wait-ms", 0, 0, WAIT_MS_MAX)
+
+    def look(self) -> None:
+        lease = self.lease
+        first, last = lease.grant(self.start, self.rows_max, self.bytes_max)
+        now_ms = lease.timetable.now_ms()
+        if last < first and self.rows_max and now_ms < self.until_ms:
+            lease.timetable.at(min(now_ms + LOOK_MS, self.until_ms), self.look_again)
+            return
+        lease.renew(self.timeout_ms)
+        promise(self.request)
+        self.request.reply(
+            {
+                "first": first,
+                "last": last,
+                "epoch": lease.epoch,
+                "acked": lease.acked,
+                CREATION_ID: creation_id(lease.queue, self.request),
+                "octets": sum(
+                    len(delivery.message.content)
+                    for delivery in lease.between(first - 1, last)
+                    if delivery.message is not None
+                ),
+            }
+        )
+
+    def look_again(self) -> None:
+        try:
+            if self.lease.queue.deleted:
+                raise ServiceFault(amqp.NOT_FOUND, f"NOT_FOUND - queue '{self.lease.queue.name}' is gone")
+            self.lease.check(self.epoch)
+            self.look()
+        except ServiceFault as fault:
+            self.request.fail(fault.code, fault.text)
+
+
+@service("lease.read")
+def lease_read(request: Request) -> None:
+    """Messages of a lease, numbered from + 1 to to, in columns; as many as max-bytes allow."""
+    lease = held_lease(request)
+    start = request.number("from", lease.acked)
+    end = request.number("to", lease.last)
+    deliveries = lease.between(start, end)
+    lease.renew(lease.timeout_ms)
+    answer(request, rows_of(request, deliveries, start), start)
+
+
+def rows_of(request: Request, deliveries: Iterable[Delivery], number: int) -> Iterable[Row]:
+    for delivery in deliveries:
+        number += 1
+        message = delivery.message
+        if message is not None:
+            body = browsing.whole_body(request.channel, message, REPLY_BYTES_MAX)
+            if body is None:
+                raise ServiceFault(
+                    amqp.CONTENT_TOO_LARGE,
+                    f"CONTENT_TOO_LARGE - {request.name}: message {number} has {message.body_size()} octets, "
+                    "or its file is lost: release the lease and take it with basic.get",
+                )
+            yield Row(number, message, body, delivery.redeliveries > 0)
+
+
+def answer(request: Request, rows: Iterable[Row], last: int) -> None:
+    """Answers with as many of the rows as the reply may hold, at least one."""
+    chosen, taken = chosen_columns(request), fitting(request, rows)
+    reply_rows(request, taken, chosen, {"last": taken[-1].number if taken else last})
+
+
+def fitting(request: Request, rows: Iterable[Row]) -> list[Row]:
+    """The first of the rows, as many as the reply may hold, at least one."""
+    bytes_max = request.number("max-bytes", REPLY_BYTES, 1, REPLY_BYTES_MAX)
+    taken: list[Row] = []
+    size = 0
+    for row in rows:
+        # 64 octets: its share of the columns that are numbers.
+        size += len(row.body) + row.message.header_size + len(row.message.route) + 64
+        if taken and size > bytes_max:
+            break
+        taken.append(row)
+    return taken
+
+
+def chosen_columns(request: Request) -> list[str]:
+    chosen = request.arguments.get("columns", [])
+    if not isinstance(chosen, list) or not all(name in CHOICE for name in chosen):
+        raise request.wrong("columns", f"expected a list of: {', '.join(CHOICE)}")
+    return [str(each) for each in chosen]
+
+
+def reply_rows(request: Request, rows: list[Row], chosen: list[str], results: dict[str, int]) -> None:
+    """`results` have the number to go on after, `last`."""
+    now_ms = request.broker.timetable.now_ms()
+    request.reply({"count": len(rows), **results}, lay_out(rows, results["last"] + 1, chosen, now_ms))
+
+
+@service("lease.ack")
+def lease_ack(request: Request) -> None:
+    """Lets go of the messages of a lease up to a number: queue, consumer, epoch, through."""
+    lease = held_lease(request)
+    settled = lease.ack(request.number("through"))
+    lease.renew(lease.timeout_ms)
+    promise(request)
+    request.reply({"acked": lease.acked, "settled": settled})
+
+
+@service("lease.renew")
+def lease_renew(request: Request) -> None:
+    """The reader is alive: its lease ends timeout-ms from now."""
+    lease = held_lease(request)
+    lease.renew(request.number("timeout-ms", lease.timeout_ms, 1, TIMEOUT_MS_MAX))
+    request.reply(
+        {
+            "acked": lease.acked,
+            "last": lease.last,
+            "messages-ready": lease.queue.message_count(),
+            CREATION_ID: creation_id(lease.queue, request),
+        }
+    )
+
+
+@service("lease.release")
+def lease_release(request: Request) -> None:
+    """Ends a lease: what is not acked goes back to the queue."""
+    lease = held_lease(request)
+    returned = lease.release()
+    promise(request)
+    request.reply({"returned": returned})
+
+
+@service("lease.list")
+def lease_list(request: Request) -> Iterator[None]:
+    """The readers that have leases of a queue, and what they hold."""
+    queue = queue_of(request)
+    now_ms = request.broker.timetable.now_ms()
+
+    def row(lease: Lease) -> FieldTable:
+        return {
+            "consumer": lease.name,
+            "epoch": lease.epoch,
+            "acked": lease.acked,
+            "last": lease.last,
+            "octets": lease.held_bytes,
+            "expires-ms": max(0, lease.due_ms - now_ms) if lease.deliveries else 0,
+        }
+
+    return request.page((name, partial(row, lease)) for name, lease in (queue.leases or {}).items())
+
+
+@service("queue.peek")
+def queue_peek(request: Request) -> None:
+    """The messages that wait in a queue, in columns, without taking them: queue, after, limit, selector."""
+    chosen = chosen_columns(request)
+    look = Look(request, queue_of(request))
+    found = fitting(request, look.rows())
+    reply_rows(request, found, chosen, {"last": look.last, "looked-at": look.looked_at, "more": look.more})
+
+
+class Look:
+    """One look into a queue: at some of its messages, so that others have their turn, and where it ended."""
+
+    def __init__(self, request: Request, queue: Queue) -> None:
+        self.channel = request.channel
+        self.queue = queue
+        self.last = request.number("after", -1, -(1 << 62))
+        self.limit = request.number("limit", 100, 1, ROWS_MAX)
+        self.wanted = request.text("contains", "").encode("utf-8", "surrogateescape")
+        text = request.text("selector", "")
+        self.selection = Selection(parse_selector(text), Recent()) if text else None
+        self.looked_at = 0
+        self.more = True  # there may be messages behind `last`
+
+    def rows(self) -> Iterator[Row]:
+        """What is found, one by one; `last` is behind those that were not asked for any more."""
+        found = octets = 0
+        for place, message, is_redelivered in browsing.browse(self.queue, self.last):
+            if found == self.limit or self.looked_at == LOOKED_MAX or octets > LOOKED_BYTES_MAX:
+                return
+            self.looked_at += 1
+            octets += len(message.content)
+            if self.selection is None or self.selection.accepts(message):
+                body = browsing.whole_body(self.channel, message, REPLY_BYTES_MAX)
+                if body is not None:
+                    octets += len(body)
+                    if self.wanted in body:
+                        found += 1
+                        yield Row(place, message, body, is_redelivered)
+            self.last = place
+        self.more = False
+
+
+@service("queue.copy")
+def queue_copy(request: Request) -> Iterator[None]:
+    """Copies messages to the end of another queue: queue, to, limit, after."""
+    source, target = queue_of(request), queue_of(request, "to", Operation.WRITE)
+    limit = request.number("limit", 1000, 1, ROWS_MAX)
+    last = request.number("after", -1, -(1 << 62))
+    copied = 0
+    # Of a queue that is copied into itself, what was there at first.
+    limit = min(limit, source.message_count())
+    while copied < limit and not source.deleted and not target.deleted:
+        some, last = browsing.copy(
+            request.channel.virtual_host, source, target, last, min(limit - copied, MOVED_AT_ONCE)
+        )
+        copied += some
+        if not some:
+            break
+        yield
+    promise(request)
+    request.reply({"copied": copied, "last": last})
+
+
+@service("queue.move")
+def queue_move(request: Request) -> Iterator[None]:
+    """Moves messages from the head of a queue to the end of another: queue, to, limit."""
+    source, target = queue_of(request), queue_of(request, "to", Operation.WRITE)
+    if source is target:
+        raise request.wrong("to", "is the same queue")
+    limit = request.number("limit", 1000, 1, ROWS_MAX)
+    moved = 0
+    while moved < limit and not source.deleted and not target.deleted:
+        some = browsing.move(request.channel.virtual_host, source, target, min(limit - moved, MOVED_AT_ONCE))
+        moved += some
+        if not some:
+            break
+        yield
+    promise(request)
+    request.reply({"moved": moved, "left": source.message_count()})

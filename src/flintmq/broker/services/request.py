@@ -1,0 +1,289 @@
+"""Requests to the broker, over plain AMQP: published to the exchange `amq.system`, answered by a message.
+
+    client --- basic.publish exchange=amq.system, routing key=service, headers=arguments, reply-to ---> ask()
+                                                                                                         |
+    client <-- message in the queue that reply-to names, headers=results, correlation-id --- Request.reply()
+
+A service is a function of a Request. It answers at once or later, but once; what it may tell is for it to
+check, as the like AMQP method would. Arguments are the message's headers, bulk input is its body.
+A failure is an answer too: `error-code`, an AMQP reply code, and `error-text`.
+
+Requests of one connection are answered one after the other; what takes long is done in portions, as a chore
+(chores.py), and a connection whose request waits for its turn is not read from. A service whose work grows
+with what there is returns an iterator: each step of it is a portion.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from flintmq.auth import Operation, require
+from flintmq.broker.messages.composing import composed
+from flintmq.errors import PeerFault, ProtocolMisuse, ServiceFault
+from flintmq.wire import amqp, traits
+from flintmq.wire.properties import BasicProperties, decode_basic_properties, encode_properties
+from flintmq.wire.tables import FieldTable, FieldValue, encode_value
+
+if TYPE_CHECKING:
+    from flintmq.broker.broker import Broker
+    from flintmq.broker.channels.channel import Channel
+    from flintmq.broker.exchanges.route import Passage
+    from flintmq.broker.messages.message import Message
+    from flintmq.broker.queues.pass_work import Agenda
+
+log = logging.getLogger("flintmq.services")
+
+Service = Callable[["Request"], Iterator[None] | None]
+Row = tuple[str, Callable[[], FieldTable] | None]
+
+SERVICES: dict[str, Service] = {}
+
+# An answer's results travel in one content header, which is one frame: so much of a frame is for others
+# than the rows of a page. Correlation-id 256, names and counts 200, the frame itself 22.
+PAGE_BYTES_APART = 512
+PAGE_ROWS = 100
+PAGE_ROWS_MAX = 1000
+# Rows looked at in one step: 10 microseconds each.
+STEP_ROWS = 32
+# Of one connection, which may have sent them together in a transaction.
+REQUESTS_WAITING_MAX = 1024
+
+NUMBER_MAX = (1 << 63) - 1
+_REQUIRED: Any = object()
+
+
+class Request:
+    """One question to the broker, and the way to its answer."""
+
+    def __init__(self, channel: Channel, name: str, properties: BasicProperties, body: bytes) -> None:
+        self.channel = channel  # of the asker: its user, its virtual host, its connection (origin)
+        self.name = name
+        self.arguments: FieldTable = properties.headers or {}
+        self.body = body
+        self.function: Service = unknown
+        self.reply_to = properties.reply_to or ""
+        self.correlation_id = properties.correlation_id
+        self.is_answered = False
+
+    @property
+    def broker(self) -> Broker:
+        broker = self.channel.virtual_host.broker
+        if broker is None:
+            raise ProtocolMisuse("a virtual host without a broker has no services")
+        return broker
+
+    # Arguments
+
+    def text(self, name: str, default: str = _REQUIRED) -> str:
+        value = self._argument(name, default)
+        if not isinstance(value, str):
+            raise self.wrong(name, "expected text")
+        return value
+
+    def number(self, name: str, default: int = _REQUIRED, minimum: int = 0, maximum: int = NUMBER_MAX) -> int:
+        value = self._argument(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+            raise self.wrong(name, f"expected a whole number from {minimum} to {maximum}")
+        return value
+
+    def flag(self, name: str, default: bool = _REQUIRED) -> bool:
+        value = self._argument(name, default)
+        if not isinstance(value, bool):
+            raise self.wrong(name, "expected true or false")
+        return value
+
+    def _argument(self, name: str, default: FieldValue) -> FieldValue:
+        value = self.arguments.get(name, default)
+        if value is _REQUIRED:
+            raise self.wrong(name, "is missing")
+        return value
+
+    def wrong(self, name: str, why: str) -> ServiceFault:
+        """The fault of an argument."""
+        return ServiceFault(
+            amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - {self.name}: argument '{name}': {why}"
+        )
+
+    def require(self, operation: Operation, kind: str, name: str) -> None:
+        """Raises unless the asker may do this to the exchange or queue; answered by 403 if it escapes."""
+        require(self.channel.user, self.channel.virtual_host.name, operation, kind, name)
+
+    # The answer
+
+    def reply(self, results: FieldTable, body: bytes = b"") -> None:
+        """Answers the request. Whoever asked for no answer, or has gone, gets none."""
+        if self.is_answered:
+            raise ProtocolMisuse(f"{self.name} answers a request twice")
+        self.is_answered = True
+        if not self.reply_to:
+            return
+        properties = BasicProperties(headers=results, correlation_id=self.correlation_id)
+        header_bytes_max = self.channel.output.frame_bytes_max - 20
+        if len(encode_properties(properties)) > header_bytes_max:
+            text = f"RESOURCE_ERROR - {self.name}: the results do not fit in a frame: ask for less of them"
+            properties.headers = {"error-code": amqp.RESOURCE_ERROR, "error-text": text}
+            body = b""
+        try:
+            if not self.channel.virtual_host.post(composed("", self.reply_to, properties, body)):
+                log.debug("%s: the queue for the reply is gone", self.name)
+        except PeerFault as fault:
+            log.info("%s: the queue does not take the reply: %s", self.name, fault.text)
+
+    def fail(self, code: int, text: str) -> None:
+        """Answers that it cannot be done."""
+        self.reply({"error-code": code, "error-text": text})
+
+    def page(self, rows: Iterable[tuple[str, Callable[[], FieldTable]]]) -> Iterator[None]:
+        """Answers with a page of rows, of which there are few, in any order; see `listing`."""
+        ordered = sorted(rows, key=itemgetter(0))
+        return self.listing(lambda after: (row for row in ordered if not after or row[0] > after))
+
+    def listing(self, rows: Callable[[str], Iterable[Row]]) -> Iterator[None]:
+        """Answers with the first of the rows past `after`, as many as `limit` and a frame allow.
+
+        `rows` has them in their order, from behind a place on; it is called again for each portion, as
+        anything may come and go between two. A row is its place, which no other has, and what makes its
+        table: None if the asker is not shown it.
+        Results: `rows`, and `next`, the `after` of the following page, unless this is the last one.
+        """
+        limit = self.number("limit", PAGE_ROWS, 1, PAGE_ROWS_MAX)
+        seen = self.text("after", "")
+        room = self.channel.output.frame_bytes_max - PAGE_BYTES_APART
+        shown: list[FieldValue] = []
+        last = ""
+        while True:
+            for looked_at, (place, make) in enumerate(rows(seen), 1):
+                seen = place
+                if make is not None:
+                    table = make() if len(shown) < limit else {}
+                    size = len(encode_value(table)) + len(place.encode("utf-8", "surrogateescape"))
+                    room -= size - len(last)
+                    if shown and (room < 0 or len(shown) == limit):
+                        self.reply({"rows": shown, "next": last})
+                        return
+                    if room < 0 and table.pop("arguments", None):
+                        table["arguments-left-out"] = True  # else no page could go past it
+                    shown.append(table)
+                    last = place
+                if looked_at == STEP_ROWS:
+                    break
+            else:
+                self.reply({"rows": shown})
+                return
+            yield
+
+    def serve(self) -> Iterator[None]:
+        """Calls the service; what it raises is the answer."""
+        try:
+            work = self.function(self)
+            if work is not None:
+                yield from work
+        except (ServiceFault, PeerFault) as fault:
+            if not self.is_answered:
+                self.fail(fault.code, fault.text)
+        except Exception:
+            log.exception("a bug ends a request to %s", self.name)
+            if not self.is_answered:
+                self.fail(amqp.INTERNAL_ERROR, f"INTERNAL_ERROR - {self.name} failed; see the broker's log")
+
+
+def service(name: str) -> Callable[[Service], Service]:
+    """Registers a function(request: Request) as the service of this name; its docstring is the help."""
+
+    def register(function: Service) -> Service:
+        if name in SERVICES:
+            raise ProtocolMisuse(f"there are two services called {name}")
+        SERVICES[name] = function
+        return function
+
+    return register
+
+
+def check(message: Message, channel: Channel) -> None:
+    """Raises unless the sender may have an answer sent to where the request wants it."""
+    require_reply(
+        Request(channel, "", decode_basic_properties(message.content, 12, message.header_size), b"")
+    )
+
+
+def ask(passage: Passage) -> bool:
+    """Serves what was published to the exchange `amq.system`; False if nobody can be told it is not known."""
+    channel = passage.channel
+    if channel is None:
+        return False
+    message = passage.message
+    properties = decode_basic_properties(message.content, 12, message.header_size)
+    body = b"" if message.traits & traits.SPOOLED else message.content[message.header_size :]
+    request = Request(channel, passage.key, properties, body)
+    try:
+        require_reply(request)
+    except PeerFault as fault:
+        if channel.transaction is None:
+            raise
+        # Over another exchange, so that nobody asked before the commit began: too late to refuse.
+        log.warning("a request to %s is not served: %s", request.name[:80], fault.text)
+        return False
+    function = SERVICES.get(request.name)
+    if function is None and not request.reply_to:
+        log.info("no service %r, and no reply-to in the request", request.name[:80])
+        return False
+    if message.traits & traits.SPOOLED:
+        request.function = too_large
+    elif function is not None:
+        request.function = function
+    admit(request)
+    return True
+
+
+def unknown(request: Request) -> None:
+    raise ServiceFault(amqp.NOT_FOUND, f"NOT_FOUND - no service '{request.name}': see broker.services")
+
+
+def too_large(request: Request) -> None:
+    raise ServiceFault(amqp.CONTENT_TOO_LARGE, f"CONTENT_TOO_LARGE - {request.name}: body is too large")
+
+
+def admit(request: Request) -> None:
+    """Serves the request at once if there is time for it in this pass, else when its turn has come."""
+    origin, agenda = request.channel.origin, request.channel.virtual_host.agenda
+    waiting = agenda.asking.get(origin)
+    if waiting is None:
+        agenda.asking[origin] = deque((request,))
+        agenda.chores.begin(answering(agenda, origin))
+    elif len(waiting) < REQUESTS_WAITING_MAX:
+        waiting.append(request)
+    else:
+        request.fail(
+            amqp.RESOURCE_ERROR,
+            f"RESOURCE_ERROR - {request.name}: {REQUESTS_WAITING_MAX} requests of this connection wait",
+        )
+    if origin in agenda.asking:
+        agenda.load()
+
+
+def answering(agenda: Agenda, origin: int) -> Iterator[None]:
+    """The requests of one connection, one after the other."""
+    waiting = agenda.asking[origin]
+    try:
+        while True:
+            yield from waiting[0].serve()
+            waiting.popleft()
+            if not waiting:
+                return
+            yield
+    finally:
+        del agenda.asking[origin]
+
+
+def require_reply(request: Request) -> None:
+    """The answer is a message to a queue: whoever may not send one there may not have us do it."""
+    channel = request.channel
+    if not request.reply_to:
+        return
+    queue = channel.virtual_host.queues.get(request.reply_to)
+    if queue is None or not queue.exclusive or queue.owner != channel.origin:
+        require(channel.user, channel.virtual_host.name, Operation.WRITE, "exchange", "")

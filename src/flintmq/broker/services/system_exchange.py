@@ -1,0 +1,51 @@
+"""The exchange `amq.system`: what is published to it is a request to the broker itself, see services.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from flintmq.broker.exchanges.binding import Binding
+from flintmq.broker.exchanges.exchange import REFUSED, TAKEN, Exchange, Headers
+from flintmq.broker.services import request as services
+from flintmq.errors import ChannelFault
+from flintmq.wire import amqp
+from flintmq.wire.tables import FieldValue
+
+if TYPE_CHECKING:
+    from flintmq.broker.channels.channel import Channel
+    from flintmq.broker.exchanges.route import Passage
+    from flintmq.broker.messages.message import Message
+
+
+class SystemExchange(Exchange):
+    """Leads nowhere: it answers."""
+
+    __slots__ = ()
+    type = "system"
+    receives = True
+
+    def check_message(self, message: Message, channel: Channel) -> None:
+        services.check(message, channel)
+
+    def receive(self, passage: Passage) -> int:
+        """A request that cannot be answered, as nobody knows the service, is like one without a route."""
+        return TAKEN if services.ask(passage) else REFUSED
+
+    def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
+        raise ChannelFault(
+            amqp.ACCESS_REFUSED,
+            f"ACCESS_REFUSED - exchange '{self.name}' answers requests: it has no bindings",
+        )
+
+    def prepare(self) -> None:
+        """It has no bindings to look up."""
+
+    def attach(self, binding: Binding) -> None:
+        self.validate_binding(binding.routing_key, binding.arguments)
+
+    def detach(self, binding: Binding) -> None:
+        """There is none."""
+
+    def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
+        """Nowhere."""

@@ -1,0 +1,75 @@
+cimport cython
+cimport flintmq.broker.store.entry_head as entry_head
+cimport flintmq.wire.traits as traits
+from flintmq.broker.messages.message cimport Message
+from flintmq.storage.journal.journal cimport Journal
+
+cdef unsigned long long HELD
+
+
+@cython.final
+cdef class Store:
+    cdef readonly Journal journal
+    cdef readonly object overflow
+    cdef readonly object hand_outs
+    cdef readonly unsigned long long synced
+    cdef readonly unsigned long long recovered
+    cdef readonly object waiting
+    cdef readonly dict outputs
+    cdef public list handed_out
+    cdef public str alarm
+    cdef public unsigned int numbers
+    cdef public Py_ssize_t kept_messages
+    cdef public Py_ssize_t kept_bytes
+    cdef public Py_ssize_t kept_messages_lean
+    cdef public Py_ssize_t kept_bytes_lean
+    cdef public Py_ssize_t loaded_messages
+    cdef readonly dict arrived
+    cdef readonly dict held
+    cdef readonly dict promised
+    cdef readonly dict shared
+    cdef readonly dict beside
+    cdef readonly dict beside_of
+    cdef unsigned long long spools
+    cdef readonly set branch_owners
+    cdef unsigned int branches_made
+    cdef list due
+
+    cpdef int keep(self, Message message, tuple owners) except -1
+    cdef bytes head_of(self, Message message, bytes rest)
+    cpdef int settle(self, unsigned int owner, unsigned long long entry) except -1
+    @cython.locals(entry=cython.ulonglong)
+    cpdef unsigned long long stage(self, Message message, tuple owners) except? 0
+    @cython.locals(message=Message)
+    cpdef list staged(self, list entries)
+    @cython.locals(message=Message)
+    cpdef unsigned long long journal_entry(self, delivery) except? 0
+    cdef settle_spilled(self, unsigned long long entry)
+    @cython.locals(entry=cython.ulonglong)
+    cpdef unsigned long long spill(self, Message message) except? 0
+    @cython.locals(entry=cython.ulonglong, beside=cython.ulonglong)
+    cpdef unsigned long long shelved_entry(self, Message message, bint is_durable) except? 0
+    cpdef list load(self, list entries)
+    @cython.locals(head=bytes)
+    cpdef keep_spooled(self, Message message, tuple owners)
+    cpdef hold(self, Message message, spool, Py_ssize_t queues)
+    cpdef release(self, unsigned long long entry)
+    cpdef forget_arrived(self, Message message)
+    cpdef body_of(self, Message message)
+    @cython.locals(entry=cython.ulonglong)
+    cpdef spool_of(self, Message message)
+    cpdef wait(self, channel, unsigned long long published)
+    @cython.locals(paged_out=Journal)
+    cpdef end_pass(self)
+    cpdef note_handed_out(self)
+    @cython.locals(paged_out=Journal)
+    cpdef bint is_behind(self)
+    @cython.locals(paged_out=Journal)
+    cpdef bint is_overflow_behind(self)
+
+
+@cython.locals(
+    message=Message, route=bytes, found=cython.int, at=Py_ssize_t, end=Py_ssize_t, arrived_ms=cython.longlong,
+    lifetime_ms=cython.longlong, origin=cython.uint
+)
+cpdef Message restored(unsigned long long entry, bytes head, bytes content, unsigned long long recovered)

@@ -1,0 +1,46 @@
+cimport cython
+cimport flintmq.wire.traits as traits
+from flintmq.broker.queues.consumer cimport Consumer
+from flintmq.broker.queues.delivery cimport Delivery
+from flintmq.broker.messages.message cimport Message
+from flintmq.broker.queues.queue cimport Queue
+from flintmq.broker.queues.paged_tail cimport Shelf
+from flintmq.broker.streams.stream_reader cimport StreamReader
+from flintmq.storage.streams.chunk cimport ChunkBuilder
+from flintmq.protocol.outbox cimport Output
+
+cdef Py_ssize_t PRESSED_OCTETS
+cdef Py_ssize_t CHUNKS_PER_PASS
+cdef Py_ssize_t TIME_EVERY_MASK
+
+
+cdef class StreamQueue(Queue):
+    cdef readonly object streams
+    cdef readonly object log
+    cdef readonly ChunkBuilder builder
+    cdef readonly str what
+    cdef unsigned long long now_ms
+    cdef Py_ssize_t full_octets
+    cdef readonly dict readers
+
+    cpdef Py_ssize_t message_count(self) noexcept
+    cpdef int enqueue(self, Message message) except -1
+    @cython.locals(builder=ChunkBuilder, value=bytes, fill=Py_ssize_t)
+    cdef int write(self, Message message, bytes content) except -1
+    cpdef enqueue_spooled(self, Message message)
+    cpdef bint can_take_now(self, Message message)
+    cpdef mark(self)
+    @cython.locals(consumer=Consumer, reader=StreamReader)
+    cpdef int dispatch(self) except -1
+    @cython.locals(chunks=Py_ssize_t, is_selective=bint, message=Message, offset=cython.longlong)
+    cdef int feed(self, Consumer consumer, StreamReader reader) except -1
+    cpdef rejoin(self, Consumer consumer)
+    cpdef subscribe(self, Consumer consumer)
+    cpdef unsubscribe(self, Consumer consumer)
+    cpdef int settle(self, Message message) except -1
+    cpdef int hand_out(self, Message message, Output output) except -1
+    cpdef requeue(self, list deliveries, bint failed=*)
+    cpdef restore(self, Shelf shelf, unsigned long long handed_out)
+    cpdef Py_ssize_t shed(self, Py_ssize_t most) except -1
+    cpdef Delivery take(self)
+    cpdef purge(self)

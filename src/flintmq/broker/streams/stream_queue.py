@@ -1,0 +1,240 @@
+"""A queue that is a stream: what is published stays, and everyone reads it at a pace of their own.
+
+    publish -> enqueue -> the log's chunk -> (group commit) -> Streams.committed -> dispatch -> readers
+
+Nothing is ever ready or taken: a consumer has a reader, its place in the log, and gets what is safe on disk
+from there on. Acks only give it credit for more. What comes back unsettled is read again by whoever asks.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from flintmq.broker.messages.message import Message
+from flintmq.broker.queues.consumer import Consumer
+from flintmq.broker.queues.delivery import Delivery
+from flintmq.broker.queues.paged_tail import Shelf
+from flintmq.broker.queues.pass_work import Agenda
+from flintmq.broker.queues.queue import Queue
+from flintmq.broker.streams.stream_arguments import (
+    filter_value_of,
+    filters,
+    first_offset,
+    refuse_too_large,
+    refused,
+)
+from flintmq.broker.streams.stream_reader import StreamReader
+from flintmq.errors import ConnectionFault, ProtocolMisuse, StorageFault
+from flintmq.storage.streams.chunk import CHUNK_OCTETS
+from flintmq.wire import amqp, traits
+from flintmq.wire.tables import FieldTable
+
+if TYPE_CHECKING:
+    from flintmq.broker.store.store import Store
+    from flintmq.broker.streams.streams import Streams
+    from flintmq.protocol.outbox import Output
+    from flintmq.storage.streams.log import StreamLog
+
+log = logging.getLogger("flintmq.streams")
+
+# Waiting for the disk: past this a publisher is asked to pause for a moment.
+PRESSED_OCTETS = 16_777_216
+# Chunks looked at for one reader in one pass: with a filter most of them may hold nothing for it.
+CHUNKS_PER_PASS = 16
+# The time is asked for once in so many messages of a pass.
+TIME_EVERY_MASK = 63
+
+
+class StreamQueue(Queue):
+    """One stream of a virtual host."""
+
+    __slots__ = ("builder", "full_octets", "log", "now_ms", "readers", "streams", "what")
+
+    def __init__(
+        self,
+        name: str,
+        agenda: Agenda,
+        arguments: FieldTable,
+        store: Store | None,
+        number: int,
+        streams: Streams,
+        log: StreamLog,
+        what: str,
+    ) -> None:
+        super().__init__(name, agenda, True, False, False, arguments, 0, store, number)
+        self.is_stream = True
+        self.streams = streams
+        self.log = log
+        self.builder = log.builder
+        self.what = what  # for texts: queue 'orders' in vhost '/'
+        self.now_ms = 0
+        self.full_octets = CHUNK_OCTETS
+        self.readers: dict[Consumer, StreamReader] = {}
+
+    def message_count(self) -> int:
+        return len(self.log)
+
+    # Publishing
+
+    def enqueue(self, message: Message) -> int:
+        if message.traits & traits.SPOOLED:
+            self.enqueue_spooled(message)
+        else:
+            self.write(message, message.content)
+            # The log has it: another queue may have spilled the message for all of them.
+            message.holders -= 1
+            if message.entry & 1 and self.store is not None:
+                self.store.settle(0, message.entry)
+        return 0
+
+    def write(self, message: Message, content: bytes) -> int:
+        """Adds the message to the chunk that is being filled."""
+        if len(content) > self.full_octets:
+            refuse_too_large([self], len(content))
+        builder = self.builder
+        if builder.count & TIME_EVERY_MASK == 0:
+            self.now_ms = self.agenda.timetable.now_ms()
+            if builder.count == 0:
+                self.log.begin_chunk()
+        value = None
+        if message.traits & traits.HAS_HEADERS:
+            value = filter_value_of(content, message.header_size)
+        fill = builder.append(
+            self.now_ms,
+            message.shown_route(),
+            content,
+            message.header_size,
+            message.traits & ~(traits.SPOOLED | traits.BLIND),
+            value,
+        )
+        if fill >= self.full_octets:
+            self.log.seal()
+            if self.log.pending_octets > PRESSED_OCTETS:
+                self.agenda.pressed = True
+        self.agenda.logged = True
+        return 0
+
+    def enqueue_spooled(self, message: Message) -> None:
+        """The log has the body too: the file is not needed any more."""
+        if self.store is None:
+            raise ProtocolMisuse("a spooled message needs a store")
+        body = self.store.body_of(message)
+        if body is None:
+            return
+        try:
+            self.write(message, message.content + body.read(0, body.octets))
+        except StorageFault as fault:
+            log.error("a message for %s is lost: %s", self.what, fault)
+        finally:
+            body.close()
+            self.store.settle(0, message.entry)
+
+    def can_take_now(self, message: Message) -> bool:
+        return bool(self.consumers)
+
+    # Reading
+
+    def mark(self) -> None:
+        """Puts the stream on the agenda if anybody reads it."""
+        if not self.dirty and self.active:
+            self.dirty = True
+            self.agenda.queues.append(self)
+
+    def dispatch(self) -> int:
+        """Gives each reader what there is for it."""
+        self.dirty = False
+        for consumer in list(self.active):
+            reader = self.readers.get(consumer)
+            if reader is not None and not consumer.parked:
+                try:
+                    self.feed(consumer, reader)
+                except (OSError, StorageFault) as failure:
+                    log.error("%s cannot be read by consumer %s: %s", self.what, consumer.tag, failure)
+        return 0
+
+    def feed(self, consumer: Consumer, reader: StreamReader) -> int:
+        """Delivers until the consumer may take no more, or there is no more."""
+        chunks = 0
+        is_selective = consumer.is_selective()
+        while True:
+            message = reader.peek()
+            if message is None:
+                if chunks >= CHUNKS_PER_PASS:
+                    self.mark()  # the others have their turn first
+                    return 0
+                chunks += 1
+                if not reader.load():
+                    return 0
+                continue
+            if is_selective and not consumer.accepts(message):
+                reader.index += 1
+                continue
+            if not consumer.ready(message):
+                consumer.park()
+                self.active.remove(consumer)
+                return 0
+            offset = reader.offset()
+            reader.index += 1
+            consumer.deliver(message, offset, 0)
+
+    def rejoin(self, consumer: Consumer) -> None:
+        self.active.append(consumer)
+        self.mark()
+
+    def subscribe(self, consumer: Consumer) -> None:
+        if consumer.no_ack:
+            raise not_implemented(f"automatic acknowledgement not supported by stream {self.what}")
+        if not consumer.prefetch_count and not consumer.channel.global_count:
+            raise refused(f"consumer prefetch count is not set for stream {self.what}")
+        wanted, match_unfiltered = filters(consumer.arguments)
+        offset = first_offset(
+            self.log, consumer.arguments.get("x-stream-offset"), self.agenda.timetable.now_ms()
+        )
+        self.readers[consumer] = StreamReader(consumer, self.log, offset, wanted, match_unfiltered)
+        self.consumers.append(consumer)
+        self.active.append(consumer)
+        self.mark()
+
+    def unsubscribe(self, consumer: Consumer) -> None:
+        consumer.cancelled = True
+        if self.readers.pop(consumer, None) is None:
+            return  # it was refused
+        self.consumers.remove(consumer)
+        if consumer in self.active:
+            self.active.remove(consumer)
+        consumer.forget()
+
+    # What a stream does not do
+
+    def settle(self, message: Message) -> int:
+        return 0
+
+    def hand_out(self, message: Message, output: Output | None) -> int:
+        return 0
+
+    def requeue(self, deliveries: list[Delivery], failed: bool = False) -> None:
+        """They are in the log, where they were."""
+        self.unacked -= len(deliveries)
+
+    def restore(self, shelf: Shelf, handed_out: int) -> None:
+        log.warning("%s is a stream, but the journal holds %d messages for it", self.what, shelf.count)
+
+    def shed(self, most: int) -> int:
+        """Streams.shed does it for all."""
+        return 0
+
+    def take(self) -> Delivery | None:
+        raise not_implemented(f"basic.get not supported by stream {self.what}")
+
+    def purge(self) -> int:
+        """Only as the end of the stream: what is in it is not for one client to take from all others."""
+        if not self.deleted:
+            raise not_implemented(f"queue.purge not supported by stream {self.what}")
+        count = self.message_count()
+        self.streams.delete(self)
+        return count
+
+
+def not_implemented(why: str) -> ConnectionFault:
+    return ConnectionFault(amqp.NOT_IMPLEMENTED, f"NOT_IMPLEMENTED - {why}")

@@ -1,0 +1,234 @@
+"""The streams of one broker: their queues, and who waits until what was published is safe.
+
+A channel that has published to a stream is confirmed when the batch of its newest message is on disk; the
+octets of a connection behind a tx.commit wait in the same way. Readers, and requests that wait for more
+(stream.offsets), hear of it as each batch ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from flintmq.broker.streams.stream_arguments import check_properties, stream_options
+from flintmq.broker.streams.stream_queue import StreamQueue
+from flintmq.storage.streams.log import StreamLog
+from flintmq.storage.streams.recovery import StreamReport
+from flintmq.storage.streams.store import StreamStore
+from flintmq.wire.tables import FieldTable
+
+if TYPE_CHECKING:
+    from flintmq.broker.channels.channel import Channel
+    from flintmq.broker.queues.pass_work import Agenda
+    from flintmq.broker.store.store import Store
+    from flintmq.broker.virtual_host import VirtualHost
+    from flintmq.protocol.outbox import Output
+
+log = logging.getLogger("flintmq.streams")
+
+# In the barrier of an output: it waits for streams, whatever the journal has synced.
+STREAM_BARRIER = 1 << 63
+
+
+class Streams:
+    """All stream queues of a broker."""
+
+    def __init__(self, storage: StreamStore, agenda: Agenda, store: Store | None) -> None:
+        self.storage = storage
+        self.agenda = agenda
+        self.store = store
+        self.queues: dict[StreamLog, StreamQueue] = {}
+        self.waiting: deque[tuple[int, Channel, int]] = deque()
+        self.outputs: dict[Output, int] = {}  # with the batch that each waits for
+        self.watchers: dict[StreamLog, list[Callable[[], None]]] = {}
+        self.moved = False  # something that the journal is about to let go is in a chunk, and there alone
+        self.awaited = 0  # the batch that the journal waits for, having let go of something that is in it
+        self.gone: list[StreamLog] = []  # in this pass
+        self.made = 0  # numbers given out where there is no journal to give them
+        storage.on_committed = self.committed
+        storage.now_ms = agenda.timetable.now_ms
+
+    @property
+    def alarm(self) -> str:
+        return self.storage.alarm
+
+    # Queues
+
+    def declare(
+        self,
+        host: VirtualHost,
+        name: str,
+        durable: bool,
+        exclusive: bool,
+        auto_delete: bool,
+        arguments: FieldTable,
+        number: int,
+    ) -> StreamQueue:
+        """A new stream; `number` is what the journal calls it, 0 without one."""
+        what = f"queue '{name}' in vhost '{host.name}'"
+        check_properties(what, durable, exclusive, auto_delete)
+        options = stream_options(arguments, self.storage.is_temporary)
+        self.made += 1
+        stream = self.storage.create(number or self.made, options)
+        return self.added(host, name, arguments, number, stream)
+
+    def restore(self, host: VirtualHost, name: str, number: int, arguments: FieldTable) -> StreamQueue:
+        """A stream as its log was found."""
+        options = stream_options(arguments, self.storage.is_temporary)
+        stream, report = self.storage.open(number, options)
+        tell(name, report)
+        return self.added(host, name, arguments, number, stream)
+
+    def added(
+        self, host: VirtualHost, name: str, arguments: FieldTable, number: int, stream: StreamLog
+    ) -> StreamQueue:
+        what = f"queue '{name}' in vhost '{host.name}'"
+        queue = StreamQueue(name, self.agenda, arguments, self.store, number, self, stream, what)
+        self.queues[stream] = queue
+        return queue
+
+    def delete(self, queue: StreamQueue) -> None:
+        """Its files go when the journal knows that for good: else the loss of power could bring back half."""
+        self.queues.pop(queue.log, None)
+        self.storage.forget(queue.log)
+        self.gone.append(queue.log)
+        self.tell_watchers(queue.log)
+
+    def drop_leftovers(self, claimed: set[int], damaged: bool) -> int:
+        """Directories of streams that are gone go too; after damage they may still be wanted.
+
+        Returns the highest number that has one: a new stream must not find the messages of an old one, and
+        what is removed may be back after the power has failed.
+        """
+        numbers = self.storage.numbers()
+        for number in numbers:
+            if number in claimed:
+                continue
+            if damaged:
+                log.error("stream %d has lost its queue to damage: its directory is kept", number)
+            else:
+                self.storage.remove_leftover(number)
+        self.storage.opened(claimed | set(numbers) if damaged else claimed)
+        return max(numbers, default=0)
+
+    # Promises
+
+    def note(self, channel: Channel) -> None:
+        """The channel has just published to a stream, or somebody has for whom the disk failed."""
+        # Of the latter all may have been written since: then nothing may be left for the next batch.
+        channel.logged = self.storage.batch if self.storage.dirty else self.storage.batch - 1
+
+    def is_safe(self, channel: Channel) -> bool:
+        """Whether all that the channel has published to streams is on disk."""
+        return channel.logged <= self.storage.safe_batch
+
+    def wait(self, channel: Channel, published: int) -> None:
+        """Has the channel confirm `published` once that is so."""
+        self.waiting.append((channel.logged, channel, published))
+
+    def hold_back(self, channel: Channel) -> None:
+        """Nothing more leaves by the channel's connection until that is so."""
+        if not self.is_safe(channel):
+            output = channel.output
+            output.barrier |= STREAM_BARRIER
+            self.outputs[output] = max(self.outputs.get(output, 0), channel.logged)
+
+    def note_moved(self) -> None:
+        """Inside somebody's group of the journal, which will let go of what has just gone to a stream."""
+        if self.agenda.logged:
+            self.moved = True
+
+    def secure(self) -> None:
+        """Before the journal lets go of what has gone to a stream, that is on disk.
+
+        The two are written by threads of their own: else a crash between them could cost the message. Now
+        it may find the message in the stream and where it was as well, and send it there once more.
+        If the disk does not take it now, the journal is not written until it has: not this group, nor
+        anything that comes after it, and nobody is told that any of it is safe.
+        """
+        if self.agenda.logged or self.moved:
+            self.moved = False
+            try:
+                is_safe = self.storage.commit_now()
+            except Exception:
+                log.exception("a bug in writing to streams: the journal waits until it is done")
+                is_safe = False
+            if is_safe:
+                self.agenda.logged = False  # else a channel that is publishing just now has to wait for it
+            elif self.store is not None:
+                if not self.awaited:
+                    log.error("the journal waits for its streams: %s", self.storage.alarm)
+                self.awaited = self.storage.batch  # the next one, with all that has failed
+                self.store.journal.hold(f"the journal waits for its streams: {self.storage.alarm}")
+
+    def committed(self, logs: list[StreamLog]) -> None:
+        """A batch is safe."""
+        for stream in logs:
+            queue = self.queues.get(stream)
+            if queue is not None:
+                queue.mark()
+            self.tell_watchers(stream)
+        safe = self.storage.safe_batch
+        if self.awaited and self.awaited <= safe and self.store is not None:
+            self.awaited = 0
+            log.info("the journal no longer waits for its streams")
+            self.store.journal.release()
+        while self.waiting and self.waiting[0][0] <= safe:
+            _, channel, published = self.waiting.popleft()
+            channel.confirm_logged(published)
+        for output in [each for each, batch in self.outputs.items() if batch <= safe]:
+            del self.outputs[output]
+            output.barrier = 0
+            if self.store is not None:
+                self.store.hold_back(output, self.store.last())
+            if not output.barrier:
+                output.lift_barrier()
+
+    # Those who wait for more
+
+    def watch(self, stream: StreamLog, told: Callable[[], None]) -> None:
+        """Calls back once, when something was added or the stream is gone."""
+        self.watchers.setdefault(stream, []).append(told)
+
+    def forget_watcher(self, stream: StreamLog, told: Callable[[], None]) -> None:
+        watchers = self.watchers.get(stream)
+        if watchers is not None and told in watchers:
+            watchers.remove(told)
+            if not watchers:
+                del self.watchers[stream]
+
+    def tell_watchers(self, stream: StreamLog) -> None:
+        for told in self.watchers.pop(stream, ()):
+            told()
+
+    # The disk
+
+    def end_pass(self) -> None:
+        if self.gone:
+            gone, self.gone = self.gone, []
+            for stream in gone:
+                if self.store is None:
+                    self.storage.remove(stream)
+                else:
+                    self.store.when_synced(self.store.last(), partial(self.storage.remove, stream))
+        self.storage.end_batch()
+
+    def collect(self) -> None:
+        self.storage.collect()
+
+    def tick(self) -> None:
+        self.storage.tick()
+
+    def shed(self) -> None:
+        self.storage.shed()
+
+    def close(self) -> None:
+        self.storage.close()
+
+
+def tell(name: str, report: StreamReport) -> None:
+    for line in report.lines():
+        log.log(logging.ERROR if report.damaged else logging.INFO, "recovery of %r: %s", name, line)

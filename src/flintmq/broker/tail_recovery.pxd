@@ -1,0 +1,17 @@
+cimport cython
+cimport flintmq.broker.store.entry_head as entry_head
+cimport flintmq.wire.traits as traits
+from flintmq.broker.queues.paged_tail cimport Shelf
+
+
+@cython.final
+cdef class Shelving:
+    cdef object branches
+    cdef readonly dict shelves
+    cdef readonly dict ranked
+    cdef readonly dict priorities_max
+    cdef readonly set timed
+    cdef readonly dict delays
+
+    @cython.locals(found=cython.uint, size=Py_ssize_t, priority=cython.uint, shelf=Shelf)
+    cpdef entry(self, unsigned long long sequence, tuple owners, bytes header, Py_ssize_t payload_octets)

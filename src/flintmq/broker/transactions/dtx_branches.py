@@ -1,0 +1,502 @@
+"""The branches of distributed transactions of one virtual host: who works in them, and how they end.
+
+Demarcation (start, end) is a matter of channels; coordination (prepare, commit, rollback, recover, forget)
+is not: any channel of the branch's user may ask for it, and those of an administrator.
+
+What a commit does to queues is in dtx_outcome.py, what lies on disk of a branch in dtx_journal.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from flintmq.auth import Tag
+from flintmq.broker.messages.published import headers_of
+from flintmq.broker.queues.forwarding import secure_streams
+from flintmq.broker.transactions.dtx_branch import Branch, BranchState, Lock, Settlement
+from flintmq.broker.transactions.dtx_journal import Marker, marker_key, put_manifest, put_marker
+from flintmq.broker.transactions.dtx_outcome import Outcomes
+from flintmq.config import Dtx
+from flintmq.errors import ChannelFault, PeerFault
+from flintmq.wire import amqp
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from flintmq.auth import User
+    from flintmq.broker.messages.message import Message
+    from flintmq.broker.queues.delivery import Delivery
+    from flintmq.broker.transactions.dtx_work import DtxWork
+    from flintmq.broker.transactions.xid import Xid
+    from flintmq.broker.virtual_host import VirtualHost
+    from flintmq.storage.journal.appender import Group
+
+log = logging.getLogger("flintmq.dtx")
+
+# An end that a bug has kept from coming is tried again so much later.
+AGAIN_MS = 1000
+# Branches that recover goes through in portions, one for each channel that asks: the oldest is forgotten.
+SCANS_MAX = 1024
+# Of the oldest markers so many are looked at with each commit, whether their time is over.
+MARKERS_LOOKED_AT = 8
+
+
+class Branches:
+    """All branches that are not finished, and how far those who commit with a marker have come."""
+
+    def __init__(self, host: VirtualHost) -> None:
+        self.host = host
+        self.store = host.store
+        self.branches: dict[Xid, Branch] = {}
+        self.outcomes = Outcomes(host, self.drop)
+        # Those that last, and those of writes that end by themselves, which must not use up the room of the
+        # others. In both the one that was not used for the longest time is first.
+        self.markers: dict[str, Marker] = {}
+        self.brief_markers: dict[str, Marker] = {}
+        self.started = 0
+        self.scans: dict[tuple[int, int], int] = {}  # by connection and channel: where its scan has come
+
+    @property
+    def limits(self) -> Dtx:
+        return Dtx() if self.host.broker is None else self.host.broker.config.dtx
+
+    def now_ms(self) -> int:
+        return self.host.agenda.timetable.now_ms()
+
+    # Finding
+
+    def find(self, xid: Xid, user: User) -> Branch:
+        branch = self.branches.get(xid)
+        if branch is None or branch.state is BranchState.DECIDED:
+            raise ChannelFault(
+                amqp.NOT_FOUND, f"NOT_FOUND - no branch with xid {xid} in vhost '{self.host.name}'"
+            )
+        if not may_touch(user, branch.user):
+            raise ChannelFault(
+                amqp.ACCESS_REFUSED,
+                f"ACCESS_REFUSED - branch {xid} belongs to user '{branch.user}', not to '{user.name}'",
+            )
+        return branch
+
+    def visible(self, user: User) -> Iterator[Branch]:
+        return (branch for branch in self.branches.values() if may_touch(user, branch.user))
+
+    # Demarcation
+
+    def start(self, work: DtxWork, xid: Xid, join: bool, resume: bool, endless: bool = False) -> int:
+        """From here on what the channel does belongs to the branch, unless the XA code is another than OK.
+
+        `endless`: by dtx.start, for which there is no end.
+        """
+        if work.branch is not None:
+            raise wrong_state(f"the channel works in branch {work.branch.xid} already")
+        if resume:
+            return self.resume(work, xid)
+        user = work.channel.user
+        if not join:
+            branch = self.open(xid, user)
+        else:
+            branch = self.find(xid, user)
+            if branch.state is BranchState.ROLLBACK_ONLY:
+                return branch.code
+            if branch.state is not BranchState.OPEN:
+                raise wrong_state(f"branch {xid} is {branch.state_text()}: nothing can join it")
+            if work in branch.suspended:
+                raise wrong_state(f"the channel has suspended branch {xid}: resume it")
+        branch.associated[work] = endless
+        branch.involve(work)
+        work.branch = branch
+        return amqp.XA_OK
+
+    def resume(self, work: DtxWork, xid: Xid) -> int:
+        branch = self.find(xid, work.channel.user)
+        if work not in branch.suspended:
+            raise wrong_state(f"the channel has not suspended branch {xid}")
+        if branch.state is BranchState.ROLLBACK_ONLY:
+            return branch.code
+        del branch.suspended[work]
+        branch.associated[work] = False
+        work.branch = branch
+        return amqp.XA_OK
+
+    def open(self, xid: Xid, user: User) -> Branch:
+        if xid in self.branches:
+            raise wrong_state(f"branch {xid} is there already: join it, or resume it")
+        if len(self.branches) >= self.limits.branches_max:
+            raise too_much(
+                f"vhost '{self.host.name}' has {len(self.branches)} branches that are not finished"
+            )
+        self.started += 1
+        owner = 0 if self.store is None else self.store.next_branch()
+        branch = Branch(xid, user.name, self.started, owner, self.now_ms())
+        self.branches[xid] = branch
+        self.set_timeout(branch, self.limits.timeout_s)
+        return branch
+
+    def end(self, work: DtxWork, xid: Xid, fail: bool, suspend: bool) -> int:
+        """The channel's work in the branch is over, has failed, or is to be resumed."""
+        branch = self.find(xid, work.channel.user)
+        if work.branch is branch:
+            self.leave(work)
+        elif work in branch.suspended and not suspend:
+            del branch.suspended[work]
+        else:
+            raise wrong_state(f"the channel does not work in branch {xid}")
+        if suspend:
+            branch.suspended[work] = None
+        elif fail and branch.state is BranchState.OPEN:
+            self.spoil(branch, amqp.XA_RBROLLBACK)
+        return branch.code
+
+    def leave(self, work: DtxWork) -> None:
+        if work.branch is not None:
+            work.branch.associated.pop(work, None)
+            work.branch = None
+
+    def lose(self, work: DtxWork) -> None:
+        """The channel has closed: branches that it worked in and that are not prepared die with it."""
+        for branch in list(work.involved):
+            branch.associated.pop(work, None)
+            branch.suspended.pop(work, None)
+            del branch.involved[work]
+            del work.involved[branch]
+            if branch.state is BranchState.OPEN:
+                try:
+                    self.spoil(branch, amqp.XA_RBROLLBACK)
+                except Exception:  # the channel's other branches are to go as well
+                    log.exception("a bug leaves something of branch %s behind", branch.xid)
+            if branch.state is BranchState.ROLLBACK_ONLY and not branch.involved:
+                self.drop(branch)  # nobody is left who would have to hear of it
+
+    def spoil(self, branch: Branch, code: int) -> None:
+        """Nothing can come of it any more, and those who work in it hear so when they ask."""
+        branch.state = BranchState.ROLLBACK_ONLY
+        branch.code = code
+        branch.set_alarm(None)
+        try:
+            self.outcomes.unlock(branch)
+            self.let_go(branch)
+        finally:
+            branch.forget_work()
+
+    # Work
+
+    def publish(self, branch: Branch, work: DtxWork, message: Message, flags: int) -> None:
+        if branch.state is not BranchState.OPEN:
+            return  # rollback-only: the end will tell
+        if self.host.route_of(message.route).by_headers:
+            headers_of(message)  # fails on headers that cannot be read, while there is somebody to tell
+        octets = len(message.content)
+        if branch.octets + octets > self.limits.branch_bytes_max:
+            raise too_much(f"over {self.limits.branch_bytes_max} octets in branch {branch.xid}")
+        self.count(branch, 1)
+        if self.store is None:
+            branch.messages.append(message)
+        else:
+            branch.entries.append(self.store.stage(message, branch.owners))
+        branch.note_published(work, flags, octets)
+        branch.note_route(message.route, message.body_size())
+
+    def settle(
+        self, branch: Branch, work: DtxWork, settlement: Settlement, deliveries: list[Delivery]
+    ) -> None:
+        if branch.state is not BranchState.OPEN:
+            return
+        self.count(branch, len(deliveries))
+        branch.operations += len(deliveries)
+        branch.settling.extend((work, settlement, delivery) for delivery in deliveries)
+        work.settled_tags.update(delivery.tag for delivery in deliveries)
+
+    def count(self, branch: Branch, more: int) -> None:
+        if branch.operations + more > self.limits.operations_per_branch_max:
+            most = self.limits.operations_per_branch_max
+            raise too_much(f"over {most} messages and settlements in branch {branch.xid}")
+
+    # Coordination: each returns the XA code, and the record that has to be safe before it is told
+
+    def prepare(self, branch: Branch) -> tuple[int, int]:
+        self.not_busy(branch)
+        if branch.state is BranchState.ROLLBACK_ONLY:
+            self.drop(branch)
+            return branch.code, 0
+        if branch.state is not BranchState.OPEN:
+            raise wrong_state(f"branch {branch.xid} is {branch.state_text()} already")
+        if branch.is_empty():
+            self.drop(branch)
+            return amqp.XA_RDONLY, 0
+        try:
+            self.lock(branch)
+            branch.state = BranchState.PREPARED
+            branch.since_ms = self.now_ms()
+            branch.timeout_s = 0
+            sequence = 0 if self.store is None else put_manifest(self.store, self.host.name, branch)
+            self.set_heuristic_alarm(branch)
+        except Exception:
+            self.give_up(branch)
+            raise
+        return amqp.XA_OK, sequence
+
+    def give_up(self, branch: Branch) -> None:
+        """A bug has met it on its way to being prepared: it is as if its work had failed."""
+        with self.grouped():
+            self.spoil(branch, amqp.XA_RBROLLBACK)
+
+    def grouped(self) -> AbstractContextManager[Group | None]:
+        """One group of the journal, if there is one."""
+        return nullcontext() if self.store is None else self.store.journal.group()
+
+    def lock(self, branch: Branch) -> None:
+        """What was settled in it leaves its channels, which get credit for it."""
+        by_work: dict[DtxWork, list[tuple[Settlement, Delivery]]] = {}
+        for work, settlement, delivery in branch.settling:
+            by_work.setdefault(work, []).append((settlement, delivery))
+            work.settled_tags.discard(delivery.tag)
+        for work, settled in by_work.items():
+            store = self.store
+            entries = [0 if store is None else store.journal_entry(delivery) for _, delivery in settled]
+            detached = work.channel.detach([delivery for _, delivery in settled])
+            for (settlement, _), entry, delivery in zip(settled, entries, detached, strict=True):
+                branch.locks.append(Lock(settlement, delivery.queue, entry, delivery))
+        branch.settling.clear()
+        branch.release_works()
+        for work in list(branch.associated):
+            self.leave(work)
+
+    def commit(self, branch: Branch, one_phase: bool) -> tuple[int, int]:
+        self.not_busy(branch)
+        if branch.state is BranchState.HEURISTIC:
+            return branch.code, 0
+        if branch.state is BranchState.ROLLBACK_ONLY and one_phase:
+            self.drop(branch)
+            return branch.code, 0
+        if one_phase and branch.state is not BranchState.OPEN:
+            raise wrong_state(f"branch {branch.xid} is prepared: commit it without one-phase")
+        if not one_phase and branch.state is not BranchState.PREPARED:
+            raise wrong_state(f"branch {branch.xid} is not prepared: prepare it, or commit with one-phase")
+        return amqp.XA_OK, self.commit_all([branch])
+
+    def commit_all(self, branches: list[Branch], write_more: Callable[[], None] | None = None) -> int:
+        """Commits them in one go, with what `write_more` adds to the journal; the record to wait for."""
+        for branch in branches:
+            if branch.state is BranchState.OPEN:
+                try:
+                    self.lock(branch)
+                except Exception:
+                    self.give_up(branch)
+                    raise
+        for branch in branches:
+            branch.set_alarm(None)
+        try:
+            return self.outcomes.commit(branches, write_more)
+        except Exception:
+            for branch in branches:  # unless they are decided, nothing of them has happened
+                if branch.state is BranchState.OPEN:
+                    self.give_up(branch)
+                elif branch.state is BranchState.PREPARED and branch.xid in self.branches:
+                    self.set_heuristic_alarm(branch)
+            raise
+
+    def rollback(self, branch: Branch) -> tuple[int, int]:
+        self.not_busy(branch)
+        if branch.state is BranchState.HEURISTIC:
+            return branch.code, 0
+        code = amqp.XA_RBTIMEOUT if branch.code == amqp.XA_RBTIMEOUT else amqp.XA_OK
+        return code, self.undo(branch)
+
+    def undo(self, branch: Branch) -> int:
+        """What was published is gone, what was settled is back in its queues; and so is the branch.
+
+        A bug on the way leaves a branch that can only be rolled back, once more.
+        """
+        with self.grouped() as group:
+            self.let_go_of_manifest(branch)
+            branch.state = BranchState.ROLLBACK_ONLY
+            self.outcomes.unlock(branch)
+            self.let_go(branch)
+            branch.forget_work()
+            self.drop(branch)
+            secure_streams(self.host)
+        return 0 if group is None else group.sequence
+
+    def complete_heuristically(self, branch: Branch, commit: bool) -> int:
+        """Ends a prepared branch without its coordinator, who hears how when it asks, until it forgets."""
+        if branch.state is not BranchState.PREPARED:
+            raise wrong_state(f"branch {branch.xid} is {branch.state_text()}, not prepared")
+        branch.set_alarm(None)
+        if commit:
+            return self.outcomes.commit([branch], None, amqp.XA_HEURCOM)
+        with self.grouped() as group:
+            self.outcomes.record(branch, amqp.XA_HEURRB)  # first: if it fails, the branch is prepared still
+            self.outcomes.unlock(branch)
+            if self.store is not None:
+                self.store.journal.settle_many(branch.owner(), branch.entries)
+            branch.forget_work()
+            secure_streams(self.host)
+        return 0 if group is None else group.sequence
+
+    def forget(self, branch: Branch) -> int:
+        if branch.state is not BranchState.HEURISTIC:
+            raise wrong_state(f"branch {branch.xid} is {branch.state_text()}: there is nothing to forget")
+        with self.grouped() as group:
+            self.let_go_of_manifest(branch)
+            self.let_go(branch)
+            self.drop(branch)
+        return 0 if group is None else group.sequence
+
+    def recover(self, scan: tuple[int, int], user: User, anew: bool, octets_max: int) -> list[Branch]:
+        """The next of those that are in doubt, or were completed heuristically, as many as fit."""
+        after = 0 if anew else self.scans.get(scan, self.started)
+        self.scans.pop(scan, None)
+        found: list[Branch] = []
+        states = (BranchState.PREPARED, BranchState.HEURISTIC)
+        for branch in self.visible(user):
+            if branch.state in states and branch.order > after:
+                # As an octet array and a text, each with its letter and length.
+                octets_max -= len(branch.xid.octets()) + len(branch.state_text()) + 10
+                if octets_max < 0:
+                    break
+                found.append(branch)
+        if found:
+            self.scans[scan] = found[-1].order
+            if len(self.scans) > SCANS_MAX:
+                del self.scans[next(iter(self.scans))]
+        return found
+
+    # Time
+
+    def set_timeout(self, branch: Branch, timeout_s: int) -> None:
+        """From now on; 0 is for ever."""
+        if branch.state is not BranchState.OPEN:
+            raise wrong_state(f"branch {branch.xid} is {branch.state_text()}: it has no timeout")
+        branch.timeout_s = timeout_s
+        branch.set_alarm(None)
+        if timeout_s:
+            due_ms = self.now_ms() + 1000 * timeout_s
+            branch.set_alarm(self.host.agenda.timetable.at(due_ms, lambda: self.expire(branch)))
+
+    def expire(self, branch: Branch) -> None:
+        if branch.state is BranchState.OPEN:
+            self.spoil(branch, amqp.XA_RBTIMEOUT)
+            if not branch.involved:
+                self.drop(branch)
+
+    def set_heuristic_alarm(self, branch: Branch) -> None:
+        branch.set_alarm(None)
+        if self.limits.heuristic_timeout_s:
+            due_ms = branch.since_ms + 1000 * self.limits.heuristic_timeout_s
+            branch.set_alarm(self.host.agenda.timetable.at(due_ms, lambda: self.decide(branch)))
+
+    def decide(self, branch: Branch) -> None:
+        if branch.state is BranchState.PREPARED:
+            try:
+                self.complete_heuristically(branch, commit=False)
+            except Exception:
+                log.exception("a bug keeps branch %s from its heuristic end", branch.xid)
+                due_ms = self.now_ms() + AGAIN_MS
+                branch.set_alarm(self.host.agenda.timetable.at(due_ms, lambda: self.decide(branch)))
+
+    # Markers
+
+    def marker(self, name: str, user: User) -> Marker | None:
+        """How far has been committed under the marker, None if there is none of that name."""
+        marker = self.markers.get(name) or self.brief_markers.get(name)
+        if marker is not None and not may_touch(user, marker.user):
+            raise ChannelFault(
+                amqp.ACCESS_REFUSED,
+                f"ACCESS_REFUSED - marker '{name}' belongs to user '{marker.user}', not to '{user.name}'",
+            )
+        return marker
+
+    def mark(self, name: str, marker: Marker) -> None:
+        """Notes the marker, inside the transaction that it is about, after make_room."""
+        if self.store is not None:
+            put_marker(self.store, self.host.name, name, marker)
+        self.markers.pop(name, None)
+        self.brief_markers.pop(name, None)
+        (self.brief_markers if marker.keep_s else self.markers)[name] = marker
+
+    def make_room(self, name: str, keep_s: int) -> None:
+        """Lets markers go whose time is over; raises if there is no room for one more that lasts."""
+        for markers in (self.markers, self.brief_markers):
+            for oldest in [
+                each for each in islice(markers, MARKERS_LOOKED_AT) if self.is_over(markers[each])
+            ]:
+                self.forget_marker(oldest)
+        most = self.limits.markers_max
+        if keep_s:
+            if name not in self.brief_markers and len(self.brief_markers) >= most:
+                self.forget_marker(next(iter(self.brief_markers)))
+        elif name not in self.markers and len(self.markers) >= most:
+            raise too_much(
+                f"vhost '{self.host.name}' has {len(self.markers)} markers, the most there may be: forget "
+                "those of writers that do not come back with dtx.forget-marker, or raise markers_max"
+            )
+
+    def is_over(self, marker: Marker) -> bool:
+        return self.now_ms() - marker.used_ms > 1000 * (marker.keep_s or self.limits.marker_age_s)
+
+    def forget_marker(self, name: str) -> None:
+        if self.store is not None:
+            self.store.journal.delete_wiring(marker_key(self.host.name, name))
+        self.markers.pop(name, None)
+        self.brief_markers.pop(name, None)
+
+    def restore_marker(self, name: str, marker: Marker) -> None:
+        if not marker.used_ms:  # of a version that noted no time
+            marker = marker._replace(used_ms=self.now_ms())
+        (self.brief_markers if marker.keep_s else self.markers)[name] = marker
+
+    # The end of a branch
+
+    def let_go(self, branch: Branch) -> None:
+        """What the journal holds of it."""
+        self.let_go_of_manifest(branch)
+        if self.store is not None:
+            self.store.journal.settle_many(branch.owner(), branch.entries)
+
+    def let_go_of_manifest(self, branch: Branch) -> None:
+        """From here on recovery takes it for one that was never prepared, whatever else is left of it."""
+        if self.store is not None and branch.manifest:
+            self.store.journal.append_settle(branch.owner(), branch.manifest)
+            branch.manifest = 0
+
+    def drop(self, branch: Branch) -> None:
+        for work in list(branch.associated):
+            self.leave(work)
+        branch.release_works()
+        branch.set_alarm(None)
+        if self.store is not None and branch.entries:
+            self.let_go(branch)  # what a bug has left
+        del self.branches[branch.xid]
+        if self.store is not None:
+            self.store.branch_owners.discard(branch.owner())
+
+    def not_busy(self, branch: Branch) -> None:
+        if branch.is_busy():
+            raise wrong_state(f"a channel still works in branch {branch.xid}: end it there first")
+
+    def restore(self, branch: Branch) -> None:
+        """One that recovery has found."""
+        self.started += 1
+        branch.order = self.started
+        self.branches[branch.xid] = branch
+        if branch.state is BranchState.PREPARED:
+            self.set_heuristic_alarm(branch)
+        elif branch.state is BranchState.DECIDED:
+            self.outcomes.resume(branch)
+
+
+def may_touch(user: User, owner: str) -> bool:
+    return user.name == owner or user.has_tag(Tag.ADMINISTRATOR)
+
+
+def wrong_state(why: str) -> ChannelFault:
+    return ChannelFault(amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - {why}")
+
+
+def too_much(why: str) -> PeerFault:
+    return ChannelFault(amqp.RESOURCE_ERROR, f"RESOURCE_ERROR - {why}")

@@ -1,0 +1,285 @@
+"""Branches and markers in the journal.
+
+A branch is an owner of entries, as queues are, with a number from OWNERS on. It owns what was published
+in it, and once it is prepared one entry more, its manifest:
+
+    header    | 0xFFFFFFFF | 1 | field table: virtual host, xid, user, state, code, since, counts |
+    payload   | record | record | ...
+
+    record    kind u8, queue u32, entry u64, flags u8
+              1 ack   2 reject   3 requeue     of that entry in that queue
+              4 publish                        the entry's flags of basic.publish, where it has any
+
+A branch without a manifest was never prepared: its entries are let go. One whose manifest names more
+messages than it owns was cut off while it was being prepared, which is the same.
+
+A marker is wiring, under the key `m` and a field table of virtual host and name: the number, whose it is,
+when it was used last (the journal's number and the time), how long it is kept, and the note of its committer.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from array import array
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from flintmq.broker.queues.paged_tail import Shelf
+from flintmq.broker.transactions.dtx_branch import Branch, BranchState, Lock, Settlement
+from flintmq.broker.transactions.xid import xid_of
+from flintmq.wire.tables import FieldTable, decode_table, encode_table
+
+if TYPE_CHECKING:
+    from flintmq.broker.queues.queue import Queue
+    from flintmq.broker.store.store import Store
+    from flintmq.broker.virtual_host import VirtualHost
+
+log = logging.getLogger("flintmq.dtx")
+
+MARKER = b"m"
+
+_HEAD = struct.Struct("<II")
+_HEAD_MARK = 0xFFFFFFFF
+_VERSION = 1
+_RECORD = struct.Struct("<BIQB")
+_PUBLISH = 4
+
+
+class Marker(NamedTuple):
+    """How far somebody has committed."""
+
+    number: int
+    user: str
+    note: str = ""  # of the committer: what it was that has this number
+    used_ms: int = 0
+    keep_s: int = 0  # how long after its last use it is kept; 0: as long as the settings say
+
+
+def put_manifest(store: Store, virtual_host: str, branch: Branch) -> int:
+    """Puts what the branch is now into the journal; the older manifest, if any, is let go."""
+    identity: FieldTable = {
+        "virtual-host": virtual_host,
+        "xid": branch.xid.octets(),
+        "user": branch.user,
+        "state": branch.state.value,
+        "code": branch.code,
+        "since-ms": branch.since_ms,
+        "published": branch.published(),
+        "octets": branch.octets,
+        "operations": branch.operations,
+    }
+    if branch.routes is not None:
+        identity["routes"] = [[route, *counts] for route, counts in branch.routes.items()]
+    header = _HEAD.pack(_HEAD_MARK, _VERSION) + encode_table(identity)
+    sequence = store.journal.append_entry(branch.owners, header, _records(branch))
+    older, branch.manifest = branch.manifest, sequence
+    try:
+        if older:
+            store.journal.append_settle(branch.owner(), older)
+    except Exception:
+        branch.manifest = older  # one of the two goes, whichever it is
+        store.journal.append_settle(branch.owner(), sequence)
+        raise
+    return sequence
+
+
+def _records(branch: Branch) -> bytes:
+    payload = bytearray()
+    for lock in branch.locks:
+        if lock.entry:
+            payload += _RECORD.pack(lock.settlement.value, lock.queue.number, lock.entry, 0)
+    for index, flags in enumerate(branch.flags):
+        if flags:
+            payload += _RECORD.pack(_PUBLISH, 0, branch.entries[index], flags)
+    return bytes(payload)
+
+
+def marker_key(virtual_host: str, name: str) -> bytes:
+    return MARKER + encode_table({"virtual-host": virtual_host, "name": name})
+
+
+def put_marker(store: Store, virtual_host: str, name: str, marker: Marker) -> None:
+    used = store.journal.next_sequence
+    fields: FieldTable = {"number": marker.number, "user": marker.user, "used": used}
+    fields.update({"note": marker.note, "used-ms": marker.used_ms, "keep-s": marker.keep_s})
+    value = encode_table(fields)
+    store.journal.put_wiring(marker_key(virtual_host, name), value)
+
+
+class FoundBranches:
+    """What recovery hears of branches and markers, and what it makes of them."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, array[int]] = {}
+        self.manifests: dict[int, tuple[int, FieldTable]] = {}
+        self.markers: list[tuple[FieldTable, FieldTable]] = []
+        # By the branch's number: settlement, queue's number, entry.
+        self.locks: dict[int, list[tuple[Settlement, int, int]]] = {}
+        self.flags: dict[int, dict[int, int]] = {}
+        self.is_incomplete = False  # the journal has holes, or entries that cannot be read
+
+    def marker(self, key: bytes, octets: bytes) -> None:
+        self.markers.append((_table(key[1:]), _table(octets)))
+
+    def entry(self, sequence: int, owner: int, header: bytes) -> None:
+        mark, version = _HEAD.unpack_from(header)
+        if mark != _HEAD_MARK:
+            self.entries.setdefault(owner, array("Q")).append(sequence)
+        elif version != _VERSION:
+            log.error("branch %d was prepared by another version of FlintMQ: it stays on disk", owner)
+        else:
+            self.manifests[owner] = (sequence, _table(header[_HEAD.size :]))
+
+    def take_locked(
+        self, shelves: dict[int, Shelf], ranked: dict[int, dict[int, Shelf]], store: Store
+    ) -> None:
+        """Reads the manifests, and takes what prepared branches have locked from the shelves of queues.
+
+        `ranked`: further shelves of queues with priorities, by the queue's number and then by priority.
+        """
+        self.drop_unfinished(store)
+        taken: dict[int, set[int]] = {}
+        for owner, (sequence, identity) in self.manifests.items():
+            locks = self.locks[owner] = []
+            flags = self.flags[owner] = {}
+            for kind, queue, entry, value in _RECORD.iter_unpack(store.journal.read_entry(sequence)[1]):
+                if kind == _PUBLISH:
+                    flags[entry] = value
+                elif identity["state"] == BranchState.PREPARED.value and store.journal.holds(entry):
+                    locks.append((Settlement(kind), queue, entry))
+                    taken.setdefault(queue, set()).add(entry << 1)
+        for number, entries in taken.items():
+            keep_others(shelves, number, entries)
+            for priority in list(ranked.get(number, ())):
+                keep_others(ranked[number], priority, entries)
+
+    def drop_unfinished(self, store: Store) -> None:
+        """Branches that were never prepared, or not to the end, leave nothing behind."""
+        for owner, (sequence, identity) in list(self.manifests.items()):
+            owned = len(self.entries.get(owner, ()))
+            if identity["state"] != BranchState.PREPARED.value or owned == identity["published"]:
+                continue
+            if self.is_incomplete:
+                log.error(
+                    "branch %s has lost %s of its messages to damage",
+                    xid_of(_octets(identity["xid"])),
+                    _whole(identity["published"]) - owned,
+                )
+                continue
+            del self.manifests[owner]
+            store.journal.append_settle(owner, sequence)
+        for owner in self.entries.keys() - self.manifests.keys():
+            entries = self.entries.pop(owner)
+            log.log(
+                logging.ERROR if self.is_incomplete else logging.INFO,
+                "%d messages of a branch that was not prepared are dropped",
+                len(entries),
+            )
+            store.journal.settle_many(owner, entries)
+
+    def restore(self, virtual_hosts: dict[str, VirtualHost], store: Store) -> None:
+        """Gives branches and markers to their virtual hosts; those of others stay in the journal, unseen."""
+        queues = {
+            queue.number: queue
+            for host in virtual_hosts.values()
+            for queue in host.queues.values()
+            if queue.number
+        }
+        for owner, (sequence, identity) in sorted(self.manifests.items(), key=_by_manifest):
+            store.branch_owners.add(owner)
+            host = virtual_hosts.get(_text(identity["virtual-host"]))
+            if host is None:
+                log.warning("virtual host %r is not configured: a branch of it is left out", identity)
+                continue
+            branch = self.branch_of(owner, sequence, identity)
+            branch.locks = list(self.locks_of(owner, queues, store))
+            if branch.state is BranchState.PREPARED and branch.published() != identity["published"]:
+                # What damage has cost is told once; the next start must find the branch as it is now.
+                with store.journal.group():
+                    put_manifest(store, host.name, branch)
+            host.branches.restore(branch)
+        for identity, rest in sorted(self.markers, key=_by_use):
+            host = virtual_hosts.get(_text(identity["virtual-host"]))
+            if host is not None:
+                host.branches.restore_marker(_text(identity["name"]), _marker(rest))
+
+    def branch_of(self, owner: int, sequence: int, identity: FieldTable) -> Branch:
+        branch = Branch(
+            xid_of(_octets(identity["xid"])), _text(identity["user"]), 0, owner, _whole(identity["since-ms"])
+        )
+        branch.state = BranchState(identity["state"])
+        branch.code = _whole(identity["code"])
+        branch.manifest = sequence
+        branch.octets = _whole(identity["octets"])
+        branch.operations = _whole(identity["operations"])
+        branch.routes = _routes(identity.get("routes"))
+        branch.entries = self.entries.get(owner, array("Q"))
+        flags = self.flags[owner]
+        branch.flags = bytearray(flags.get(entry, 0) for entry in branch.entries)
+        return branch
+
+    def locks_of(self, owner: int, queues: dict[int, Queue], store: Store) -> Iterable[Lock]:
+        for settlement, number, entry in self.locks[owner]:
+            queue = queues.get(number)
+            if queue is None:
+                store.journal.append_settle(number, entry)  # its queue was deleted meanwhile
+            else:
+                queue.unacked += 1
+                yield Lock(settlement, queue, entry, None)
+
+
+def _by_manifest(found: tuple[int, tuple[int, FieldTable]]) -> int:
+    return found[1][0]
+
+
+def _marker(rest: FieldTable) -> Marker:
+    """Older versions wrote no note and no time."""
+    note, used_ms, keep_s = rest.get("note", ""), rest.get("used-ms", 0), rest.get("keep-s", 0)
+    return Marker(_whole(rest["number"]), _text(rest["user"]), _text(note), _whole(used_ms), _whole(keep_s))
+
+
+def _routes(found: object) -> dict[bytes, tuple[int, int]] | None:
+    """Of a manifest; an older version wrote none."""
+    if not isinstance(found, list):
+        return None
+    return {_octets(route): (_whole(count), _whole(octets)) for route, count, octets in found}
+
+
+def _by_use(found: tuple[FieldTable, FieldTable]) -> int:
+    return _whole(found[1]["used"])
+
+
+def _table(octets: bytes) -> FieldTable:
+    return decode_table(octets, 0, len(octets))[0]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    if not isinstance(value, str):
+        raise TypeError(f"expected text, found {type(value).__name__}")
+    return value
+
+
+def _octets(value: object) -> bytes:
+    if not isinstance(value, bytes):
+        raise TypeError(f"expected octets, found {type(value).__name__}")
+    return value
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"expected a number, found {type(value).__name__}")
+    return value
+
+
+def keep_others(shelves: dict[int, Shelf], key: int, entries: set[int]) -> None:
+    """Takes the entries from one of the shelves, if it is there."""
+    if key in shelves:
+        kept = Shelf()
+        for entry in shelves[key]:
+            if entry not in entries:
+                kept.push(entry)
+        kept.octets = shelves[key].octets
+        shelves[key] = kept

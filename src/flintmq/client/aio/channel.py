@@ -1,0 +1,506 @@
+"""Channels, queues, exchanges and consumers of the async client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+from flintmq.client.aio.dtx import Branches
+from flintmq.client.core.batch import total_bytes
+from flintmq.client.core.channel import ChannelCore, ConsumerRecord, slices
+from flintmq.client.core.errors import ClientError, ConsumerCancelled, PublishFailed
+from flintmq.client.core.message import Message
+from flintmq.client.core.pending import Pending, Steps
+from flintmq.client.core.publishing import merged, properties_of
+from flintmq.client.core.topology import BindingRecord, QueueRecord
+from flintmq.wire import methods
+from flintmq.wire.properties import BasicProperties
+from flintmq.wire.tables import FieldTable
+
+if TYPE_CHECKING:
+    from flintmq.client.aio.connection import Connection
+    from flintmq.client.core.batch import Rows
+
+T = TypeVar("T")
+
+
+class Channel:
+    """A channel of a connection. Tasks may share it."""
+
+    def __init__(self, connection: Connection, core: ChannelCore) -> None:
+        self.connection = connection
+        self.core = core
+        core.listeners.append(connection.wake)
+        if core.ledger is not None:
+            core.ledger.told = connection.wake
+
+    async def _run(self, steps: Callable[[], Steps[T]], repeat: bool = True) -> T:
+        return await self.connection.run(steps, repeat=repeat)
+
+    @property
+    def is_open(self) -> bool:
+        return self.core.failure is None and self.connection.is_open
+
+    # Declarations
+
+    async def queue(
+        self,
+        name: str = "",
+        *,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        passive: bool = False,
+        arguments: FieldTable | None = None,
+    ) -> Queue:
+        """Declares a queue; the server names it if `name` is empty. `passive` only looks for it."""
+        method = methods.QueueDeclare(
+            queue=name,
+            durable=durable,
+            exclusive=exclusive,
+            auto_delete=auto_delete,
+            passive=passive,
+            arguments=arguments,
+        )
+        return Queue(self, await self._run(lambda: self.core.declare_queue(method)))
+
+    async def exchange(
+        self,
+        name: str,
+        type: str = "direct",
+        *,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        passive: bool = False,
+        arguments: FieldTable | None = None,
+    ) -> Exchange:
+        """Declares an exchange. `passive` only looks whether it is there."""
+        method = methods.ExchangeDeclare(
+            exchange=name,
+            type=type,
+            durable=durable,
+            auto_delete=auto_delete,
+            internal=internal,
+            passive=passive,
+            arguments=arguments,
+        )
+        await self._run(lambda: self.core.declare_exchange(method))
+        return Exchange(self, name)
+
+    # Publishing
+
+    async def publish(
+        self,
+        body: bytes,
+        exchange: str = "",
+        routing_key: str = "",
+        *,
+        persistent: bool = False,
+        headers: FieldTable | None = None,
+        properties: BasicProperties | None = None,
+        mandatory: bool = False,
+        wait: bool = True,
+        timeout_s: float | None = None,
+    ) -> int:
+        """Publishes one message; its number, counted from 1 on this channel, or 0 without confirms.
+
+        With confirms it returns when the broker has taken the message, unless `wait` is False: then
+        wait_for_confirms tells. A refused or returned one is a PublishFailed.
+        """
+        made = properties_of(properties, headers, persistent)
+        total_bytes([body])
+        await self._make_room(timeout_s)
+        rows = self.core.rows([body], exchange, routing_key, made, mandatory)
+        ledger = self.core.ledger
+        if ledger is None:
+            self._send(rows)
+            return 0
+        pending = _confirm(1, exchange) if wait else None
+        number = ledger.add(rows, pending)
+        self._send(rows)
+        if pending is not None:
+            await self._settle(pending, timeout_s)
+        return number
+
+    async def publish_many(
+        self,
+        bodies: Iterable[bytes],
+        exchange: str = "",
+        routing_key: str = "",
+        *,
+        persistent: bool = False,
+        headers: FieldTable | None = None,
+        properties: BasicProperties | Sequence[BasicProperties] | None = None,
+        routing_keys: Sequence[str] | None = None,
+        mandatory: bool = False,
+        wait: bool = True,
+        timeout_s: float | None = None,
+    ) -> int:
+        """Publishes many messages, thousands at a time; how many.
+
+        `routing_keys`, and `properties` if it is a sequence, have one entry for each body. With confirms
+        it returns when all are taken, unless `wait` is False. PublishFailed names the rows that were not.
+        """
+        each = properties if isinstance(properties, Sequence) else None
+        alike = properties_of(None if isinstance(properties, Sequence) else properties, headers, persistent)
+        ledger = self.core.ledger
+        first = 1 if ledger is None else ledger.published + 1
+        pendings: list[Pending] = []
+        count = 0
+        for piece in slices(bodies):
+            start, count = count, count + len(piece)
+            await self._make_room(timeout_s)
+            rows = self.core.rows(
+                piece,
+                exchange,
+                routing_key,
+                alike,
+                mandatory,
+                None if routing_keys is None else routing_keys[start:count],
+                None if each is None else each[start:count],
+            )
+            if ledger is None:
+                self._send(rows)
+                continue
+            pending = _confirm(len(piece), exchange) if wait else None
+            ledger.add(rows, pending)
+            if pending is not None:
+                pendings.append(pending)
+            self._send(rows)
+        failures: list[PublishFailed] = []
+        for pending in pendings:
+            try:
+                await self._settle(pending, timeout_s)
+            except PublishFailed as failure:
+                failures.append(failure)
+        if failures:
+            raise merged(failures, first)
+        return count
+
+    def _send(self, rows: Rows) -> None:
+        """All of them in one go: nothing may be published between. What is lost is in the ledger."""
+        for chunk in self.core.chunks(rows):
+            if self.core.connection.failure is not None:
+                return
+            self.connection.send_all(chunk)
+
+    async def _make_room(self, timeout_s: float | None = None) -> None:
+        """Waits until the channel may publish; nothing else runs between that and the publish."""
+        ledger = self.core.ledger
+
+        def has_room() -> bool:
+            return (
+                self.connection.is_open
+                and self.core.flowing
+                and self.connection.is_writable
+                and (ledger is None or not ledger.is_full())
+            )
+
+        await self.connection.ready()
+        if not has_room():
+            doing = "publishing: the broker is too slow, or stopped the flow"
+            await self.connection.until(has_room, doing, timeout_s, self._check_open)
+        self.core.check_publishable()
+
+    def _check_open(self) -> None:
+        if self.core.failure is not None:
+            raise self.core.failure
+
+    async def _settle(self, pending: Pending, timeout_s: float | None) -> None:
+        chosen = self.connection.settings.timeout_s if timeout_s is None else timeout_s
+        await self.connection.wait(pending, chosen)
+
+    async def wait_for_confirms(self, timeout_s: float | None = None) -> None:
+        """Waits until all that was published is settled; PublishFailed if anything of it is not safe."""
+        ledger = self.core.ledger
+        if ledger is None:
+            raise ClientError("the channel has no confirms; open it with confirm=True")
+        await self.connection.until(
+            lambda: ledger.outstanding == 0, "waiting for confirms", timeout_s, self._check_open
+        )
+        failure = ledger.take_failure()
+        if failure is not None:
+            raise failure
+
+    @property
+    def unconfirmed(self) -> int:
+        """How many messages are on their way and not confirmed yet."""
+        return self.core.ledger.outstanding if self.core.ledger is not None else 0
+
+    def on_return(self, told: Callable[[Message, int, str], None] | None) -> None:
+        """Has `told(message, code, text)` called for each returned message, which is then not reported."""
+        self.core.on_return = told
+
+    def returned(self) -> list[Message]:
+        """Takes the messages that were returned so far on a channel without confirms."""
+        taken = list(self.core.returns)
+        self.core.returns.clear()
+        return taken
+
+    # Consuming
+
+    async def qos(self, prefetch: int, *, shared: bool = False) -> None:
+        """How many unsettled deliveries each later consumer may have; with `shared`, all of the channel."""
+        await self._run(lambda: self.core.qos(prefetch, shared))
+
+    async def consume(
+        self,
+        queue: str | Queue,
+        *,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        tag: str = "",
+        arguments: FieldTable | None = None,
+        timeout_s: float | None = None,
+    ) -> Consumer:
+        """A consumer of the queue: an iterator that ends when nothing came for `timeout_s`."""
+        record = queue.record if isinstance(queue, Queue) else self.core.connection.topology.queue(queue)
+        consumer = await self._run(lambda: self.core.consume(record, tag, no_ack, exclusive, arguments))
+        return Consumer(self, consumer, timeout_s)
+
+    async def get(self, queue: str, *, no_ack: bool = False) -> Message | None:
+        """One message, or None if the queue is empty."""
+        return await self._run(lambda: self.core.get(queue, no_ack))
+
+    async def recover_deliveries(self, requeue: bool = True) -> None:
+        """basic.recover: all that was delivered and not settled comes again."""
+
+        def steps() -> Steps[None]:
+            yield self.core.call(methods.BasicRecover(requeue=requeue), "recovering deliveries")
+
+        await self._run(steps)
+
+    # Transactions
+
+    async def commit(self) -> None:
+        await self._run(self.core.commit, repeat=False)
+
+    async def rollback(self) -> None:
+        await self._run(self.core.rollback)
+
+    @property
+    def branches(self) -> Branches:
+        """Distributed transactions."""
+        return Branches(self)
+
+    # The end
+
+    async def close(self) -> None:
+        """Waits for outstanding confirms, and closes; PublishFailed if a message is not safe."""
+        if self.core.failure is not None or self.connection.is_closed:
+            unsafe = None if self.core.ledger is None else self.core.ledger.take_failure()
+            if unsafe is not None:
+                raise unsafe from self.core.failure
+            return
+        try:
+            if self.core.ledger is not None:
+                await self.wait_for_confirms()
+        finally:
+            await self._abandon()
+
+    async def _abandon(self) -> None:
+        if (
+            self.core.failure is None
+            and self.core.connection.failure is None
+            and not self.connection.is_closed
+        ):
+            await self.connection.run(self.core.close, repeat=False)
+        self.core.end(ClientError("the channel was closed; open another"))
+
+    async def leave(self, error: BaseException | None) -> None:
+        """The end of `async with`."""
+        if error is None:
+            await self.close()
+            return
+        try:
+            await self._abandon()
+        except ClientError as second:
+            error.add_note(f"and closing the channel failed: {second}")
+
+    def __repr__(self) -> str:
+        return f"<Channel {self.core.number} of {self.connection!r}>"
+
+
+class Queue:
+    """A queue by name, on the channel it was declared on."""
+
+    def __init__(self, channel: Channel, record: QueueRecord) -> None:
+        self.channel = channel
+        self.record = record
+
+    @property
+    def name(self) -> str:
+        """Changes when the server named the queue and the connection was lost."""
+        return self.record.name
+
+    @property
+    def message_count(self) -> int:
+        """As it was when the queue was declared."""
+        return self.record.message_count
+
+    @property
+    def consumer_count(self) -> int:
+        """As it was when the queue was declared."""
+        return self.record.consumer_count
+
+    async def bind(
+        self, exchange: str | Exchange, routing_key: str = "", arguments: FieldTable | None = None
+    ) -> Queue:
+        record = BindingRecord(_name(exchange), routing_key, arguments or {}, queue=self.record)
+        await self.channel.connection.run(lambda: self.channel.core.bind(record))
+        return self
+
+    async def unbind(
+        self, exchange: str | Exchange, routing_key: str = "", arguments: FieldTable | None = None
+    ) -> None:
+        record = BindingRecord(_name(exchange), routing_key, arguments or {}, queue=self.record)
+        await self.channel.connection.run(lambda: self.channel.core.unbind(record))
+
+    async def purge(self) -> int:
+        """Drops what waits in the queue; how many messages that was."""
+        return await self.channel.connection.run(lambda: self.channel.core.purge_queue(self.name))
+
+    async def delete(self, *, if_unused: bool = False, if_empty: bool = False) -> int:
+        """Deletes it; how many messages went with it."""
+        return await self.channel.connection.run(
+            lambda: self.channel.core.delete_queue(self.name, if_unused, if_empty)
+        )
+
+    async def get(self, *, no_ack: bool = False) -> Message | None:
+        return await self.channel.get(self.name, no_ack=no_ack)
+
+    async def consume(
+        self,
+        *,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        tag: str = "",
+        arguments: FieldTable | None = None,
+        timeout_s: float | None = None,
+    ) -> Consumer:
+        return await self.channel.consume(
+            self, no_ack=no_ack, exclusive=exclusive, tag=tag, arguments=arguments, timeout_s=timeout_s
+        )
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.name!r}>"
+
+
+class Exchange:
+    """An exchange by name, on the channel it was declared on."""
+
+    def __init__(self, channel: Channel, name: str) -> None:
+        self.channel = channel
+        self.name = name
+
+    async def publish(
+        self, body: bytes, routing_key: str = "", *, persistent: bool = False, wait: bool = True
+    ) -> int:
+        """As Channel.publish, to this exchange."""
+        return await self.channel.publish(body, self.name, routing_key, persistent=persistent, wait=wait)
+
+    async def bind(
+        self, source: str | Exchange, routing_key: str = "", arguments: FieldTable | None = None
+    ) -> Exchange:
+        """Messages of the source come to this exchange as well."""
+        record = BindingRecord(_name(source), routing_key, arguments or {}, exchange=self.name)
+        await self.channel.connection.run(lambda: self.channel.core.bind(record))
+        return self
+
+    async def unbind(
+        self, source: str | Exchange, routing_key: str = "", arguments: FieldTable | None = None
+    ) -> None:
+        record = BindingRecord(_name(source), routing_key, arguments or {}, exchange=self.name)
+        await self.channel.connection.run(lambda: self.channel.core.unbind(record))
+
+    async def delete(self, *, if_unused: bool = False) -> None:
+        await self.channel.connection.run(lambda: self.channel.core.delete_exchange(self.name, if_unused))
+
+    def __repr__(self) -> str:
+        return f"<Exchange {self.name!r}>"
+
+
+class Consumer:
+    """Deliveries of a queue, one by one or many at a time."""
+
+    def __init__(self, channel: Channel, record: ConsumerRecord, timeout_s: float | None) -> None:
+        self.channel = channel
+        self.record = record
+        self.timeout_s = timeout_s
+        self._inbox = record.inbox
+        self._wakers: list[asyncio.Future[None]] = []
+
+    @property
+    def tag(self) -> str:
+        return self.record.tag
+
+    def __aiter__(self) -> Consumer:
+        return self
+
+    async def __anext__(self) -> Message:
+        message = self._inbox.next()
+        while message is None:
+            if not await self._await(self.timeout_s):
+                raise StopAsyncIteration
+            message = self._inbox.next()
+        return message
+
+    async def take(self, count_max: int, timeout_s: float | None = None) -> list[Message]:
+        """What is there, up to so many; waits for the first one at most `timeout_s`, then is empty."""
+        if not self._inbox.waiting():
+            await self._await(timeout_s)
+        return self._inbox.take(count_max)
+
+    async def _await(self, timeout_s: float | None) -> bool:
+        """Waits until something is in the inbox; False when the time, or the consumer, is over."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not self._inbox.waiting():
+                    ended = self._inbox.ended
+                    if ended is not None:
+                        if isinstance(ended, ConsumerCancelled) or self.channel.core.failure is not None:
+                            raise ended
+                        return False
+                    await self._told()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _told(self) -> None:
+        """Until something happens to the inbox. Several tasks may read one consumer."""
+        waker: asyncio.Future[None] = self.channel.connection.loop.create_future()
+        self._wakers.append(waker)
+        self._inbox.told = self._wake
+        await waker
+
+    def _wake(self) -> None:
+        wakers, self._wakers = self._wakers, []
+        for waker in wakers:
+            if not waker.done():
+                waker.set_result(None)
+        self._inbox.told = None  # a delivery costs no call while nobody waits
+
+    async def cancel(self) -> None:
+        """No more deliveries; what is in the inbox can still be read, and has to be settled."""
+        await self.channel.connection.run(lambda: self.channel.core.cancel(self.record.tag))
+
+    async def __aenter__(self) -> Consumer:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.channel.is_open:
+            await self.cancel()
+            self.channel.core.give_back(self.record)
+
+
+def _name(exchange: str | Exchange) -> str:
+    return exchange if isinstance(exchange, str) else exchange.name
+
+
+def _confirm(count: int, exchange: str) -> Pending:
+    return Pending(f"confirming {count} messages to exchange {exchange!r}", late_is_fine=True)

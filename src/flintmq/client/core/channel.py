@@ -1,0 +1,447 @@
+"""A client's channel without its socket: calls, publishes, consumers, and its next life after a loss."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from flintmq.client.core.batch import Rows, publish_frame, total_bytes
+from flintmq.client.core.confirms import RETURNED_MAX, Ledger
+from flintmq.client.core.errors import (
+    ChannelClosed,
+    ClientError,
+    ConsumerCancelled,
+    MessageTooLarge,
+    TransactionLost,
+)
+from flintmq.client.core.inbox import Deliveries, Inbox
+from flintmq.client.core.message import Message
+from flintmq.client.core.pending import Pending, Steps
+from flintmq.client.core.topology import BindingRecord, QueueRecord
+from flintmq.errors import ProtocolMisuse
+from flintmq.protocol import phases
+from flintmq.wire import amqp, methods
+from flintmq.wire.fields import encode_shortstr
+from flintmq.wire.methods import Method
+from flintmq.wire.properties import BasicProperties, encode_properties
+from flintmq.wire.tables import FieldTable
+
+if TYPE_CHECKING:
+    from flintmq.client.core.connection import ConnectionCore
+
+# Rows of publish_many that are written, confirmed and kept together. The async client hands all of them to
+# its transport at once, as nothing else may be published in between.
+ROWS_MAX = 16_384
+ROWS_BYTES = 4_194_304
+# Encoded at a time, and handed to the socket.
+CHUNK_BYTES = 262_144
+PERSISTENT = 2
+MANDATORY = 1
+REQUEUE = 2
+
+
+class ConsumerRecord:
+    """A consumer, as it was asked for."""
+
+    def __init__(self, queue: QueueRecord, tag: str, method: methods.BasicConsume, inbox: Inbox) -> None:
+        self.queue = queue
+        self.tag = tag
+        self.method = method
+        self.inbox = inbox
+
+
+class ChannelCore:
+    """One channel, through all its lives."""
+
+    def __init__(
+        self,
+        connection: ConnectionCore,
+        number: int,
+        confirm: bool,
+        transactional: bool,
+        prefetch: int | None,
+    ) -> None:
+        self.connection = connection
+        self.number = number
+        self.transactional = transactional
+        self.distributed = False  # whether it has dtx mode
+        self.ledger = Ledger() if confirm else None
+        self.prefetch = prefetch  # None: that of the settings, when there is a consumer
+        self.qos_sent: int | None = None
+        self.qos_global = False
+        self.deliveries = Deliveries(self)
+        self.consumers: dict[str, ConsumerRecord] = {}
+        self.failure: ClientError | None = None
+        self.flowing = True
+        self.transaction_begun = False  # something was published or settled since the last commit
+        self.transaction_lost = False
+        self.returns: deque[Message] = deque(maxlen=RETURNED_MAX)
+        self.on_return: Callable[[Message, int, str], None] | None = None
+        self.listeners: list[Callable[[], None]] = []  # told when something changed
+        self.tags_made = 0
+        self.epoch = 0
+        self.protocol = connection.protocol.open_channel(number)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.epoch = self.connection.epoch
+        self.deliveries.epoch = self.epoch
+        self.flowing = True
+        self.qos_sent = None
+        self.protocol.owner = self.deliveries
+
+    # Lives
+
+    def open(self) -> Steps[None]:
+        """channel.open, and confirms or transactions if they were asked for."""
+        yield self.call(methods.ChannelOpen(), "opening a channel")
+        if self.ledger is not None:
+            yield self.call(methods.ConfirmSelect(), "asking for confirms")
+        if self.transactional:
+            yield self.call(methods.TxSelect(), "asking for transactions")
+        if self.distributed:
+            yield self.call(methods.DtxDemarcationSelect(), "asking for distributed transactions")
+        if self.prefetch is not None:
+            yield from self.qos(self.prefetch, self.qos_global)
+
+    def reopen(self) -> Steps[None]:
+        """The same channel on a new connection."""
+        self.protocol = self.connection.protocol.open_channel(self.number)
+        for consumer in self.consumers.values():
+            if not consumer.method.no_ack:  # without acks the server has forgotten what it sent
+                consumer.inbox.clear()
+        self._begin()
+        yield from self.open()
+
+    def resume(self) -> Steps[None]:
+        """Consumers consume again, and what was not confirmed is published again or reported."""
+        for consumer in list(self.consumers.values()):
+            consumer.method.queue = consumer.queue.name
+            yield from self._consume(consumer)
+        if self.ledger is not None:
+            recovery = self.connection.settings.recovery
+            resend = recovery is not None and recovery.unconfirmed == "resend"
+            for rows in self.ledger.start_again(resend):
+                for chunk in self.chunks(rows):
+                    self.connection.output.write(bytes(chunk))
+            self.told()
+
+    def interrupted(self, error: ClientError) -> None:
+        """The connection is gone, perhaps for a while."""
+        for _, waiter in self.protocol.awaited:
+            if isinstance(waiter, Pending):
+                waiter.fail(error)
+        self.protocol.awaited.clear()
+        self.transaction_lost = self.transaction_lost or self.transaction_begun
+        self.transaction_begun = False
+        self.told()
+
+    def end(self, error: ClientError) -> None:
+        """The channel is gone for good."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        self.connection.channels.pop(self.number, None)
+        self.interrupted(error)
+        if self.ledger is not None:
+            self.ledger.abandon(error)
+        for consumer in self.consumers.values():
+            consumer.inbox.ended = error
+            _tell(consumer.inbox)
+        self.told()
+
+    def told(self) -> None:
+        for consumer in self.consumers.values():
+            _tell(consumer.inbox)
+        for listener in self.listeners:
+            listener()
+        if self.ledger is not None and self.ledger.told is not None:
+            self.ledger.told()
+
+    def doing(self) -> str:
+        """What a refusal without a call was probably about."""
+        return "publishing or settling on the channel"
+
+    def call(self, method: Method, doing: str) -> Pending:
+        return self.connection.call(self, method, doing)
+
+    def close(self) -> Steps[None]:
+        if self.failure is None and self.connection.failure is None:
+            pending = self.call(
+                methods.ChannelClose(reply_code=amqp.REPLY_SUCCESS, reply_text="goodbye"),
+                "closing the channel",
+            )
+            self.protocol.state = phases.CHANNEL_CLOSING
+            yield pending
+            self.connection.protocol.close_channel(self.protocol)
+        self.end(ChannelClosed("the channel was closed; open another"))
+
+    # Declarations
+
+    def declare_queue(self, method: methods.QueueDeclare) -> Steps[QueueRecord]:
+        name = method.queue
+        reply = yield self.call(method, f"declaring queue {name!r}")
+        topology = self.connection.topology
+        record = topology.queues.get(reply.queue)
+        if record is None:
+            record = QueueRecord(reply.queue, None if method.passive else method)
+        if record.declared is not None:
+            topology.declared(record)
+        record.message_count, record.consumer_count = reply.message_count, reply.consumer_count
+        return record
+
+    def delete_queue(self, name: str, if_unused: bool, if_empty: bool) -> Steps[int]:
+        method = methods.QueueDelete(queue=name, if_unused=if_unused, if_empty=if_empty)
+        reply = yield self.call(method, f"deleting queue {name!r}")
+        self.connection.topology.deleted_queue(name)
+        return int(reply.message_count)
+
+    def purge_queue(self, name: str) -> Steps[int]:
+        reply = yield self.call(methods.QueuePurge(queue=name), f"purging queue {name!r}")
+        return int(reply.message_count)
+
+    def declare_exchange(self, method: methods.ExchangeDeclare) -> Steps[None]:
+        yield self.call(method, f"declaring exchange {method.exchange!r}")
+        if not method.passive:
+            self.connection.topology.declared_exchange(method)
+
+    def delete_exchange(self, name: str, if_unused: bool) -> Steps[None]:
+        method = methods.ExchangeDelete(exchange=name, if_unused=if_unused)
+        yield self.call(method, f"deleting exchange {name!r}")
+        self.connection.topology.deleted_exchange(name)
+
+    def bind(self, record: BindingRecord) -> Steps[None]:
+        yield self.call(record.bind(), f"binding {_bound(record)} to exchange {record.source!r}")
+        self.connection.topology.bound(record)
+
+    def unbind(self, record: BindingRecord) -> Steps[None]:
+        method: Method
+        if record.queue is not None:
+            method = methods.QueueUnbind(
+                queue=record.queue.name,
+                exchange=record.source,
+                routing_key=record.routing_key,
+                arguments=record.arguments,
+            )
+        else:
+            method = methods.ExchangeUnbind(
+                destination=record.exchange,
+                source=record.source,
+                routing_key=record.routing_key,
+                arguments=record.arguments,
+            )
+        yield self.call(method, f"unbinding {_bound(record)} from exchange {record.source!r}")
+        self.connection.topology.unbound(record)
+
+    # Publishing
+
+    def rows(
+        self,
+        bodies: list[bytes],
+        exchange: str,
+        routing_key: str,
+        properties: BasicProperties,
+        mandatory: bool,
+        routing_keys: Sequence[str] | None = None,
+        properties_each: Sequence[BasicProperties] | None = None,
+    ) -> Rows:
+        """The rows, encoded as far as they can be before they are sent."""
+        flags = MANDATORY if mandatory else 0
+        try:
+            source = encode_shortstr(exchange)
+            method = publish_frame(self.number, source, encode_shortstr(routing_key), flags)
+            frames = None
+            if routing_keys is not None:
+                made = {
+                    key: publish_frame(self.number, source, encode_shortstr(key), flags)
+                    for key in set(routing_keys)
+                }
+                frames = [made[key] for key in routing_keys]
+            octets = encode_properties(properties)
+            each = None if properties_each is None else [encode_properties(one) for one in properties_each]
+        except ProtocolMisuse as misuse:
+            raise ClientError(f"publishing to exchange {exchange[:80]!r} cannot be done: {misuse}") from None
+        for name, found in (("routing_keys", frames), ("properties", each)):
+            if found is not None and len(found) != len(bodies):
+                raise ClientError(
+                    f"there are {len(found)} {name} for {len(bodies)} bodies; give one for each"
+                )
+        largest = max(map(len, each), default=0) if each is not None else len(octets)
+        if largest + 20 > self.connection.output.frame_bytes_max:
+            raise MessageTooLarge(
+                f"headers of {largest} octets do not fit a frame of "
+                f"{self.connection.output.frame_bytes_max}; make them smaller or put them into the body"
+            )
+        return Rows(self.number, method, frames, octets, each, bodies)
+
+    def chunks(self, rows: Rows) -> Iterator[bytearray]:
+        """The frames of the rows in pieces, for one socket write each."""
+        frame_bytes_max = self.connection.output.frame_bytes_max
+        while True:
+            chunk = rows.encode(frame_bytes_max, CHUNK_BYTES)
+            if not chunk:
+                return
+            yield chunk
+
+    def check_publishable(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        if self.connection.failure is not None:
+            raise self.connection.failure
+        self.check_transaction()
+        if self.transactional:
+            self.transaction_begun = True
+
+    def check_transaction(self) -> None:
+        """Nothing may join a transaction whose beginning is lost, until that is known: a rollback says so."""
+        if self.transaction_lost:
+            raise TransactionLost(
+                "the connection was lost in the middle of a transaction, which the broker has rolled back; "
+                "roll it back and begin again"
+            )
+
+    def commit(self) -> Steps[None]:
+        self.check_transaction()
+        yield self.call(methods.TxCommit(), "committing the transaction")
+        self.transaction_begun = False
+
+    def rollback(self) -> Steps[None]:
+        if not self.transaction_lost:
+            yield self.call(methods.TxRollback(), "rolling back the transaction")
+        self.transaction_begun = self.transaction_lost = False
+
+    def returned(self, message: Message, method: methods.BasicReturn) -> None:
+        if self.on_return is not None:
+            self.on_return(message, method.reply_code, method.reply_text)
+        elif self.ledger is not None:
+            self.ledger.note_returned(message)
+        else:
+            self.returns.append(message)
+
+    # Consuming
+
+    def qos(self, prefetch: int, is_global: bool = False) -> Steps[None]:
+        yield self.call(
+            methods.BasicQos(prefetch_count=prefetch, global_=is_global), f"setting a prefetch of {prefetch}"
+        )
+        self.prefetch = self.qos_sent = prefetch
+        self.qos_global = is_global
+
+    def consume(
+        self, queue: QueueRecord, tag: str, no_ack: bool, exclusive: bool, arguments: FieldTable | None
+    ) -> Steps[ConsumerRecord]:
+        if not tag:
+            self.tags_made += 1
+            tag = f"c{self.number}.{self.tags_made}"
+        if tag in self.consumers:
+            raise ClientError(f"there is a consumer {tag!r} on this channel already; use another tag")
+        method = methods.BasicConsume(
+            queue=queue.name, consumer_tag=tag, no_ack=no_ack, exclusive=exclusive, arguments=arguments
+        )
+        consumer = ConsumerRecord(queue, tag, method, Inbox(self.connection))
+        try:
+            yield from self._consume(consumer)
+        except ClientError as error:
+            self._forget(tag, error)
+            raise
+        return consumer
+
+    def _consume(self, consumer: ConsumerRecord) -> Steps[None]:
+        if self.qos_sent is None and self.connection.settings.prefetch and not consumer.method.no_ack:
+            prefetch = self.connection.settings.prefetch if self.prefetch is None else self.prefetch
+            yield from self.qos(prefetch, self.qos_global)
+        # Deliveries may come in one piece with the answer: the inbox is there before.
+        self.deliveries.inboxes[encode_shortstr(consumer.tag)] = consumer.inbox
+        self.consumers[consumer.tag] = consumer
+        yield self.call(consumer.method, f"consuming from queue {consumer.queue.name!r}")
+
+    def cancel(self, tag: str) -> Steps[None]:
+        if tag not in self.consumers:
+            return
+        yield self.call(methods.BasicCancel(consumer_tag=tag), f"cancelling consumer {tag!r}")
+        self._forget(tag, ClientError(f"consumer {tag!r} was cancelled"))
+
+    def cancelled(self, tag: str) -> None:
+        """The server ended the consumer."""
+        consumer = self.consumers.get(tag)
+        if consumer is not None:
+            name = consumer.queue.name
+            self._forget(
+                tag,
+                ConsumerCancelled(
+                    f"the server ended the consumer of queue {name!r}; the queue was deleted or moved"
+                ),
+            )
+
+    def _forget(self, tag: str, why: ClientError) -> None:
+        consumer = self.consumers.pop(tag, None)
+        self.deliveries.inboxes.pop(encode_shortstr(tag), None)
+        if consumer is not None:
+            consumer.inbox.ended = why
+            _tell(consumer.inbox)
+
+    def give_back(self, consumer: ConsumerRecord) -> None:
+        """What nobody has read goes back to the queue."""
+        unread = consumer.inbox.take(consumer.inbox.waiting())
+        if consumer.method.no_ack or self.failure is not None or self.connection.failure is not None:
+            return
+        for message in unread:
+            if message.epoch == self.epoch:
+                self.connection.output.write_settlement(
+                    self.number, amqp.BASIC_NACK, message.delivery_tag, REQUEUE
+                )
+        self.connection.flush()
+
+    def get(self, queue: str, no_ack: bool) -> Steps[Message | None]:
+        pending = self.call(methods.BasicGet(queue=queue, no_ack=no_ack), f"getting from queue {queue!r}")
+        try:
+            reply: Any = yield pending
+        except BaseException:
+            pending.told = lambda: self._give_back(pending.result)
+            raise
+        return reply if isinstance(reply, Message) else None
+
+    def _give_back(self, result: Any) -> None:
+        """A message came for a caller that was cancelled meanwhile."""
+        if isinstance(result, Message):
+            result.nack()
+
+    def settle(self, message: Message, code: int, flags: int) -> bool:
+        """basic.ack, nack or reject of a delivery; False if it is of a life that is over."""
+        if message.epoch != self.epoch or self.failure is not None or self.connection.failure is not None:
+            return False
+        if message.delivery_tag == 0:
+            raise ClientError("a returned message is not a delivery: there is nothing to settle")
+        if self.transactional or self.distributed:
+            self.check_transaction()
+            self.transaction_begun = self.transaction_begun or self.transactional
+        self.connection.output.write_settlement(self.number, code, message.delivery_tag, flags)
+        self.connection.flush()
+        return True
+
+
+def _tell(inbox: Inbox) -> None:
+    if inbox.told is not None:
+        inbox.told()
+
+
+def _bound(record: BindingRecord) -> str:
+    return f"queue {record.queue.name!r}" if record.queue is not None else f"exchange {record.exchange!r}"
+
+
+def slices(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """The bodies, at most ROWS_MAX at a time, and ROWS_BYTES unless a single one is larger."""
+    iterator = iter(bodies)
+    while piece := list(islice(iterator, ROWS_MAX)):
+        yield from _halves(piece)
+
+
+def _halves(piece: list[bytes]) -> Iterator[list[bytes]]:
+    if total_bytes(piece) <= ROWS_BYTES or len(piece) == 1:
+        yield piece
+    else:
+        middle = len(piece) // 2
+        yield from _halves(piece[:middle])
+        yield from _halves(piece[middle:])

@@ -1,0 +1,388 @@
+"""A client's connection without its socket: handshake, channels, heartbeats, recovery.
+
+    octets in  --> receive() --> events --> Pending objects, inboxes, ledgers
+    octets out <-- output    <-- calls
+
+Drivers (`sync`, `aio`) own the socket: they bring what they read, send what is in `output`, and call
+`lost` when the socket ends. What takes several calls is a generator of Pending objects (`Steps`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from flintmq import __version__
+from flintmq.client.core.channel import ChannelCore
+from flintmq.client.core.errors import (
+    ChannelClosed,
+    ClientError,
+    ConnectFailed,
+    ConnectionClosed,
+    ConnectionLost,
+    LoginRefused,
+    channel_closed,
+)
+from flintmq.client.core.inbox import Intake
+from flintmq.client.core.message import received
+from flintmq.client.core.pending import Pending, Steps
+from flintmq.client.core.settings import Settings
+from flintmq.client.core.topology import Topology
+from flintmq.clock import Clock
+from flintmq.errors import ConnectionFault, ProtocolMisuse
+from flintmq.protocol.client import ClientChannel, ClientConnection
+from flintmq.protocol.client_states import ClientState
+from flintmq.protocol.outbox import Output
+from flintmq.wire import amqp, methods
+from flintmq.wire.fields import encode_shortstr
+from flintmq.wire.methods import Method
+from flintmq.wire.tables import FieldTable
+
+log = logging.getLogger("flintmq.client")
+
+_CAPABILITIES: FieldTable = {
+    "authentication_failure_close": True,
+    "basic.nack": True,
+    "connection.blocked": True,
+    "consumer_cancel_notify": True,
+    "content.interrupt": True,
+    "publisher_confirms": True,
+}
+_HEARTBEAT = bytes((amqp.FRAME_HEARTBEAT, 0, 0, 0, 0, 0, 0, amqp.FRAME_END))
+
+
+class ConnectionCore(Intake):
+    """One connection of a client, through all its lives."""
+
+    def __init__(self, settings: Settings, clock: Clock, heartbeat_s_default: int | None) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.heartbeat_s_wanted = (
+            settings.heartbeat_s if settings.heartbeat_s is not None else heartbeat_s_default
+        )
+        self.flush: Callable[[], None] = _nowhere  # of the driver: send what is in the output
+        self.on_blocked: Callable[[str | None], None] | None = None
+        self.on_resumed: Callable[[], None] | None = None
+        self.channels: dict[int, ChannelCore] = {}
+        self.topology = Topology()
+        self.opened_once = False
+        self.epoch = 0
+        self.received_bytes = 0
+        self.received_bytes_max = settings.received_bytes_max
+        self.begin()
+
+    # A life of the connection
+
+    def begin(self) -> Pending:
+        """A new socket is about to be there; the Pending is resolved when the connection is open."""
+        self.outbox: list[Output] = []
+        self.output = Output(self.outbox, None)
+        self.protocol = ClientConnection(self, self.output, self.settings.message_bytes_max)
+        self.failure: ClientError | None = None
+        self.blocked: str | None = None
+        self.heartbeat_s = 0
+        self.heard_s = self.sent_s = self.clock.monotonic_s()
+        self.server_properties: FieldTable = {}
+        self.epoch += 1
+        self.opened = Pending(f"connecting to {self.settings.address}")
+        self.closed = Pending("closing the connection")
+        self.protocol.greet(self.settings.version)
+        return self.opened
+
+    @property
+    def is_open(self) -> bool:
+        return self.failure is None and self.protocol.state == ClientState.OPEN
+
+    def receive(self, buffer: bytearray, size: int) -> int:
+        """Takes what was read; the octets used up."""
+        self.heard_s = self.clock.monotonic_s()
+        try:
+            return self.protocol.receive(buffer, size)
+        except ConnectionFault as fault:
+            self._violated(fault)
+            return size
+
+    def _violated(self, fault: ConnectionFault) -> None:
+        """The server broke the protocol: say so to it, and have done."""
+        text = fault.text.encode("utf-8", "replace")[:200].decode("utf-8", "ignore")
+        state = self.protocol.state
+        if state in (ClientState.OPEN, ClientState.CLOSING):
+            self.protocol.send(
+                0,
+                methods.ConnectionClose(
+                    reply_code=fault.code,
+                    reply_text=text,
+                    class_id=fault.class_id,
+                    method_id=fault.method_id,
+                ),
+            )
+        what = f"{self.settings.address} broke the protocol: {fault.text}"
+        if state in (ClientState.OPEN, ClientState.CLOSING):
+            self.end(ConnectionClosed(what, fault.code, fault.text))
+        else:
+            self.end(ConnectFailed(f"{what}; is it an AMQP server?"))
+
+    def lost(self, reason: str) -> None:
+        """The socket has ended."""
+        state = self.protocol.state
+        address = self.settings.address
+        if state == ClientState.CLOSING:
+            self.end(ConnectionClosed("the connection was closed"))
+        elif state == ClientState.LOGIN:
+            self.end(
+                LoginRefused(
+                    f"{address} hung up at the login of user {self.settings.user!r}; check user and password"
+                )
+            )
+        elif state == ClientState.OPEN:
+            self.end(ConnectionLost(f"the connection to {address} was lost: {reason}"))
+        else:
+            self.end(ConnectFailed(f"{address} hung up before the connection was open: {reason}"))
+
+    def end(self, error: ClientError) -> None:
+        """This life of the connection is over; whoever waits is told."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        self.protocol.state = ClientState.CLOSED
+        self.opened.fail(error)
+        self.closed.resolve(None)
+        for channel in list(self.channels.values()):
+            channel.interrupted(error)
+
+    def resumed(self) -> None:
+        if self.on_resumed is not None:
+            self.on_resumed()
+
+    # The methods of the connection class
+
+    def connection_notice(self, method: Method) -> None:
+        if isinstance(method, methods.ConnectionStart):
+            self._log_in(method)
+        elif isinstance(method, methods.ConnectionTune):
+            self._tune(method)
+        elif isinstance(method, methods.ConnectionOpenOk):
+            self.protocol.state = ClientState.OPEN
+            self.opened_once = True
+            self.opened.resolve(None)
+        elif isinstance(method, methods.ConnectionClose):
+            self._closed_by_server(method)
+        elif isinstance(method, methods.ConnectionCloseOk):
+            self.end(ConnectionClosed("the connection was closed"))
+        elif isinstance(method, methods.ConnectionBlocked):
+            self._set_blocked(method.reason or "no reason given")
+        elif isinstance(method, methods.ConnectionUnblocked):
+            self._set_blocked(None)
+        else:
+            raise ConnectionFault(amqp.NOT_IMPLEMENTED, f"{method.NAME} is not served")
+
+    def _log_in(self, method: methods.ConnectionStart) -> None:
+        if b"PLAIN" not in method.mechanisms.split():
+            offered = method.mechanisms.decode("ascii", "replace")
+            self.end(LoginRefused(f"{self.settings.address} offers the logins {offered}, and not PLAIN"))
+            return
+        self.server_properties = method.server_properties
+        properties: FieldTable = {
+            "product": "FlintMQ client",
+            "version": __version__,
+            "platform": "Python",
+            "capabilities": dict(_CAPABILITIES),
+        }
+        if self.settings.name:
+            properties["connection_name"] = self.settings.name
+        self.protocol.state = ClientState.LOGIN
+        user, password = self.settings.user, self.settings.password
+        self.protocol.send(
+            0,
+            methods.ConnectionStartOk(
+                client_properties=properties,
+                mechanism="PLAIN",
+                response=b"\0" + user.encode() + b"\0" + password.reveal().encode(),
+                locale="en_US",
+            ),
+        )
+
+    def _tune(self, method: methods.ConnectionTune) -> None:
+        settings = self.settings
+        frame_bytes_max = min(method.frame_max or settings.frame_bytes_max, settings.frame_bytes_max)
+        if frame_bytes_max < amqp.FRAME_BYTES_MIN:
+            raise ConnectionFault(
+                amqp.NOT_ALLOWED, f"frames of at most {frame_bytes_max} octets are too small"
+            )
+        channel_max = min(method.channel_max or settings.channel_max, settings.channel_max)
+        wanted = self.heartbeat_s_wanted
+        self.heartbeat_s = method.heartbeat if wanted is None else wanted
+        self.protocol.frame_bytes_max = self.output.frame_bytes_max = frame_bytes_max
+        self.protocol.channel_max = channel_max
+        self.protocol.state = ClientState.OPENING
+        self.protocol.send(
+            0,
+            methods.ConnectionTuneOk(
+                channel_max=channel_max, frame_max=frame_bytes_max, heartbeat=self.heartbeat_s
+            ),
+        )
+        self.protocol.send(0, methods.ConnectionOpen(virtual_host=settings.virtual_host))
+
+    def _closed_by_server(self, method: methods.ConnectionClose) -> None:
+        state = self.protocol.state
+        self.protocol.send(0, methods.ConnectionCloseOk())
+        text = f"{method.reply_code}: {method.reply_text}"
+        address, user = self.settings.address, self.settings.user
+        error: ClientError
+        if state == ClientState.LOGIN:
+            error = LoginRefused(f"{address} refused user {user!r} with {text}; check user and password")
+        elif state == ClientState.OPENING:
+            host = self.settings.virtual_host
+            error = LoginRefused(
+                f"{address} refused virtual host {host!r} to user {user!r} with {text}; "
+                "check its name, and the user's rights"
+            )
+        elif method.reply_code == amqp.CONNECTION_FORCED:
+            # What a broker says when it stops: it may be back soon, as after a crash.
+            error = ConnectionLost(f"{address} closed the connection with {text}", method.reply_code, text)
+        else:
+            error = ConnectionClosed(
+                f"{address} closed the connection with {text}", method.reply_code, method.reply_text
+            )
+        self.end(error)
+
+    def _set_blocked(self, reason: str | None) -> None:
+        self.blocked = reason
+        if self.on_blocked is not None:
+            self.on_blocked(reason)
+
+    def close(self) -> Pending:
+        """connection.close; the Pending is resolved when the server has answered, or the socket is gone."""
+        if self.is_open:
+            self.protocol.state = ClientState.CLOSING
+            self.protocol.send(
+                0, methods.ConnectionClose(reply_code=amqp.REPLY_SUCCESS, reply_text="goodbye")
+            )
+        else:
+            self.closed.resolve(None)
+        return self.closed
+
+    # Heartbeats
+
+    def beat(self) -> float | None:
+        """Sends a heartbeat if one is due; how long until this should be called again, None for never."""
+        if self.heartbeat_s == 0 or self.failure is not None:
+            return None
+        now_s = self.clock.monotonic_s()
+        if now_s - self.heard_s > 2 * self.heartbeat_s:
+            self.lost(f"nothing was heard from it for {2 * self.heartbeat_s} seconds")
+            return None
+        due_s = self.sent_s + self.heartbeat_s / 2
+        if now_s >= due_s:
+            self.output.write(_HEARTBEAT)
+            self.sent_s = now_s
+            due_s = now_s + self.heartbeat_s / 2
+        return max(0.0, min(due_s, self.heard_s + 2 * self.heartbeat_s + 0.001) - now_s)
+
+    # Channels
+
+    def new_channel(self, confirm: bool, transactional: bool, prefetch: int | None) -> ChannelCore:
+        for number in range(1, self.protocol.channel_max + 1):
+            if number not in self.channels:
+                channel = ChannelCore(self, number, confirm, transactional, prefetch)
+                self.channels[number] = channel
+                return channel
+        raise ClientError(
+            f"all {self.protocol.channel_max} channels of the connection are open; "
+            "close one, or open another connection"
+        )
+
+    def call(self, channel: ChannelCore, method: Method, doing: str) -> Pending:
+        """Sends the method; the Pending gets its answer."""
+        pending = Pending(doing)
+        if self.failure is not None:
+            pending.fail(self.failure)
+        elif channel.failure is not None:
+            pending.fail(channel.failure)
+        else:
+            try:
+                self.protocol.call(channel.protocol, method, pending)
+            except ProtocolMisuse as misuse:
+                raise ClientError(f"{doing} cannot be sent: {misuse}") from None
+        return pending
+
+    def reply(self, channel: ClientChannel, method: Method, waiter: object) -> None:
+        assert isinstance(waiter, Pending)
+        waiter.resolve(method)
+
+    def notice(self, channel: ClientChannel, method: Method) -> None:
+        core: ChannelCore = channel.owner.channel  # type: ignore[attr-defined]
+        if isinstance(method, methods.ChannelClose):
+            self.protocol.send(channel.number, methods.ChannelCloseOk())
+            doing = next((str(waiter.doing) for _, waiter in channel.awaited), core.doing())  # type: ignore[attr-defined]
+            self.protocol.close_channel(channel)
+            self.channels.pop(core.number, None)
+            core.end(channel_closed(method.reply_code, method.reply_text, doing))
+        elif isinstance(method, methods.ChannelFlow):
+            core.flowing = method.active
+            self.protocol.send(channel.number, methods.ChannelFlowOk(active=method.active))
+            core.told()
+        elif isinstance(method, methods.BasicCancel):
+            core.cancelled(method.consumer_tag)
+
+    def settled(self, channel: ClientChannel, tag: int, multiple: bool, refused: bool) -> None:
+        core: ChannelCore = channel.owner.channel  # type: ignore[attr-defined]
+        if core.ledger is None:
+            raise ConnectionFault(
+                amqp.COMMAND_INVALID, f"a confirm on channel {channel.number}, which has none"
+            )
+        core.ledger.settle(tag, multiple, refused)
+
+    def content(
+        self, channel: ClientChannel, method: Method, properties: bytes, body: bytes, waiter: object
+    ) -> None:
+        core: ChannelCore = channel.owner.channel  # type: ignore[attr-defined]
+        if isinstance(method, methods.BasicGetOk):
+            route = encode_shortstr(method.exchange) + encode_shortstr(method.routing_key)
+            assert isinstance(waiter, Pending)
+            waiter.resolve(
+                received(core, core.epoch, method.delivery_tag, method.redelivered, route, properties, body)
+            )
+        elif isinstance(method, methods.BasicReturn):
+            route = encode_shortstr(method.exchange) + encode_shortstr(method.routing_key)
+            core.returned(received(core, core.epoch, 0, False, route, properties, body), method)
+        else:
+            raise ConnectionFault(amqp.NOT_IMPLEMENTED, f"{method.NAME} is not served")
+
+    # Recovery
+
+    def recover(self) -> Steps[None]:
+        """After the connection is open again: channels, declarations, consumers and unconfirmed messages.
+
+        What the broker refuses now costs the channel it was refused on, and is logged.
+        """
+        channels = list(self.channels.values())
+        for channel in channels:
+            yield from channel.reopen()
+        yield from self._declare_again()
+        for channel in channels:
+            try:
+                yield from channel.resume()
+            except ChannelClosed as error:
+                log.warning("after a lost connection to %s: %s", self.settings.address, error)
+
+    def _declare_again(self) -> Steps[None]:
+        """On a channel of its own: a refusal must not cost the application one of its channels."""
+        spare: ChannelCore | None = None
+        for method, record in self.topology.again():
+            if spare is None or spare.failure is not None:
+                spare = self.new_channel(False, False, None)
+                yield from spare.open()
+            try:
+                answer = yield self.call(spare, method, f"declaring again by {method.NAME}")
+            except ChannelClosed as error:
+                log.warning("after a lost connection to %s: %s", self.settings.address, error)
+                continue
+            if record is not None and record.server_named:
+                self.topology.renamed(record, answer.queue)
+        if spare is not None:
+            yield from spare.close()
+
+
+def _nowhere() -> None:
+    raise ProtocolMisuse("the connection has no socket")

@@ -1,0 +1,128 @@
+"""A message as it was received: its body, what was said about it, and how to settle it.
+
+Properties and names stay octets until they are asked for: a consumer that reads bodies alone decodes
+nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flintmq.client.core.errors import ClientError
+from flintmq.errors import PeerFault
+from flintmq.wire import amqp
+from flintmq.wire.properties import BasicProperties, decode_basic_properties
+
+if TYPE_CHECKING:
+    from flintmq.client.core.channel import ChannelCore
+    from flintmq.wire.tables import FieldTable
+
+_MULTIPLE = 1
+_REQUEUE = 2
+
+
+class Message:
+    """One delivery. `ack`, `nack` and `reject` are False when its connection is gone: it comes again."""
+
+    __slots__ = (
+        "body",
+        "channel",
+        "consumer_octets",
+        "decoded",
+        "delivery_tag",
+        "epoch",
+        "property_octets",
+        "redelivered",
+        "route",
+    )
+
+    body: bytes
+    delivery_tag: int
+    redelivered: bool
+    channel: ChannelCore
+    epoch: int
+    consumer_octets: bytes
+    route: bytes
+    property_octets: bytes
+    decoded: BasicProperties | None
+
+    @staticmethod
+    def create(
+        channel: ChannelCore,
+        epoch: int,
+        consumer_octets: bytes,
+        delivery_tag: int,
+        redelivered: bool,
+        route: bytes,
+        property_octets: bytes,
+        body: bytes,
+    ) -> Message:
+        message = Message.__new__(Message)
+        message.channel = channel
+        message.epoch = epoch
+        message.consumer_octets = consumer_octets
+        message.delivery_tag = delivery_tag
+        message.redelivered = redelivered
+        message.route = route
+        message.property_octets = property_octets
+        message.body = body
+        message.decoded = None
+        return message
+
+    @property
+    def exchange(self) -> str:
+        return self.route[1 : 1 + self.route[0]].decode("utf-8", "surrogateescape")
+
+    @property
+    def routing_key(self) -> str:
+        return self.route[2 + self.route[0] :].decode("utf-8", "surrogateescape")
+
+    @property
+    def consumer_tag(self) -> str:
+        """Empty for a message of `get`."""
+        return self.consumer_octets[1:].decode("utf-8", "surrogateescape")
+
+    @property
+    def properties(self) -> BasicProperties:
+        if self.decoded is None:
+            try:
+                self.decoded = decode_basic_properties(self.property_octets, 0, len(self.property_octets))
+            except PeerFault as fault:
+                raise ClientError(f"the properties of a message are damaged: {fault.text}") from None
+        return self.decoded
+
+    @property
+    def headers(self) -> FieldTable:
+        return self.properties.headers or {}
+
+    def ack(self, multiple: bool = False) -> bool:
+        """It is done with; with `multiple` all delivered before it on its channel too."""
+        return self.channel.settle(self, amqp.BASIC_ACK, _MULTIPLE if multiple else 0)
+
+    def nack(self, multiple: bool = False, requeue: bool = True) -> bool:
+        """It could not be handled: back to its queue, or dead-lettered (dropped) without `requeue`."""
+        flags = (_MULTIPLE if multiple else 0) | (_REQUEUE if requeue else 0)
+        return self.channel.settle(self, amqp.BASIC_NACK, flags)
+
+    def reject(self, requeue: bool = False) -> bool:
+        """As nack, for brokers that know nothing else."""
+        return self.channel.settle(self, amqp.BASIC_REJECT, 1 if requeue else 0)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Message {self.delivery_tag} from {self.exchange!r} {self.routing_key!r}, "
+            f"{len(self.body)} octets>"
+        )
+
+
+def received(
+    channel: ChannelCore,
+    epoch: int,
+    tag: int,
+    redelivered: bool,
+    route: bytes,
+    properties: bytes,
+    body: bytes,
+) -> Message:
+    """A message that came by no consumer: that of a get, or one returned."""
+    return Message.create(channel, epoch, b"\x00", tag, redelivered, route, properties, body)

@@ -1,0 +1,251 @@
+"""Where and how to connect: the settings of a connection, from a URI and from options.
+
+    amqp://user:password@host:port/virtual%20host?heartbeat=30&connection_timeout=5&name=orders
+    amqps://...?cacertfile=ca.pem&certfile=me.pem&keyfile=me.key&verify=verify_peer
+
+Settings are plain values: they pickle, compare, and travel to other processes. The password is held so
+that no repr, log line or traceback shows it.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from flintmq.client.core.errors import BadSettings
+from flintmq.wire import amqp
+
+PORT = 5672
+PORT_TLS = 5671
+# 131,072 is what RabbitMQ offers; larger frames gain nothing that could be measured.
+FRAME_BYTES_MAX = 131_072
+CHANNEL_MAX = 2047
+MESSAGE_BYTES_MAX = 536_870_912
+# What may wait to be read by the application: beyond it the socket is not read, or the connection ends.
+RECEIVED_BYTES_MAX = 268_435_456
+
+
+class Secret:
+    """Text that shows itself only when asked: its repr is of no use to a log."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return "***"
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+@dataclass(frozen=True)
+class Tls:
+    """How to encrypt: what to trust, and what to show. `verify=False` is for tests alone."""
+
+    authority: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    verify: bool = True
+    server_name: str | None = None
+
+    def context(self) -> ssl.SSLContext:
+        try:
+            made = ssl.create_default_context(cafile=self.authority)
+            made.minimum_version = ssl.TLSVersion.TLSv1_2
+            if self.certificate is not None:
+                made.load_cert_chain(self.certificate, self.key, password="")
+        except OSError as error:
+            files = ", ".join(filter(None, (self.authority, self.certificate, self.key)))
+            reason = error.strerror or type(error).__name__
+            raise BadSettings(f"the TLS files {files} are not usable: {reason}; give PEM files") from None
+        if not self.verify:
+            made.check_hostname = False
+            made.verify_mode = ssl.CERT_NONE
+        return made
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What to do when the connection is lost: try again, later and later, up to `attempts_max` times.
+
+    A delay is drawn between half of it and all of it, and doubles from `delay_s_min` to `delay_s_max`.
+    `unconfirmed` says what becomes of messages that were published with confirms and not confirmed yet:
+    "resend" publishes them again (they may arrive twice), "report" names them in PublishFailed.
+    """
+
+    attempts_max: int = 20
+    delay_s_min: float = 0.2
+    delay_s_max: float = 15.0
+    unconfirmed: Literal["resend", "report"] = "resend"
+
+    def delay_s(self, attempt: int, chance: float) -> float:
+        """How long to wait before the attempt (from 0); `chance` is between 0 and 1."""
+        longest = min(self.delay_s_max, self.delay_s_min * 2.0 ** min(attempt, 60))
+        return longest * (0.5 + 0.5 * chance)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything a connection needs to know. Immutable, and pickles."""
+
+    host: str = "localhost"
+    port: int = PORT
+    user: str = "guest"
+    password: Secret = field(default_factory=lambda: Secret("guest"))
+    virtual_host: str = "/"
+    tls: Tls | None = None
+    name: str = ""
+    protocol: Literal["0-9-1", "0-9"] = "0-9-1"
+    # None: the server's wish for the async client, none for the sync one, which cannot send any while the
+    # application computes. 0: none. TCP keepalive is always on.
+    heartbeat_s: int | None = None
+    connection_timeout_s: float = 10.0
+    timeout_s: float = 60.0  # for the answer to a call, and for confirms
+    recovery: Recovery | None = field(default_factory=Recovery)
+    prefetch: int = 1000  # of consumers that say nothing else
+    frame_bytes_max: int = FRAME_BYTES_MAX
+    channel_max: int = CHANNEL_MAX
+    message_bytes_max: int = MESSAGE_BYTES_MAX
+    received_bytes_max: int = RECEIVED_BYTES_MAX
+
+    def __post_init__(self) -> None:
+        _within("port", self.port, 1, 65_535)
+        _within("frame_bytes_max", self.frame_bytes_max, amqp.FRAME_BYTES_MIN, 2**31 - 1)
+        _within("channel_max", self.channel_max, 1, amqp.CHANNEL_MAX)
+        _within("prefetch", self.prefetch, 0, 65_535)
+        if self.heartbeat_s is not None:
+            _within("heartbeat", self.heartbeat_s, 0, 65_535)
+        for name in ("connection_timeout_s", "timeout_s"):
+            if not getattr(self, name) > 0:
+                raise BadSettings(f"{name} must be above 0")
+        if self.protocol not in ("0-9-1", "0-9"):
+            raise BadSettings(f"protocol {self.protocol!r}: expected 0-9-1 or 0-9")
+        for name in ("user", "virtual_host"):
+            if len(getattr(self, name).encode()) > amqp.SHORTSTR_BYTES_MAX:
+                raise BadSettings(f"{name} is longer than 255 octets")
+
+    @property
+    def address(self) -> str:
+        """For messages: no credentials."""
+        scheme = "amqp" if self.tls is None else "amqps"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{self.port}/{'' if self.virtual_host == '/' else self.virtual_host}"
+
+    @property
+    def version(self) -> int:
+        return amqp.VERSION_0_9_1 if self.protocol == "0-9-1" else amqp.VERSION_0_9
+
+    @classmethod
+    def of(cls, source: str | Settings, **options: Any) -> Settings:
+        """From a URI or other settings; options win over both. A password may be text."""
+        found = source if isinstance(source, Settings) else parse_uri(source)
+        if isinstance(options.get("password"), str):
+            options["password"] = Secret(options["password"])
+        known = {each.name for each in fields(cls)}
+        for name in options:
+            if name not in known:
+                raise BadSettings(f"there is no option {name!r}; options are {', '.join(sorted(known))}")
+        return replace(found, **options) if options else found
+
+
+def _within(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise BadSettings(f"{name} {value} is not in {least}..{most}")
+
+
+def _whole(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise BadSettings(f"{name}={text!r} in the URI is not a whole number") from None
+
+
+def _seconds(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise BadSettings(f"{name}={text!r} in the URI is not a number of seconds") from None
+
+
+# Query options: the field each sets, and how it is read.
+_QUERY: dict[str, tuple[str, Any]] = {
+    "heartbeat": ("heartbeat_s", _whole),
+    "connection_timeout": ("connection_timeout_s", _seconds),
+    "timeout": ("timeout_s", _seconds),
+    "channel_max": ("channel_max", _whole),
+    "frame_max": ("frame_bytes_max", _whole),
+    "prefetch": ("prefetch", _whole),
+    "name": ("name", lambda name, text: text),
+    "protocol": ("protocol", lambda name, text: text),
+    "recovery_attempts": ("recovery", lambda name, text: _recovery(_whole(name, text))),
+}
+_TLS_QUERY = {
+    "cacertfile": "authority",
+    "certfile": "certificate",
+    "keyfile": "key",
+    "server_name_indication": "server_name",
+}
+
+
+def _recovery(attempts_max: int) -> Recovery | None:
+    return Recovery(attempts_max=attempts_max) if attempts_max > 0 else None
+
+
+def parse_uri(uri: str) -> Settings:
+    """The settings of an amqp or amqps URI. Its errors quote nothing that could be a password."""
+    if "#" in uri:
+        raise BadSettings("the URI has a '#'; write it as %23, in a password too")
+    try:
+        parts = urlsplit(uri)
+        port = parts.port
+    except ValueError:
+        # The reason quotes the text, which may hold the password.
+        raise BadSettings(
+            "the URI is not one: expected amqp://user:password@host:port/virtual-host"
+        ) from None
+    if parts.scheme not in ("amqp", "amqps"):
+        raise BadSettings("the URI must begin with amqp:// or amqps://")
+    secure = parts.scheme == "amqps"
+    options: dict[str, Any] = {"port": port if port is not None else PORT_TLS if secure else PORT}
+    if parts.hostname:
+        options["host"] = unquote(parts.hostname)
+    if parts.username is not None:
+        options["user"] = unquote(parts.username)
+    if parts.password is not None:
+        options["password"] = Secret(unquote(parts.password))
+    if len(parts.path) > 1:
+        if "/" in parts.path[1:]:
+            raise BadSettings("the virtual host in the URI has a '/'; write it as %2F")
+        options["virtual_host"] = unquote(parts.path[1:])
+    tls: dict[str, Any] = {}
+    for name, text in parse_qsl(parts.query, keep_blank_values=True):
+        if name in _QUERY:
+            target, read = _QUERY[name]
+            options[target] = read(name, text)
+        elif name in _TLS_QUERY:
+            tls[_TLS_QUERY[name]] = text
+        elif name == "verify":
+            if text not in ("verify_peer", "verify_none"):
+                raise BadSettings(f"verify={text!r} in the URI: expected verify_peer or verify_none")
+            tls["verify"] = text == "verify_peer"
+        else:
+            raise BadSettings(
+                f"there is no URI option {name!r}; there are {', '.join([*_QUERY, *_TLS_QUERY])}"
+            )
+    if secure:
+        options["tls"] = Tls(**tls)
+    elif tls:
+        raise BadSettings("TLS options need amqps:// in the URI")
+    return Settings(**options)

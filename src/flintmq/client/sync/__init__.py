@@ -1,0 +1,1 @@
+"""The sync client: blocking calls on a socket of its own. Begin with connection.py."""

@@ -1,0 +1,364 @@
+"""The demo: a broker, market data, the pipelines bars and dropout on Spark, and a view of it all.
+
+    feed --> stream ticks --> bars    --> exchange bars --+
+                         +--> dropout --> exchange gaps --+--> this process: the view
+
+Each part but the view is a process of its own, in a session of its own: Ctrl-C reaches this process alone,
+which ends the others in order. Should it be killed, Linux ends them too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from flintmq.client.core.errors import ClientError
+from flintmq.client.sync.connection import Connection, connect
+from flintmq.clock import Clock
+from flintmq.pipelines.demo.feed import symbol_name
+from flintmq.pipelines.errors import PipelineFailed
+from flintmq.pipelines.queries.brokers import settings_of
+from flintmq.pipelines.run import status
+
+STREAM = "ticks"
+# Some minutes of ticks: who comes late can still read them, and the disk does not fill.
+STREAM_BYTES_MAX = 1 << 30
+AMQP_PORT = 5672
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 30.0
+SHOWN_SYMBOLS = 6
+PR_SET_PDEATHSIG = 1
+_LISTENING = re.compile(r"listening on (amqp://\S+)")
+_CSV_SCHEMA = (
+    "feed STRING, seq BIGINT NOT NULL, symbol STRING NOT NULL, price DOUBLE, size BIGINT, time BIGINT"
+)
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    rate: int
+    seconds: float | None = None
+    symbols: int = 10_000
+    uri: str | None = None
+    format: str = "json"
+    master: str = "local[2]"
+    state: str | None = None
+    is_plain: bool = False
+
+
+@dataclass
+class Snapshot:
+    """What the view shows at one moment."""
+
+    seconds: float = 0.0
+    sent: int = 0
+    sent_per_s: float = 0.0
+    gaps_made: int = 0
+    gaps_found: int = 0
+    numbers_left_out: int = 0
+    numbers_missed: int = 0
+    stream_end: int = 0
+    pipelines: list[status.PipelineStatus] = field(default_factory=list)
+    memory_bytes: dict[str, int] = field(default_factory=dict)
+    bars: dict[str, dict[str, Any]] = field(default_factory=dict)
+    gaps: list[dict[str, Any]] = field(default_factory=list)
+    news: str = ""
+
+
+class Part:
+    """A process of the demo. Its lines go to a log, and to whoever listens."""
+
+    def __init__(
+        self, name: str, command: list[str], log: Path, heard: Callable[[str], None] | None = None
+    ) -> None:
+        self.name = name
+        self.log = log
+        self.lines: list[str] = []
+        self.said = threading.Condition()
+        self._heard = heard
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+        self._reader = threading.Thread(target=self._read, args=(self.process.stdout,), daemon=True)
+        self._reader.start()
+
+    def _read(self, stream: IO[str]) -> None:
+        with open(self.log, "w", encoding="utf-8") as log:
+            for line in stream:
+                log.write(line)
+                log.flush()
+                with self.said:
+                    self.lines = [*self.lines[-50:], line.rstrip("\n")]
+                    self.said.notify_all()
+                if self._heard is not None:
+                    self._heard(line)
+        with self.said:
+            self.said.notify_all()
+
+    def wait_for(self, pattern: re.Pattern[str]) -> re.Match[str]:
+        def found() -> re.Match[str] | None:
+            return next(filter(None, map(pattern.search, self.lines)), None)
+
+        with self.said:
+            self.said.wait_for(lambda: found() or self.process.poll() is not None, START_TIMEOUT_S)
+            match = found()
+        if match is None:
+            raise PipelineFailed(f"the {self.name} did not start: {self.last_words()}")
+        return match
+
+    def last_words(self) -> str:
+        return self.lines[-1] if self.lines else f"it said nothing, see {self.log}"
+
+    def check(self) -> None:
+        if self.process.poll() is not None:
+            raise PipelineFailed(
+                f"the {self.name} ended with status {self.process.returncode}: "
+                f"{self.last_words()} (see {self.log})"
+            )
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            self.process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join(STOP_TIMEOUT_S)
+
+
+def _die_with_parent() -> None:
+    """Linux: when the demo is killed, its parts are told to end."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class Watcher:
+    """Listens to what the pipelines publish: bars of a few symbols, and all gaps."""
+
+    def __init__(self, uri: str, symbols: list[str]) -> None:
+        self.bars: dict[str, dict[str, Any]] = {}
+        self.gaps: list[dict[str, Any]] = []
+        self.gaps_found = 0
+        self.numbers_missed = 0
+        self._ended = threading.Event()
+        self._connection: Connection = connect(settings_of(uri))
+        channel = self._connection.channel()
+        queue = channel.queue(exclusive=True)
+        for exchange in ("bars", "gaps"):
+            channel.exchange(exchange, "topic", durable=True)
+        for symbol in symbols:
+            queue.bind("bars", f"bar.{symbol}")
+        queue.bind("gaps", "gap.#")
+        self._consumer = queue.consume(no_ack=True, timeout_s=0.2)
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        try:
+            while not self._ended.is_set():
+                for message in self._consumer:
+                    self._take(message.routing_key, json.loads(message.body))
+                    if self._ended.is_set():
+                        break
+        except ClientError:
+            if not self._ended.is_set():
+                raise
+
+    def _take(self, key: str, told: dict[str, Any]) -> None:
+        if key.startswith("bar."):
+            self.bars[told["symbol"]] = told
+        else:
+            self.gaps = [*self.gaps[-7:], told]
+            self.gaps_found += 1
+            self.numbers_missed += told["missing"]
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join(5.0)
+        self._connection.close()
+
+
+class Demo:
+    """All parts, from the first to the last."""
+
+    def __init__(self, options: DemoOptions, clock: Clock) -> None:
+        self.options = options
+        self.clock = clock
+        self.directory = Path(options.state or tempfile.mkdtemp(prefix="flintmq-demo-"))
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.parts: list[Part] = []
+        self.watcher: Watcher | None = None
+        self.uri = options.uri or ""
+        self.fed: dict[str, int] = {"sent": 0, "gaps": 0, "left_out": 0}
+        self.snapshot = Snapshot()
+        self.ended = threading.Event()
+        self._asker: Connection | None = None
+        self._measured = (0.0, 0)
+
+    def _part(self, name: str, arguments: list[str], heard: Callable[[str], None] | None = None) -> Part:
+        command = [sys.executable, "-m", *arguments]
+        part = Part(name, command, self.directory / f"{name}.log", heard)
+        self.parts.append(part)
+        return part
+
+    def start(self, told: Callable[[str], None]) -> None:
+        if not self.uri:
+            told("starting a broker")
+            data = str(self.directory / "broker")
+            broker = self._part(
+                "broker", ["flintmq", "serve", "--host", "127.0.0.1", "--port", free_port(), "--data", data]
+            )
+            self.uri = broker.wait_for(_LISTENING)[1]
+            told(f"the broker listens on {self.uri}: any AMQP client may join")
+        self._declare()
+        told("starting Spark with the pipelines bars and dropout")
+        self._part("pipelines", self._pipeline_arguments())
+        self._wait_for_pipelines()
+        if self.ended.is_set():
+            return
+        told(f"feeding {self.options.rate} ticks per second")
+        symbols = [symbol_name(number) for number in range(SHOWN_SYMBOLS)]
+        self.watcher = Watcher(self.uri, symbols)
+        options = self.options
+        self._part(
+            "feed",
+            [
+                *("flintmq.pipelines.demo.feed", "--uri", self.uri, "--stream", STREAM),
+                *("--rate", str(options.rate), "--symbols", str(options.symbols), "--format", options.format),
+            ],
+            self._hear_feed,
+        )
+
+    def _declare(self) -> None:
+        self._asker = connect(settings_of(self.uri))
+        arguments: dict[str, Any] = {"x-queue-type": "stream", "x-max-length-bytes": STREAM_BYTES_MAX}
+        self._asker.channel().queue(STREAM, durable=True, arguments=arguments)
+
+    def _pipeline_arguments(self) -> list[str]:
+        options = self.options
+        given = {"uri": self.uri, "stream": STREAM, "format": options.format, "starting": "latest"}
+        if options.format == "csv":
+            given["schema"] = _CSV_SCHEMA
+        made = ["flintmq", "pipeline", "run", "bars", "dropout", "--master", options.master, "--reset"]
+        made += ["--state", str(self.directory)]
+        for name, value in given.items():
+            made += ["--set", f"{name}={value}"]
+        return made
+
+    def _wait_for_pipelines(self) -> None:
+        """Until each flow runs: ticks sent before would be a backlog to begin with."""
+        deadline_s = self.clock.monotonic_s() + START_TIMEOUT_S
+        while not self.ended.wait(0.2):
+            self.parts[-1].check()
+            flows = [flow for each in status.read_all(self.directory) for flow in each.flows.values()]
+            if flows and all(flow.state == status.RUNNING and flow.updated_ms for flow in flows):
+                return
+            failed = next((flow.last_error for flow in flows if flow.last_error), None)
+            if failed is not None:
+                raise PipelineFailed(f"the pipelines do not run: {failed}")
+            if self.clock.monotonic_s() > deadline_s:
+                raise PipelineFailed(f"the pipelines did not start: {self.parts[-1].last_words()}")
+
+    def _hear_feed(self, line: str) -> None:
+        if line.startswith("{"):
+            self.fed = json.loads(line)
+
+    def look(self, began_s: float) -> Snapshot:
+        """What is to be seen now."""
+        for part in self.parts:
+            part.check()
+        assert self.watcher is not None
+        assert self._asker is not None
+        now_s = self.clock.monotonic_s()
+        shown = self.snapshot
+        end = self._asker.stream(STREAM).offsets().end
+        last_s, last_end = self._measured
+        shown.sent_per_s = (end - last_end) / (now_s - last_s) if last_s else 0.0
+        self._measured = (now_s, end)
+        shown.seconds = now_s - began_s
+        shown.stream_end = end
+        shown.sent, shown.gaps_made = self.fed["sent"], self.fed["gaps"]
+        shown.numbers_left_out = self.fed["left_out"]
+        shown.gaps_found, shown.numbers_missed = self.watcher.gaps_found, self.watcher.numbers_missed
+        shown.bars, shown.gaps = dict(self.watcher.bars), list(self.watcher.gaps)
+        shown.pipelines = status.read_all(self.directory)
+        shown.memory_bytes = {part.name: memory_bytes(part.process.pid) for part in self.parts}
+        return shown
+
+    def stop(self) -> None:
+        """The feed first, so that nothing comes in any more; the broker last."""
+        if self.watcher is not None:
+            self.watcher.close()
+        if self._asker is not None:
+            self._asker.close()
+        for part in reversed(self.parts):
+            part.stop()
+        if self.options.state is None:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def memory_bytes(session: int) -> int:
+    """What all processes of a session hold, as far as Linux tells: pages shared by some count once each."""
+    total = 0
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session:
+                total += int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
+        except (OSError, IndexError, ValueError):
+            continue  # it ended while we looked
+    return total
+
+
+def run(options: DemoOptions) -> int:
+    """The demo until its time is over or Ctrl-C; the exit status."""
+    from flintmq.pipelines.demo.view import view_for
+
+    demo = Demo(options, Clock())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: demo.ended.set())
+    view = view_for(options.is_plain)
+    try:
+        demo.start(view.tell)
+        began_s = demo.clock.monotonic_s()
+        with view:
+            while not demo.ended.wait(1.0):
+                shown = demo.look(began_s)
+                view.show(shown)
+                if options.seconds is not None and shown.seconds >= options.seconds:
+                    break
+    finally:
+        view.tell("ending: feed, pipelines, broker")
+        demo.stop()
+    return 0
+
+
+def free_port() -> str:
+    """The port that clients expect, or any other where that is taken."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", AMQP_PORT))
+        except OSError:
+            return "0"
+    return str(AMQP_PORT)

@@ -1,0 +1,1 @@
+"""From a checked pipeline to Spark queries: frames.py reads and transforms, sinks.py writes."""

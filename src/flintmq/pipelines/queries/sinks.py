@@ -1,0 +1,114 @@
+"""Where a flow ends: its DataFrame becomes a query that writes to an exchange, to files or the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flintmq.pipelines.errors import PipelineFailed
+from flintmq.pipelines.file import sql
+from flintmq.pipelines.file.model import Flow, Pipeline, Sink
+from flintmq.pipelines.queries import brokers
+from flintmq.pipelines.queries.fingerprint import FlowRecord
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+_ROUTING = ("exchange", "routing_key")
+
+
+def start(
+    frame: DataFrame, pipeline: Pipeline, flow: Flow, record: FlowRecord, available_now: bool
+) -> StreamingQuery:
+    """Starts the flow's query."""
+    sink = flow.sink
+    writer = _writer(frame, pipeline, flow, record)
+    writer = writer.queryName(f"{pipeline.name}.{flow.name}").option("checkpointLocation", record.checkpoint)
+    writer = writer.outputMode(sink.given.get("output_mode", "append"))
+    trigger = sink.given.get("trigger", pipeline.trigger)
+    if available_now or trigger == "available-now":
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=trigger).start()
+
+
+def _writer(frame: DataFrame, pipeline: Pipeline, flow: Flow, record: FlowRecord) -> DataStreamWriter:
+    sink = flow.sink
+    options = sink.given.get("options", {})
+    if sink.kind == "exchange":
+        made = messages(frame, sink).writeStream.format("amqp").options(**_constants(sink))
+        made = made.options(**brokers.spark_options(brokers.sink_uri(flow)))
+        made = made.option("mode", sink.given.get("mode", "confirm"))
+        made = made.option("persistent", str(sink.given.get("persistent", True)).lower())
+        return made.options(**options)
+    if sink.kind == "parquet":
+        made = frame.writeStream.format("parquet").option("path", sink.target).options(**options)
+        return made.partitionBy(*sink.given["partition_by"]) if "partition_by" in sink.given else made
+    if sink.kind == "delta":
+        return frame.writeStream.foreachBatch(DeltaWriter(pipeline, sink, record))
+    return frame.writeStream.format("console").option("truncate", "false").options(**options)
+
+
+def messages(frame: DataFrame, sink: Sink) -> DataFrame:
+    """The columns of the amqp sink: value, exchange, routing_key and properties."""
+    form = sink.given.get("value", "json")
+    if form == "raw":
+        if "value" not in frame.columns:
+            raise PipelineFailed(f'sink {sink.name!r}: value = "raw" needs a column value in {sink.input!r}')
+        value = "CAST(value AS BINARY)"
+    else:
+        columns = sink.given.get("columns") or [name for name in frame.columns if name not in _ROUTING]
+        quoted = ", ".join(f"`{name}`" for name in columns)
+        value = f"CAST(to_{form}(struct({quoted})) AS BINARY)"
+    made = [f"{value} AS value"]
+    for name, template in _templates(sink).items():
+        if any(is_sql for is_sql, _ in sql.pieces(template)):
+            made.append(f"{sql.expression(template)} AS {name}")
+    properties = sink.given.get("properties", {})
+    made += [f"{expression} AS `{name}`" for name, expression in properties.items()]
+    return frame.selectExpr(*made)
+
+
+def _templates(sink: Sink) -> dict[str, str]:
+    return {"exchange": sink.target, "routing_key": sink.given.get("routing_key", "")}
+
+
+def _constants(sink: Sink) -> dict[str, str]:
+    """What is the same for each row goes as an option: a column of it would cost each row."""
+    names = {"exchange": "exchange", "routing_key": "routingKey"}
+    made = {name: sql.pieces(template) for name, template in _templates(sink).items()}
+    return {names[name]: found[0][1] for name, found in made.items() if len(found) == 1 and not found[0][0]}
+
+
+class DeltaWriter:
+    """Writes each batch to a Delta table once: its number goes into the table's own log with the rows."""
+
+    def __init__(self, pipeline: Pipeline, sink: Sink, record: FlowRecord) -> None:
+        self.table = sink.target
+        # With the id of the checkpoint: a fresh one numbers its batches from 0 again.
+        self.application = f"flintmq.{pipeline.name}.{sink.name}.{record.id}"
+        self.partition_by = list(sink.given.get("partition_by", ()))
+        self.options = dict(sink.given.get("options", {}))
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        import deltalake
+
+        if deltalake.DeltaTable.is_deltatable(self.table, self.options or None):
+            written = deltalake.DeltaTable(
+                self.table, storage_options=self.options or None
+            ).transaction_version(self.application)
+            if written is not None and written >= number:
+                return
+        rows = batch.toArrow()
+        if rows.num_rows == 0:
+            return
+        marks: Any = deltalake.CommitProperties(
+            app_transactions=[deltalake.Transaction(self.application, number)]
+        )
+        deltalake.write_deltalake(
+            self.table,
+            rows,
+            mode="append",
+            partition_by=self.partition_by or None,
+            commit_properties=marks,
+            storage_options=self.options or None,
+        )

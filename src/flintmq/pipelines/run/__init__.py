@@ -1,0 +1,1 @@
+"""Pipelines that run: started, watched, started again, tested. Begin with runner.py."""

@@ -1,0 +1,397 @@
+"""Runs pipelines: each flow a streaming query, watched, started again when it fails, ended when asked.
+
+                    +--------- failure: wait 1 s, 2 s, 4 s ... 60 s -------+
+                    v                                                      |
+    starting --> running --> finished (all was read)                    waiting --> failed (restarts_max)
+                    +------> stopped  (SIGTERM, Ctrl-C)
+
+A flow that fails for a reason that no second try mends, such as an SQL error, is not started again. A run of
+what is there (--available-now) also counts a refused login and a missing queue among these reasons.
+
+Each flow is started in a thread of its own: a transform may be Python of the user's, which may raise, exit or
+hang, and that concerns its flow alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flintmq.client.core.errors import AccessRefused, LoginRefused, NotFound
+from flintmq.clock import Clock
+from flintmq.errors import FlintError
+from flintmq.pipelines.errors import PipelineFailed
+from flintmq.pipelines.file.model import Flow, Pipeline
+from flintmq.pipelines.queries import brokers, fingerprint, frames, lake, sinks
+from flintmq.pipelines.queries.fingerprint import FlowRecord
+from flintmq.pipelines.run import reasons, status
+from flintmq.pipelines.run.sessions import open_session, session_of_flow
+from flintmq.pipelines.run.status import FlowStatus, PipelineStatus, StatusFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+log = logging.getLogger("flintmq.pipelines")
+
+POLL_S = 0.5
+# A start that takes longer is told; one that takes this long is given up. The first start of a session
+# compiles much of Spark, which takes a minute on a busy machine.
+SLOW_START_S = 60.0
+START_S_MAX = 600.0
+BACKOFF_S_MIN = 1.0
+BACKOFF_S_MAX = 60.0
+RESTARTS_MAX_OF_A_BOUNDED_RUN = 10
+# What the command ends with: 1 needs a person, 75 (EX_TEMPFAIL of sysexits) may go well the next time.
+EXIT_FAILED = 1
+EXIT_PASSING = 75
+# When no batch came for so long, what the last one told is history.
+PROGRESS_STALE_MS = 5_000
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    state: Path
+    available_now: bool = False
+    reset: bool = False
+    backoff_s_min: float = BACKOFF_S_MIN
+    start_s_max: float = START_S_MAX
+
+
+class Start:
+    """The start of a flow's query, in a thread."""
+
+    def __init__(self, run: FlowRun, spark: SparkSession, available_now: bool, now_s: float) -> None:
+        self.since_s = now_s
+        self.is_told = False
+        self.is_given_up = False
+        self.doing = "asking the broker"
+        self.query: StreamingQuery | None = None
+        self.error: BaseException | None = None
+        self.done = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, args=(run, spark, available_now), name=f"start {run.name}", daemon=True
+        )
+        self._thread.start()
+
+    def _run(self, run: FlowRun, spark: SparkSession, available_now: bool) -> None:
+        try:
+            brokers.prepare(run.pipeline, run.flow)
+            session = session_of_flow(spark, run.pipeline.spark)
+            frame = frames.build(session, run.pipeline, run.flow, self._step)
+            self._step("starting its query")
+            self.query = sinks.start(frame, run.pipeline, run.flow, run.record, available_now)
+            if self.is_given_up:
+                self.query.stop()
+        except BaseException as error:  # also SystemExit: this thread is all that may end of it
+            self.error = error
+        finally:
+            self.done.set()
+
+    def _step(self, doing: str) -> None:
+        if self.is_given_up:
+            raise PipelineFailed("the start was given up")
+        self.doing = doing
+
+
+class FlowRun:
+    """One flow while it runs."""
+
+    def __init__(self, pipeline: Pipeline, flow: Flow, record: FlowRecord) -> None:
+        self.pipeline = pipeline
+        self.flow = flow
+        self.record = record
+        self.status = FlowStatus()
+        self.start: Start | None = None
+        self.query: StreamingQuery | None = None
+        self.is_passing = False  # the flow failed for a reason that may be gone at the next run
+        self.failures = 0
+        self.due_s = 0.0
+        self._seen = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.pipeline.name}.{self.flow.name}"
+
+    @property
+    def is_over(self) -> bool:
+        return self.status.state in (status.STOPPED, status.FINISHED, status.FAILED)
+
+    def observe(self, now_ms: int) -> None:
+        """Takes over what Spark tells of the batches since the last look."""
+        for progress in [] if self.query is None else self.query.recentProgress:
+            told: dict[str, Any] = progress if isinstance(progress, dict) else dict(progress)
+            if told["timestamp"] > self._seen:
+                self._seen = told["timestamp"]
+                self._take(told)
+        if now_ms - self.status.updated_ms > PROGRESS_STALE_MS:
+            self.status.rows_per_s = 0.0
+
+    def _take(self, told: dict[str, Any]) -> None:
+        known = self.status
+        known.batch_ms = int(told["durationMs"].get("triggerExecution", 0))
+        known.updated_ms = _milliseconds(told["timestamp"]) + known.batch_ms
+        known.batch = told["batchId"]
+        known.rows += told["numInputRows"]
+        known.rows_per_s = _rate(told)
+        known.lag_rows = _lag_rows(told)
+        if told["numInputRows"]:
+            self.failures = 0
+        latest = told.get("eventTime", {}).get("max")
+        if latest is not None:
+            known.lag_s = max(0.0, (known.updated_ms - _milliseconds(latest)) / 1000)
+
+    def is_exhausted(self) -> bool:
+        """Whether every source has come to its end, and the last batch of it is written."""
+        progress = None if self.query is None else self.query.lastProgress
+        return progress is not None and lake.done([source["endOffset"] for source in progress["sources"]])
+
+    def stop(self) -> None:
+        """Ends the query; one that Spark, already gone, cannot end is no reason to leave others running."""
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        if self.start is not None:
+            self.start.is_given_up = True
+        if not self.is_over:
+            self.status.state = status.STOPPED
+        try:
+            if self.query is not None and self.query.isActive:
+                self.query.stop()
+        except (PySparkException, Py4JError, OSError) as error:
+            log.warning("%s: the query was not ended: %s", self.name, reasons.plain(error))
+
+
+def _milliseconds(text: str) -> int:
+    return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000)
+
+
+def _rate(told: dict[str, Any]) -> float:
+    rate = told.get("inputRowsPerSecond") or told.get("processedRowsPerSecond") or 0.0
+    return float(rate) if isinstance(rate, int | float) and rate < 1e12 else 0.0
+
+
+def _lag_rows(told: dict[str, Any]) -> int | None:
+    from flintmq.spark import lag
+
+    found = [lag(source) for source in told["sources"] if "queues" in str(source.get("endOffset"))]
+    return sum(sum(each.values()) for each in found) if found else None
+
+
+class Runner:
+    """All flows of some pipelines, on one Spark session."""
+
+    def __init__(
+        self,
+        pipelines: Sequence[Pipeline],
+        options: RunOptions,
+        told: Callable[[str], None],
+        clock: Clock | None = None,
+    ) -> None:
+        self.options = options
+        self.told = told
+        self.clock = clock or Clock()
+        self.ended = threading.Event()
+        self.files: list[StatusFile] = []
+        self.is_status_lost = False
+        self.runs: list[FlowRun] = []
+        try:
+            for pipeline in pipelines:
+                self._add(pipeline)
+            self._write(status.STARTING)
+        except BaseException:
+            self._close()
+            raise
+
+    def _add(self, pipeline: Pipeline) -> None:
+        state = self.options.state
+        now_ms = self.clock.wall_ms()
+        known = PipelineStatus(pipeline.name, pipeline.file, pid=os.getpid(), started_ms=now_ms)
+        self.files.append(StatusFile(state, known))
+        checkpoint = pipeline.checkpoint or str(state / "checkpoints" / pipeline.name)
+        for flow in pipeline.flows():
+            record = fingerprint.claim(
+                checkpoint, state / "records" / pipeline.name, flow, self.options.reset, self.clock
+            )
+            run = FlowRun(pipeline, flow, record)
+            if record.told:
+                self.told(f"{run.name}: {record.told}")
+            known.flows[flow.name] = run.status
+            self.runs.append(run)
+
+    def run(self, open_spark: Callable[[], SparkSession]) -> bool:
+        """Until all has finished or an end is asked for; whether nothing failed for good."""
+        try:
+            spark = open_spark()
+            while not self.ended.is_set() and not all(run.is_over for run in self.runs):
+                for run in self.runs:
+                    self._step(spark, run)
+                self._write(status.RUNNING)
+                self.ended.wait(POLL_S)
+        except BaseException as error:
+            if not self.ended.is_set():  # else Spark was ended by the same signal
+                for run in self.runs:
+                    if not run.is_over:
+                        run.status.state, run.status.last_error = status.FAILED, reasons.plain(error)
+            raise
+        finally:
+            for run in self.runs:
+                run.stop()
+            self._write(None)
+            self._close()
+        return all(run.status.state != status.FAILED for run in self.runs)
+
+    @property
+    def is_worth_another_run(self) -> bool:
+        """Whether everything that failed may go well the next time."""
+        return all(run.is_passing for run in self.runs if run.status.state == status.FAILED)
+
+    def _step(self, spark: SparkSession, run: FlowRun) -> None:
+        if run.is_over:
+            return
+        now_s = self.clock.monotonic_s()
+        if run.start is not None:
+            self._look_at_start(run, run.start, now_s)
+        query = run.query
+        if query is None:
+            if run.start is None and not run.is_over and now_s >= run.due_s:
+                run.start = Start(run, spark, self.options.available_now, now_s)
+            return
+        run.observe(self.clock.wall_ms())
+        if query.isActive:
+            if run.is_exhausted():
+                query.stop()
+                self._finish(run)
+            return
+        error = query.exception()
+        if error is not None:
+            run.query = None
+            self._failed(run, error, self.options.available_now and reasons.is_lasting(error))
+        else:
+            self._finish(run)
+
+    def _finish(self, run: FlowRun) -> None:
+        run.status.state = status.FINISHED
+        self.told(f"{run.name}: finished, {run.status.rows} rows")
+
+    def _look_at_start(self, run: FlowRun, start: Start, now_s: float) -> None:
+        if not start.done.is_set():
+            taken_s = now_s - start.since_s
+            if taken_s > self.options.start_s_max:
+                start.is_given_up = True
+                run.start = None
+                said = f"the start was given up after {taken_s:.0f} s of {start.doing}"
+                self._failed(run, PipelineFailed(said), is_lasting=True)
+            elif taken_s > SLOW_START_S and not start.is_told:
+                start.is_told = True
+                self.told(f"{run.name}: has been starting for {taken_s:.0f} s: {start.doing}")
+            return
+        run.start = None
+        if start.error is not None:
+            self._failed(run, start.error, is_lasting=self._is_lasting(start.error))
+            return
+        run.query = start.query
+        run.status.state = status.RUNNING
+        self.told(f"{run.name}: running, checkpoint {run.record.checkpoint}")
+
+    def _is_lasting(self, error: BaseException) -> bool:
+        """Whether a second try would fail for the same reason."""
+        from py4j.protocol import Py4JError
+        from pyspark.errors import AnalysisException, ParseException, PySparkException
+
+        if isinstance(error, AnalysisException | ParseException):
+            return True
+        if isinstance(error, FlintError):
+            cause = error.__cause__
+            if not isinstance(cause, FlintError):
+                return True
+            return self.options.available_now and isinstance(cause, LoginRefused | NotFound | AccessRefused)
+        return not isinstance(error, PySparkException | Py4JError | OSError)
+
+    def _failed(self, run: FlowRun, error: BaseException, is_lasting: bool) -> None:
+        """Waits before the next try, longer each time; or gives up."""
+        run.failures += 1
+        reason = reasons.plain(error)
+        run.status.last_error = reason
+        limit = run.pipeline.restarts_max
+        if limit is None and self.options.available_now:
+            limit = RESTARTS_MAX_OF_A_BOUNDED_RUN
+        if is_lasting or (limit is not None and run.failures > limit):
+            run.status.state = status.FAILED
+            run.is_passing = not is_lasting
+            self.told(f"{run.name}: failed: {reason}")
+            return
+        delay_s = min(BACKOFF_S_MAX, self.options.backoff_s_min * 2.0 ** (run.failures - 1))
+        run.due_s = self.clock.monotonic_s() + delay_s
+        run.status.restarts += 1
+        run.status.state = status.WAITING
+        self.told(f"{run.name}: {reason} (again in {delay_s:g} s)")
+
+    def _write(self, state: str | None) -> None:
+        """The status files; without a state, that which the flows ended in."""
+        for file in self.files:
+            flows = {flow.state for flow in file.status.flows.values()}
+            if state is not None and not flows <= {status.FINISHED, status.FAILED, status.STOPPED}:
+                file.status.state = state
+            else:
+                order = (status.FAILED, status.STOPPED, status.FINISHED)
+                file.status.state = next((each for each in order if each in flows), status.STOPPED)
+            self._write_file(file)
+
+    def _write_file(self, file: StatusFile) -> None:
+        """A disk that is full hides how the pipeline does. The flows do not depend on this file."""
+        try:
+            file.write(self.clock.wall_ms())
+        except OSError as error:
+            if not self.is_status_lost:
+                self.told(f"{file.path}: the status is not written: {error.strerror}; make room there")
+            self.is_status_lost = True
+        else:
+            self.is_status_lost = False
+
+    def _close(self) -> None:
+        for file in self.files:
+            file.close()
+
+    def end(self) -> None:
+        self.ended.set()
+
+
+def end_on_signals(runner: Runner) -> None:
+    """SIGTERM and Ctrl-C end the run; what a batch had not finished is read again at the next start."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: runner.end())
+
+
+def run(pipelines: Sequence[Pipeline], master: str, options: RunOptions, told: Callable[[str], None]) -> int:
+    """Runs the pipelines on a session of their own; the exit status of the command."""
+    given: dict[str, str] = {}
+    for pipeline in pipelines:
+        for name, value in pipeline.spark.items():
+            if given.setdefault(name, value) != value and not name.startswith("spark.sql."):
+                raise PipelineFailed(
+                    f"pipelines that run together need one {name}, not {given[name]} and {value}"
+                )
+    runner = Runner(pipelines, options, told)
+    end_on_signals(runner)
+    opened: list[SparkSession] = []
+
+    def open_spark() -> SparkSession:
+        opened.append(open_session(master, given))
+        end_on_signals(runner)  # again: Spark has taken Ctrl-C for itself
+        return opened[0]
+
+    try:
+        if runner.run(open_spark):
+            return 0
+        return EXIT_PASSING if runner.is_worth_another_run else EXIT_FAILED
+    finally:
+        for spark in opened:
+            spark.stop()

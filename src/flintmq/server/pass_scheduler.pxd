@@ -1,0 +1,37 @@
+cimport cython
+from flintmq.broker.queues.pass_work cimport Agenda
+from flintmq.broker.broker cimport Broker
+from flintmq.server.read_coalescing cimport Rush
+from flintmq.protocol.outbox cimport Output, Room
+
+
+@cython.final
+cdef class Turns:
+    cdef object loop
+    cdef Broker broker
+    cdef readonly Agenda agenda
+    cdef readonly bytearray buffer
+    cdef readonly object view
+    cdef readonly list outbox
+    cdef list writable
+    cdef readonly Room room
+    cdef readonly Rush rush
+    cdef bint pass_due
+    cdef bint is_scheduled
+    cdef int reads
+    cdef public int count
+    cdef public bint is_alarmed
+    cdef object alarm_clock
+    cdef long long alarm_due_ms
+
+    cpdef begin_turn(self)
+    cpdef after_read(self)
+    cpdef schedule_pass(self)
+    cpdef scheduled_turn(self)
+    cpdef has_room(self, link)
+    @cython.locals(links=list)
+    cpdef end_turn(self)
+    @cython.locals(outbox=list, output=Output, index=Py_ssize_t)
+    cpdef finish_pass(self)
+    cpdef set_alarm_clock(self)
+    cpdef stop_alarm_clock(self)

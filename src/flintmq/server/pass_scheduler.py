@@ -1,0 +1,144 @@
+"""The turns of the event loop: who was read, when the pass over them ends, who is sent to.
+
+    begin_turn -> link reads, broker routes -> ... the next link ... -> end_turn: one pass for all of them
+
+What comes in at another time has its pass in the next turn of the event loop. What all links share is
+here: the buffer that they read into and the list of those with something to send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from flintmq.broker.queues.pass_work import Agenda
+from flintmq.protocol.outbox import Output, Room
+from flintmq.server.read_coalescing import Rush
+
+if TYPE_CHECKING:
+    from flintmq.broker.broker import Broker
+    from flintmq.server.link import Link
+
+# Alarms far away are looked at again this often: event loops count time in few bits.
+ALARM_WAIT_MAX_MS = 3_600_000
+
+
+class Turns:
+    """One for each server."""
+
+    __slots__ = (
+        "agenda",
+        "alarm_clock",
+        "alarm_due_ms",
+        "broker",
+        "buffer",
+        "count",
+        "is_alarmed",
+        "is_scheduled",
+        "loop",
+        "outbox",
+        "pass_due",
+        "reads",
+        "room",
+        "rush",
+        "view",
+        "writable",
+    )
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker, buffer_bytes: int) -> None:
+        self.loop = loop
+        self.broker = broker
+        self.agenda: Agenda = broker.agenda
+        self.buffer = bytearray(buffer_bytes)
+        self.view = memoryview(self.buffer)
+        self.outbox: list[Output] = []
+        self.room: Room = self.agenda.room
+        self.writable: list[Link] = []  # whose sockets take more again
+        self.rush = Rush()
+        self.pass_due = False  # sockets are being read, and it comes after them
+        self.is_scheduled = False  # it comes in the next turn of the event loop
+        self.reads = 0  # in this turn
+        self.count = 0  # since somebody set it to 0
+        self.is_alarmed = False  # publishers must not be read from
+        self.alarm_clock: asyncio.TimerHandle | None = None
+        self.alarm_due_ms = 0  # what it is set to
+
+    def begin_turn(self) -> None:
+        """Sockets are about to be read and written, and end_turn comes when they have been."""
+        self.pass_due = True
+
+    def after_read(self) -> None:
+        self.reads += 1
+        self.schedule_pass()
+
+    def schedule_pass(self) -> None:
+        # One alone: each turn of the sockets would add another, and they keep each other going while there is
+        # work for many passes, with no look at the sockets between them.
+        if not self.pass_due and not self.is_scheduled:
+            self.is_scheduled = True
+            self.loop.call_soon(self.scheduled_turn)
+
+    def scheduled_turn(self) -> None:
+        self.is_scheduled = False
+        self.end_turn()
+
+    def has_room(self, link: Link) -> None:
+        """It sends with the end of the turn: before anything leaves, the pass notes what was handed out."""
+        self.writable.append(link)
+        self.schedule_pass()
+
+    def end_turn(self) -> None:
+        """After all sockets that were readable have been read."""
+        self.pass_due = False
+        self.count += 1
+        # Whatever was read: what goes to disk alone, for nobody to hear of, must not pile up here.
+        if self.outbox or self.reads or self.agenda.has_work():
+            self.finish_pass()
+        elif self.broker.timetable.alarms:
+            # Nothing came in and nothing goes out, yet what the disk has finished may have made an alarm due.
+            self.set_alarm_clock()
+        if self.writable:
+            links, self.writable = self.writable, []
+            for link in links:
+                link.writable()
+        if self.reads:
+            self.reads = 0
+            self.rush.end_turn()
+
+    def finish_pass(self) -> None:
+        self.broker.finish_pass()
+        outbox = self.outbox
+        # By index: sending may find a peer gone, whose queues then have something to tell others.
+        index = 0
+        while index < len(outbox):
+            outbox[index].sender.flush()
+            index += 1
+        outbox.clear()
+        if self.agenda.has_work():
+            self.schedule_pass()
+        if self.broker.timetable.alarms:
+            self.set_alarm_clock()
+
+    # The broker's timetable
+
+    def set_alarm_clock(self) -> None:
+        """Has the timetable looked at when its next alarm is due."""
+        timetable = self.broker.timetable
+        due_ms = timetable.next_due_ms()
+        if due_ms is None or (self.alarm_clock is not None and self.alarm_due_ms <= due_ms):
+            return
+        self.stop_alarm_clock()
+        self.alarm_due_ms = due_ms
+        # A millisecond more: the timers of the loop may come that much early.
+        wait_ms = min(due_ms - timetable.now_ms() + 1, ALARM_WAIT_MAX_MS)
+        self.alarm_clock = self.loop.call_later(wait_ms / 1000, self.alarms_due)
+
+    def stop_alarm_clock(self) -> None:
+        if self.alarm_clock is not None:
+            self.alarm_clock.cancel()
+            self.alarm_clock = None
+
+    def alarms_due(self) -> None:
+        self.alarm_clock = None
+        self.broker.timetable.run()
+        self.finish_pass()

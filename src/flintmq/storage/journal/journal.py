@@ -1,0 +1,543 @@
+"""The journal: append now, promised once synced, read back by sequence number.
+
+One thread owns a Journal: all methods are called there. Appending fills the current batch; at the
+end of a turn `end_batch` hands it to the writer thread, and the next one fills meanwhile. When the
+writer is done it calls `wake` (the only call from another thread), the owner calls `collect`, and
+`on_synced` tells up to which sequence everything is promised.
+
+    append_* ----> batch being filled --end_batch--> batch in flight --collect--> on_synced(sequence)
+                        ^                                   | write or sync failed
+                        |                                   v
+                        +--- the next attempt <--- both laid out anew in a fresh segment, on_alarm
+
+A failed sync is never tried again on the same file: what it left there is unknown. The segment is
+abandoned where the last promise ended (the next segment's head says so), and all that was not
+promised is written again, under the same sequence numbers, into a fresh segment.
+
+While it is held (`hold`, `release`) nothing that was appended leaves for the disk: somebody has taken
+on what it lets go of, and has not got that onto a disk yet.
+
+An entry is named by its sequence number for life; `index` knows where it lies, so a rewrite can
+move it without anyone outside noticing.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from flintmq.clock import Clock
+from flintmq.errors import StorageFault
+from flintmq.storage import layout
+from flintmq.storage.journal.appender import Appender
+from flintmq.storage.journal.batch import Batch
+from flintmq.storage.journal.reader import SegmentReader, checked_entry, entry_parts
+from flintmq.storage.journal.reclaim import Reclaimer
+from flintmq.storage.journal.replay import recover
+from flintmq.storage.journal.report import RecoveryReport, RecoveryVisitor
+from flintmq.storage.journal.segment import Segment, segment_name
+from flintmq.storage.journal.writer import BatchWriter, Worker
+from flintmq.storage.options import JournalOptions, SyncPolicy
+from flintmq.storage.promises import SEGMENT, Promise, Promises
+from flintmq.storage.spool import Spool, SpoolStore
+
+if TYPE_CHECKING:
+    from flintmq.storage.disk import Disk
+    from flintmq.storage.journal.replay import Replay
+
+# What a segment takes that is made after a failure, beyond what has to be in it at once.
+SEGMENT_OCTETS_LEAN = 1 << 20
+# With more than this in the next batch, whoever can should wait for the one that is on its way.
+BEHIND_OCTETS = 16_777_216
+# What was promised of the segments.
+PROMISES_NAME = "segments.promised"
+
+
+class Journal(Appender):
+    """See the head of this module."""
+
+    def __init__(
+        self,
+        directory: str,
+        disk: Disk,
+        options: JournalOptions,
+        clock: Clock,
+        wake: Callable[[], None] | None,
+    ) -> None:
+        super().__init__(options, SpoolStore(disk, directory))
+        self.directory = directory
+        self.disk = disk
+        self.clock = clock
+        self.on_synced: Callable[[int], None] = _ignore_sequence
+        self.on_alarm: Callable[[str], None] = _ignore_text
+        self.on_damage: Callable[[int, list[int]], None] = _ignore_damage
+        self.on_clear: Callable[[], None] = _ignore
+        self.alarm = ""
+        self._lock_path = os.path.join(directory, "lock")
+        self._lock = disk.lock(self._lock_path)
+        self.missing = ""  # why nothing that is written would be found again
+        self.now_ms: Callable[[], int] = clock.wall_ms  # of the broker: its time does not leap
+        self.promises: Promises | None = None
+        if not options.ephemeral:
+            self.promises = Promises(disk, os.path.join(directory, PROMISES_NAME))
+        self._worker = Worker("journal-writer", wake, options.threaded)
+        self.tidier = Worker("journal-tidier", wake, options.threaded)
+        self.writer = BatchWriter(disk, directory, options.segment_octets)
+        self.reader = SegmentReader(disk, directory)
+        self.reclaimer = Reclaimer(self)
+        self._idle = Batch()
+        self._in_flight: Batch | None = None
+        self._written: list[Batch] = []
+        self._written_octets = 0
+        self._sync_due_s = 0.0
+        self._retry_due_s = 0.0
+        self._write_failed = False
+        self._failed_before = False
+        self._write_error = ""
+        self.behind_octets = BEHIND_OCTETS
+        self.held = ""  # why nothing that was appended may be written
+
+    @staticmethod
+    def open(
+        directory: str,
+        disk: Disk,
+        options: JournalOptions | None = None,
+        clock: Clock | None = None,
+        wake: Callable[[], None] | None = None,
+    ) -> Journal:
+        """Take the directory for this process; `recover` comes next, then appending."""
+        disk.make_directory(directory)
+        return Journal(directory, disk, options or JournalOptions(), clock or Clock(), wake)
+
+    def recover(self, visitor: RecoveryVisitor) -> RecoveryReport:
+        """Read what is there, tell it to the visitor, and be ready to append."""
+        report = recover(self, visitor)
+        self.synced_sequence = self.next_sequence - 1
+        if self.promises is not None:
+            self.promises.begin(self.epoch, [promise_of(each, each.end) for each in self.segments.values()])
+        self.opened = True
+        self.reclaimer.keep_spares()
+        return report
+
+    def adopt(self, replay: Replay, wiring: dict[bytes, bytes], next_segment: int, epoch: int) -> None:
+        """Go on from what recovery found; appending starts in a segment of its own."""
+        self.index = replay.index
+        self.wiring = wiring
+        self.wiring_octets = sum(len(key) + len(octets) for key, octets in wiring.items())
+        self.next_sequence = replay.last_sequence + 1
+        self.next_segment = next_segment
+        self.epoch = epoch
+        self.spools.epoch = epoch
+        self.victims = [number for number in replay.victims if number in self.segments]
+        self.reclaimer.checkpoint_sequence = replay.checkpoint_sequence
+        if self.segments:
+            newest = self.segments[max(self.segments)]
+            self._previous = newest.number
+            self._previous_end = newest.end
+
+    # Group commit
+
+    def end_batch(self) -> None:
+        """Hand what was appended to the writer, or leave it to grow while one is in flight."""
+        self.flush_settles()
+        if self._batch.fill and self._in_flight is None and not self._retry_due_s and not self.held:
+            self._submit()
+
+    def hold(self, why: str) -> None:
+        """From here on what was appended waits, until `release`; it is promised to nobody meanwhile."""
+        self.held = why
+
+    def release(self) -> None:
+        """What has waited goes to the disk; if a group is open, when that ends."""
+        self.held = ""
+        if not self._flags:
+            self.end_batch()
+
+    def is_behind(self) -> bool:
+        """Whether much more waits for the disk than it takes at a time."""
+        return self._in_flight is not None and self._batch.fill > self.behind_octets
+
+    def commit_now(self) -> None:
+        """Write and sync everything appended, here and now; `on_synced` comes before it returns."""
+        self._write_all()
+        self.collect()
+        if fault := self._fault():
+            raise StorageFault(fault)
+
+    def _fault(self) -> str:
+        """Why something that was appended is not on disk."""
+        if self._write_failed:
+            return self._write_error
+        return self.held if self._batch.fill else ""
+
+    def _write_all(self) -> None:
+        """Returns when nothing is on its way to the disk, nor waits for what is."""
+        self.end_batch()
+        while self._in_flight is not None:
+            self._worker.collect(wait=True)
+            self.end_batch()
+
+    def collect(self) -> None:
+        """Take notice of what the threads have done; call it after `wake`."""
+        self._worker.collect()
+        self.tidier.collect()
+        if self._in_flight is None:
+            self.end_batch()
+
+    def tick(self) -> None:
+        """Due work: syncs by interval, attempts after a failure, rewriting. Call it a few times a second."""
+        now_s = self.clock.monotonic_s()
+        self._look()
+        self._tell_time(1000)
+        self.collect()
+        is_due = self._retry_due_s and now_s >= self._retry_due_s and self._in_flight is None
+        if is_due and not self.held and not self.missing:
+            self._retry_due_s = 0.0
+            self._submit()
+        if self._written and now_s >= self._sync_due_s and self._in_flight is None:
+            self._submit()
+        self.reclaimer.step()
+        self.index.sweep_sets()
+        self._owners_near = None
+        self.collect()
+
+    def _look(self) -> None:
+        """See whether the directory is still there: what is written to a file that was removed is lost."""
+        missing = ""
+        if not self.disk.is_there(self._lock_path, self._lock):
+            missing = (
+                f"{self.directory} was removed or replaced while the broker uses it: nothing is stored; "
+                "put it back as it was, or stop the broker and start it again"
+            )
+        if missing != self.missing:
+            self.missing = missing
+            self.refresh_alarm()
+
+    def _tell_time(self, interval_ms: int) -> None:
+        """Note how late it is, so that the time does not go back over a restart."""
+        if self.promises is not None:
+            now_ms = self.now_ms()
+            if now_ms >= self.promises.time_ms + interval_ms:
+                self.promises.tell_time(now_ms)
+
+    def _submit(self) -> None:
+        if self.held:
+            # What was promised before is synced in time all the same.
+            batch = self._idle
+            batch.last_sequence = self._written[-1].last_sequence
+        else:
+            batch = self._batch
+            batch.end_piece()
+            batch.last_sequence = self.next_sequence - 1
+            self._piece_open = False
+            self._batch = self._idle
+        self._in_flight = batch
+        sync = self._sync_wanted(batch.fill)
+        self._worker.submit(
+            lambda: self.writer.write(batch, sync), lambda error: self._written_batch(batch, sync, error)
+        )
+
+    def _sync_wanted(self, octets: int) -> bool:
+        if self.options.sync is SyncPolicy.INTERVAL:
+            now_s = self.clock.monotonic_s()
+            if not self._written:
+                self._sync_due_s = now_s + self.options.sync_interval_ms / 1000
+            full = self._written_octets + octets > self.options.unsynced_octets_max
+            return full or now_s >= self._sync_due_s
+        return self.options.sync is SyncPolicy.ALWAYS
+
+    def _written_batch(self, batch: Batch, sync: bool, error: OSError | None) -> None:
+        """The writer is done with a batch."""
+        self._in_flight = None
+        if error is None:
+            self._look()
+            if self.missing:
+                error = FileNotFoundError(errno.ENOENT, "it was removed", self.directory)
+        if error is not None:
+            self._failed(batch, error)
+            return
+        last_sequence = batch.last_sequence
+        if sync or self.options.sync is SyncPolicy.NEVER:
+            self.synced_sequence = last_sequence
+            if sync:
+                self._note_promised([*self._written, batch])
+            self._close_sealed([*self._written, batch])
+            self._written.clear()
+            self._written_octets = 0
+            batch.clear()
+            self._idle = batch
+        else:
+            self._written.append(batch)
+            self._written_octets += batch.fill
+            self._idle = Batch()
+        self._write_failed = False
+        self.refresh_alarm()
+        self.on_synced(last_sequence)
+        self.reclaimer.synced()
+
+    def _note_promised(self, batches: list[Batch]) -> None:
+        """Write down where each segment of these batches ends: what lies before that is synced."""
+        if self.promises is None:
+            return
+        for batch in batches:
+            for piece in batch.pieces:
+                promise = promise_of(piece.segment, piece.at + piece.end - piece.start)
+                # The segment may have grown since, or still grows.
+                last = min(promise.mark or batch.last_sequence, batch.last_sequence)
+                self.promises.note(replace(promise, mark=last))
+
+    def _close_sealed(self, batches: list[Batch]) -> None:
+        """Segments that are full and safe need no handle for writing any more."""
+        filling = {piece.segment.number for piece in self._batch.pieces}
+        for batch in batches:
+            for piece in batch.pieces:
+                segment = piece.segment
+                if segment.sealed and segment.handle >= 0 and segment.number not in filling:
+                    self.disk.close(segment.handle)
+                    segment.handle = -1
+                    segment.safe = True
+
+    def _failed(self, batch: Batch, error: OSError) -> None:
+        """Nothing since the last sync is safe: lay it all out anew, in a fresh segment."""
+        self.writer.abandon()
+        self._write_failed = True
+        self._write_error = f"cannot write to {self.directory}: {error.strerror or error}"
+        unsafe = [*self._written, batch, self._batch]
+        self._batch.end_piece()
+        self._written = []
+        self._written_octets = 0
+        pieces = [piece for each in unsafe for piece in each.pieces]
+        octets = sum(each.fill for each in unsafe)
+        first = pieces[0]
+        lost = {piece.segment.number: piece.segment for piece in pieces}
+        fresh = Batch()
+        fresh.spools = self._lose_spools(unsafe)
+        self._batch = fresh
+        self._idle = Batch()
+        self._segment = None
+        self._piece_open = False
+        self._previous = first.segment.previous
+        self._previous_end = first.segment.previous_end
+        if first.at:
+            first.segment.abandon(first.at, self.synced_sequence)
+            self._previous = first.segment.number
+            self._previous_end = first.at
+        # On a full disk a small segment may still fit, and the settles in it make room for the rest.
+        self._rotate(octets, min(SEGMENT_OCTETS_LEAN, self.options.segment_octets))
+        self._open_piece(self.synced_sequence + 1)
+        for each in unsafe:
+            for piece in each.pieces:
+                start = piece.start if piece.at else piece.start + layout.SEGMENT_HEAD
+                self._lay_out(
+                    bytes(memoryview(each.buffer)[start : piece.end]), 0, piece.end - start, piece.segment
+                )
+        self._discard(lost, first.segment if first.at else None)
+        self._retry_due_s = self.clock.monotonic_s() + self.options.retry_interval_ms / 1000
+        self.refresh_alarm()
+        if not self._failed_before or len(fresh.spools) < sum(len(each.spools) for each in unsafe):
+            self._failed_before = True
+            if self.missing:
+                return
+            self._retry_due_s = 0.0
+            if not self.held:
+                self._submit()
+
+    def _discard(self, lost: dict[int, Segment], kept: Segment | None) -> None:
+        """Close what was abandoned; files that hold nothing promised go away."""
+        for number, segment in lost.items():
+            if segment.handle >= 0:
+                self.disk.close(segment.handle)
+                segment.handle = -1
+            if segment is not kept:
+                del self.segments[number]
+                self.reader.forget(number)
+                self._current().obliges.pop(number, None)
+                self.reclaimer.delete_leftover(number)
+        self._near = None
+
+    def refresh_alarm(self) -> None:
+        """Tell when the reason to worry appears, changes or goes."""
+        if not self._write_failed:
+            self._failed_before = False
+        text = self.missing or (self._write_error if self._write_failed else self.reclaimer.space_alarm)
+        if text == self.alarm:
+            return
+        self.alarm = text
+        if text:
+            self.on_alarm(text)
+        else:
+            self.on_clear()
+
+    def forget_segment(self, number: int) -> None:
+        """A segment has gone."""
+        if self._near is not None and self._near.number == number:
+            self._near = None
+
+    def lose_unreadable(self, number: int, at: int, end: int) -> None:
+        """Entries that the disk no longer gives back: out of the index, and said aloud."""
+        first = number << 32 | at >> 3
+        past = number << 32 | end >> 3
+        lost = []
+        for sequence in self.index.live():
+            if self.index.locate(sequence) and first <= self.index.found_location < past:
+                lost.append(sequence)
+        for sequence in lost:
+            self.lose_entry(sequence)
+        self.on_damage(number, lost)
+
+    def _lose_spools(self, batches: list[Batch]) -> list[Spool]:
+        """Give up entries whose payloads a failed sync took; returns the spools that are left."""
+        spools = [spool for batch in batches for spool in batch.spools]
+        lost = [spool.sequence for spool in spools if spool.lost]
+        for sequence in lost:
+            self.lose_entry(sequence)
+        if lost:
+            self.on_damage(0, lost)
+        return [spool for spool in spools if not spool.lost]
+
+    def lose_entry(self, sequence: int) -> None:
+        """Take an entry that cannot be given back out of the index."""
+        if self.index.forget(sequence):
+            self._died(self.index.found_location >> 32, self.index.found_size << 3, sequence)
+
+    # Reading back
+
+    def holds(self, sequence: int) -> bool:
+        """Is this entry live?"""
+        return self.index.locate(sequence)
+
+    def owners_of(self, sequence: int) -> tuple[int, ...]:
+        """Those who have not let go."""
+        return self.index.owners_of(sequence)
+
+    def read_entry(self, sequence: int) -> tuple[bytes, bytes]:
+        """Header and payload; of a spooled entry the payload is empty, see `spool_of`."""
+        return self._read(sequence, False)
+
+    def read_entries(self, sequences: Iterable[int]) -> list[tuple[bytes, bytes]]:
+        """Headers and payloads of many, read ahead: best in the order in which they were appended."""
+        read = [self._read(sequence, True) for sequence in sequences]
+        self.reader.release_window()
+        return read
+
+    def _read(self, sequence: int, ahead: bool) -> tuple[bytes, bytes]:
+        if not self.index.locate(sequence):
+            raise StorageFault(f"there is no entry {sequence}")
+        location = self.index.found_location
+        number = location >> 32
+        at = (location & 0xFFFFFFFF) << 3
+        size = self.index.found_size << 3
+        octets, start = self._octets(number, at, size, ahead)
+        header_at = checked_entry(octets, start, size, number, self.segments[number].seed, sequence)
+        header, payload = entry_parts(octets, start, header_at)
+        if sequence in self.spools.adopted:
+            return header, b""
+        return header, payload
+
+    def _octets(self, number: int, at: int, size: int, ahead: bool) -> tuple[bytes, int]:
+        """The record's octets, from the disk or from where they still wait for it."""
+        for batch in (self._batch, self._in_flight, *self._written):
+            if batch is not None and batch.pieces and batch.pieces[0].segment.number <= number:
+                octets = batch.octets_at(number, at, size)
+                if octets is not None:
+                    return octets, 0
+        if ahead:
+            return self.reader.view(number, at, size)
+        return self.reader.read(number, at, size), 0
+
+    def open_spool(self) -> Spool:
+        """A file for a payload that must not live in memory."""
+        return self.spools.open()
+
+    def spool_of(self, sequence: int) -> Spool | None:
+        """The payload of a spooled entry, open for reading; None if it has none."""
+        return self.spools.adopted.get(sequence)
+
+    def disk_octets(self) -> int:
+        """What the segments take on the disk."""
+        return sum(segment.end if segment.sealed else segment.capacity for segment in self.segments.values())
+
+    def live_octets(self) -> int:
+        """What of it is needed."""
+        return sum(segment.live_octets for segment in self.segments.values()) + self.wiring_octets
+
+    def close(self) -> None:
+        """Write and sync what was appended, end the threads, let go of the directory.
+
+        A fault if the disk did not take it all; everything else is done even so.
+        """
+        try:
+            if self.opened and not self.options.ephemeral:
+                self.reclaimer.closing = True
+                self._retry_due_s = 0.0  # one last attempt
+                self._write_all()
+                if self.options.sync is not SyncPolicy.ALWAYS and not self._write_failed:
+                    self.writer.sync()
+                if fault := self._fault():
+                    raise StorageFault(fault)
+                self._note_end()
+        except OSError as failure:
+            raise StorageFault(
+                f"cannot write to {self.directory}: {failure.strerror or failure}"
+            ) from failure
+        finally:
+            self._worker.close()
+            self.tidier.close()
+            if self.promises is not None:
+                self.promises.close()
+            self.reader.close()
+            self.spools.close()
+            for segment in self.segments.values():
+                if segment.handle >= 0:
+                    self.disk.close(segment.handle)
+                    segment.handle = -1
+            self.disk.close(self._lock)
+
+    def _note_end(self) -> None:
+        """An orderly end: everything is on disk, and it is written down that it is."""
+        if self.promises is None:
+            return
+        self._tell_time(0)
+        # What the tidier is about to drop has no note any more, and gets none.
+        self.tidier.close()
+        for segment in self.segments.values():
+            promise = promise_of(segment, segment.end)
+            noted = self.promises.held(SEGMENT, segment.number)
+            if self.options.sync is SyncPolicy.NEVER and (noted is None or noted.end < promise.end):
+                self._sync_file(segment.number)
+            self.promises.note(promise if promise.mark else replace(promise, mark=self.next_sequence - 1))
+        self.promises.sync()
+
+    def _sync_file(self, number: int) -> None:
+        path = os.path.join(self.directory, segment_name(number))
+        if os.path.basename(path) not in self.disk.list(self.directory):
+            return  # the tidier has dropped it
+        handle = self.disk.open(path)
+        try:
+            self.disk.sync(handle)
+        finally:
+            self.disk.close(handle)
+
+
+def promise_of(segment: Segment, end: int) -> Promise:
+    """The note of a segment that is synced up to `end`."""
+    return Promise(SEGMENT, segment.number, segment.first_sequence, end, segment.last_sequence)
+
+
+def _ignore() -> None:
+    """Nobody listens."""
+
+
+def _ignore_text(text: str) -> None:
+    """Nobody listens."""
+
+
+def _ignore_sequence(sequence: int) -> None:
+    """Nobody listens."""
+
+
+def _ignore_damage(segment: int, sequences: list[int]) -> None:
+    """Nobody listens."""

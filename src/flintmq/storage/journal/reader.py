@@ -1,0 +1,92 @@
+"""Reading entries back: one, or a backlog with readahead.
+
+A backlog is read in windows: entries that lie close together in a segment come with one read of
+up to WINDOW_OCTETS. Every record is checked again, so that a rotten sector is a fault and not a message.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+
+from flintmq.errors import StorageFault
+from flintmq.storage import layout
+from flintmq.storage.disk import Disk
+from flintmq.storage.journal import record
+from flintmq.storage.journal.segment import segment_name
+
+# Large enough that a read costs its octets and not its call; four queues paging cost 4 MiB.
+WINDOW_OCTETS = 1 << 20
+# Under the usual limit of 1,024 descriptors, with the sockets having most of them.
+HANDLES_MAX = 64
+
+
+class SegmentReader:
+    """Octets of segment files, through a few open handles and one window."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._handles: OrderedDict[int, int] = OrderedDict()
+        self._window = b""
+        self._window_segment = 0
+        self._window_at = 0
+
+    def handle(self, segment: int) -> int:
+        found = self._handles.get(segment)
+        if found is not None:
+            self._handles.move_to_end(segment)
+            return found
+        handle = self._disk.open_to_read(os.path.join(self._directory, segment_name(segment)))
+        self._handles[segment] = handle
+        if len(self._handles) > HANDLES_MAX:
+            self._disk.close(self._handles.popitem(last=False)[1])
+        return handle
+
+    def read(self, segment: int, at: int, size: int) -> bytes:
+        """Exactly these octets, no readahead."""
+        return self._disk.read(self.handle(segment), at, size)
+
+    def view(self, segment: int, at: int, size: int) -> tuple[bytes, int]:
+        """Octets that contain the wanted ones, and where those begin: read ahead for what follows."""
+        start = at - self._window_at
+        if segment != self._window_segment or start < 0 or start + size > len(self._window):
+            self._window = self._disk.read(self.handle(segment), at, max(size, WINDOW_OCTETS))
+            self._window_segment = segment
+            self._window_at = at
+            start = 0
+        return self._window, start
+
+    def release_window(self) -> None:
+        self._window = b""
+        self._window_segment = 0
+
+    def forget(self, segment: int) -> None:
+        """The file is about to go."""
+        handle = self._handles.pop(segment, None)
+        if handle is not None:
+            self._disk.close(handle)
+        if self._window_segment == segment:
+            self.release_window()
+
+    def close(self) -> None:
+        for handle in self._handles.values():
+            self._disk.close(handle)
+        self._handles.clear()
+
+
+def checked_entry(octets: bytes, at: int, size: int, segment: int, seed: int, sequence: int) -> int:
+    """Is this the record of that entry? Returns where its header's length lies; a fault if it is not."""
+    if len(octets) - at >= size and record.checked_length(octets, at, at + size, seed):
+        kind = layout.get_u8(octets, at + 16)
+        number_at = at + layout.RECORD_HEAD if kind == layout.MOVED else at + 8
+        if kind in (layout.ENTRY, layout.MOVED) and layout.get_u64(octets, number_at) == sequence:
+            return record.entry_header_at(octets, at)
+    raise StorageFault(f"entry {sequence} in segment {segment} no longer reads as it was written")
+
+
+def entry_parts(octets: bytes, at: int, header_at: int) -> tuple[bytes, bytes]:
+    """Header and payload."""
+    start = header_at + 4
+    middle = start + layout.get_u32(octets, header_at)
+    return octets[start:middle], octets[middle : at + layout.get_u32(octets, at + 4)]

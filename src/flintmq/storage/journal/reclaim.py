@@ -1,0 +1,397 @@
+"""Keeping the disk's use near the data's: dead segments go, sparse ones are rewritten.
+
+    full segments > 1.75 x needed    ->  the one with the smallest needed share is the victim
+    victim: wiring in it?            ->  checkpoint first: all keys are put again; once that is synced,
+                                         a record says that older ones are void
+            live entries             ->  appended again as MOVED, in steps between batches
+            settles still needed     ->  said again
+            all of that synced       ->  dropped: recycled as a spare, or deleted
+
+The smallest share is then under 4/7, so a rewrite frees nearly as much as it copies, or more; use
+stays under twice the needed octets plus two segments (the current one and the spare). Dead segments
+go at once; sparse ones after rewrite_delay_ms, since most of them die by themselves in that time.
+
+Drops happen one after the other, each made durable before the next: a settle must outlive every
+copy of what it settles. For the same reason settles said while a victim is being emptied count as
+obliged to the victim: the moved copy may die first.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from typing import TYPE_CHECKING
+
+from flintmq.storage import layout
+from flintmq.storage.journal import record
+from flintmq.storage.journal.reader import entry_parts
+from flintmq.storage.journal.segment import Segment, segment_name
+from flintmq.storage.options import SyncPolicy
+from flintmq.storage.promises import SEGMENT
+
+if TYPE_CHECKING:
+    from flintmq.storage.journal.journal import Journal
+
+SPARE_PREFIX = "spare."
+
+
+class Reclaimer:
+    """The tidy side of a journal; lives on the journal's thread, works through its tidier."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.space_alarm = ""
+        # The journal is about to end: no work is begun any more.
+        self.closing = False
+        self.checkpoint_sequence = 0
+        self._checkpoint_keys: deque[bytes] | None = None
+        self._checkpoint_first = 0
+        # The newest key put again, and the checkpoint's own record.
+        self._checkpoint_put = 0
+        self._checkpoint_last = 0
+        self._sparse_since_s = 0.0
+        # How far the victim has been copied; one that recovery found is begun anew.
+        self._at = layout.SEGMENT_HEAD
+        self._emptied_sequence = 0
+        self._dropping: Segment | None = None
+        self._preparing = False
+        self._recycling = False  # a dropped segment is about to become a spare
+        self._spare_number = 0
+        # Files of abandoned segments that must be gone before a segment whose head leaves them out.
+        self._leftovers: set[int] = set()
+
+    # Spares
+
+    def keep_spares(self) -> None:
+        """See that prepared files are there ahead of need."""
+        journal = self._journal
+        if self._preparing or self._recycling or len(journal.writer.spares) >= journal.options.spare_segments:
+            return
+        name = self._spare_name()
+        path = os.path.join(journal.directory, name)
+        octets = journal.options.segment_octets
+        self._preparing = True
+        journal.tidier.submit(
+            lambda: journal.disk.prewrite(path, octets), lambda error: self._prepared(name, error)
+        )
+
+    def _spare_name(self) -> str:
+        self._spare_number += 1
+        return f"{SPARE_PREFIX}{self._spare_number}"
+
+    def _prepared(self, name: str, error: OSError | None) -> None:
+        self._preparing = False
+        journal = self._journal
+        if error is None:
+            journal.writer.spares.append(name)
+            return
+        self.space_alarm = f"cannot prepare a segment in {journal.directory}: {error.strerror or error}"
+        journal.refresh_alarm()
+        self._delete_quietly(name)
+
+    def _delete_quietly(self, name: str) -> None:
+        """Remove a file that matters to nobody; recovery removes it if this does not succeed."""
+        journal = self._journal
+        path = os.path.join(journal.directory, name)
+        journal.tidier.submit(lambda: journal.disk.delete(path), lambda error: None)
+
+    def delete_leftover(self, number: int) -> None:
+        """A segment that holds nothing promised: the next segment's head leaves it out, for now."""
+        self._leftovers.add(number)
+
+    # Steps
+
+    def step(self) -> None:
+        """A little work; called by the journal's tick and after each sync."""
+        if self._journal.missing:
+            return
+        self._watch_space()
+        if not self._journal.alarm or self._journal.writer.spares:
+            self.keep_spares()
+        self._checkpoint_step()
+        if self._journal.victims:
+            self._rewrite_step()
+        elif self._dropping is None:
+            self._choose()
+
+    def synced(self) -> None:
+        """Something became safe."""
+        journal = self._journal
+        journal.spools.synced(journal.synced_sequence)
+        # After every batch, not at the next tick: a fast publisher fills a disk in less.
+        self._watch_space()
+        if self._checkpoint_last and journal.synced_sequence >= self._checkpoint_last:
+            self.checkpoint_sequence = self._checkpoint_first
+            self._checkpoint_last = 0
+        if self.closing:
+            return
+        if not journal.alarm:
+            self.keep_spares()
+        if journal.emptied or journal.victims or self._checkpoint_keys is not None:
+            journal.emptied = False
+            self.step()
+
+    def _watch_space(self) -> None:
+        journal = self._journal
+        if not self.space_alarm and not journal.options.disk_free_octets_min:
+            return
+        least = max(journal.options.disk_free_octets_min, 1)
+        if self.space_alarm:
+            # Not at the first octet that comes free: the next segment has to fit.
+            least = max(least, 2 * journal.options.segment_octets)
+        try:
+            free = journal.disk.free_octets(journal.directory)
+        except OSError as failure:
+            self.space_alarm = f"cannot tell the room in {journal.directory}: {failure.strerror or failure}"
+            journal.refresh_alarm()
+            return
+        if free >= least:
+            self.space_alarm = ""
+        elif not self.space_alarm:
+            said = f"{free} octets free, less than the {least} of disk_free_bytes_min"
+            self.space_alarm = f"{journal.directory} has {said}"
+        journal.refresh_alarm()
+
+    # Choosing
+
+    def _choose(self) -> None:
+        journal = self._journal
+        used = 0
+        needed = journal.wiring_octets
+        sparsest: Segment | None = None
+        share = 1.0
+        for segment in journal.segments.values():
+            keep = segment.needed_octets()
+            needed += keep
+            if not segment.sealed:
+                continue
+            used += segment.end
+            if keep < share * segment.end and self._settled(segment):
+                sparsest = segment
+                share = keep / segment.end
+        if sparsest is None or (share > 0.0 and not self._sparse_for_long(used > 1.75 * needed)):
+            return
+        if sparsest.wiring_sequence >= max(self.checkpoint_sequence, 1):
+            if self._worth_checkpoint(used - needed):
+                self._begin_checkpoint()
+            return
+        journal.victims.append(sparsest.number)
+        self._begin_rewrite()
+
+    def _sparse_for_long(self, sparse: bool) -> bool:
+        """Has too much been unneeded for rewrite_delay_ms?"""
+        now_s = self._journal.clock.monotonic_s()
+        if not sparse:
+            self._sparse_since_s = 0.0
+            return False
+        if not self._sparse_since_s:
+            self._sparse_since_s = now_s
+        return now_s - self._sparse_since_s >= self._journal.options.rewrite_delay_ms / 1000
+
+    def _settled(self, segment: Segment) -> bool:
+        """Is everything that this segment's account rests on synced?"""
+        return segment.safe and segment.touched <= self._journal.synced_sequence
+
+    def _worth_checkpoint(self, garbage: int) -> bool:
+        """A checkpoint writes all wiring: only for at least as much room, and one at a time."""
+        if self._checkpoint_keys is not None or self._checkpoint_last:
+            return False
+        return garbage >= max(self._journal.wiring_octets, self._journal.options.segment_octets // 2)
+
+    # Checkpoint
+
+    def _begin_checkpoint(self) -> None:
+        self._checkpoint_keys = deque(self._journal.wiring)
+        self._checkpoint_first = self._journal.next_sequence
+        self._checkpoint_put = self._checkpoint_first - 1
+        self._checkpoint_step()
+
+    def _checkpoint_step(self) -> None:
+        journal = self._journal
+        keys = self._checkpoint_keys
+        if keys is None:
+            return
+        octets = 0
+        while keys and octets < journal.options.rewrite_step_octets:
+            key = keys.popleft()
+            value = journal.wiring.get(key)
+            if value is not None:
+                self._checkpoint_put = journal.append_wiring(layout.PUT, key, value)
+                octets += layout.RECORD_HEAD + len(key) + len(value)
+        # Written together, a torn batch could leave the record and not the keys.
+        if not keys and journal.synced_sequence >= self._checkpoint_put:
+            self._checkpoint_last = journal.append_checkpoint(self._checkpoint_first)
+            self._checkpoint_keys = None
+        journal.end_batch()
+
+    # Rewriting
+
+    def _begin_rewrite(self) -> None:
+        segment = self._journal.segments[self._journal.victims[0]]
+        self._at = layout.SEGMENT_HEAD
+        self._emptied_sequence = 0
+        if segment.needed_octets() == 0:
+            self._at = segment.end
+        self._rewrite_step()
+
+    def _rewrite_step(self) -> None:
+        journal = self._journal
+        segment = journal.segments[self._journal.victims[0]]
+        if self._dropping is not None:
+            return
+        if self._emptied_sequence:
+            if journal.synced_sequence >= self._emptied_sequence and self._settled(segment):
+                self._drop(segment)
+            return
+        if segment.wiring_sequence >= max(self.checkpoint_sequence, 1):
+            if self._checkpoint_keys is None and not self._checkpoint_last:
+                self._begin_checkpoint()
+            return
+        copied = 0
+        while self._at < segment.end and copied < journal.options.rewrite_step_octets:
+            copied += self._copy_record(segment)
+        if self._at >= segment.end:
+            journal.reader.release_window()
+            journal.flush_settles()
+            self._emptied_sequence = max(journal.next_sequence - 1, 1)
+        journal.end_batch()
+
+    def _record(self, segment: Segment, place: int) -> tuple[bytes, int, int]:
+        """The record at a place of the segment: octets that hold it, where in them, and its length, or 0."""
+        reader = self._journal.reader
+        octets, at = reader.view(segment.number, place, layout.RECORD_HEAD)
+        if len(octets) - at < layout.RECORD_HEAD:
+            return octets, at, 0
+        length = layout.get_u32(octets, at + 4)
+        if not layout.RECORD_HEAD <= length <= segment.end - place:
+            return octets, at, 0
+        octets, at = reader.view(segment.number, place, length)
+        return octets, at, record.checked_length(octets, at, min(at + length, len(octets)), segment.seed)
+
+    def _copy_record(self, segment: Segment) -> int:
+        """Carry the record at hand forward if it is needed; returns the octets of work done."""
+        place = self._at
+        octets, at, length = self._record(segment, place)
+        if length == 0:
+            self._at = self._past_damage(segment)
+            return self._at - place
+        self._at = place + record.padded(length)
+        kind = layout.get_u8(octets, at + 16)
+        if kind in (layout.ENTRY, layout.MOVED):
+            name_at = at + (8 if kind == layout.ENTRY else layout.RECORD_HEAD)
+            sequence = layout.get_u64(octets, name_at)
+            journal = self._journal
+            location = segment.number << 32 | place >> 3
+            if journal.index.locate(sequence) and journal.index.found_location == location:
+                header, payload = entry_parts(octets, at, record.entry_header_at(octets, at))
+                journal.append_moved(sequence, layout.get_u8(octets, at + 17), header, payload)
+                return 2 * length
+        elif kind == layout.SETTLE and segment.obliges:
+            self._copy_runs(segment, octets, at)
+            return length
+        # Passing over a dead record costs a fraction of copying it.
+        return 8 + length // 8
+
+    def _copy_runs(self, segment: Segment, octets: bytes, at: int) -> None:
+        journal = self._journal
+        for run in range(layout.get_u32(octets, at + 20)):
+            run_at = at + layout.RECORD_HEAD + run * layout.RUN_OCTETS
+            first = layout.get_u64(octets, run_at + 8)
+            count = layout.get_u32(octets, run_at + 4)
+            targets = [
+                number
+                for number in segment.obliges
+                if number in journal.segments
+                and (
+                    journal.segments[number].moved or journal.segments[number].may_hold(first, first + count)
+                )
+            ]
+            if targets:
+                journal.append_settle_copy(layout.get_u32(octets, run_at), first, count, targets)
+
+    def _past_damage(self, segment: Segment) -> int:
+        """The disk changed what it held: step over it, losing what cannot be read, as a read would."""
+        place = self._at + 8
+        while place < segment.end and not self._record(segment, place)[2]:
+            place += 8
+        self._journal.lose_unreadable(segment.number, self._at, place)
+        return place
+
+    # Dropping
+
+    def _drop(self, segment: Segment) -> None:
+        journal = self._journal
+        number = segment.number
+        self._dropping = segment
+        journal.reader.forget(number)
+        wanted = not self._preparing and len(journal.writer.spares) < journal.options.spare_segments
+        recycle = self._recycling = segment.recyclable and wanted
+        spare = self._spare_name() if recycle else ""
+        before = journal.segments.get(segment.previous)
+        cut = (before.number, before.end) if before is not None and before.abandoned else None
+        leftovers = sorted(self._leftovers)
+        moved_into = []
+        if journal.options.sync is SyncPolicy.NEVER and not journal.options.ephemeral:
+            moved_into = [each.number for each in journal.segments.values() if each.moved]
+
+        def remove() -> None:
+            self._forget_abandoned(cut, leftovers)
+            self._remove_file(number, spare, moved_into)
+
+        journal.tidier.submit(remove, lambda error: self._dropped(spare, leftovers, error))
+
+    def _forget_abandoned(self, cut: tuple[int, int] | None, leftovers: list[int]) -> None:
+        """Runs on the tidier: do away with what only the head of the segment to be dropped voids."""
+        disk = self._journal.disk
+        directory = self._journal.directory
+        if cut is not None:
+            handle = disk.open(os.path.join(directory, segment_name(cut[0])))
+            try:
+                disk.truncate(handle, cut[1])
+                disk.sync(handle)
+            finally:
+                disk.close(handle)
+        present = set(disk.list(directory))
+        for number in leftovers:
+            if segment_name(number) in present:
+                disk.delete(os.path.join(directory, segment_name(number)))
+
+    def _remove_file(self, number: int, spare: str, moved_into: list[int]) -> None:
+        """Runs on the tidier: the file's name is gone for good when this returns."""
+        disk = self._journal.disk
+        directory = self._journal.directory
+        for each in moved_into:
+            handle = disk.open(os.path.join(directory, segment_name(each)))
+            try:
+                disk.sync(handle)
+            finally:
+                disk.close(handle)
+        if self._journal.promises is not None:
+            self._journal.promises.forget(SEGMENT, number)
+        path = os.path.join(directory, segment_name(number))
+        if spare:
+            disk.rename(path, os.path.join(directory, spare))
+        else:
+            disk.delete(path)
+        disk.sync_directory(directory)
+
+    def _dropped(self, spare: str, leftovers: list[int], error: OSError | None) -> None:
+        segment = self._dropping
+        journal = self._journal
+        self._dropping = None
+        self._recycling = False
+        if segment is None or error is not None:
+            self.space_alarm = f"cannot remove a segment in {journal.directory}: {error}"
+            return
+        self._leftovers.difference_update(leftovers)
+        if spare:
+            journal.writer.spares.append(spare)
+        del journal.segments[segment.number]
+        journal.forget_segment(segment.number)
+        for other in journal.segments.values():
+            other.obliges.pop(segment.number, None)
+        self._journal.victims.remove(segment.number)
+        if self._journal.victims:
+            self._begin_rewrite()
+        else:
+            self._choose()

@@ -1,0 +1,103 @@
+"""What recovery tells: to a visitor what is stored, to people what it found and did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from flintmq.storage.journal.segment import segment_name
+
+
+class RecoveryVisitor(Protocol):
+    """Who wants to know what was recovered."""
+
+    def wiring(self, key: bytes, octets: bytes) -> None:
+        """What is stored under a key; in no particular order."""
+
+    def entry(self, sequence: int, owners: tuple[int, ...], header: bytes, payload_octets: int) -> None:
+        """A live entry and those who hold it; in order. An owner that is unknown should settle it."""
+
+    def progress(self, done_octets: int, total_octets: int) -> None:
+        """How far the reading has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Octets of a segment that are no record."""
+
+    segment: int
+    at: int
+    end: int
+    # The sequence before it, and that of the record behind it; 0 if there is none in the segment.
+    before: int
+    after: int
+
+    @property
+    def records(self) -> int:
+        """How many may have been in it, at the most; 0 if that cannot be told."""
+        return max(self.after - self.before - 1, 0)
+
+    def told(self, is_missing: bool = False) -> str:
+        """For people."""
+        name = segment_name(self.segment)
+        place = f"{name} is missing" if is_missing else f"damage in {name}, octets {self.at} to {self.end}"
+        return f"{place}: {self.records} records are lost" if self.records else place
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What recovery found and did."""
+
+    segments: int = 0
+    records: int = 0
+    entries: int = 0
+    wiring: int = 0
+    octets: int = 0
+    torn_octets: int = 0
+    damaged: list[Hole] = field(default_factory=list)
+    missing: list[Hole] = field(default_factory=list)  # segments that were promised and have no file
+    set_aside: list[str] = field(default_factory=list)
+    groups_dropped: int = 0
+    # Of these groups the records that had been synced: clients may have been told that they are safe.
+    records_dropped: list[int] = field(default_factory=list)
+    spools_removed: int = 0
+    entries_unreadable: list[int] = field(default_factory=list)
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether something that was promised is lost, or may be."""
+        return bool(self.damaged or self.missing or self.entries_unreadable or self.records_dropped)
+
+    def losses(self) -> list[str]:
+        """What was promised and is not there, for people: to be told loudly."""
+        text = [hole.told() for hole in self.damaged]
+        text.extend(hole.told(is_missing=True) for hole in self.missing)
+        text.extend(f"set aside: {name}" for name in self.set_aside)
+        if self.entries_unreadable:
+            text.append(f"entries whose payload is lost: {self.entries_unreadable}")
+        if self.records_dropped:
+            text.append(lost_with_group(self.records_dropped))
+        return text
+
+    def lines(self) -> list[str]:
+        """For people; with `losses`."""
+        text = [
+            f"{self.records} records in {self.segments} segments, {self.octets} octets",
+            f"{self.entries} live entries, {self.wiring} keys of wiring",
+        ]
+        if self.torn_octets:
+            text.append(f"torn tail of {self.torn_octets} octets cut: none of it was promised")
+        if self.groups_dropped:
+            text.append(f"{self.groups_dropped} incomplete groups dropped")
+        text.extend(self.losses())
+        if self.spools_removed:
+            text.append(f"{self.spools_removed} leftover spools removed")
+        return text
+
+
+def lost_with_group(records: list[int]) -> str:
+    """The text for records that were synced and belong to a group without an end."""
+    return (
+        f"{len(records)} synced records, from {min(records)} to {max(records)}, belong to a group without "
+        "an end and are dropped: confirmed messages may be among them"
+    )

@@ -1,0 +1,141 @@
+"""The threads that touch the disk, and the writing of one batch.
+
+A Worker does one piece of work after the other off the caller's thread; what follows from it is
+done by `collect`, on the caller's thread, so that the journal's state has one owner. Without
+threads the work is done inside `submit`, and everything else stays the same.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from flintmq.storage import layout
+from flintmq.storage.disk import Disk
+from flintmq.storage.journal.batch import Batch
+from flintmq.storage.journal.segment import Segment, segment_name
+
+Work = Callable[[], None]
+Then = Callable[[OSError | None], None]
+
+
+class Worker:
+    """A thread with two queues, or none of it."""
+
+    def __init__(self, name: str, wake: Callable[[], None] | None, threaded: bool) -> None:
+        self.wake = wake
+        self.pending = 0
+        self._todo: SimpleQueue[tuple[Work, Then] | None] = SimpleQueue()
+        self._done: SimpleQueue[tuple[Then, Exception | None]] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        if threaded:
+            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._thread.start()
+
+    def submit(self, work: Work, then: Then) -> None:
+        self.pending += 1
+        if self._thread is None:
+            self._done.put((then, _outcome(work)))
+        else:
+            self._todo.put((work, then))
+
+    def collect(self, wait: bool = False) -> None:
+        """Do what follows from finished work; `wait` for one if some is pending."""
+        while self.pending and (wait or not self._done.empty()):
+            then, error = self._done.get()
+            wait = False
+            self.pending -= 1
+            if error is not None and not isinstance(error, OSError):
+                raise error
+            then(error)
+
+    def close(self) -> None:
+        """Finish what was submitted and end the thread."""
+        if self._thread is not None:
+            self._todo.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        while True:
+            job = self._todo.get()
+            if job is None:
+                return
+            work, then = job
+            self._done.put((then, _outcome(work)))
+            if self.wake is not None:
+                self.wake()
+
+
+def _outcome(work: Work) -> Exception | None:
+    """Run it; the failure is not swallowed but carried to `collect`."""
+    try:
+        work()
+    except Exception as failure:
+        return failure
+    return None
+
+
+class BatchWriter:
+    """Puts batches into segment files, taking prepared files where there are some."""
+
+    def __init__(self, disk: Disk, directory: str, segment_octets: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._segment_octets = segment_octets
+        self._unsynced: list[Segment] = []
+        # Names of prepared files; filled by the tidying thread, emptied by the writing one.
+        self.spares: deque[str] = deque()
+
+    def write(self, batch: Batch, sync: bool) -> None:
+        """Returns when the octets are written, and with `sync` when they and all before are synced."""
+        for spool in batch.spools:
+            spool.secure()
+        if batch.spools:
+            # Their names too must be safe before a record refers to them.
+            self._disk.sync_directory(self._directory)
+        created = False
+        self._unsynced = [segment for segment in self._unsynced if segment.handle >= 0]
+        octets = memoryview(batch.buffer)
+        for piece in batch.pieces:
+            segment = piece.segment
+            if segment.handle < 0:
+                self._create(segment)
+                created = True
+            head = 0 if piece.at else layout.SEGMENT_HEAD
+            start = piece.start + head
+            self._disk.write(segment.handle, piece.at + head, octets[start : piece.end])
+            if head:
+                # Last, since it may void an abandoned segment whose records are written again here.
+                self._disk.write(segment.handle, 0, octets[piece.start : start])
+            if segment not in self._unsynced:
+                self._unsynced.append(segment)
+        if created:
+            self._disk.sync_directory(self._directory)
+        if sync:
+            self.sync()
+
+    def sync(self) -> None:
+        """Sync every segment written since the last time; each is tried once, never again."""
+        unsynced, self._unsynced = self._unsynced, []
+        for segment in unsynced:
+            # Closed without a sync: that is how the policy NEVER leaves a full segment.
+            if segment.handle >= 0:
+                self._disk.sync(segment.handle)
+
+    def abandon(self) -> None:
+        """Forget what was written and not synced: it will be written elsewhere."""
+        self._unsynced = []
+
+    def _create(self, segment: Segment) -> None:
+        path = os.path.join(self._directory, segment_name(segment.number))
+        if segment.capacity == self._segment_octets and self.spares:
+            self._disk.rename(os.path.join(self._directory, self.spares.popleft()), path)
+            segment.handle = self._disk.open(path)
+            return
+        handle = self._disk.open(path, create=True)
+        segment.handle = handle
+        self._disk.reserve(handle, segment.capacity)

@@ -1,0 +1,528 @@
+"""The streams of one broker on disk: one writer for all of their logs, batch after batch.
+
+    <data>/streams/<number of the stream>/00000000000000000000.segment
+                                          00000000000000000000.index
+
+What was appended to any stream while a batch was being written is the next batch: written and synced off
+the caller's thread, then told to `on_committed`. Batches are numbered, so that a promise need only know the
+number of its batch. After a failure everything that is not safe is written to new segments, again and again;
+meanwhile there is an alarm. Without a directory the streams live in a temporary one and end with the process.
+
+How far each stream is synced is noted beside the directory (`streams.promised`, see promises.py) before
+`on_committed`, so that a damaged end, and a stream that is missing altogether, are known for what they are.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from flintmq.storage.journal.writer import Worker
+from flintmq.storage.options import JournalOptions, SyncPolicy
+from flintmq.storage.promises import GAP, STREAM, Promise, Promises
+from flintmq.storage.streams.log import StreamLog, StreamOptions, StreamWrite
+from flintmq.storage.streams.recovery import StreamReport, miss_log, recover_log, remove_segment
+from flintmq.storage.streams.segment import StreamSegment, index_name
+
+if TYPE_CHECKING:
+    from flintmq.clock import Clock
+    from flintmq.storage.disk import Disk
+
+log = logging.getLogger("flintmq.storage")
+
+# Of all streams together, kept in memory for those who read the newest; of one stream no more than a part.
+RECENT_OCTETS_MAX = 67_108_864
+RECENT_OCTETS_MAX_PER_STREAM = 4_194_304
+# Files open for reading.
+HANDLES_MAX = 64
+
+# What was promised of the streams; not in their directory, which may be what is missing.
+PROMISES_NAME = "streams.promised"
+
+Writes = list[tuple[StreamLog, list[StreamWrite]]]
+
+
+class StreamStore:
+    """All logs of one directory."""
+
+    def __init__(
+        self,
+        directory: str | None,
+        disk: Disk,
+        options: JournalOptions,
+        clock: Clock,
+        wake: Callable[[], None] | None = None,
+    ) -> None:
+        self.directory = directory or ""  # a temporary one is made when it is needed
+        self.is_temporary = directory is None
+        self.disk = disk
+        self.sync = SyncPolicy.NEVER if directory is None else options.sync
+        self.options = options
+        self.clock = clock
+        # What messages are stamped with, and their age is told by; a broker has a time that does not leap.
+        self.now_ms: Callable[[], int] = clock.wall_ms
+        self.logs: dict[int, StreamLog] = {}
+        self.dirty: dict[StreamLog, None] = {}
+        self.batch = 1  # the number of the one that is being filled
+        self._is_void = False  # all that was in it has gone with its stream; somebody may wait for it
+        self.safe_batch = 0  # all up to this one is promised
+        self.alarm = ""
+        self.on_committed: Callable[[list[StreamLog]], None] = _ignore
+        self._worker = Worker("stream-writer", wake, options.threaded)
+        self._in_flight: Writes | None = None
+        self._unsynced: Writes = []  # promised, not synced: the policy INTERVAL
+        self._unsynced_octets = 0
+        self._full: list[StreamSegment] = []  # with a handle that is not needed after the next sync
+        self._stale: list[tuple[StreamLog, StreamSegment]] = []  # files that a failed batch has left
+        self._sync_due_s = 0.0
+        self._is_syncing = False  # set by the writer, read when it is done
+        self._retry_due_s = 0.0
+        self._failed_before = False
+        self._handles: OrderedDict[str, int] = OrderedDict()
+        self._recent: OrderedDict[StreamLog, None] = OrderedDict()  # the one appended to last comes last
+        self._recent_octets = 0
+        self.promises: Promises | None = None
+        if directory is not None:
+            disk.make_directory(directory)
+            self.promises = Promises(disk, os.path.join(os.path.dirname(directory), PROMISES_NAME))
+            self.promises.open(0)
+            disk.sync_directory(os.path.dirname(directory))
+            # What an earlier life has removed must not come back: its numbers are given again.
+            disk.sync_directory(directory)
+
+    # Streams
+
+    def open(self, number: int, options: StreamOptions) -> tuple[StreamLog, StreamReport]:
+        """A stream as its directory has it."""
+        stream = StreamLog(self, number, self._path(number), options)
+        report = StreamReport(number)
+        if self.promises is not None:
+            found = self.promises.found
+            is_there = f"{number:016d}" in self.disk.list_directories(self.directory)
+            report = recover_log(stream, found) if is_there else miss_log(stream, found)
+            for first, end in report.lost:
+                self.promises.note(Promise(GAP, number, first, end, 0))
+            if stream.end:
+                self._note_promised(stream)
+        self.logs[number] = stream
+        self._retain(stream)
+        return stream, report
+
+    def opened(self, claimed: set[int]) -> None:
+        """All streams that there are have been opened, or are `claimed`: notes of others go."""
+        if self.promises is not None:
+            for number in self.promises.found.all_of(STREAM):
+                if number not in claimed and number not in self.logs:
+                    self.promises.forget(STREAM, number)
+            self.promises.sync()
+
+    def _note_promised(self, stream: StreamLog) -> None:
+        if self.promises is not None:
+            self.promises.note(Promise(STREAM, stream.number, stream.first, stream.end, stream.epoch))
+
+    def create(self, number: int, options: StreamOptions) -> StreamLog:
+        """A new stream; what lies where it is to be is from one that is gone."""
+        if self.is_temporary and not self.directory:
+            self.directory = self.disk.make_temporary_directory("flintmq-streams-")
+        stream = StreamLog(self, number, self._path(number), options)
+        if f"{number:016d}" in self.disk.list_directories(self.directory):
+            self._worker.submit(
+                lambda: self._remove(stream, []), _tell("clear the directory of a new stream")
+            )
+        self.logs[number] = stream
+        return stream
+
+    def forget(self, stream: StreamLog) -> None:
+        """The stream is gone; its files are still there."""
+        stream.deleted = True
+        self.logs.pop(stream.number, None)
+        if stream in self.dirty:
+            del self.dirty[stream]
+            self._is_void = not self.dirty
+        self._recent_octets -= stream.trim_recent(0)
+        self._recent.pop(stream, None)
+        for segment in stream.segments:
+            segment.dropped = True
+            self._forget_handle(stream, segment)
+
+    def remove(self, stream: StreamLog) -> None:
+        """Its files go, behind all that is on its way to the disk."""
+        segments = [*stream.segments]
+        self._worker.submit(lambda: self._remove(stream, segments), _tell("remove a stream"))
+
+    def numbers(self) -> list[int]:
+        """Those that have a directory."""
+        if not self.directory:
+            return []
+        return sorted(int(name) for name in self.disk.list_directories(self.directory) if is_number(name))
+
+    def remove_leftover(self, number: int) -> None:
+        """A directory that no queue claims."""
+        stream = StreamLog(self, number, self._path(number), StreamOptions())
+        self._worker.submit(lambda: self._remove(stream, []), _tell("remove a leftover stream"))
+
+    def _path(self, number: int) -> str:
+        return os.path.join(self.directory, f"{number:016d}")
+
+    # Group commit
+
+    def end_batch(self) -> None:
+        """Hands what was appended to the writer, or leaves it to grow while one is in flight."""
+        if (self.dirty or self._is_void) and self._in_flight is None and not self._retry_due_s:
+            self._submit()
+
+    def _submit(self) -> None:
+        dirty, self.dirty = self.dirty, {}
+        self._is_void = False
+        writes = [(stream, stream.take()) for stream in dirty if not stream.deleted]
+        number = self.batch
+        self.batch += 1
+        self._in_flight = writes
+        octets = sum([len(write.chunk.octets) for _, of_one in writes for write in of_one])
+        sync = self._sync_wanted(octets)
+        self._unsynced += writes
+        self._unsynced_octets += octets
+        to_sync = self._unsynced if sync else []
+        stale = [each for each in self._stale if not each[0].deleted]
+        self._worker.submit(
+            lambda: self._write(writes, to_sync, stale),
+            lambda error: self._written(number, writes, sync, error),
+        )
+
+    def _sync_wanted(self, octets: int) -> bool:
+        if self.sync is not SyncPolicy.INTERVAL:
+            return self.sync is SyncPolicy.ALWAYS
+        now_s = self.clock.monotonic_s()
+        if not self._unsynced:
+            self._sync_due_s = now_s + self.options.sync_interval_ms / 1000
+        return now_s >= self._sync_due_s or self._unsynced_octets + octets > self.options.unsynced_octets_max
+
+    def _write(self, writes: Writes, to_sync: Writes, stale: list[tuple[StreamLog, StreamSegment]]) -> None:
+        """On the writer's thread: returns when the octets are written, and those of `to_sync` are synced."""
+        self._is_syncing = False
+        if self.promises is not None and not self.promises.is_there():
+            raise FileNotFoundError(errno.ENOENT, "it was removed or replaced", self.directory)
+        created: dict[str, None] = {}
+        for stream, segment in stale:
+            # Never promised; but a crash must not find it beside what is written now. Its directory may be
+            # what could not be made.
+            self.disk.make_directory(stream.directory)
+            remove_segment(self.disk, stream.directory, segment)
+            created[stream.directory] = None
+        for stream, of_one in writes:
+            for write in of_one:
+                if write.segment.handle < 0:
+                    self._create(stream, write.segment)
+                    created[stream.directory] = None
+                self.disk.write(write.segment.handle, write.position, write.chunk.octets)
+        self._is_syncing = True
+        synced: set[StreamSegment] = set()
+        for stream, of_one in to_sync:
+            for write in of_one:
+                if write.segment not in synced and not write.segment.dropped:
+                    synced.add(write.segment)
+                    self._sync_segment(stream, write.segment)
+        if not self.is_temporary:
+            self._look(writes)
+        if created and self.sync is not SyncPolicy.NEVER:
+            for directory in created:
+                self.disk.sync_directory(directory)
+            self.disk.sync_directory(self.directory)
+
+    def _look(self, writes: Writes) -> None:
+        """What was written to a file that has been removed is not there."""
+        for stream, of_one in writes:
+            for segment in {write.segment: None for write in of_one}:
+                path = os.path.join(stream.directory, segment.name)
+                if not segment.dropped and not self.disk.is_there(path, segment.handle):
+                    raise FileNotFoundError(errno.ENOENT, "it was removed or replaced", path)
+
+    def _sync_segment(self, stream: StreamLog, segment: StreamSegment) -> None:
+        if segment.handle >= 0:
+            self.disk.sync(segment.handle)
+            return
+        # A later batch has failed and closed it.
+        handle = self.disk.open_to_read(os.path.join(stream.directory, segment.name))
+        try:
+            self.disk.sync(handle)
+        finally:
+            self.disk.close(handle)
+
+    def _create(self, stream: StreamLog, segment: StreamSegment) -> None:
+        self.disk.make_directory(stream.directory)
+        # Never promised, or it would not be written again; its pages may be lost, so not its file either.
+        remove_segment(self.disk, stream.directory, segment)
+        path = os.path.join(stream.directory, segment.name)
+        segment.handle = self.disk.open(path, create=True)
+
+    def _written(self, number: int, writes: Writes, sync: bool, error: OSError | None) -> None:
+        self._in_flight = None
+        if error is not None:
+            self._failed(writes, error)
+            return
+        synced: Writes = self._unsynced if sync else []
+        if sync or self.sync is SyncPolicy.NEVER:
+            self._unsynced = []
+            self._unsynced_octets = 0
+        self._stale.clear()
+        self._retry_due_s = 0.0
+        self._failed_before = False
+        self.alarm = ""
+        self.safe_batch = number
+        committed = []
+        for stream, of_one in writes:
+            if not stream.deleted:
+                before = stream.recent_octets
+                stream.commit(of_one)
+                self._keep_recent(stream, stream.recent_octets - before)
+                self._retain(stream)
+                committed.append(stream)
+        for stream in {stream: None for stream, _ in synced}:
+            if not stream.deleted:
+                self._note_promised(stream)
+        if not self._unsynced:
+            self._close_full()
+        self.on_committed(committed)
+
+    def _close_full(self) -> None:
+        """Segments that are full and synced need no handle for writing any more."""
+        for segment in self._full:
+            if segment.handle >= 0 and not segment.dropped:
+                self.disk.close(segment.handle)
+                segment.handle = -1
+        self._full.clear()
+
+    def _failed(self, writes: Writes, error: OSError) -> None:
+        """What may be lost gets new places: this batch; after a sync that failed, all since the last one."""
+        unsafe = self._unsynced
+        self._unsynced = []
+        if not self._is_syncing:
+            earlier = len(unsafe) - len(writes)
+            unsafe, self._unsynced = unsafe[earlier:], unsafe[:earlier]
+        self._unsynced_octets = sum([len(write.chunk.octets) for _, each in self._unsynced for write in each])
+        self.alarm = f"cannot write to {self.directory}: {error.strerror or error}"
+        by_stream: dict[StreamLog, list[StreamWrite]] = {}
+        for stream, of_one in unsafe:
+            by_stream.setdefault(stream, []).extend(of_one)
+        for stream, of_one in by_stream.items():
+            for segment in {write.segment.first_offset: write.segment for write in of_one}.values():
+                self._forget_handle(stream, segment)
+                if segment.handle >= 0 and not segment.dropped:
+                    self.disk.close(segment.handle)
+                    segment.handle = -1
+            if not stream.deleted:
+                self._stale += [(stream, segment) for segment in stream.lay_out_anew(of_one)]
+                self.dirty[stream] = None
+        self._retry_due_s = self.clock.monotonic_s() + self.options.retry_interval_ms / 1000
+        if not self._failed_before:
+            self._failed_before = True
+            self._retry_due_s = 0.0
+            self._submit()
+
+    def collect(self) -> None:
+        """Takes notice of what the writer has done; call it after `wake`."""
+        self._worker.collect()
+        self.end_batch()
+
+    def tick(self) -> None:
+        """Due work: further attempts, syncs by interval, retention by age. Call it a few times a second."""
+        self.collect()
+        now_s = self.clock.monotonic_s()
+        if self._in_flight is None and self._retry_due_s and now_s >= self._retry_due_s:
+            self._retry_due_s = 0.0
+            self._submit()
+        elif self._unsynced and now_s >= self._sync_due_s and self._in_flight is None:
+            self._submit()
+        for stream in list(self.logs.values()):
+            if stream.options.age_max_ms is not None:
+                self._retain(stream)
+        self.collect()
+
+    def commit_now(self) -> bool:
+        """Writes all that was appended, here and now; whether the disk took it."""
+        if self._retry_due_s and self._in_flight is None:
+            # Also if the streams it was for are gone: somebody may wait for it, and the alarm is over.
+            self._retry_due_s = 0.0
+            self._submit()
+        self.end_batch()
+        while self._in_flight is not None:
+            self._worker.collect(wait=True)
+            self.end_batch()
+        return not self.alarm
+
+    # What follows
+
+    def write_index(self, stream: StreamLog, segment: StreamSegment) -> None:
+        """The segment is full and safe."""
+        path = os.path.join(stream.directory, index_name(segment.first_offset))
+        octets = segment.encode_index()
+        self._full.append(segment)
+
+        def write() -> None:
+            if segment.dropped:
+                return
+            # It is not synced: one that is torn does not check, and is made anew.
+            handle = self.disk.open(path, create=True)
+            try:
+                self.disk.write(handle, 0, octets)
+                self.disk.truncate(handle, len(octets))
+            finally:
+                self.disk.close(handle)
+
+        self._worker.submit(write, _tell("write the index of a segment"))
+
+    def _retain(self, stream: StreamLog) -> None:
+        before = stream.recent_octets
+        dropped = stream.retain(self.now_ms())
+        self._recent_octets -= before - stream.recent_octets
+        if dropped:
+            for segment in dropped:
+                self._forget_handle(stream, segment)
+            if self.promises is not None:
+                noted = self.promises.held(STREAM, stream.number)
+                noted = noted or Promise(STREAM, stream.number, 0, 0, stream.epoch)
+                self.promises.note(replace(noted, first=stream.first))
+            self._worker.submit(lambda: self._remove_files(stream, dropped), _tell("remove old segments"))
+
+    def _remove_files(self, stream: StreamLog, segments: list[StreamSegment]) -> None:
+        if self.promises is not None:
+            self.promises.sync()  # or they would be missed
+        for segment in segments:
+            if segment.handle >= 0:
+                self.disk.close(segment.handle)
+                segment.handle = -1
+            remove_segment(self.disk, stream.directory, segment)
+            if not self.is_temporary:
+                # One by one, the oldest first: a crash between leaves no hole.
+                self.disk.sync_directory(stream.directory)
+
+    def _remove(self, stream: StreamLog, segments: list[StreamSegment]) -> None:
+        for segment in segments:
+            if segment.handle >= 0:
+                self.disk.close(segment.handle)
+                segment.handle = -1
+        if self.promises is not None:
+            self.promises.forget(STREAM, stream.number)
+        if os.path.basename(stream.directory) in self.disk.list_directories(self.directory):
+            for name in self.disk.list(stream.directory):
+                self.disk.delete(os.path.join(stream.directory, name))
+            self.disk.remove_directory(stream.directory)
+
+    def _keep_recent(self, stream: StreamLog, octets: int) -> None:
+        """What was just written stays in memory for a while, and older things go."""
+        self._recent[stream] = None
+        self._recent.move_to_end(stream)
+        self._recent_octets += octets - stream.trim_recent(RECENT_OCTETS_MAX_PER_STREAM)
+        while self._recent_octets > RECENT_OCTETS_MAX:
+            oldest = next(iter(self._recent))
+            del self._recent[oldest]
+            self._recent_octets -= oldest.trim_recent(0)
+
+    def shed(self) -> None:
+        """Memory is short: what is on disk need not be here too."""
+        for stream in self._recent:
+            stream.trim_recent(0)
+        self._recent.clear()
+        self._recent_octets = 0
+
+    # Reading
+
+    def read(self, stream: StreamLog, segment: StreamSegment, at: int, size: int) -> bytes:
+        path = os.path.join(stream.directory, segment.name)
+        handle = self._handles.get(path)
+        if handle is None:
+            handle = self._handles[path] = self.disk.open_to_read(path)
+            if len(self._handles) > HANDLES_MAX:
+                self.disk.close(self._handles.popitem(last=False)[1])
+        else:
+            self._handles.move_to_end(path)
+        return self.disk.read(handle, at, size)
+
+    def read_file(self, path: str) -> bytes:
+        handle = self.disk.open_to_read(path)
+        try:
+            return self.disk.read(handle, 0, self.disk.size(handle))
+        finally:
+            self.disk.close(handle)
+
+    def _forget_handle(self, stream: StreamLog, segment: StreamSegment) -> None:
+        handle = self._handles.pop(os.path.join(stream.directory, segment.name), None)
+        if handle is not None:
+            self.disk.close(handle)
+
+    def close(self) -> None:
+        """Writes and syncs what was appended, ends the thread; temporary streams go."""
+        if self.sync is SyncPolicy.INTERVAL:
+            self.sync = SyncPolicy.ALWAYS  # there is no next time
+        is_safe = self.commit_now()
+        if is_safe and self._unsynced:
+            self._submit()
+            is_safe = self.commit_now()
+        if not is_safe:
+            log.error("not everything in streams is on disk: %s", self.alarm)
+        if self.is_temporary:
+            for stream in list(self.logs.values()):
+                self.forget(stream)
+                self.remove(stream)
+        self._worker.close()
+        self._worker.collect()
+        if is_safe and self.promises is not None:
+            self._note_end(self.promises)
+        for stream in self.logs.values():
+            for segment in stream.segments:
+                if segment.handle >= 0:
+                    self.disk.close(segment.handle)
+                    segment.handle = -1
+        for handle in self._handles.values():
+            self.disk.close(handle)
+        self._handles.clear()
+        if self.promises is not None:
+            self.promises.close()
+        if self.is_temporary and self.directory:
+            self.disk.remove_directory(self.directory)
+
+    def _sync_files(self, stream: StreamLog, start: int) -> None:
+        """Segments with offsets from `start` on."""
+        synced = [segment for segment in stream.segments if segment.octets and segment.end_offset > start]
+        for segment in synced:
+            self._sync_segment(stream, segment)
+        if synced:
+            self.disk.sync_directory(stream.directory)
+            self.disk.sync_directory(self.directory)
+
+    def _note_end(self, promises: Promises) -> None:
+        """An orderly end: everything is on disk, and it is written down that it is."""
+        try:
+            for stream in self.logs.values():
+                noted = promises.held(STREAM, stream.number)
+                if self.sync is SyncPolicy.NEVER:
+                    self._sync_files(stream, 0 if noted is None else noted.end)
+                if stream.end:
+                    self._note_promised(stream)
+            promises.sync()
+        except OSError as failure:
+            why = failure.strerror or failure
+            log.error("not everything in streams is on disk: cannot write to %s: %s", self.directory, why)
+
+
+def is_number(name: str) -> bool:
+    return len(name) == 16 and name.isdigit()
+
+
+def _ignore(streams: list[StreamLog]) -> None:
+    """Nobody listens."""
+
+
+def _tell(what: str) -> Callable[[OSError | None], None]:
+    """For work that is done again at the next start, should it fail now."""
+
+    def then(error: OSError | None) -> None:
+        if error is not None:
+            log.warning("could not %s: %s", what, error.strerror or error)
+
+    return then

@@ -20,6 +20,7 @@ HOT_MODULES = (
     "broker.exchanges.binding",
     "broker.exchanges.exchange",
     "broker.exchanges.route",
+    "broker.exchanges.router",
     "broker.exchanges.selector_exchange",
     "broker.matching.condition",
     "broker.matching.counted_set",

@@ -157,8 +157,8 @@ def test_chains_end_with_what_they_are_made_of(client: Client) -> None:
             assert client.gets_all("q") == [b"m"]
     (host,) = client.playbook.broker.virtual_hosts.values()
     assert "x" not in host.exchanges
-    assert host.chains.conditions == {}
-    assert host.chains.filters == {}
+    assert host.router.chains.conditions == {}
+    assert host.router.chains.filters == {}
 
 
 # A filter that goes must never let through what it kept out.

@@ -8,7 +8,7 @@ import pytest
 from playbook.dialogue import Client, Playbook, carrying
 
 from flintmq.broker.exchanges.exchange_types import KINDS
-from flintmq.broker.virtual_host import ROUTES_MAX
+from flintmq.broker.exchanges.router import ROUTES_MAX
 from flintmq.config import parse
 from flintmq.wire.methods import (
     BasicPublish,
@@ -330,13 +330,13 @@ def test_a_route_survives_no_flood_of_others(playbook: Playbook) -> None:
     host = playbook.broker.virtual_hosts["/"]
     for index in range(ROUTES_MAX):
         key = str(index).encode()
-        host.route_of(b"\x00" + bytes((len(key),)) + key)
+        host.router.route_of(b"\x00" + bytes((len(key),)) + key)
     other >> QueueDelete(queue="q")
     other << QueueDeleteOk(message_count=1)
     other.declares("q")
     client.publishes("q", b"2")
     assert other.gets_all("q") == [b"2"]
-    assert len(host.routes) <= ROUTES_MAX
+    assert len(host.router.routes) <= ROUTES_MAX
 
 
 def test_a_deleted_exchange_is_gone_for_those_who_used_it(playbook: Playbook) -> None:

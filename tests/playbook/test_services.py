@@ -11,7 +11,7 @@ from playbook.dialogue import Carried, Client, Playbook, carrying
 
 from flintmq.broker.services import request as services
 from flintmq.broker.services.request import Request, service
-from flintmq.broker.store import topology as wiring
+from flintmq.broker.store import topology_records
 from flintmq.clock import Clock
 from flintmq.config import Config, parse
 from flintmq.server.storage import recovered_broker
@@ -297,7 +297,7 @@ def test_the_name_system_is_free_for_applications(client: Client) -> None:
 def old_directory(tmp_path: Path) -> Path:
     """A data directory as it was left when requests went to the exchange `system`."""
     broker = opened(tmp_path)
-    broker.store.journal.delete_wiring(wiring.NAMES)
+    broker.store.journal.delete_wiring(topology_records.NAMES)
     broker.virtual_hosts["/"].declare_queue("old", True, False, False, {}, 0)
     shut(broker)
     return tmp_path

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.broker.store import topology as wiring
+from flintmq.broker.store import topology_records
 from flintmq.cli import main
 from flintmq.cli.journal import wiring_text
 from flintmq.wire import methods
@@ -87,17 +87,17 @@ def test_wiring_of_every_kind_in_words() -> None:
     named = encode_table({"virtual-host": "other", "name": "x"})
     value = encode_table({"type": "fanout", "auto-delete": True, "internal": False, "arguments": {}})
     assert (
-        wiring_text(wiring.EXCHANGE + named, value)
+        wiring_text(topology_records.EXCHANGE + named, value)
         == "exchange 'x' of virtual host 'other': type 'fanout', auto-delete"
     )
-    assert wiring_text(wiring.QUEUE + named, b"") == "queue 'x' of virtual host 'other'"
-    assert wiring_text(wiring.handed_out_key(3), b"") == "queue number 3 has handed out"
+    assert wiring_text(topology_records.QUEUE + named, b"") == "queue 'x' of virtual host 'other'"
+    assert wiring_text(topology_records.handed_out_key(3), b"") == "queue number 3 has handed out"
     assert wiring_text(b"?what", b"") == "of a kind not known here: b'?what'"
-    returned = wiring.return_key(3, 7)
+    returned = topology_records.return_key(3, 7)
     assert wiring_text(returned, b"") == "entry 7 has left queue number 3, which counted its returns"
     value = (2).to_bytes(8, "little") + (5000).to_bytes(8, "little")
     assert wiring_text(returned, value) == (
         "entry 7 came back 2 times to queue number 3, to be tried again at 5000 ms"
     )
-    policy = wiring.POLICY + encode_table({"virtual-host": "/", "name": "p", "operator": True})
+    policy = topology_records.POLICY + encode_table({"virtual-host": "/", "name": "p", "operator": True})
     assert wiring_text(policy, encode_table({"pattern": "^q"})) == "operator policy 'p': pattern '^q'"

@@ -73,7 +73,7 @@ def entries_dying(broker: Broker, queue: Queue) -> list[int]:
     letters = [
         message.entry
         for host in broker.virtual_hosts.values()
-        for whose, message, _, _ in [*host.dead_letters.dead, *host.dead_letters.failed]
+        for whose, message, _, _ in [*host.router.dead_letters.dead, *host.router.dead_letters.failed]
         if whose is queue
     ]
     for alarm in broker.timetable.alarms:

@@ -14,11 +14,10 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
-from flintmq.broker import virtual_host
 from flintmq.broker.channels.channel import Channel
+from flintmq.broker.exchanges.dead_letter import DeadLetters
 from flintmq.broker.exchanges.delayed_exchange import DelayedExchange
-from flintmq.broker.queues import dead_letter
-from flintmq.broker.queues.dead_letter import DeadLetters
+from flintmq.broker.exchanges.router import Router
 from flintmq.broker.queues.leases import Lease
 from flintmq.broker.queues.priority_queue import PriorityQueue
 from flintmq.broker.queues.queue import Queue
@@ -30,14 +29,12 @@ from flintmq.broker.transactions import dtx_branches, dtx_outcome
 from flintmq.broker.transactions.dtx_branches import Branches
 from flintmq.broker.transactions.dtx_outcome import Outcomes
 from flintmq.broker.transactions.transaction import Transaction
-from flintmq.broker.virtual_host import VirtualHost
 from flintmq.storage.journal.appender import Appender
 from flintmq.storage.streams.store import StreamStore
 
 POINTS: tuple[tuple[type | ModuleType, tuple[str, ...]], ...] = (
     (Channel, ("publish", "forward", "hand_on", "queue_settle", "discard", "refuse", "requeue", "detach")),
-    (VirtualHost, ("route_of", "match", "match_keys", "resolve", "owners_of", "hand_over", "admit")),
-    (virtual_host.forwarding, ("forward",)),
+    (Router, ("route_of", "match", "match_keys", "resolve", "owners_of", "enqueue", "forward", "post")),
     (Queue, ("enqueue", "append", "shelve", "settle", "let_go", "bury", "requeue", "take", "hand_out")),
     (PriorityQueue, ("append",)),
     (StreamQueue, ("enqueue", "write")),
@@ -51,7 +48,6 @@ POINTS: tuple[tuple[type | ModuleType, tuple[str, ...]], ...] = (
     (dtx_outcome, ("put_manifest",)),
     (Lease, ("grant", "_take", "keep", "ack", "release", "encoded")),
     (DeadLetters, ("bury_one", "bury_group", "send", "destinations", "death_of")),
-    (dead_letter, ("forward",)),
     (DelayedExchange, ("receive", "keep", "send", "hand_over", "put")),
     (browsing, ("move",)),
     (StreamStore, ("commit_now",)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from flintmq.broker.broker import Broker
-from flintmq.broker.store.topology import handed_out_key
+from flintmq.broker.store.topology_records import handed_out_key
 from flintmq.config import Config
 from flintmq.server.storage import recovered_broker
 from flintmq.storage.options import JournalOptions

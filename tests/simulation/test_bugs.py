@@ -171,7 +171,7 @@ def test_a_dead_letter_that_can_never_leave_is_back_in_its_queue_after_a_restart
     for _ in range(20):
         bench.clock.now_s += 2
         bench.broker.timetable.run()
-    letters = bench.broker.virtual_hosts["/"].dead_letters
+    letters = bench.broker.virtual_hosts["/"].router.dead_letters
     assert not letters.failed
     assert not letters.dead
     bench.reopen()

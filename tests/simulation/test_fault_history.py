@@ -55,8 +55,8 @@ Group.__exit__ = lambda self, kind, error, trace: None if error else close(self,
 
 def test_a_message_that_is_kept_for_a_queue_which_has_not_taken_it_is_found() -> None:
     sabotage = """
-from flintmq.broker import channel, forwarding
-channel.disown = forwarding.disown = lambda store, queue, message: None
+from flintmq.broker.exchanges.router import Router
+Router.disown = lambda self, queue, message: None
 """
     done = run_pure("-c", sabotage + HUNT)
     assert "which does not hold them" in done.stderr
@@ -64,7 +64,7 @@ channel.disown = forwarding.disown = lambda store, queue, message: None
 
 def test_a_dead_letter_that_a_bug_drops_is_found() -> None:
     sabotage = """
-from flintmq.broker.queues.dead_letter import DeadLetters
+from flintmq.broker.exchanges.dead_letter import DeadLetters
 DeadLetters.try_again = lambda self, failed: [queue.settle(message) for queue, message, _, _ in failed]
 """
     done = run_pure("-c", sabotage + HUNT)

@@ -78,7 +78,8 @@ class Broker:
         self.policies = Policies(self.virtual_hosts, store)
         self.policies.configure(config)
         for host in self.virtual_hosts.values():
-            host.policies = self.policies
+            host.policies = host.router.policies = self.policies
+            host.branches.limits = config.dtx
         self.connections_made = 0
         self.connections: dict[int, ClientConnection] = {}  # those that are open, by number
         self.started_ms = self.timetable.now_ms()
@@ -89,7 +90,7 @@ class Broker:
         """From now on queues may be streams, kept there."""
         self.streams = Streams(storage, self.agenda, self.store)
         for host in self.virtual_hosts.values():
-            host.streams = self.streams
+            host.streams = host.router.streams = self.streams
         return self.streams
 
     def storage_alarm(self) -> str:

@@ -210,8 +210,8 @@ class Policies:
             raise Unfit(f"no virtual host '{virtual_host}'")
         policy = Policy(virtual_host, name, pattern, dict(definition), priority, apply_to, is_operator)
         self.refuse_configured(virtual_host, name, is_operator)
-        if host.wiring is not None:
-            host.wiring.put_policy(policy)
+        if host.topology is not None:
+            host.topology.put_policy(policy)
         self.insert(policy)
         host.reapply_policies()
         return policy
@@ -223,8 +223,8 @@ class Policies:
             return False
         self.refuse_configured(virtual_host, name, is_operator)
         host = self.virtual_hosts[virtual_host]
-        if host.wiring is not None:
-            host.wiring.delete_policy(policy)
+        if host.topology is not None:
+            host.topology.delete_policy(policy)
         (self.operators if is_operator else self.ordinary)[virtual_host].remove(policy)
         self.decided.clear()
         host.reapply_policies()

@@ -19,9 +19,10 @@ from flintmq.broker.exchanges.exchange_types import KINDS
 from flintmq.broker.queues import leases
 from flintmq.broker.queues.paged_tail import Shelf
 from flintmq.broker.queues.priority_queue import PriorityQueue
-from flintmq.broker.store import topology as wiring
+from flintmq.broker.store import topology_records
 from flintmq.broker.streams.stream_queue import StreamQueue
 from flintmq.broker.tail_recovery import Shelving
+from flintmq.broker.topology import is_of_another_life
 from flintmq.broker.transactions import dtx_journal
 from flintmq.broker.transactions.dtx_journal import FoundBranches
 from flintmq.broker.virtual_host import PREDECLARED_NAMES
@@ -71,15 +72,15 @@ class Recovery:
 
     def wiring(self, key: bytes, octets: bytes) -> None:
         kind, rest = key[:1], key[1:]
-        if kind == wiring.HANDED_OUT:
-            self.handed_out[wiring.number_of(rest)] = wiring.number_of(octets)
-        elif kind == wiring.EXCHANGE:
-            self.exchanges.append((wiring.named_of(rest), wiring.table_of(octets)))
+        if kind == topology_records.HANDED_OUT:
+            self.handed_out[topology_records.number_of(rest)] = topology_records.number_of(octets)
+        elif kind == topology_records.EXCHANGE:
+            self.exchanges.append((topology_records.named_of(rest), topology_records.table_of(octets)))
             if "number" in self.exchanges[-1][1]:
                 self.delays[whole(self.exchanges[-1][1], "number")] = []
-        elif kind == wiring.QUEUE:
+        elif kind == topology_records.QUEUE:
             self.queues.append((key, octets))
-            found = wiring.queue_of(octets)
+            found = topology_records.queue_of(octets)
             number = whole(found, "number")
             self.numbers.add(number)
             highest = table(found).get("x-max-priority")
@@ -90,14 +91,14 @@ class Recovery:
             self.leases.append((key, octets))
         elif kind == dtx_journal.MARKER:
             self.found_branches.marker(key, octets)
-        elif kind == wiring.POLICY:
-            self.policies.append((wiring.table_of(rest), wiring.table_of(octets)))
-        elif kind == wiring.RETURNED:
-            number, entry, count, due_ms = wiring.return_of(rest, octets)
+        elif kind == topology_records.POLICY:
+            self.policies.append((topology_records.table_of(rest), topology_records.table_of(octets)))
+        elif kind == topology_records.RETURNED:
+            number, entry, count, due_ms = topology_records.return_of(rest, octets)
             self.returns.setdefault(number, {})[entry << 1] = (count, due_ms)
-        elif kind == wiring.BINDING:
+        elif kind == topology_records.BINDING:
             self.bindings.append(key)
-        elif kind == wiring.NAMES:
+        elif kind == topology_records.NAMES:
             self.has_new_names = True
         else:
             log.warning("the journal holds wiring of a kind not known here: %r", kind)
@@ -132,7 +133,7 @@ class Recovery:
         # Those of a virtual host that is not configured keep their numbers, and their messages too.
         numbers = self.queue_numbers()
         for queue_key, octets in self.queues:
-            identity, rest = wiring.named_of(queue_key[1:]), wiring.queue_of(octets)
+            identity, rest = topology_records.named_of(queue_key[1:]), topology_records.queue_of(octets)
             shelf = self.shelves.pop(whole(rest, "number"), None)
             host = self.host_of(virtual_hosts, identity)
             if host is not None:
@@ -151,17 +152,17 @@ class Recovery:
                 log.warning("%d messages belong to a queue that is gone: dropped", shelf.count)
                 store.journal.settle_many(number, [entry >> 1 for entry in shelf])
         for number in self.handed_out.keys() - numbers:
-            store.journal.delete_wiring(wiring.handed_out_key(number))
+            store.journal.delete_wiring(topology_records.handed_out_key(number))
             store.hand_outs.forget(number)
         for number in self.ahead & numbers:
-            wiring.put_handed_out(store.journal, number, self.handed_out[number])
+            topology_records.put_handed_out(store.journal, number, self.handed_out[number])
         self.restore_leases(virtual_hosts, store, numbers)
         self.found_branches.restore(virtual_hosts, store)
         return max(numbers | self.shelves.keys() | self.handed_out.keys() | self.delays.keys(), default=0)
 
     def restore_bindings(self, virtual_hosts: dict[str, VirtualHost], store: Store) -> None:
         for key in self.bindings:
-            plain = wiring.plain_binding(key)
+            plain = topology_records.plain_binding(key)
             if plain is not None:
                 name, source, destination, to_queue, routing_key = plain
                 host = virtual_hosts.get(name)
@@ -171,11 +172,11 @@ class Recovery:
                     if start is not None and end is not None and not (start.life or end.life):
                         rebind(host, start, end, routing_key, {})
                         continue
-            found = wiring.table_of(key[1:])
+            found = topology_records.table_of(key[1:])
             host = self.host_of(virtual_hosts, found)
             if host is None or restore_binding(host, found):
                 continue
-            if wiring.is_of_another_life(host, found) or not self.holds_ends_of(found):
+            if is_of_another_life(host, found) or not self.holds_ends_of(found):
                 store.journal.delete_wiring(key)
 
     def restore_leases(self, virtual_hosts: dict[str, VirtualHost], store: Store, numbers: set[int]) -> None:
@@ -200,13 +201,13 @@ class Recovery:
         """Whether the journal knows both ends, though this broker may not serve them."""
         if not self.names:
             for identity, _ in self.exchanges:
-                self.names.add((wiring.EXCHANGE, identity["virtual-host"], identity["name"]))
+                self.names.add((topology_records.EXCHANGE, identity["virtual-host"], identity["name"]))
             for key, _ in self.queues:
-                identity = wiring.named_of(key[1:])
-                self.names.add((wiring.QUEUE, identity["virtual-host"], identity["name"]))
+                identity = topology_records.named_of(key[1:])
+                self.names.add((topology_records.QUEUE, identity["virtual-host"], identity["name"]))
         host = binding["virtual-host"]
-        kind = wiring.QUEUE if binding["to-queue"] else wiring.EXCHANGE
-        is_source_there = (wiring.EXCHANGE, host, binding["source"]) in self.names
+        kind = topology_records.QUEUE if binding["to-queue"] else topology_records.EXCHANGE
+        is_source_there = (topology_records.EXCHANGE, host, binding["source"]) in self.names
         return (is_source_there or text(binding, "source") in PREDECLARED_NAMES) and (
             kind,
             host,
@@ -221,8 +222,8 @@ class Recovery:
         queue.restore(shelf, self.handed_out.get(number, 0))
         if number in self.timed:
             queue.oversee().restored(True)
-        if host.wiring is not None:
-            host.wiring.put_queue(queue)
+        if host.topology is not None:
+            host.topology.put_queue(queue)
 
     def host_of(self, virtual_hosts: dict[str, VirtualHost], identity: FieldTable) -> VirtualHost | None:
         name = identity.get("virtual-host")
@@ -281,7 +282,7 @@ class Recovery:
         for number, returns in self.returns.items():
             for entry in returns:
                 if number not in store.journal.owners_of(entry >> 1):
-                    wiring.forget_return(store.journal, number, entry >> 1)
+                    topology_records.forget_return(store.journal, number, entry >> 1)
 
     def name_system(self, virtual_hosts: dict[str, VirtualHost], store: Store) -> None:
         """A directory in which requests went to `system` serves them there too."""
@@ -290,7 +291,7 @@ class Recovery:
                 if not self.has_new_names:
                     host.answer_as_before()
         else:
-            store.journal.put_wiring(wiring.NAMES, b"")
+            store.journal.put_wiring(topology_records.NAMES, b"")
 
     def restore_exchange(self, host: VirtualHost, identity: FieldTable, rest: FieldTable) -> None:
         exchange = restored_exchange(identity, rest)
@@ -334,9 +335,11 @@ def restore_binding(host: VirtualHost, found: FieldTable) -> bool:
     if source is None and destination is not None and VIA in table(found):
         # To do without a filter would let everything through.
         source = MissingExchange(text(found, "source"), durable=True)
-        source.life = whole(found, wiring.SOURCE_LIFE) if wiring.SOURCE_LIFE in found else 0
+        source.life = (
+            whole(found, topology_records.SOURCE_LIFE) if topology_records.SOURCE_LIFE in found else 0
+        )
         host.add_exchange(source)
-    if source is None or destination is None or wiring.is_of_another_life(host, found):
+    if source is None or destination is None or is_of_another_life(host, found):
         log.warning("a binding from %r to %r has lost an end: left out", found["source"], name)
         return False
     rebind(host, source, destination, text(found, "routing-key"), table(found))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flintmq.auth import Operation, require
 from flintmq.broker import equivalence as refusals
@@ -18,16 +18,10 @@ from flintmq.broker.channels.dismantling import Falling
 from flintmq.broker.exchanges import arguments as arguments_of
 from flintmq.broker.exchanges import chains
 from flintmq.broker.exchanges.binding import VIA, Binding
-from flintmq.broker.exchanges.chains import Chains
-from flintmq.broker.exchanges.exchange import REFUSED, TAKEN, Exchange
+from flintmq.broker.exchanges.exchange import Exchange
 from flintmq.broker.exchanges.exchange_types import KINDS
-from flintmq.broker.exchanges.route import Passage, Route
-from flintmq.broker.matching import lookup
-from flintmq.broker.messages import cc_bcc as copies
-from flintmq.broker.messages.message import Message
-from flintmq.broker.queues import forwarding
+from flintmq.broker.exchanges.router import Router
 from flintmq.broker.queues.consumer import Consumer
-from flintmq.broker.queues.dead_letter import DeadLetters
 from flintmq.broker.queues.deduplication import DEDUPLICATED
 from flintmq.broker.queues.pass_work import Agenda
 from flintmq.broker.queues.priority_queue import kind_of_queue
@@ -41,29 +35,25 @@ from flintmq.broker.queues.queue_rules import (
     combine,
     kind_of,
 )
-from flintmq.broker.queues.regime import Regime
 from flintmq.broker.services.system_exchange import SystemExchange
-from flintmq.broker.store.topology import Wiring
+from flintmq.broker.topology import Topology
 from flintmq.broker.transactions.dtx_branches import Branches
-from flintmq.errors import ChannelFault, ProtocolMisuse
+from flintmq.errors import ChannelFault
 from flintmq.ordered_names import Directory
-from flintmq.wire import amqp, traits
+from flintmq.wire import amqp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flintmq.auth import User
     from flintmq.broker.broker import Broker
-    from flintmq.broker.channels.channel import Channel
+    from flintmq.broker.messages.message import Message
     from flintmq.broker.policies import Policies
     from flintmq.broker.store.store import Store
     from flintmq.broker.streams.streams import Streams
     from flintmq.wire.tables import FieldTable
 
 log = logging.getLogger("flintmq.virtual_host")
-
-# A route is some 500 octets with its key: 65,536 of them are 32 MB at the worst.
-ROUTES_MAX = 65_536
 
 # Queues that policies are put into force for in one step: some 10 microseconds each.
 GOVERNED = 32
@@ -91,23 +81,19 @@ class VirtualHost:
         "binding_count",
         "branches",
         "broker",
-        "chains",
         "configured",
-        "dead_letters",
         "exchange_names",
         "exchanges",
         "exclusive",
         "falling",
-        "generation",
-        "is_falling",
         "name",
         "policies",
         "queue_names",
         "queues",
-        "routes",
+        "router",
         "store",
         "streams",
-        "wiring",
+        "topology",
     )
 
     def __init__(self, name: str, agenda: Agenda, store: Store | None = None) -> None:
@@ -115,195 +101,30 @@ class VirtualHost:
         self.agenda = agenda
         self.broker: Broker | None = None  # whoever made it; None in tests of this class alone
         self.store = store
-        self.wiring = None if store is None else Wiring(store, name)
-        self.branches = Branches(self)  # of distributed transactions
-        self.streams: Streams | None = None
+        self.topology = None if store is None else Topology(store, name)
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.exchange_names: Directory[str] = Directory()
         self.queue_names: Directory[str] = Directory()
-        self.is_falling = False  # whether bindings may lead to what is gone
+        self.router = Router(name, self.exchanges, self.queues, agenda, store)
         self.falling = Falling(self)  # what was deleted and is being taken apart
+        self.router.departures = self.falling
+        self.branches = Branches(self.router)  # of distributed transactions
+        self.streams: Streams | None = None
         self.binding_count = 0  # of all exchanges together
-        self.chains = Chains()
         self.configured: set[tuple[str, ...]] = set()  # what the settings declare, see static_topology.py
         self.exclusive: dict[int, dict[Queue, None]] = {}  # by the connection they belong to
-        self.routes: dict[bytes, Route] = {}
-        self.generation = 1
-        self.dead_letters = DeadLetters(self)
         self.policies: Policies | None = None  # the broker's, who makes them after its virtual hosts
         for exchange_name, kind, internal in PREDECLARED:
             make = SystemExchange if kind == SystemExchange.type else KINDS[kind]
             exchange = make(exchange_name, durable=True, internal=internal)
             self.add_exchange(exchange)
 
-    # Routing
+    def bury(self, queue: Queue, messages: list[Message], reason: str) -> None:
+        """The queue has given these up: dead letters."""
+        self.router.dead_letters.bury(queue, messages, reason)
 
-    def route_of(self, octets: bytes) -> Route:
-        """The route of an exchange and a routing key, given as two short strings."""
-        route = self.routes.get(octets)
-        if route is not None and route.generation == self.generation:
-            return route
-        size = octets[0]
-        exchange_name = octets[1 : 1 + size].decode("utf-8", "surrogateescape")
-        key = octets[2 + size :].decode("utf-8", "surrogateescape")
-        exchange = self.find_exchange(exchange_name, 60, 40) if exchange_name else None
-        queues, by_headers = self.resolve(exchange, [key], None)
-        if len(self.routes) >= ROUTES_MAX:
-            # Channels keep the route they used last: one that is forgotten here must not seem right there.
-            self.routes.clear()
-            self.rewired()
-        route = Route(octets, exchange, key, queues, self.owners_of(queues), by_headers, self.generation)
-        route.ruled = by_headers or self.is_ruled(queues)
-        self.routes[octets] = route
-        return route
-
-    def owners_of(self, queues: list[Queue]) -> tuple[int, ...]:
-        """What the journal calls those of the queues that are durable."""
-        return tuple([queue.number for queue in queues if queue.number and not queue.is_stream])
-
-    def is_ruled(self, queues: list[Queue]) -> bool:
-        """Whether any of the queues has a say in what it takes, or how long it keeps it."""
-        for queue in queues:  # noqa: SIM110 - a generator expression is a closure: not in compiled methods
-            if queue.regime is not None:
-                return True
-        return False
-
-    def admit(self, message: Message, queues: list[Queue]) -> list[Queue]:
-        """Those of the queues that take the message, which is stamped if it may expire in any."""
-        return Regime.admit(message, queues, self.agenda)
-
-    def has_exchange_of(self, octets: bytes) -> bool:
-        name = octets[1 : 1 + octets[0]].decode("utf-8", "surrogateescape")
-        return not name or name in self.exchanges
-
-    def match(self, route: Route, message: Message, channel: Channel | None) -> list[Queue] | None:
-        """The queues of one message where it decides itself; None when exchanges have taken all of it."""
-        exchange = route.exchange
-        if exchange is None:
-            return route.queues
-        if exchange.receives or exchange.name in self.chains.conditions or self.is_falling:
-            return self.match_keys(exchange, [route.key], message, channel)
-        # Most lead to queues at once: no need to look for ways on.
-        found: dict[Queue | Exchange, None] = {}
-        exchange.route(route.key, lookup.lookup_for(message, route.key), found)
-        queues: list[Queue] = []
-        for destination in found:
-            if not isinstance(destination, Queue):
-                return self.match_keys(exchange, [route.key], message, channel)
-            queues.append(destination)
-        if queues or not self.alternate(exchange):
-            return queues
-        return self.match_keys(exchange, [route.key], message, channel)
-
-    def match_keys(
-        self, exchange: Exchange | None, keys: list[str], message: Message, channel: Channel | None
-    ) -> list[Queue] | None:
-        """The same with further routing keys; the first is the message's own."""
-        passage = Passage(message, channel, keys[0])
-        queues, _ = self.resolve(exchange, keys, passage)
-        return None if passage.taken and not queues else queues
-
-    def resolve(
-        self, exchange: Exchange | None, keys: list[str], passage: Passage | None
-    ) -> tuple[list[Queue], bool]:
-        """The queues that the keys lead to over all exchanges; whether each message may lead elsewhere.
-
-        If so, they are found only with a passage: without one this asks no more than that.
-        """
-        queues: dict[Queue, None] = {}
-        if exchange is None:
-            for key in keys:
-                queue = self.lookup_queue(key)
-                if queue is not None:
-                    queues[queue] = None
-            return list(queues), False
-        by_headers = False
-        headers = None if passage is None else passage.lookup
-        found: dict[Queue | Exchange, None] = {}
-        reached: list[Exchange] = [exchange]
-        seen = {exchange}
-        for source in reached:
-            is_chained = source.name in self.chains.conditions
-            if (
-                source.needs_headers
-                or source.receives
-                or (is_chained and self.chains.need_headers(source.name))
-            ):
-                by_headers = True
-                if passage is None:
-                    return [], True
-            found.clear()
-            verdict = source.receive(passage) if passage is not None and source.receives else 0
-            if verdict == TAKEN:
-                passage.taken = True  # type: ignore[union-attr]
-                continue
-            if verdict != REFUSED:
-                for key in keys:
-                    if passage is not None and source.receives:
-                        source.route_message(key, passage, found)
-                    else:
-                        source.route(key, headers, found)
-            if self.is_falling:
-                for destination in [each for each in found if self.falling.is_gone(each)]:
-                    del found[destination]
-            if is_chained and found:
-                self.chains.narrow(source.name, keys, headers, found)
-            if not found:
-                found = self.alternate(source)
-            for destination in found:
-                if isinstance(destination, Queue):
-                    queues[destination] = None
-                elif destination not in seen:
-                    seen.add(destination)
-                    reached.append(destination)
-        return list(queues), by_headers
-
-    def reachable(self, route: Route, further: list[str]) -> list[Queue]:
-        """The queues that a message of this route, with `further` keys, may come to by whatever headers."""
-        if route.exchange is None:
-            return [*route.queues, *[self.queues[key] for key in further if key in self.queues]]
-        if not route.by_headers and not further:
-            return route.queues
-        queues: dict[Queue, None] = {}
-        reached: dict[Exchange, None] = {route.exchange: None}
-        waiting = [route.exchange]
-        while waiting:
-            source = waiting.pop()
-            found = [binding.destination for binding in source.bindings.values()]
-            for destination in [*found, *self.alternate(source)]:
-                if isinstance(destination, Queue):
-                    queues[destination] = None
-                elif isinstance(destination, Exchange) and destination not in reached:
-                    reached[destination] = None
-                    waiting.append(destination)
-        return list(queues)
-
-    def alternate(self, exchange: Exchange) -> dict[Queue | Exchange, None]:
-        """Where a message goes that the exchange has no binding for."""
-        name = exchange.arguments.get("alternate-exchange")
-        if name is None and self.policies is not None:
-            name = self.policies.alternate_exchange(self.name, exchange.name)
-        other = self.exchanges.get(name) if isinstance(name, str) else None
-        return {} if other is None else {other: None}
-
-    def post(self, message: Message) -> bool:
-        """Sends a message of the broker's own on its route; False when it leads nowhere."""
-        route = self.route_of(message.route)
-        queues: list[Queue] | None = route.queues
-        if message.traits & traits.HAS_COPIES:
-            keys = [route.key, *copies.keys_of(message)]
-            queues = self.match_keys(route.exchange, keys, message, None)
-            message = copies.without_blind(message)
-        elif route.by_headers:
-            queues = self.match(route, message, None)
-        if queues:
-            self.hand_over(message, queues)
-        return queues is None or bool(queues)
-
-    def hand_over(self, message: Message, queues: list[Queue]) -> None:
-        """Gives a message that is in no queue yet to some; the journal keeps it where it must."""
-        forwarding.forward(self, message, queues)
+    # Publishing
 
     def check_publish(self, exchange: Exchange | None, user: User) -> None:
         """Raises unless the user may publish to the exchange."""
@@ -317,35 +138,10 @@ class VirtualHost:
                 40,
             )
 
-    def chance(self) -> Any:
-        """The clock's randomness."""
-        if self.broker is None:
-            raise ProtocolMisuse("a virtual host without a broker has no clock")
-        return self.broker.clock.random
-
-    def rewired(self) -> None:
-        """Every cached route may be wrong now."""
-        self.generation += 1
-
-    def queue_came_or_went(self, name: str) -> None:
-        """Only the nameless exchange's route to this queue may be wrong now."""
-        octets = name.encode("utf-8", "surrogateescape")
-        route = self.routes.pop(b"\x00" + bytes((len(octets),)) + octets, None)
-        if route is not None:
-            route.generation = 0
-
     # Exchanges
 
     def find_exchange(self, name: str, class_id: int = 0, method_id: int = 0) -> Exchange:
-        exchange = self.exchanges.get(name)
-        if exchange is None:
-            raise ChannelFault(
-                amqp.NOT_FOUND,
-                f"NOT_FOUND - no exchange '{name}' in vhost '{self.name}'",
-                class_id,
-                method_id,
-            )
-        return exchange
+        return self.router.find_exchange(name, class_id, method_id)
 
     def declare_exchange(
         self, name: str, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: FieldTable
@@ -375,9 +171,9 @@ class VirtualHost:
             exchange.number = self.store.next_number()
         exchange.life = self.falling.next_life(False, name)
         self.add_exchange(exchange)
-        if durable and self.wiring is not None:
-            self.wiring.put_exchange(exchange)
-        self.rewired()  # it may be the alternate that another one has named
+        if durable and self.topology is not None:
+            self.topology.put_exchange(exchange)
+        self.router.rewired()  # it may be the alternate that another one has named
         return exchange
 
     def answer_as_before(self) -> None:
@@ -388,7 +184,7 @@ class VirtualHost:
     def add_exchange(self, exchange: Exchange) -> None:
         self.exchanges[exchange.name] = exchange
         self.exchange_names.add(exchange.name)
-        exchange.enter(self)
+        exchange.enter(self.router)
 
     def delete_exchange(self, name: str, if_unused: bool) -> None:
         exchange = self.exchanges.get(name)
@@ -407,7 +203,7 @@ class VirtualHost:
                 40,
                 20,
             )
-        chains.refuse_deletion(self.chains, exchange, self.name)
+        chains.refuse_deletion(self.router.chains, exchange, self.name)
         self.remove_exchange(exchange)
 
     def remove_exchange(self, exchange: Exchange) -> None:
@@ -416,9 +212,9 @@ class VirtualHost:
         self.exchange_names.discard(exchange.name)
         exchange.deleted = True
         exchange.leave()
-        if exchange.durable and self.wiring is not None:
-            self.wiring.delete_exchange(exchange)
-        self.rewired()
+        if exchange.durable and self.topology is not None:
+            self.topology.delete_exchange(exchange)
+        self.router.rewired()
         self.agenda.chores.begin(self.falling.taken_apart(exchange, dismantling.of_exchange(self, exchange)))
 
     def drop_unused(self, exchange: Exchange) -> None:
@@ -434,8 +230,8 @@ class VirtualHost:
             chains.check(source, destination, self.exchanges, arguments)
         if self.rebind(source, destination, key, arguments):
             binding = source.find_binding(destination, key, arguments)
-            if binding is not None and self.wiring is not None and is_durable(binding):
-                self.wiring.put_binding(binding, isinstance(destination, Queue))
+            if binding is not None and self.topology is not None and is_durable(binding):
+                self.topology.put_binding(binding, isinstance(destination, Queue))
 
     def rebind(
         self, source: Exchange, destination: Queue | Exchange, key: str, arguments: FieldTable
@@ -448,17 +244,17 @@ class VirtualHost:
         if VIA in arguments:
             binding = source.find_binding(destination, key, arguments)
             if binding is not None:
-                self.chains.attach(binding)
-        self.rewired()
+                self.router.chains.attach(binding)
+        self.router.rewired()
         return True
 
     def forget_binding(self, binding: Binding) -> None:
         """Takes it out of the journal, and out of its chain."""
         self.binding_count -= 1
         if binding.is_chained():
-            self.chains.detach(binding)
-        if self.wiring is not None and is_durable(binding):
-            self.wiring.delete_binding(binding, isinstance(binding.destination, Queue))
+            self.router.chains.detach(binding)
+        if self.topology is not None and is_durable(binding):
+            self.topology.delete_binding(binding, isinstance(binding.destination, Queue))
 
     def unbind(
         self, source: Exchange, destination: Queue | Exchange, key: str, arguments: FieldTable
@@ -470,7 +266,7 @@ class VirtualHost:
             if not source.leads_to(destination):
                 destination.sources.pop(source, None)
             self.drop_unused(source)
-            self.rewired()
+            self.router.rewired()
 
     # Queues
 
@@ -494,7 +290,7 @@ class VirtualHost:
     def lookup_queue(self, name: str) -> Queue | None:
         """The queue of this name, if there is one; those of a connection that is gone are gone."""
         queue: Queue | None = self.queues.get(name)
-        if queue is not None and self.is_falling and self.falling.is_gone(queue):
+        if queue is not None and self.router.is_gone(queue):
             self.delete_queue(queue)
             return None
         return queue
@@ -527,7 +323,7 @@ class VirtualHost:
             number = self.store.next_number()
         if is_stream:
             queue: Queue = self.need_streams().declare(
-                self, name, durable, exclusive, auto_delete, arguments, number
+                self.name, name, durable, exclusive, auto_delete, arguments, number
             )
         else:
             make = kind_of_queue(given)
@@ -538,17 +334,17 @@ class VirtualHost:
         self.queues[name] = queue
         self.queue_names.add(name)
         self.govern(queue, given)
-        if number and self.wiring is not None:
-            self.wiring.put_queue(queue)
+        if number and self.topology is not None:
+            self.topology.put_queue(queue)
         if exclusive:
             self.exclusive.setdefault(origin, {})[queue] = None
-        self.queue_came_or_went(name)
+        self.router.queue_came_or_went(name)
         return queue
 
     def restore_queue(self, name: str, number: int, auto_delete: bool, arguments: FieldTable) -> Queue:
         """A durable queue as recovery found it."""
         if arguments.get("x-queue-type") == STREAM:
-            queue: Queue = self.need_streams().restore(self, name, number, arguments)
+            queue: Queue = self.need_streams().restore(self.name, name, number, arguments)
             given: Given = {}
         else:
             given = self.given_by(name, arguments)
@@ -558,7 +354,7 @@ class VirtualHost:
         self.queues[name] = queue
         self.queue_names.add(name)
         self.govern(queue, given)
-        self.queue_came_or_went(name)
+        self.router.queue_came_or_went(name)
         return queue
 
     def need_streams(self) -> Streams:
@@ -595,7 +391,7 @@ class VirtualHost:
 
     def reapply_policies(self) -> None:
         """Policies have changed: they hold for what is declared from now on, and soon for what is there."""
-        self.rewired()
+        self.router.rewired()
         self.agenda.chores.begin(self.govern_all())
 
     def govern_all(self) -> Iterator[None]:
@@ -605,7 +401,7 @@ class VirtualHost:
                 queue = self.queues[name]
                 self.govern(queue, self.given_by(name, queue.arguments))
             last = names[-1]
-            self.rewired()  # a route knows whether its queues have rules
+            self.router.rewired()  # a route knows whether its queues have rules
             yield
 
     def delete_queue(self, queue: Queue) -> int:
@@ -623,11 +419,11 @@ class VirtualHost:
         queue.purge()
         if queue.regime is not None:
             queue.regime.close()
-        if queue.number and self.wiring is not None:
-            self.wiring.delete_queue(queue)
+        if queue.number and self.topology is not None:
+            self.topology.delete_queue(queue)
         if queue.sources:
-            self.rewired()
-        self.queue_came_or_went(queue.name)
+            self.router.rewired()
+        self.router.queue_came_or_went(queue.name)
         if queue.sources or queue.consumers or queue.leases:
             self.agenda.chores.begin(self.falling.taken_apart(queue, dismantling.of_queue(self, queue)))
         return count
@@ -636,7 +432,7 @@ class VirtualHost:
         """The connection is gone, and its exclusive queues go with it."""
         if origin in self.exclusive:
             self.falling.depart(origin)
-            self.rewired()
+            self.router.rewired()
             self.agenda.chores.begin(dismantling.of_connection(self, origin))
 
     # Consumers

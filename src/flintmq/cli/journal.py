@@ -16,7 +16,7 @@ import os
 import struct
 from collections.abc import Iterator
 
-from flintmq.broker.store import topology as wiring
+from flintmq.broker.store import topology_records
 from flintmq.errors import FlintError, StorageFault
 from flintmq.storage.disk import Disk
 from flintmq.storage.file_lock import try_lock
@@ -115,31 +115,36 @@ def worded(record: RecordView) -> str:
 def wiring_text(key: bytes, value: bytes) -> str:
     """One change of durable wiring; `value` is empty where it is deleted."""
     kind, rest = key[:1], key[1:]
-    if kind == wiring.HANDED_OUT:
-        newest = f" up to entry {wiring.number_of(value)}" if value else ""
-        return f"queue number {wiring.number_of(rest)} has handed out{newest}"
-    if kind == wiring.RETURNED:
+    if kind == topology_records.HANDED_OUT:
+        newest = f" up to entry {topology_records.number_of(value)}" if value else ""
+        return f"queue number {topology_records.number_of(rest)} has handed out{newest}"
+    if kind == topology_records.RETURNED:
         return return_text(rest, value)
-    if kind == wiring.NAMES:
+    if kind == topology_records.NAMES:
         return "requests go to the exchange amq.system alone"
-    if kind not in (wiring.EXCHANGE, wiring.QUEUE, wiring.BINDING, wiring.POLICY):
+    if kind not in (
+        topology_records.EXCHANGE,
+        topology_records.QUEUE,
+        topology_records.BINDING,
+        topology_records.POLICY,
+    ):
         return f"of a kind not known here: {key!r}"
-    identity = wiring.table_of(rest)
-    if kind == wiring.BINDING:
+    identity = topology_records.table_of(rest)
+    if kind == topology_records.BINDING:
         return binding_text(identity)
-    if kind == wiring.POLICY:
+    if kind == topology_records.POLICY:
         what = "operator policy" if identity["operator"] else "policy"
     else:
-        what = "exchange" if kind == wiring.EXCHANGE else "queue"
+        what = "exchange" if kind == topology_records.EXCHANGE else "queue"
     return f"{what} {identity['name']!r}{place(identity)}{particulars(value)}"
 
 
 def return_text(rest: bytes, value: bytes) -> str:
     """How often an entry came back to a queue that counts it."""
     if not value:
-        number, entry = wiring.returned_entry(rest)
+        number, entry = topology_records.returned_entry(rest)
         return f"entry {entry} has left queue number {number}, which counted its returns"
-    number, entry, count, due_ms = wiring.return_of(rest, value)
+    number, entry, count, due_ms = topology_records.return_of(rest, value)
     later = f", to be tried again at {due_ms} ms" if due_ms else ""
     return f"entry {entry} came back {count} times to queue number {number}{later}"
 
@@ -163,7 +168,7 @@ def particulars(value: bytes) -> str:
     if not value:
         return ""
     said = []
-    for name, found in wiring.table_of(value).items():
+    for name, found in topology_records.table_of(value).items():
         if found is True:
             said.append(name)
         elif found is not False and found != {}:

@@ -62,7 +62,7 @@ def run(session: Session, channel: Channel, method: Method) -> None:
     store = session.broker.store
     if store is not None and method.CLASS_ID in (amqp.CLASS_EXCHANGE, amqp.CLASS_QUEUE):
         # What durable wiring there is may be told when it is safe; that goes for what others changed too.
-        wiring = None if session.virtual_host is None else session.virtual_host.wiring
+        wiring = None if session.virtual_host is None else session.virtual_host.topology
         if wiring is not None:
             store.hold_back(session.output, wiring.sequence)
 
@@ -339,7 +339,7 @@ def declared_queue(session: Session, owner: BrokerChannel, method: methods.Queue
 def declare_reply_queue(session: Session, channel: Channel, method: methods.QueueDeclare) -> None:
     """Makes nothing: tells whether somebody waits there for an answer."""
     host = broker_channel(channel).virtual_host
-    if not direct_reply.exists(host, method.queue):
+    if not direct_reply.exists(host.queues, method.queue):
         raise ChannelFault(amqp.NOT_FOUND, f"NOT_FOUND - no queue '{method.queue}' in vhost '{host.name}'")
     if not method.no_wait:
         found = methods.QueueDeclareOk(queue=method.queue, message_count=0, consumer_count=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flintmq.broker.store import topology as wiring
+from flintmq.broker.store import topology_records
 from flintmq.wire.tables import FieldTable, encode_table
 
 NAMES = ["", "q", "ünï", "a" * 255, "\x00\x09argumentsF\x00\x00\x00\x00"]
@@ -21,18 +21,21 @@ def test_a_binding(name: str, arguments: FieldTable) -> None:
         "routing-key": name,
         "arguments": arguments,
     }
-    found = wiring.plain_binding(wiring.BINDING + encode_table(table))
+    found = topology_records.plain_binding(topology_records.BINDING + encode_table(table))
     if arguments:
         assert found is None
     else:
         assert found == ("/", name, name[::-1], True, name)
-    assert wiring.plain_binding(wiring.BINDING + encode_table(dict(reversed(table.items())))) is None
+    assert (
+        topology_records.plain_binding(topology_records.BINDING + encode_table(dict(reversed(table.items()))))
+        is None
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name(name: str) -> None:
     for table in ({"virtual-host": "v", "name": name}, {"name": name, "virtual-host": "v"}):
-        assert wiring.named_of(encode_table(table)) == table
+        assert topology_records.named_of(encode_table(table)) == table
 
 
 @pytest.mark.parametrize("number", [1, 2**31 - 1, 2**40])
@@ -40,7 +43,7 @@ def test_a_name(name: str) -> None:
 @pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 5}])
 def test_a_queue(number: int, is_auto_delete: bool, arguments: FieldTable) -> None:
     table: FieldTable = {"number": number, "auto-delete": is_auto_delete, "arguments": arguments}
-    assert wiring.queue_of(encode_table(table)) == table
+    assert topology_records.queue_of(encode_table(table)) == table
 
 
 def test_what_is_cut_short_is_no_binding() -> None:
@@ -52,7 +55,7 @@ def test_what_is_cut_short_is_no_binding() -> None:
         "routing-key": "k",
         "arguments": {},
     }
-    whole = wiring.BINDING + encode_table(table)
-    assert wiring.plain_binding(whole) == ("/", "s", "d", False, "k")
+    whole = topology_records.BINDING + encode_table(table)
+    assert topology_records.plain_binding(whole) == ("/", "s", "d", False, "k")
     for cut in range(len(whole)):
-        assert wiring.plain_binding(whole[:cut]) is None
+        assert topology_records.plain_binding(whole[:cut]) is None

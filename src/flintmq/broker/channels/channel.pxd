@@ -8,9 +8,9 @@ from flintmq.broker.queues.consumer cimport Consumer
 from flintmq.broker.queues.delivery cimport Delivery
 from flintmq.broker.messages.message cimport Message
 from flintmq.broker.queues.queue cimport Queue
-from flintmq.broker.queues.regime cimport Regime
 from flintmq.broker.queues.ring cimport Ring
 from flintmq.broker.exchanges.route cimport Route
+from flintmq.broker.exchanges.router cimport Router
 from flintmq.broker.store.store cimport Store
 from flintmq.broker.virtual_host cimport VirtualHost
 from flintmq.protocol.outbox cimport Output
@@ -25,6 +25,7 @@ cdef class Channel:
     cdef readonly VirtualHost virtual_host
     cdef readonly object user
     cdef readonly Output output
+    cdef readonly Router router
     cdef Agenda agenda
     cdef readonly dict consumers
     cdef readonly Ring unacked
@@ -64,14 +65,12 @@ cdef class Channel:
     cpdef Route find_route(self, bytes route_octets)
     @cython.locals(queues=list, matched=list)
     cpdef int forward(self, Message message, Route route, int flags) except -1
+    @cython.locals(queue=Queue)
     cpdef int hand_on(self, Message message, Route route, list queues, int flags) except -1
-    @cython.locals(queue=Queue, taken=Py_ssize_t)
-    cdef int enqueue_kept(self, Message message, list queues) except -1
-    @cython.locals(queue=Queue, owners=tuple, admitted=list)
+    cdef int forward_copies(self, Message message, Route route, int flags) except -1
+    @cython.locals(is_spooled=cython.int, some_refused=cython.int)
     cdef int share_out(self, Message message, Route route, list queues) except -1
     cpdef note_kept(self, unsigned long long entry)
-    @cython.locals(store=Store)
-    cdef forward_spooled(self, Message message, list queues)
     cdef note_logged(self)
     cpdef body_of(self, Message message)
     cdef stream(self, body, unsigned long long tag)

@@ -14,27 +14,25 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.channels import dismantling, inspection
 from flintmq.broker.channels.settlement import Late, unknown_tag
-from flintmq.broker.messages import cc_bcc as copies
+from flintmq.broker.messages import cc_bcc
 from flintmq.broker.messages.message import Message
 from flintmq.broker.messages.published import lifetime_ms_of, refused
 from flintmq.broker.queues.delivery import Delivery
-from flintmq.broker.queues.forwarding import disown, forward_spooled, immediate_queues
-from flintmq.broker.queues.regime import Regime
 from flintmq.broker.queues.ring import Ring
 from flintmq.broker.streams.stream_arguments import refuse_too_large
-from flintmq.errors import ProtocolMisuse
 from flintmq.wire import amqp, content, octets, traits
 from flintmq.wire.stream import HeldBody
 
 if TYPE_CHECKING:
     from flintmq.auth import User
+    from flintmq.broker.channels.transaction_scope import TransactionScope
     from flintmq.broker.exchanges.exchange import Exchange
     from flintmq.broker.exchanges.route import Route
+    from flintmq.broker.exchanges.router import Router
     from flintmq.broker.queues.consumer import Consumer
     from flintmq.broker.queues.pass_work import Agenda
     from flintmq.broker.queues.queue import Queue
     from flintmq.broker.store.store import Store
-    from flintmq.broker.transactions.transaction_scope import TransactionScope
     from flintmq.broker.virtual_host import VirtualHost
     from flintmq.protocol.outbox import Output
     from flintmq.storage.spool import SpoolReader
@@ -82,6 +80,7 @@ class Channel:
         "prefetch_count",
         "published",
         "reply_name",
+        "router",
         "store",
         "streaming",
         "transaction",
@@ -99,6 +98,7 @@ class Channel:
         self.virtual_host = virtual_host
         self.user = user
         self.output = output
+        self.router: Router = virtual_host.router
         self.agenda: Agenda = virtual_host.agenda
         self.consumers: dict[str, Consumer] = {}
         self.unacked = Ring()
@@ -144,7 +144,7 @@ class Channel:
         route = self.last_route
         if (
             route is None
-            or route.generation != self.virtual_host.generation
+            or route.generation != self.router.generation
             or (route.octets is not route_octets and route.octets != route_octets)
         ):
             route = self.find_route(route_octets)
@@ -177,7 +177,7 @@ class Channel:
 
     def find_route(self, route_octets: bytes) -> Route:
         """The route of this exchange and key, if there is one and the user may write to it."""
-        route = self.virtual_host.route_of(route_octets)
+        route = self.router.route_of(route_octets)
         if route.exchange not in self.writable:
             self.virtual_host.check_publish(route.exchange, self.user)
             self.writable.add(route.exchange)
@@ -187,11 +187,10 @@ class Channel:
     def forward(self, message: Message, route: Route, flags: int) -> int:
         """Gives the message to its queues, or returns it."""
         if message.traits & traits.HAS_COPIES:
-            copies.forward(self, message, route, flags)
-            return 0
+            return self.forward_copies(message, route, flags)
         queues = route.queues
         if route.by_headers:
-            matched = self.virtual_host.match(route, message, self)
+            matched = self.router.match(route, message, self)
             if matched is None:
                 return 0
             queues = matched
@@ -203,7 +202,7 @@ class Channel:
             if not queues and flags & 1 == 0:
                 return 0
             if queues:
-                queues = immediate_queues(queues, message)
+                queues = [queue for queue in queues if queue.can_take_now(message)]
                 if not queues:
                     self.give_back(message, amqp.NO_CONSUMERS, "NO_CONSUMERS")
                     return 0
@@ -212,51 +211,39 @@ class Channel:
                 self.give_back(message, amqp.NO_ROUTE, "NO_ROUTE")
             return 0
         if len(queues) > 1 and (route.ruled or message.traits & traits.HAS_EXPIRATION):
-            with self.virtual_host.dead_letters.after():
+            with self.router.dead_letters.after():
                 return self.share_out(message, route, queues)
         return self.share_out(message, route, queues)
 
+    def forward_copies(self, message: Message, route: Route, flags: int) -> int:
+        """The same for a message with further keys in CC and BCC."""
+        keys = [route.key, *cc_bcc.keys_of(message)]
+        queues = self.router.match_keys(route.exchange, keys, message, self)
+        if queues is None:
+            return 0
+        shown = cc_bcc.without_blind(message)
+        if self.store is None:
+            return self.hand_on(shown, route, queues, flags)
+        with self.store.sharing(self.store.arrived.get(message), shown):
+            return self.hand_on(shown, route, queues, flags)
+
     def share_out(self, message: Message, route: Route, queues: list[Queue]) -> int:
         """Puts the message into those of the queues that take it."""
-        if route.ruled or queues is not route.queues or message.traits & traits.HAS_EXPIRATION:
-            admitted = Regime.admit(message, queues, self.agenda)
-            if admitted is not queues:
-                queues = admitted
-                if self.confirming:
-                    self.lost.append(self.published)
-                if not queues:
-                    return 0
-        if message.traits & traits.SPOOLED:
-            self.forward_spooled(message, queues)
-            return 0
-        if message.traits & traits.PERSISTENT and self.store is not None:
-            owners = route.owners if queues is route.queues else self.virtual_host.owners_of(queues)
-            if owners:
-                self.store.keep(message, owners)
-                self.kept = message.entry >> 1
-        message.holders = len(queues)
-        if message.entry:
-            self.enqueue_kept(message, queues)
+        is_spooled = message.traits & traits.SPOOLED
+        if is_spooled:
+            refuse_too_large(queues, message.header_size + message.body_size())
+        if queues is route.queues:
+            some_refused = self.router.enqueue(message, queues, route.owners, route.ruled)
         else:
-            for queue in queues:
-                queue.enqueue(message)
-        self.agenda.copies += len(queues)
+            some_refused = self.router.enqueue(message, queues, None, True)
+        if some_refused and self.confirming:
+            self.lost.append(self.published)
+        if message.entry and not message.entry & 1:
+            self.kept = message.entry >> 1
+            if is_spooled and self.confirming and self.store is not None:
+                self.store.promised[self.kept] = (self, self.published)
         if self.agenda.logged:
             self.note_logged()
-        return 0
-
-    def enqueue_kept(self, message: Message, queues: list[Queue]) -> int:
-        """The same for a message that is in the store: what a queue does not take is not kept for it."""
-        taken = 0
-        try:
-            for queue in queues:
-                queue.enqueue(message)
-                taken += 1
-        except Exception:
-            if self.store is not None:
-                for queue in queues[taken:]:
-                    disown(self.store, queue, message)
-            raise
         return 0
 
     def note_logged(self) -> None:
@@ -264,18 +251,6 @@ class Channel:
         self.agenda.logged = False
         if self.virtual_host.streams is not None:
             self.virtual_host.streams.note(self)
-
-    def forward_spooled(self, message: Message, queues: list[Queue]) -> None:
-        refuse_too_large(queues, message.header_size + message.body_size())
-        store = self.store
-        if store is None:
-            raise ProtocolMisuse("a spooled message needs a store")
-        if forward_spooled(self.virtual_host, store, message, queues):
-            self.kept = message.entry >> 1
-            if self.confirming:
-                store.promised[self.kept] = (self, self.published)
-        if self.agenda.logged:
-            self.note_logged()
 
     def give_back(self, message: Message, code: int, text: str) -> None:
         """basic.return"""

@@ -21,7 +21,6 @@ from flintmq.wire.header_edits import place_of, with_property
 if TYPE_CHECKING:
     from flintmq.broker.channels.channel import Channel
     from flintmq.broker.queues.queue import Queue
-    from flintmq.broker.virtual_host import VirtualHost
 
 NAME = "amq.rabbitmq.reply-to"
 NAME_OCTETS = encode_shortstr(NAME)
@@ -46,9 +45,9 @@ def is_open(channel: Channel) -> bool:
     return bool(channel.reply_name) and channel.reply_name in channel.virtual_host.queues
 
 
-def exists(virtual_host: VirtualHost, name: str) -> bool:
+def exists(queues: dict[str, Queue], name: str) -> bool:
     """Whether an answer to this name would reach somebody, now; for those who declare it to find out."""
-    return name == NAME or name in virtual_host.queues
+    return name == NAME or name in queues
 
 
 def rewritten(channel: Channel, whole: bytes, header_size: int) -> bytes:

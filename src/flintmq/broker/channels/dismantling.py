@@ -62,7 +62,7 @@ class Falling:
         count, life = self.lives.get(key, (0, 0))
         self.lives[key] = (count + 1, max(life, fallen.life))
         self.count += 1
-        self.host.is_falling = True
+        self.host.router.has_departures = True
         return self.until_done(key, work)
 
     def until_done(self, key: tuple[bool, str], work: Iterator[None]) -> Iterator[None]:
@@ -75,17 +75,17 @@ class Falling:
                 self.lives[key] = (count - 1, life)
             else:
                 del self.lives[key]
-            self.host.is_falling = bool(self.count or self.departed)
+            self.host.router.has_departures = bool(self.count or self.departed)
 
     def depart(self, origin: int) -> None:
         """A connection is gone, and so are its exclusive queues."""
         self.departed.add(origin)
-        self.host.is_falling = True
+        self.host.router.has_departures = True
 
     def departed_for_good(self, origin: int) -> None:
         """None of them is left."""
         self.departed.discard(origin)
-        self.host.is_falling = bool(self.count or self.departed)
+        self.host.router.has_departures = bool(self.count or self.departed)
 
 
 def of_exchange(host: VirtualHost, gone: Exchange) -> Iterator[None]:

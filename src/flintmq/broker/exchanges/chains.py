@@ -63,7 +63,7 @@ class Condition:
     def __init__(self, exchange: Exchange) -> None:
         # Of the same kind, and never seen by anybody.
         self.exchange = type(exchange)(exchange.name, arguments=exchange.arguments)
-        self.exchange.enter(exchange.virtual_host)
+        self.exchange.enter(exchange.router)
         self.counts: dict[Destination, int] = {}
         self.unfit: set[Binding] = set()  # which the exchange does not take, so that nothing fits them
 

@@ -36,5 +36,5 @@ class DeduplicatingExchange(OuterExchange):
         own_ms = headers.get("x-cache-ttl")
         is_right = isinstance(own_ms, int) and not isinstance(own_ms, bool) and 0 < own_ms <= TTL_MS_MAX
         ttl_ms = own_ms if is_right and isinstance(own_ms, int) else self.ttl_ms
-        now_ms = self.virtual_host.agenda.timetable.now_ms()
+        now_ms = self.router.agenda.timetable.now_ms()
         return TAKEN if self.cache.has_seen(value, now_ms, ttl_ms) else ROUTED

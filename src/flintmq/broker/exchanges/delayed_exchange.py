@@ -27,17 +27,16 @@ from flintmq.broker.exchanges.route import Passage
 from flintmq.broker.exchanges.wrapping_exchange import OuterExchange
 from flintmq.broker.messages import cc_bcc as copies
 from flintmq.broker.messages.message import Message, new_message
-from flintmq.broker.queues.forwarding import secure_streams
 from flintmq.errors import ChannelFault, PeerFault
 from flintmq.wire import amqp, traits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from flintmq.broker.channels.channel import Channel
+    from flintmq.broker.exchanges.router import Router
     from flintmq.broker.queues.timetable import Alarm
+    from flintmq.broker.store.publisher import Publisher
     from flintmq.broker.store.store import Store
-    from flintmq.broker.virtual_host import VirtualHost
 
 log = logging.getLogger("flintmq.delayed")
 
@@ -76,19 +75,19 @@ class DelayedExchange(OuterExchange):
         self.made = 0
         self.owners: tuple[int, ...] = ()  # the same tuple for each message: the journal knows it again
 
-    def enter(self, virtual_host: VirtualHost) -> None:
-        self.virtual_host = virtual_host
+    def enter(self, router: Router) -> None:
+        self.router = router
         self.owners = (self.number,) if self.number else ()
 
     # Coming in
 
     def check(self, headers: dict[str, Any]) -> None:
-        due_of(headers, self.virtual_host.agenda.timetable.now_ms())
+        due_of(headers, self.router.agenda.timetable.now_ms())
 
     def receive(self, passage: Passage) -> int:
         if passage.past is self or not passage.message.traits & traits.HAS_HEADERS:
             return ROUTED
-        now_ms = self.virtual_host.agenda.timetable.now_ms()
+        now_ms = self.router.agenda.timetable.now_ms()
         channel = passage.channel
         try:
             due_ms = due_of(passage.headers(), now_ms)
@@ -114,10 +113,10 @@ class DelayedExchange(OuterExchange):
             raise
         return TAKEN
 
-    def keep(self, message: Message, due_ms: int, channel: Channel | None) -> int:
+    def keep(self, message: Message, due_ms: int, channel: Publisher | None) -> int:
         """Puts a copy of the message where it can wait; its entry."""
-        host: VirtualHost = self.virtual_host
-        store = host.store
+        router: Router = self.router
+        store = router.store
         if store is None:
             self.made += 1
             self.kept_here[self.made] = message.twin()
@@ -142,11 +141,8 @@ class DelayedExchange(OuterExchange):
         if not is_kept:
             store.hold(copy, spool, 1)
             return
-        store.arrived[copy] = spool.share()
-        try:
+        with store.sharing(spool, copy):
             store.keep_spooled(copy, self.owners)
-        finally:
-            store.forget_arrived(copy)
 
     def restore(self, found: Iterable[tuple[int, int]]) -> None:
         """What recovery found waiting: due times and entries."""
@@ -168,14 +164,14 @@ class DelayedExchange(OuterExchange):
                 return
             self.alarm.cancel()
         self.alarm_ms = due_ms
-        self.alarm = self.virtual_host.agenda.timetable.at(due_ms, self.release_due)
+        self.alarm = self.router.agenda.timetable.at(due_ms, self.release_due)
 
     # Going out
 
     def release_due(self) -> None:
         """Routes what is due; of very many only some, and the others a millisecond later."""
         self.alarm = None
-        timetable = self.virtual_host.agenda.timetable
+        timetable = self.router.agenda.timetable
         now_ms = timetable.now_ms()
         released = 0
         while self.waiting and self.waiting[0] >> _ENTRY_BITS <= now_ms:
@@ -193,7 +189,7 @@ class DelayedExchange(OuterExchange):
         self.set_alarm()
 
     def release(self, entries: list[int]) -> None:
-        store: Store | None = self.virtual_host.store
+        store: Store | None = self.router.store
         if store is None:
             for entry in entries:
                 self.let_out(entry, self.kept_here[entry])
@@ -210,7 +206,7 @@ class DelayedExchange(OuterExchange):
         with store.journal.group() if self.number else nullcontext():
             for entry, message in zip(entries, messages, strict=True):
                 self.let_out(entry, message)
-            secure_streams(self.virtual_host)
+            self.router.secure_streams()
 
     def let_out(self, entry: int, message: Message | None) -> None:
         """Sends one message, unless the disk does not give it back, and lets go of it."""
@@ -229,18 +225,18 @@ class DelayedExchange(OuterExchange):
             log.error("exchange %r: a message is dropped when it is due: %s", self.name, fault.text)
 
     def let_go(self, entry: int) -> None:
-        store: Store | None = self.virtual_host.store
+        store: Store | None = self.router.store
         if store is None:
             del self.kept_here[entry]
         else:
             store.settle(self.number, entry)
 
     def put_off(self, entry: int) -> None:
-        self.put(self.virtual_host.agenda.timetable.now_ms() + AGAIN_MS, entry)
+        self.put(self.router.agenda.timetable.now_ms() + AGAIN_MS, entry)
 
     def send(self, waited: Message) -> None:
         """Routes a message that has waited."""
-        host: VirtualHost = self.virtual_host
+        router: Router = self.router
         message = waited.twin()  # it gets an entry of its own
         message.arrived_ms = 0  # to its queues it comes now
         passage = Passage(message, None, message.routing_key())
@@ -248,7 +244,7 @@ class DelayedExchange(OuterExchange):
         keys = [passage.key]
         if message.traits & traits.HAS_COPIES:
             keys += copies.keys_of(message)
-        store = host.store
+        store = router.store
         if store is None or not message.traits & traits.SPOOLED:
             self.hand_over(passage, keys)
             return
@@ -256,39 +252,25 @@ class DelayedExchange(OuterExchange):
         if spool is None:
             log.error("exchange %r: a message of %d octets is lost", self.name, len(waited.content))
             return
-        store.arrived[message] = spool.share()
-        try:
+        with store.sharing(spool, message):
             self.hand_over(passage, keys)
-        finally:
-            store.forget_arrived(message)
 
     def hand_over(self, passage: Passage, keys: list[str]) -> None:
-        host: VirtualHost = self.virtual_host
-        queues, _ = host.resolve(self, keys, passage)
+        router: Router = self.router
+        queues, _ = router.resolve(self, keys, passage)
         if not queues:
             return
-        message = passage.message
-        if not message.traits & traits.HAS_COPIES:
-            host.hand_over(message, queues)
-            return
-        shown = copies.without_blind(message)
-        store = host.store
-        spool = None if store is None else store.arrived.get(message)
-        if store is None or spool is None:
-            host.hand_over(shown, queues)
-            return
-        store.arrived[shown] = spool.share()
-        try:
-            host.hand_over(shown, queues)
-        finally:
-            store.forget_arrived(shown)
+        if passage.message.traits & traits.HAS_COPIES:
+            router.forward_shown(passage.message, queues)
+        else:
+            router.forward(passage.message, queues)
 
     def leave(self) -> None:
         """Deleted: what waits here goes nowhere."""
         if self.alarm is not None:
             self.alarm.cancel()
             self.alarm = None
-        store: Store | None = self.virtual_host.store
+        store: Store | None = self.router.store
         if store is not None:
             for each in self.waiting:
                 store.settle(self.number, each & _ENTRY_MASK)

@@ -20,7 +20,7 @@ cdef class Exchange:
     cdef public unsigned int life
     cdef readonly dict sources
     cdef public unsigned int number
-    cdef public object virtual_host
+    cdef public object router
 
     cpdef validate_binding(self, str routing_key, object arguments)
     @cython.locals(identity=tuple, binding=Binding, older=Binding)
@@ -41,7 +41,7 @@ cdef class Exchange:
     cpdef int receive(self, object passage) except -1
     cpdef check(self, dict headers)
     cpdef route_message(self, str routing_key, object passage, dict found)
-    cpdef enter(self, object virtual_host)
+    cpdef enter(self, object router)
     cpdef leave(self)
     cpdef prepare(self)
     cpdef attach(self, Binding binding)

@@ -31,10 +31,10 @@ from flintmq.ordered_names import Directory
 from flintmq.wire.tables import FieldValue
 
 if TYPE_CHECKING:
-    from flintmq.broker.channels.channel import Channel
     from flintmq.broker.exchanges.route import Passage
+    from flintmq.broker.exchanges.router import Router
     from flintmq.broker.messages.message import Message
-    from flintmq.broker.virtual_host import VirtualHost
+    from flintmq.broker.store.publisher import Publisher
 
 # What Exchange.receive says of a message.
 ROUTED = 0
@@ -63,8 +63,8 @@ class Exchange:
         "number",
         "numbered",
         "order",
+        "router",
         "sources",
-        "virtual_host",
     )
 
     type = ""
@@ -99,12 +99,12 @@ class Exchange:
         self.order: Directory[Binding] | None = None  # by number, where there are many
         self.deleted = False  # bindings from it and to it may still be there for a while
         self.life = 0  # tells it in the journal from one of the same name that is being taken apart
-        self.virtual_host: Any = None
+        self.router: Any = None
         self.prepare()
 
-    def enter(self, virtual_host: VirtualHost) -> None:
+    def enter(self, router: Router) -> None:
         """It has been declared, or recovered."""
-        self.virtual_host = virtual_host
+        self.router = router
 
     def leave(self) -> None:
         """It has been deleted."""
@@ -221,7 +221,7 @@ class Exchange:
     def check(self, headers: dict[str, Any]) -> None:
         """Raises what receive() would; asked before a transaction is committed."""
 
-    def check_message(self, message: Message, channel: Channel) -> None:
+    def check_message(self, message: Message, channel: Publisher) -> None:
         """The same for kinds that look at more than headers, or at who sends the message."""
         self.check(headers_of(message))  # fails on those that cannot be read
 

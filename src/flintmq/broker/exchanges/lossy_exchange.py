@@ -23,4 +23,4 @@ class LossyExchange(OuterExchange):
         self.drop_rate = arguments.share(self.arguments, "x-drop-rate")
 
     def receive(self, passage: Passage) -> int:
-        return TAKEN if self.virtual_host.chance().random() < self.drop_rate else ROUTED
+        return TAKEN if self.router.chance().random() < self.drop_rate else ROUTED

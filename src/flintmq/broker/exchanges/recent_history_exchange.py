@@ -19,7 +19,7 @@ from flintmq.wire import traits
 
 if TYPE_CHECKING:
     from flintmq.broker.exchanges.route import Passage
-    from flintmq.broker.virtual_host import VirtualHost
+    from flintmq.broker.exchanges.router import Router
 
 LENGTH = 20
 LENGTH_MAX = 10_000
@@ -49,7 +49,7 @@ class RecentHistoryExchange(OuterExchange):
                 message = copies.without_blind(message)
             self.history.append(message)
             self.history_bytes += len(message.content)
-            is_short = self.virtual_host.agenda.is_short
+            is_short = self.router.agenda.is_short
             bytes_max = HISTORY_BYTES_SHORT if is_short else HISTORY_BYTES_MAX
             while len(self.history) > self.length or self.history_bytes > bytes_max:
                 self.history_bytes -= len(self.history.popleft().content)
@@ -62,13 +62,13 @@ class RecentHistoryExchange(OuterExchange):
 
     def attach(self, binding: Binding) -> None:
         super().attach(binding)
-        host: VirtualHost = self.virtual_host
+        router: Router = self.router
         destination = binding.destination
         for message in list(self.history):
             past = message.twin()
             if isinstance(destination, Queue):
-                host.hand_over(past, [destination])
+                router.forward(past, [destination])
             elif isinstance(destination, Exchange):
-                queues = host.match_keys(destination, [message.routing_key()], past, None)
+                queues = router.match_keys(destination, [message.routing_key()], past, None)
                 if queues:
-                    host.hand_over(past, queues)
+                    router.forward(past, queues)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from flintmq.broker.matching.lookup import Lookup, lookup_for
 
 if TYPE_CHECKING:
-    from flintmq.broker.channels.channel import Channel
     from flintmq.broker.exchanges.exchange import Exchange
     from flintmq.broker.messages.message import Message
     from flintmq.broker.queues.queue import Queue
+    from flintmq.broker.store.publisher import Publisher
     from flintmq.wire.tables import FieldTable
 
 
@@ -48,7 +48,7 @@ class Passage:
 
     __slots__ = ("channel", "key", "lookup", "message", "past", "taken")
 
-    def __init__(self, message: Message, channel: Channel | None, key: str) -> None:
+    def __init__(self, message: Message, channel: Publisher | None, key: str) -> None:
         self.message = message
         self.channel = channel  # None: the broker itself sends it
         self.key = key

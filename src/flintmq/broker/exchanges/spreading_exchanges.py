@@ -58,7 +58,7 @@ class RandomExchange(Exchange):
 
     def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
         if self.destinations:
-            found[self.virtual_host.chance().choice(self.destinations)] = None
+            found[self.router.chance().choice(self.destinations)] = None
 
 
 class ConsistentHashExchange(Exchange):

@@ -20,8 +20,6 @@ from flintmq.wire.header_edits import without_entry
 from flintmq.wire.properties import decode_basic_properties
 
 if TYPE_CHECKING:
-    from flintmq.broker.channels.channel import Channel
-    from flintmq.broker.exchanges.route import Route
     from flintmq.wire.tables import FieldTable
 
 CC = "CC"
@@ -112,22 +110,3 @@ def blind_keys_of(message: Message) -> list[str]:
             start, at = at + 4, at + 4 + int.from_bytes(message.route[at : at + 4], "big")
             keys.append(message.route[start:at].decode("utf-8", "surrogateescape"))
     return keys
-
-
-def forward(channel: Channel, message: Message, route: Route, flags: int) -> None:
-    """Channel.forward of a message with further keys."""
-    keys = [route.key, *keys_of(message)]
-    queues = channel.virtual_host.match_keys(route.exchange, keys, message, channel)
-    if queues is None:
-        return
-    shown = without_blind(message)
-    store = channel.store
-    spool = None if store is None else store.arrived.get(message)
-    if store is None or spool is None:
-        channel.hand_on(shown, route, queues, flags)
-        return
-    store.arrived[shown] = spool.share()
-    try:
-        channel.hand_on(shown, route, queues, flags)
-    finally:
-        store.forget_arrived(shown)

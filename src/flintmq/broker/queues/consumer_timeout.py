@@ -14,8 +14,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from flintmq.broker.channels.channel import Channel
     from flintmq.broker.queues.queue import Queue
+    from flintmq.broker.store.publisher import Publisher
 
 log = logging.getLogger("flintmq.overdue")
 
@@ -29,9 +29,9 @@ class Overdue:
     def __init__(self, queue: Queue, timeout_ms: int) -> None:
         self.queue = queue
         self.timeout_ms = timeout_ms
-        self.out: deque[tuple[int, Channel, int]] = deque()  # since when, by which channel, its tag
+        self.out: deque[tuple[int, Publisher, int]] = deque()  # since when, by which channel, its tag
 
-    def handed_out(self, channel: Channel, tag: int) -> None:
+    def handed_out(self, channel: Publisher, tag: int) -> None:
         self.out.append((self.queue.agenda.timetable.now_ms(), channel, tag))
         if len(self.out) > TIDY_MIN and len(self.out) > 2 * self.queue.unacked:
             self.out = deque(each for each in self.out if each[1].holds(each[2]))

@@ -29,7 +29,7 @@ from contextlib import nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from flintmq.broker.store.topology import put_handed_out
+from flintmq.broker.store.topology_records import put_handed_out
 from flintmq.errors import ServiceFault
 from flintmq.wire import amqp
 

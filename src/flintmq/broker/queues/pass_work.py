@@ -14,11 +14,11 @@ from flintmq.protocol.outbox import Room
 if TYPE_CHECKING:
     from collections import deque
 
-    from flintmq.broker.channels.channel import Channel
     from flintmq.broker.queues.consumer import Consumer
     from flintmq.broker.queues.queue import Queue
     from flintmq.broker.queues.timetable import Timetable
     from flintmq.broker.services.request import Request
+    from flintmq.broker.store.publisher import Publisher
 
 # What one read of a publisher may put into queues, some milliseconds of work: a buffer full of small messages
 # to a thousand queues each would keep everybody else waiting for a second.
@@ -61,7 +61,7 @@ class Agenda:
         # for it anew is more than a message costs on its way.
         self.now_ms = timetable.now_ms()
         self.queues: list[Queue] = []
-        self.confirms: list[Channel] = []
+        self.confirms: list[Publisher] = []
         self.lost_consumers: list[Consumer] = []
         self.passes = 0  # that have ended
         self.chores = Chores(self)

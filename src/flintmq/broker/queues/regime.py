@@ -16,7 +16,7 @@ from __future__ import annotations
 import heapq
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from flintmq.broker.messages.header_changes import with_delivery_count
 from flintmq.broker.messages.message import Message
@@ -25,15 +25,14 @@ from flintmq.broker.queues.consumer import Consumer
 from flintmq.broker.queues.consumer_timeout import Overdue, overdue_of
 from flintmq.broker.queues.delivery import Delivery
 from flintmq.broker.queues.queue_rules import PLAIN, REJECT_PUBLISH_DLX, QueueRules
-from flintmq.broker.store.topology import forget_return, put_return
+from flintmq.broker.store.topology_records import forget_return, put_return
 from flintmq.wire import traits
 
 if TYPE_CHECKING:
-    from flintmq.broker.channels.channel import Channel
     from flintmq.broker.queues.pass_work import Agenda
     from flintmq.broker.queues.queue import Queue
     from flintmq.broker.queues.timetable import Alarm, Timetable
-    from flintmq.broker.virtual_host import VirtualHost
+    from flintmq.broker.store.publisher import Publisher
 
 log = logging.getLogger("flintmq.regime")
 
@@ -48,6 +47,14 @@ LETTERS_BYTES_SHORT = 65_536
 LETTERS_SHORT_MS = 10
 # What is handed out at the end of a pass has waited for less than this.
 PASS_MS_MAX = 1000
+
+
+class Host(Protocol):
+    """The virtual host, as far as the rules of a queue need it."""
+
+    def bury(self, queue: Queue, messages: list[Message], reason: str) -> None: ...
+
+    def delete_queue(self, queue: Queue) -> int: ...
 
 
 class Regime:
@@ -83,7 +90,7 @@ class Regime:
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.timetable: Timetable = self.queue.agenda.timetable
-        self.host: VirtualHost | None = None
+        self.host: Host | None = None
         self.rules: QueueRules = PLAIN
         self.alarm: Alarm | None = None
         self.ttl_ms = -1
@@ -108,7 +115,7 @@ class Regime:
 
     # Rules
 
-    def apply(self, rules: QueueRules, host: VirtualHost) -> None:
+    def apply(self, rules: QueueRules, host: Host) -> None:
         """From now on these rules hold; of a queue in use too."""
         now_ms: int = self.timetable.now_ms()
         was_sized = self.bytes_max >= 0
@@ -285,7 +292,7 @@ class Regime:
     def bury(self, messages: list[Message], reason: str) -> None:
         """They have left the queue and are dead: letters for the dead letter exchange, if there is one."""
         if self.host is not None and self.rules.dead_letter_exchange is not None:
-            self.host.dead_letters.bury(self.queue, messages, reason)
+            self.host.bury(self.queue, messages, reason)
             return
         for index in range(len(messages)):
             try:
@@ -368,7 +375,7 @@ class Regime:
             self.watch()
         return delivery
 
-    def handed_out(self, channel: Channel, delivery: Delivery) -> None:
+    def handed_out(self, channel: Publisher, delivery: Delivery) -> None:
         """The client has it and is to settle it."""
         if self.overdue is not None:
             self.overdue.handed_out(channel, delivery.tag)

@@ -14,15 +14,14 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from flintmq.broker.queues.forwarding import secure_streams
 from flintmq.broker.queues.paged_tail_scan import read_along
 from flintmq.wire import traits
 
 if TYPE_CHECKING:
     from flintmq.broker.channels.channel import Channel
+    from flintmq.broker.exchanges.router import Router
     from flintmq.broker.messages.message import Message
     from flintmq.broker.queues.queue import Queue
-    from flintmq.broker.virtual_host import VirtualHost
     from flintmq.storage.streams.log import StreamLog
 
 
@@ -100,7 +99,7 @@ def whole_body(channel: Channel, message: Message, bytes_max: int) -> bytes | No
         reader.close()
 
 
-def copy(host: VirtualHost, source: Queue, target: Queue, after: int, limit: int) -> tuple[int, int]:
+def copy(router: Router, source: Queue, target: Queue, after: int, limit: int) -> tuple[int, int]:
     """Puts copies of up to `limit` messages at the end of another queue; how many, and the last one's place.
 
     All of them or, after a crash, none: it is one group of the journal. A large message, whose body is a
@@ -108,24 +107,24 @@ def copy(host: VirtualHost, source: Queue, target: Queue, after: int, limit: int
     """
     found = [(place, message) for place, message, _ in islice(browse(source, after), limit)]
     copied = 0
-    with grouped(host):
+    with grouped(router):
         for place, message in found:
             if message.traits & traits.SPOOLED:
                 break
-            host.hand_over(message.twin(), [target])
+            router.forward(message.twin(), [target])
             copied += 1
             after = place
     return copied, after
 
 
-def move(host: VirtualHost, source: Queue, target: Queue, limit: int) -> int:
+def move(router: Router, source: Queue, target: Queue, limit: int) -> int:
     """Moves up to `limit` messages from the head of one queue to the end of another; how many.
 
     All of them or, after a crash, none: it is one group of the journal. A large message, whose body is a
     file, ends it.
     """
     moved = 0
-    with grouped(host):
+    with grouped(router):
         while moved < limit:
             message = source.head()
             if message is None or message.traits & traits.SPOOLED:
@@ -141,7 +140,7 @@ def move(host: VirtualHost, source: Queue, target: Queue, limit: int) -> int:
                     source.requeue([delivery])
                     break
             try:
-                host.hand_over(message.twin(), [target])
+                router.forward(message.twin(), [target])
                 source.settle(message)
             except Exception:
                 source.unacked += 1
@@ -152,12 +151,12 @@ def move(host: VirtualHost, source: Queue, target: Queue, limit: int) -> int:
 
 
 @contextmanager
-def grouped(host: VirtualHost) -> Iterator[None]:
+def grouped(router: Router) -> Iterator[None]:
     """What is written meanwhile is recovered whole or not at all; what goes to streams is there before."""
-    store = host.store
+    store = router.store
     if store is None:
         yield
         return
     with store.journal.group():
         yield
-        secure_streams(host)
+        router.secure_streams()

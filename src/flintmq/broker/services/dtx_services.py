@@ -197,9 +197,9 @@ def check_targets(request: Request, found: list[Branch]) -> None:
     wanted: dict[Queue, tuple[int, int]] = {}
     for branch in found:
         for octets, (count, size) in (branch.routes or {}).items():
-            if not host.has_exchange_of(octets):
+            if not host.router.has_exchange_of(octets):
                 raise goes_nowhere(request, octets, count, "there is no such exchange")
-            route = host.route_of(octets)
+            route = host.router.route_of(octets)
             if route.by_headers:
                 continue  # the exchange decides by the message
             if not route.queues:

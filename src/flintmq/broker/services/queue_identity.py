@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flintmq.broker.services.request import Request
-from flintmq.clock import Clock
 from flintmq.errors import ServiceFault
 from flintmq.wire import amqp
 
@@ -27,10 +26,9 @@ def creation_id(queue: Queue, request: Request) -> str:
     """The queue's id as text; the answer to the request is held back until a new one is on disk."""
     if queue.creation_id is None:
         host = request.channel.virtual_host
-        chance = Clock().random if host.broker is None else host.chance()
-        queue.creation_id = chance.getrandbits(8 * ID_OCTETS).to_bytes(ID_OCTETS, "big")
-        if queue.number and host.wiring is not None and host.store is not None:
-            host.wiring.put_queue(queue)
+        queue.creation_id = host.router.chance().getrandbits(8 * ID_OCTETS).to_bytes(ID_OCTETS, "big")
+        if queue.number and host.topology is not None and host.store is not None:
+            host.topology.put_queue(queue)
             host.store.hold_back(request.channel.output, host.store.last())
     return str(queue.creation_id.hex())
 

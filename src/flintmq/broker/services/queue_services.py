@@ -307,7 +307,7 @@ def queue_copy(request: Request) -> Iterator[None]:
     limit = min(limit, source.message_count())
     while copied < limit and not source.deleted and not target.deleted:
         some, last = browsing.copy(
-            request.channel.virtual_host, source, target, last, min(limit - copied, MOVED_AT_ONCE)
+            request.channel.router, source, target, last, min(limit - copied, MOVED_AT_ONCE)
         )
         copied += some
         if not some:
@@ -326,7 +326,7 @@ def queue_move(request: Request) -> Iterator[None]:
     limit = request.number("limit", 1000, 1, ROWS_MAX)
     moved = 0
     while moved < limit and not source.deleted and not target.deleted:
-        some = browsing.move(request.channel.virtual_host, source, target, min(limit - moved, MOVED_AT_ONCE))
+        some = browsing.move(request.channel.router, source, target, min(limit - moved, MOVED_AT_ONCE))
         moved += some
         if not some:
             break

@@ -22,6 +22,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from flintmq.auth import Operation, require
+from flintmq.broker.channels.channel import Channel
 from flintmq.broker.messages.composing import composed
 from flintmq.errors import PeerFault, ProtocolMisuse, ServiceFault
 from flintmq.wire import amqp, traits
@@ -30,10 +31,10 @@ from flintmq.wire.tables import FieldTable, FieldValue, encode_value
 
 if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
-    from flintmq.broker.channels.channel import Channel
     from flintmq.broker.exchanges.route import Passage
     from flintmq.broker.messages.message import Message
     from flintmq.broker.queues.pass_work import Agenda
+    from flintmq.broker.store.publisher import Publisher
 
 log = logging.getLogger("flintmq.services")
 
@@ -128,7 +129,7 @@ class Request:
             properties.headers = {"error-code": amqp.RESOURCE_ERROR, "error-text": text}
             body = b""
         try:
-            if not self.channel.virtual_host.post(composed("", self.reply_to, properties, body)):
+            if not self.channel.router.post(composed("", self.reply_to, properties, body)):
                 log.debug("%s: the queue for the reply is gone", self.name)
         except PeerFault as fault:
             log.info("%s: the queue does not take the reply: %s", self.name, fault.text)
@@ -203,8 +204,9 @@ def service(name: str) -> Callable[[Service], Service]:
     return register
 
 
-def check(message: Message, channel: Channel) -> None:
+def check(message: Message, channel: Publisher) -> None:
     """Raises unless the sender may have an answer sent to where the request wants it."""
+    assert isinstance(channel, Channel)
     require_reply(
         Request(channel, "", decode_basic_properties(message.content, 12, message.header_size), b"")
     )
@@ -213,8 +215,8 @@ def check(message: Message, channel: Channel) -> None:
 def ask(passage: Passage) -> bool:
     """Serves what was published to the exchange `amq.system`; False if nobody can be told it is not known."""
     channel = passage.channel
-    if channel is None:
-        return False
+    if not isinstance(channel, Channel):
+        return False  # the broker itself has sent it
     message = passage.message
     properties = decode_basic_properties(message.content, 12, message.header_size)
     body = b"" if message.traits & traits.SPOOLED else message.content[message.header_size :]

@@ -1,4 +1,4 @@
-"""The exchange `amq.system`: what is published to it is a request to the broker itself, see services.py."""
+"""The exchange `amq.system`: what is published to it is a request to the broker itself, see request.py."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from flintmq.wire import amqp
 from flintmq.wire.tables import FieldValue
 
 if TYPE_CHECKING:
-    from flintmq.broker.channels.channel import Channel
     from flintmq.broker.exchanges.route import Passage
     from flintmq.broker.messages.message import Message
+    from flintmq.broker.store.publisher import Publisher
 
 
 class SystemExchange(Exchange):
@@ -25,7 +25,7 @@ class SystemExchange(Exchange):
     type = "system"
     receives = True
 
-    def check_message(self, message: Message, channel: Channel) -> None:
+    def check_message(self, message: Message, channel: Publisher) -> None:
         services.check(message, channel)
 
     def receive(self, passage: Passage) -> int:

@@ -15,6 +15,7 @@ from flintmq.wire import amqp
 
 if TYPE_CHECKING:
     from flintmq.broker.messages.message import Message
+    from flintmq.broker.store.store import Store
     from flintmq.storage.journal.journal import Journal
     from flintmq.storage.spool import Spool
 
@@ -47,6 +48,24 @@ class Hold:
         self.message = message
         self.spool = spool
         self.queues = queues
+
+
+class Sharing:
+    """A message that shares the body of another one while it is put into queues."""
+
+    __slots__ = ("message", "spool", "store")
+
+    def __init__(self, store: Store, spool: Spool | None, message: Message) -> None:
+        self.store = store
+        self.spool = spool  # None: the body lies in memory, and there is nothing to share
+        self.message = message
+
+    def __enter__(self) -> None:
+        if self.spool is not None:
+            self.store.arrived[self.message] = self.spool.share()
+
+    def __exit__(self, *_: object) -> None:
+        self.store.forget_arrived(self.message)
 
 
 def no_room(why: str) -> ChannelFault:

@@ -43,7 +43,7 @@ cdef class Store:
     @cython.locals(message=Message)
     cpdef list staged(self, list entries)
     @cython.locals(message=Message)
-    cpdef unsigned long long journal_entry(self, delivery) except? 0
+    cpdef unsigned long long journal_entry(self, unsigned int owner, Message message) except? 0
     cdef settle_spilled(self, unsigned long long entry)
     @cython.locals(entry=cython.ulonglong)
     cpdef unsigned long long spill(self, Message message) except? 0

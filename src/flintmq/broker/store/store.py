@@ -22,16 +22,15 @@ from typing import TYPE_CHECKING
 from flintmq.broker.messages import published
 from flintmq.broker.messages.message import Message
 from flintmq.broker.store import entry_head
-from flintmq.broker.store.spooling import Hold
-from flintmq.broker.store.topology import put_handed_out
+from flintmq.broker.store.spooling import Hold, Sharing
+from flintmq.broker.store.topology_records import put_handed_out
 from flintmq.errors import StorageFault
 from flintmq.storage.spool import Spool, SpoolReader
 from flintmq.wire import traits
 
 if TYPE_CHECKING:
-    from flintmq.broker.channels.channel import Channel
-    from flintmq.broker.queues.delivery import Delivery
     from flintmq.broker.queues.queue import Queue
+    from flintmq.broker.store.publisher import Publisher
     from flintmq.protocol.outbox import Output
     from flintmq.storage.journal.delivered_marks import HandOuts
     from flintmq.storage.journal.journal import Journal
@@ -99,7 +98,7 @@ class Store:
         self.hand_outs = hand_outs
         self.synced = journal.synced_sequence
         self.recovered = journal.synced_sequence  # the newest record of an earlier life
-        self.waiting: deque[tuple[int, Channel, int]] = deque()
+        self.waiting: deque[tuple[int, Publisher, int]] = deque()
         self.outputs: dict[Output, None] = {}
         self.handed_out: list[Queue] = []  # whose mark has to be written
         self.alarm = ""
@@ -118,7 +117,7 @@ class Store:
         self.beside: dict[int, int] = {}
         self.beside_of: dict[int, int] = {}
         # Entries whose body may be lost by a failed sync, and which publish is to be refused then.
-        self.promised: dict[int, tuple[Channel, int]] = {}
+        self.promised: dict[int, tuple[Publisher, int]] = {}
         self.branch_owners: set[int] = set()  # what the journal calls branches of distributed transactions
         # From where no earlier life has counted: what damage brings back of a branch that is over must not
         # be taken for part of a new one.
@@ -178,10 +177,9 @@ class Store:
                 message.entry = 0
         return messages
 
-    def journal_entry(self, delivery: Delivery) -> int:
-        """The entry that keeps the message of a delivery for its queue; 0 if it is not in the journal."""
-        message = delivery.message
-        if message is None or not delivery.queue.number or message.entry & 1:
+    def journal_entry(self, owner: int, message: Message | None) -> int:
+        """The entry that keeps the message for this queue; 0 if it is not in the journal."""
+        if message is None or not owner or message.entry & 1:
             return 0
         return message.entry >> 1
 
@@ -297,6 +295,10 @@ class Store:
             del self.held[entry]
             hold.spool.discard()
 
+    def sharing(self, spool: Spool | None, message: Message) -> Sharing:
+        """With it: the message has a share of the body that has come for another one."""
+        return Sharing(self, spool, message)
+
     def forget_arrived(self, message: Message) -> None:
         """Those who want the body have their share of it."""
         spool = self.arrived.pop(message, None)
@@ -326,7 +328,7 @@ class Store:
         """The number of the newest record."""
         return self.journal.next_sequence - 1
 
-    def wait(self, channel: Channel, published: int) -> None:
+    def wait(self, channel: Publisher, published: int) -> None:
         """Has the channel confirm `published` once all that is in the journal now is safe."""
         self.waiting.append((self.last(), channel, published))
 

@@ -21,10 +21,9 @@ from flintmq.storage.streams.store import StreamStore
 from flintmq.wire.tables import FieldTable
 
 if TYPE_CHECKING:
-    from flintmq.broker.channels.channel import Channel
     from flintmq.broker.queues.pass_work import Agenda
+    from flintmq.broker.store.publisher import Publisher
     from flintmq.broker.store.store import Store
-    from flintmq.broker.virtual_host import VirtualHost
     from flintmq.protocol.outbox import Output
 
 log = logging.getLogger("flintmq.streams")
@@ -41,7 +40,7 @@ class Streams:
         self.agenda = agenda
         self.store = store
         self.queues: dict[StreamLog, StreamQueue] = {}
-        self.waiting: deque[tuple[int, Channel, int]] = deque()
+        self.waiting: deque[tuple[int, Publisher, int]] = deque()
         self.outputs: dict[Output, int] = {}  # with the batch that each waits for
         self.watchers: dict[StreamLog, list[Callable[[], None]]] = {}
         self.moved = False  # something that the journal is about to let go is in a chunk, and there alone
@@ -59,7 +58,7 @@ class Streams:
 
     def declare(
         self,
-        host: VirtualHost,
+        host: str,
         name: str,
         durable: bool,
         exclusive: bool,
@@ -68,14 +67,14 @@ class Streams:
         number: int,
     ) -> StreamQueue:
         """A new stream; `number` is what the journal calls it, 0 without one."""
-        what = f"queue '{name}' in vhost '{host.name}'"
+        what = f"queue '{name}' in vhost '{host}'"
         check_properties(what, durable, exclusive, auto_delete)
         options = stream_options(arguments, self.storage.is_temporary)
         self.made += 1
         stream = self.storage.create(number or self.made, options)
         return self.added(host, name, arguments, number, stream)
 
-    def restore(self, host: VirtualHost, name: str, number: int, arguments: FieldTable) -> StreamQueue:
+    def restore(self, host: str, name: str, number: int, arguments: FieldTable) -> StreamQueue:
         """A stream as its log was found."""
         options = stream_options(arguments, self.storage.is_temporary)
         stream, report = self.storage.open(number, options)
@@ -83,9 +82,9 @@ class Streams:
         return self.added(host, name, arguments, number, stream)
 
     def added(
-        self, host: VirtualHost, name: str, arguments: FieldTable, number: int, stream: StreamLog
+        self, host: str, name: str, arguments: FieldTable, number: int, stream: StreamLog
     ) -> StreamQueue:
-        what = f"queue '{name}' in vhost '{host.name}'"
+        what = f"queue '{name}' in vhost '{host}'"
         queue = StreamQueue(name, self.agenda, arguments, self.store, number, self, stream, what)
         self.queues[stream] = queue
         return queue
@@ -116,20 +115,20 @@ class Streams:
 
     # Promises
 
-    def note(self, channel: Channel) -> None:
+    def note(self, channel: Publisher) -> None:
         """The channel has just published to a stream, or somebody has for whom the disk failed."""
         # Of the latter all may have been written since: then nothing may be left for the next batch.
         channel.logged = self.storage.batch if self.storage.dirty else self.storage.batch - 1
 
-    def is_safe(self, channel: Channel) -> bool:
+    def is_safe(self, channel: Publisher) -> bool:
         """Whether all that the channel has published to streams is on disk."""
         return channel.logged <= self.storage.safe_batch
 
-    def wait(self, channel: Channel, published: int) -> None:
+    def wait(self, channel: Publisher, published: int) -> None:
         """Has the channel confirm `published` once that is so."""
         self.waiting.append((channel.logged, channel, published))
 
-    def hold_back(self, channel: Channel) -> None:
+    def hold_back(self, channel: Publisher) -> None:
         """Nothing more leaves by the channel's connection until that is so."""
         if not self.is_safe(channel):
             output = channel.output

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from flintmq.auth import Tag
 from flintmq.broker.messages.published import headers_of
-from flintmq.broker.queues.forwarding import secure_streams
 from flintmq.broker.transactions.dtx_branch import Branch, BranchState, Lock, Settlement
 from flintmq.broker.transactions.dtx_journal import Marker, marker_key, put_manifest, put_marker
 from flintmq.broker.transactions.dtx_outcome import Outcomes
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from flintmq.auth import User
+    from flintmq.broker.exchanges.router import Router
     from flintmq.broker.messages.message import Message
     from flintmq.broker.queues.delivery import Delivery
     from flintmq.broker.transactions.dtx_work import DtxWork
     from flintmq.broker.transactions.xid import Xid
-    from flintmq.broker.virtual_host import VirtualHost
     from flintmq.storage.journal.appender import Group
 
 log = logging.getLogger("flintmq.dtx")
@@ -48,11 +47,12 @@ MARKERS_LOOKED_AT = 8
 class Branches:
     """All branches that are not finished, and how far those who commit with a marker have come."""
 
-    def __init__(self, host: VirtualHost) -> None:
-        self.host = host
-        self.store = host.store
+    def __init__(self, router: Router) -> None:
+        self.router = router
+        self.limits = Dtx()  # until the broker gives those of its settings
+        self.store = router.store
         self.branches: dict[Xid, Branch] = {}
-        self.outcomes = Outcomes(host, self.drop)
+        self.outcomes = Outcomes(router, self.drop)
         # Those that last, and those of writes that end by themselves, which must not use up the room of the
         # others. In both the one that was not used for the longest time is first.
         self.markers: dict[str, Marker] = {}
@@ -60,12 +60,8 @@ class Branches:
         self.started = 0
         self.scans: dict[tuple[int, int], int] = {}  # by connection and channel: where its scan has come
 
-    @property
-    def limits(self) -> Dtx:
-        return Dtx() if self.host.broker is None else self.host.broker.config.dtx
-
     def now_ms(self) -> int:
-        return self.host.agenda.timetable.now_ms()
+        return self.router.agenda.timetable.now_ms()
 
     # Finding
 
@@ -73,7 +69,7 @@ class Branches:
         branch = self.branches.get(xid)
         if branch is None or branch.state is BranchState.DECIDED:
             raise ChannelFault(
-                amqp.NOT_FOUND, f"NOT_FOUND - no branch with xid {xid} in vhost '{self.host.name}'"
+                amqp.NOT_FOUND, f"NOT_FOUND - no branch with xid {xid} in vhost '{self.router.name}'"
             )
         if not may_touch(user, branch.user):
             raise ChannelFault(
@@ -128,7 +124,7 @@ class Branches:
             raise wrong_state(f"branch {xid} is there already: join it, or resume it")
         if len(self.branches) >= self.limits.branches_max:
             raise too_much(
-                f"vhost '{self.host.name}' has {len(self.branches)} branches that are not finished"
+                f"vhost '{self.router.name}' has {len(self.branches)} branches that are not finished"
             )
         self.started += 1
         owner = 0 if self.store is None else self.store.next_branch()
@@ -188,7 +184,7 @@ class Branches:
     def publish(self, branch: Branch, work: DtxWork, message: Message, flags: int) -> None:
         if branch.state is not BranchState.OPEN:
             return  # rollback-only: the end will tell
-        if self.host.route_of(message.route).by_headers:
+        if self.router.route_of(message.route).by_headers:
             headers_of(message)  # fails on headers that cannot be read, while there is somebody to tell
         octets = len(message.content)
         if branch.octets + octets > self.limits.branch_bytes_max:
@@ -233,7 +229,7 @@ class Branches:
             branch.state = BranchState.PREPARED
             branch.since_ms = self.now_ms()
             branch.timeout_s = 0
-            sequence = 0 if self.store is None else put_manifest(self.store, self.host.name, branch)
+            sequence = 0 if self.store is None else put_manifest(self.store, self.router.name, branch)
             self.set_heuristic_alarm(branch)
         except Exception:
             self.give_up(branch)
@@ -257,7 +253,10 @@ class Branches:
             work.settled_tags.discard(delivery.tag)
         for work, settled in by_work.items():
             store = self.store
-            entries = [0 if store is None else store.journal_entry(delivery) for _, delivery in settled]
+            entries = [
+                0 if store is None else store.journal_entry(delivery.queue.number, delivery.message)
+                for _, delivery in settled
+            ]
             detached = work.channel.detach([delivery for _, delivery in settled])
             for (settlement, _), entry, delivery in zip(settled, entries, detached, strict=True):
                 branch.locks.append(Lock(settlement, delivery.queue, entry, delivery))
@@ -319,7 +318,7 @@ class Branches:
             self.let_go(branch)
             branch.forget_work()
             self.drop(branch)
-            secure_streams(self.host)
+            self.router.secure_streams()
         return 0 if group is None else group.sequence
 
     def complete_heuristically(self, branch: Branch, commit: bool) -> int:
@@ -335,7 +334,7 @@ class Branches:
             if self.store is not None:
                 self.store.journal.settle_many(branch.owner(), branch.entries)
             branch.forget_work()
-            secure_streams(self.host)
+            self.router.secure_streams()
         return 0 if group is None else group.sequence
 
     def forget(self, branch: Branch) -> int:
@@ -376,7 +375,7 @@ class Branches:
         branch.set_alarm(None)
         if timeout_s:
             due_ms = self.now_ms() + 1000 * timeout_s
-            branch.set_alarm(self.host.agenda.timetable.at(due_ms, lambda: self.expire(branch)))
+            branch.set_alarm(self.router.agenda.timetable.at(due_ms, lambda: self.expire(branch)))
 
     def expire(self, branch: Branch) -> None:
         if branch.state is BranchState.OPEN:
@@ -388,7 +387,7 @@ class Branches:
         branch.set_alarm(None)
         if self.limits.heuristic_timeout_s:
             due_ms = branch.since_ms + 1000 * self.limits.heuristic_timeout_s
-            branch.set_alarm(self.host.agenda.timetable.at(due_ms, lambda: self.decide(branch)))
+            branch.set_alarm(self.router.agenda.timetable.at(due_ms, lambda: self.decide(branch)))
 
     def decide(self, branch: Branch) -> None:
         if branch.state is BranchState.PREPARED:
@@ -397,7 +396,7 @@ class Branches:
             except Exception:
                 log.exception("a bug keeps branch %s from its heuristic end", branch.xid)
                 due_ms = self.now_ms() + AGAIN_MS
-                branch.set_alarm(self.host.agenda.timetable.at(due_ms, lambda: self.decide(branch)))
+                branch.set_alarm(self.router.agenda.timetable.at(due_ms, lambda: self.decide(branch)))
 
     # Markers
 
@@ -414,7 +413,7 @@ class Branches:
     def mark(self, name: str, marker: Marker) -> None:
         """Notes the marker, inside the transaction that it is about, after make_room."""
         if self.store is not None:
-            put_marker(self.store, self.host.name, name, marker)
+            put_marker(self.store, self.router.name, name, marker)
         self.markers.pop(name, None)
         self.brief_markers.pop(name, None)
         (self.brief_markers if marker.keep_s else self.markers)[name] = marker
@@ -432,7 +431,7 @@ class Branches:
                 self.forget_marker(next(iter(self.brief_markers)))
         elif name not in self.markers and len(self.markers) >= most:
             raise too_much(
-                f"vhost '{self.host.name}' has {len(self.markers)} markers, the most there may be: forget "
+                f"vhost '{self.router.name}' has {len(self.markers)} markers, the most there may be: forget "
                 "those of writers that do not come back with dtx.forget-marker, or raise markers_max"
             )
 
@@ -441,7 +440,7 @@ class Branches:
 
     def forget_marker(self, name: str) -> None:
         if self.store is not None:
-            self.store.journal.delete_wiring(marker_key(self.host.name, name))
+            self.store.journal.delete_wiring(marker_key(self.router.name, name))
         self.markers.pop(name, None)
         self.brief_markers.pop(name, None)
 

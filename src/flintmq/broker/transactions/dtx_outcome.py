@@ -19,23 +19,20 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from flintmq.auth import User
-from flintmq.broker.channels.channel import Channel
 from flintmq.broker.messages.message import new_message
 from flintmq.broker.queues import delivery
-from flintmq.broker.queues.forwarding import secure_streams
 from flintmq.broker.transactions.dtx_branch import Branch, BranchState, Lock, Settlement
 from flintmq.broker.transactions.dtx_journal import put_manifest
 from flintmq.errors import PeerFault, StorageFault
-from flintmq.protocol.outbox import Output
 from flintmq.wire import traits
 
 if TYPE_CHECKING:
     from flintmq.broker.exchanges.route import Route
+    from flintmq.broker.exchanges.router import Router
     from flintmq.broker.messages.message import Message
     from flintmq.broker.queues.delivery import Delivery
     from flintmq.broker.queues.queue import Queue
-    from flintmq.broker.virtual_host import VirtualHost
+    from flintmq.broker.transactions.dtx_work import DtxWork
 
 log = logging.getLogger("flintmq.dtx")
 
@@ -52,15 +49,15 @@ LOADED_MESSAGES = 64
 # What a bug holds up is tried again so much later.
 AGAIN_MS = 1000
 
-MANDATORY, IMMEDIATE = 1, 2
+IMMEDIATE = 2
 
 
 class Outcomes:
     """The ends of branches of one virtual host."""
 
-    def __init__(self, host: VirtualHost, drop: Callable[[Branch], None]) -> None:
-        self.host = host
-        self.store = host.store
+    def __init__(self, router: Router, drop: Callable[[Branch], None]) -> None:
+        self.router = router
+        self.store = router.store
         self.drop = drop
         self.group_bytes_max = GROUP_BYTES_MAX
         self.portion_bytes = PORTION_BYTES
@@ -102,7 +99,7 @@ class Outcomes:
                 branch.code = code
                 failures += self.settle(branch)
                 failures += self.decide_only(branch) if is_large else self.carry_out(branch)
-            secure_streams(self.host)
+            self.router.secure_streams()
         sequence = 0 if group is None else group.sequence
         if is_large and store is not None:
             store.when_synced(sequence, self.go_on)
@@ -137,7 +134,7 @@ class Outcomes:
             self.decided.append(branch)
         if self.store is not None:
             self.unnoted.add(branch)
-            put_manifest(self.store, self.host.name, branch)
+            put_manifest(self.store, self.router.name, branch)
             self.unnoted.discard(branch)
 
     def resume(self, branch: Branch) -> None:
@@ -148,7 +145,7 @@ class Outcomes:
     def go_on(self, wait_ms: int = 0) -> None:
         if not self.is_due and self.decided:
             self.is_due = True
-            timetable = self.host.agenda.timetable
+            timetable = self.router.agenda.timetable
             timetable.at(timetable.now_ms() + wait_ms, self.apply_some)
 
     def apply_some(self) -> None:
@@ -177,7 +174,7 @@ class Outcomes:
                 if is_over:
                     self.finish(branch)
                     self.decided.remove(branch)
-                secure_streams(self.host)
+                self.router.secure_streams()
         except Exception:
             log.exception("a bug holds up the commit of branch %s: once more in a while", branch.xid)
             self.go_on(AGAIN_MS)
@@ -225,19 +222,18 @@ class Outcomes:
         branch.code = code
         try:
             if self.store is not None:
-                put_manifest(self.store, self.host.name, branch)
+                put_manifest(self.store, self.router.name, branch)
         except Exception:
             branch.state, branch.code = before
             raise
 
     def hand_over(self, branch: Branch, octets: int) -> None:
         """Sends its first messages, of so many octets and one more; the branch has only the others then."""
-        courier = Channel(0, 0, self.host, User(branch.user), Output([], None))
         sent = 0
         try:
             for index, message in self.load(branch):
                 if message is not None:
-                    self.send(branch, index, message, courier)
+                    self.send(branch, index, message)
                     octets -= len(message.content)
                 if self.store is not None:
                     self.store.journal.append_settle(branch.owner(), branch.entries[index])
@@ -246,7 +242,6 @@ class Outcomes:
                     break
         finally:
             branch.shorten(sent)
-            courier.output.release()
 
     def load(self, branch: Branch) -> Iterator[tuple[int, Message | None]]:
         """What was published, from the journal; None for what the disk does not give back."""
@@ -257,46 +252,48 @@ class Outcomes:
             entries = list(branch.entries[start : start + LOADED_MESSAGES])
             yield from enumerate(self.store.staged(entries), start)
 
-    def send(self, branch: Branch, index: int, message: Message, courier: Channel) -> None:
+    def send(self, branch: Branch, index: int, message: Message) -> None:
         """As if it were published now, by whoever did; who is gone gets nothing back."""
         flags = branch.flags[index]
         work = branch.source_of(index)
-        channel = courier
         if work is not None:
             lifetime_ms = message.lifetime_ms
             message = new_message(
                 message.route, message.content, message.header_size, message.traits, work.origin
             )
             message.lifetime_ms = lifetime_ms
-        message.arrived_ms = self.host.agenda.now_ms
+        message.arrived_ms = self.router.agenda.now_ms
         message.traits |= traits.MOVED
-        if work is not None and not work.is_closed:
-            channel = work.channel
-        else:
-            flags &= ~MANDATORY
-        if not self.host.has_exchange_of(message.route):
+        if not self.router.has_exchange_of(message.route):
             branch.unrouted += 1
             return
-        store = self.store
+        spool = None
+        if self.store is not None and message.traits & traits.SPOOLED:
+            spool = self.store.journal.spool_of(branch.entries[index])
+            if spool is None:
+                log.error("a message of branch %s is lost: its file is gone", branch.xid)
+                return
         try:
-            if store is not None and message.traits & traits.SPOOLED:
-                spool = store.journal.spool_of(branch.entries[index])
-                if spool is None:
-                    log.error("a message of branch %s is lost: its file is gone", branch.xid)
-                    return
-                store.arrived[message] = spool.share()
-            route = self.host.route_of(message.route)
-            self.note_fate(branch, message, route)
-            channel.forward(message, route, flags)
-            streams = self.host.streams
-            if streams is not None and not streams.is_safe(channel):
-                streams.moved = True
+            with nullcontext() if self.store is None else self.store.sharing(spool, message):
+                route = self.router.route_of(message.route)
+                self.note_fate(branch, message, route)
+                if work is not None and not work.is_closed:
+                    work.channel.forward(message, route, flags)
+                else:
+                    self.router.post(message, bool(flags & IMMEDIATE))
+                self.note_streams(work)
         except PeerFault as fault:
             branch.refused += 1
             log.warning("a message of branch %s is dropped: %s", branch.xid, fault.text)
-        finally:
-            if store is not None:
-                store.forget_arrived(message)
+
+    def note_streams(self, work: DtxWork | None) -> None:
+        """What went to a stream is there before the journal lets go of it."""
+        streams = self.router.streams
+        if streams is None:
+            return
+        streams.note_moved()
+        if work is not None and not work.is_closed and not streams.is_safe(work.channel):
+            streams.moved = True
 
     def note_fate(self, branch: Branch, message: Message, route: Route) -> None:
         """Counts what goes nowhere, as far as the route tells: some exchanges decide by the message."""

@@ -40,7 +40,7 @@ class DtxWork:
             if self.branch is not None:
                 self.branches.publish(self.branch, self, message, flags)
             else:
-                self.channel.forward(message, self.channel.virtual_host.route_of(message.route), flags)
+                self.channel.forward(message, self.channel.router.route_of(message.route), flags)
         finally:
             if store is not None and message.traits & traits.SPOOLED:
                 store.forget_arrived(message)

@@ -10,7 +10,6 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from flintmq.broker.messages import cc_bcc as copies
-from flintmq.broker.queues.forwarding import secure_streams
 from flintmq.broker.streams.stream_arguments import refuse_too_large
 from flintmq.errors import ChannelFault
 from flintmq.storage.streams.chunk import MESSAGE_OCTETS_MAX
@@ -95,16 +94,16 @@ class Transaction:
         """What was published, with its routes; a fault if any of it is refused, and then nothing is done."""
         channel = self.channel
         routed = [
-            (message, channel.virtual_host.route_of(message.route), flags)
+            (message, channel.router.route_of(message.route), flags)
             for message, flags in self.published
-            if channel.virtual_host.has_exchange_of(message.route)
+            if channel.router.has_exchange_of(message.route)
         ]
         coming: dict[Queue, list[Message]] = {}
         for message, route, _ in routed:
             size = message.header_size + message.body_size()
             if size > MESSAGE_OCTETS_MAX:
                 further = copies.keys_of(message) if message.traits & traits.HAS_COPIES else []
-                refuse_too_large(channel.virtual_host.reachable(route, further), size)
+                refuse_too_large(channel.router.reachable(route, further), size)
             if route.by_headers:
                 if route.exchange is not None:
                     route.exchange.check_message(message, channel)
@@ -126,7 +125,7 @@ class Transaction:
         streams = channel.virtual_host.streams
         if streams is not None and (self.acked or self.rejected) and not streams.is_safe(channel):
             streams.moved = True
-        secure_streams(channel.virtual_host)
+        channel.router.secure_streams()
         self.clear()
 
     def rollback(self) -> None:

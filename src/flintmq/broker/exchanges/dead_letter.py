@@ -29,15 +29,14 @@ from typing import TYPE_CHECKING
 from flintmq.broker.messages.cc_bcc import blind_keys_of, blind_octets
 from flintmq.broker.messages.header_changes import expiration_of, header_entries, header_value, with_headers
 from flintmq.broker.messages.message import Message
-from flintmq.broker.queues.forwarding import forward, secure_streams
 from flintmq.errors import PeerFault
 from flintmq.wire import traits
 from flintmq.wire.fields import encode_shortstr
 from flintmq.wire.tables import FieldTable, FieldValue, LongLong
 
 if TYPE_CHECKING:
+    from flintmq.broker.exchanges.router import Router
     from flintmq.broker.queues.queue import Queue
-    from flintmq.broker.virtual_host import VirtualHost
 
 log = logging.getLogger("flintmq.dead_letter")
 
@@ -57,8 +56,8 @@ COUNT_MAX = (1 << 63) - 2
 class DeadLetters:
     """Buries the dead of one virtual host."""
 
-    def __init__(self, host: VirtualHost) -> None:
-        self.host = host
+    def __init__(self, router: Router) -> None:
+        self.router = router
         # With how often each was tried before.
         self.dead: deque[tuple[Queue, Message, str, int]] = deque()
         self.failed: list[tuple[Queue, Message, str, int]] = []
@@ -94,21 +93,21 @@ class DeadLetters:
             while self.dead:
                 self.bury_some()
         except Exception:
-            log.exception("a bug in burying the dead of vhost %r: once more in a while", self.host.name)
+            log.exception("a bug in burying the dead of vhost %r: once more in a while", self.router.name)
             self.try_again([])
         finally:
             self.is_busy = False
 
     def bury_some(self) -> None:
-        store = self.host.store
+        store = self.router.store
         if store is not None and not store.journal.in_group():
             with store.journal.group():
                 self.bury_group()
-                secure_streams(self.host)
+                self.router.secure_streams()
             return
         self.bury_group()  # inside a transaction's group the letters are part of it
-        if self.host.streams is not None:
-            self.host.streams.note_moved()
+        if self.router.streams is not None:
+            self.router.streams.note_moved()
 
     def bury_group(self) -> None:
         for _ in range(GROUP_LETTERS_MAX):
@@ -140,7 +139,7 @@ class DeadLetters:
                     "a dead letter of queue %r cannot leave: the message is back there after a restart",
                     each[0].name,
                 )
-        timetable = self.host.agenda.timetable
+        timetable = self.router.agenda.timetable
         timetable.at(timetable.now_ms() + AGAIN_MS, self.run_again)
 
     def run_again(self) -> None:
@@ -156,7 +155,7 @@ class DeadLetters:
         queue.settle(message)
 
     def send(self, queue: Queue, message: Message, reason: str, exchange: str, key: str | None) -> None:
-        if exchange and exchange not in self.host.exchanges:
+        if exchange and exchange not in self.router.exchanges:
             log.debug("a dead letter of queue %r is dropped: there is no exchange %r", queue.name, exchange)
             return
         entries = header_entries(message.content, message.header_size)
@@ -187,35 +186,32 @@ class DeadLetters:
             queues = [each for each in queues if not is_cycle(each.name, deaths)]
         if not queues:
             return
-        self.host.agenda.unwatched_bytes -= len(content)
+        self.router.agenda.unwatched_bytes -= len(content)
         if found & traits.SPOOLED:
             self.send_spooled(message, letter, queues)
         else:
-            forward(self.host, letter, queues)
+            self.router.forward(letter, queues)
 
     def send_spooled(self, message: Message, letter: Message, queues: list[Queue]) -> None:
         """The letter shares the file that the body lies in."""
-        store = self.host.store
+        store = self.router.store
         spool = None if store is None else store.spool_of(message)
         if store is None or spool is None:
             log.error("a dead letter of %d octets is lost: its file is gone", len(message.content))
             return
-        store.arrived[letter] = spool.share()
-        try:
-            forward(self.host, letter, queues)
-        finally:
-            store.forget_arrived(letter)
+        with store.sharing(spool, letter):
+            self.router.forward(letter, queues)
 
     def destinations(self, exchange: str, keys: list[str], letter: Message) -> list[Queue]:
         if len(keys) > 1:  # of those of CC and BCC some may be longer than a routing key can be
-            source = self.host.exchanges[exchange] if exchange else None
-            return self.host.match_keys(source, keys, letter, None) or []
-        route = self.host.route_of(route_octets(exchange, keys[0]))
-        found = self.host.match(route, letter, None) if route.by_headers else route.queues
+            source = self.router.exchanges[exchange] if exchange else None
+            return self.router.match_keys(source, keys, letter, None) or []
+        route = self.router.route_of(route_octets(exchange, keys[0]))
+        found = self.router.match(route, letter, None) if route.by_headers else route.queues
         return list(found or ())
 
     def death_of(self, queue: Queue, message: Message, reason: str, keys: list[str]) -> FieldTable:
-        now_ms = self.host.agenda.timetable.now_ms()
+        now_ms = self.router.agenda.timetable.now_ms()
         death: FieldTable = {
             "count": LongLong(1),
             "reason": reason,

@@ -1,0 +1,65 @@
+cimport cython
+cimport flintmq.broker.matching.lookup as lookup
+from flintmq.broker.queues.pass_work cimport Agenda
+from flintmq.broker.exchanges.exchange cimport Exchange
+from flintmq.broker.messages.message cimport Message
+from flintmq.broker.queues.queue cimport Queue
+from flintmq.broker.queues.regime cimport Regime
+from flintmq.broker.exchanges.route cimport Passage, Route
+from flintmq.broker.store.store cimport Store
+cimport flintmq.wire.traits as traits
+
+cdef int ALL_TOOK_IT
+cdef int SOME_REFUSED
+
+
+@cython.final
+cdef class Router:
+    cdef readonly str name
+    cdef readonly dict exchanges
+    cdef readonly dict queues
+    cdef readonly Agenda agenda
+    cdef readonly Store store
+    cdef public object streams
+    cdef readonly object chains
+    cdef readonly dict routes
+    cdef readonly unsigned long long generation
+    cdef public object departures
+    cdef public bint has_departures
+    cdef public object policies
+    cdef readonly object dead_letters
+
+    cpdef object chance(self)
+    @cython.locals(route=Route)
+    cpdef Route route_of(self, bytes octets)
+    cpdef Exchange find_exchange(self, str name, int class_id=*, int method_id=*)
+    cpdef bint has_exchange_of(self, bytes octets) except -1
+    @cython.locals(queue=Queue)
+    cpdef tuple owners_of(self, list queues)
+    @cython.locals(queue=Queue)
+    cdef bint is_ruled(self, list queues) except -1
+    @cython.locals(exchange=Exchange, found=dict, queues=list)
+    cpdef list match(self, Route route, Message message, channel)
+    @cython.locals(passage=Passage)
+    cpdef list match_keys(self, exchange, list keys, Message message, channel)
+    @cython.locals(queue=Queue, passage=Passage)
+    cpdef tuple resolve(self, exchange, list keys, Passage passage)
+    cpdef bint is_gone(self, destination) except -1
+    cpdef list reachable(self, Route route, list further)
+    cpdef dict alternate(self, exchange)
+    cpdef rewired(self)
+    @cython.locals(route=Route)
+    cpdef queue_came_or_went(self, str name)
+    @cython.locals(queue=Queue, admitted=list)
+    cpdef int enqueue(self, Message message, list queues, tuple owners, bint is_ruled) except -1
+    @cython.locals(queue=Queue, message=Message, taken=Py_ssize_t, index=Py_ssize_t)
+    cdef enqueue_each(self, list queues, list messages)
+    @cython.locals(entry=cython.ulonglong)
+    cpdef disown(self, Queue queue, Message message)
+    @cython.locals(store=Store, queue=Queue, held=Message, owners=tuple, others=Py_ssize_t)
+    cdef enqueue_spooled(self, Message message, list queues)
+    cpdef forward(self, Message message, list queues)
+    cpdef forward_shown(self, Message message, list queues)
+    @cython.locals(route=Route, queues=list, queue=Queue)
+    cpdef bint post(self, Message message, bint is_immediate=*) except -1
+    cpdef secure_streams(self)

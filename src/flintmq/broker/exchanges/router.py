@@ -1,0 +1,415 @@
+"""The one road of a message into queues: which queues it comes to, and how it gets there.
+
+    route_of, match, match_keys    which queues: bindings, chains, alternate exchanges, CC and BCC
+    enqueue                        into these queues: what full ones refuse, the journal, spools, the queues
+    forward, post                  the same for messages of the broker's own: dead letters, replies, delays
+
+Channels, transactions, services and the broker itself all publish by it. A route is kept for each exchange
+and key; `generation` counts the changes of the topology, each of which makes all kept routes stale.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Protocol
+
+from flintmq.broker.exchanges.chains import Chains
+from flintmq.broker.exchanges.dead_letter import DeadLetters
+from flintmq.broker.exchanges.exchange import REFUSED, TAKEN, Exchange
+from flintmq.broker.exchanges.route import Passage, Route
+from flintmq.broker.matching import lookup
+from flintmq.broker.messages import cc_bcc
+from flintmq.broker.messages.message import Message
+from flintmq.broker.queues.queue import Queue
+from flintmq.broker.queues.regime import Regime
+from flintmq.errors import ChannelFault, ProtocolMisuse
+from flintmq.wire import amqp, traits
+
+if TYPE_CHECKING:
+    from flintmq.broker.queues.pass_work import Agenda
+    from flintmq.broker.store.publisher import Publisher
+    from flintmq.broker.store.store import Store
+
+log = logging.getLogger("flintmq.router")
+
+# A route is some 500 octets with its key: 65,536 of them are 32 MB at the worst.
+ROUTES_MAX = 65_536
+
+# What enqueue says.
+ALL_TOOK_IT = 0
+SOME_REFUSED = 1
+
+
+class Departures(Protocol):
+    """What was deleted, while bindings may lead to it yet."""
+
+    def is_gone(self, destination: Queue | Exchange) -> bool: ...
+
+
+class Alternates(Protocol):
+    """Policies that name the alternate exchange of others."""
+
+    def alternate_exchange(self, virtual_host: str, exchange: str) -> str | None: ...
+
+
+class StreamLogs(Protocol):
+    """The streams of the broker, as far as a message on its way to one concerns them."""
+
+    moved: bool
+
+    def secure(self) -> None: ...
+
+    def note_moved(self) -> None: ...
+
+    def is_safe(self, channel: Publisher) -> bool: ...
+
+
+class Router:
+    """The routes of one virtual host, whose exchanges and queues are given by name."""
+
+    __slots__ = (
+        "agenda",
+        "chains",
+        "dead_letters",
+        "departures",
+        "exchanges",
+        "generation",
+        "has_departures",
+        "name",
+        "policies",
+        "queues",
+        "routes",
+        "store",
+        "streams",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        exchanges: dict[str, Exchange],
+        queues: dict[str, Queue],
+        agenda: Agenda,
+        store: Store | None,
+    ) -> None:
+        self.name = name  # of the virtual host
+        self.exchanges = exchanges
+        self.queues = queues
+        self.agenda = agenda
+        self.store = store
+        self.streams: StreamLogs | None = None
+        self.chains = Chains()
+        self.routes: dict[bytes, Route] = {}
+        self.generation = 1
+        self.departures: Departures | None = None
+        self.has_departures = False
+        self.policies: Alternates | None = None
+        self.dead_letters = DeadLetters(self)
+
+    def chance(self) -> Any:
+        """The clock's randomness."""
+        return self.agenda.timetable.clock.random
+
+    # Which queues
+
+    def route_of(self, octets: bytes) -> Route:
+        """The route of an exchange and a routing key, given as two short strings."""
+        route = self.routes.get(octets)
+        if route is not None and route.generation == self.generation:
+            return route
+        size = octets[0]
+        exchange_name = octets[1 : 1 + size].decode("utf-8", "surrogateescape")
+        key = octets[2 + size :].decode("utf-8", "surrogateescape")
+        exchange = self.find_exchange(exchange_name, 60, 40) if exchange_name else None
+        queues, by_headers = self.resolve(exchange, [key], None)
+        if len(self.routes) >= ROUTES_MAX:
+            # Channels keep the route they used last: one that is forgotten here must not seem right there.
+            self.routes.clear()
+            self.rewired()
+        route = Route(octets, exchange, key, queues, self.owners_of(queues), by_headers, self.generation)
+        route.ruled = by_headers or self.is_ruled(queues)
+        self.routes[octets] = route
+        return route
+
+    def find_exchange(self, name: str, class_id: int = 0, method_id: int = 0) -> Exchange:
+        exchange = self.exchanges.get(name)
+        if exchange is None:
+            raise ChannelFault(
+                amqp.NOT_FOUND,
+                f"NOT_FOUND - no exchange '{name}' in vhost '{self.name}'",
+                class_id,
+                method_id,
+            )
+        return exchange
+
+    def has_exchange_of(self, octets: bytes) -> bool:
+        name = octets[1 : 1 + octets[0]].decode("utf-8", "surrogateescape")
+        return not name or name in self.exchanges
+
+    def owners_of(self, queues: list[Queue]) -> tuple[int, ...]:
+        """What the journal calls those of the queues that are durable."""
+        return tuple([queue.number for queue in queues if queue.number and not queue.is_stream])
+
+    def is_ruled(self, queues: list[Queue]) -> bool:
+        """Whether any of the queues has a say in what it takes, or how long it keeps it."""
+        for queue in queues:  # noqa: SIM110 - a generator expression is a closure: not in compiled methods
+            if queue.regime is not None:
+                return True
+        return False
+
+    def match(self, route: Route, message: Message, channel: Publisher | None) -> list[Queue] | None:
+        """The queues of one message where it decides itself; None when exchanges have taken all of it."""
+        exchange = route.exchange
+        if exchange is None:
+            return route.queues
+        if exchange.receives or exchange.name in self.chains.conditions or self.has_departures:
+            return self.match_keys(exchange, [route.key], message, channel)
+        # Most lead to queues at once: no need to look for ways on.
+        found: dict[Queue | Exchange, None] = {}
+        exchange.route(route.key, lookup.lookup_for(message, route.key), found)
+        queues: list[Queue] = []
+        for destination in found:
+            if not isinstance(destination, Queue):
+                return self.match_keys(exchange, [route.key], message, channel)
+            queues.append(destination)
+        if queues or not self.alternate(exchange):
+            return queues
+        return self.match_keys(exchange, [route.key], message, channel)
+
+    def match_keys(
+        self, exchange: Exchange | None, keys: list[str], message: Message, channel: Publisher | None
+    ) -> list[Queue] | None:
+        """The same with further routing keys; the first is the message's own."""
+        passage = Passage(message, channel, keys[0])
+        queues, _ = self.resolve(exchange, keys, passage)
+        return None if passage.taken and not queues else queues
+
+    def resolve(
+        self, exchange: Exchange | None, keys: list[str], passage: Passage | None
+    ) -> tuple[list[Queue], bool]:
+        """The queues that the keys lead to over all exchanges; whether each message may lead elsewhere.
+
+        If so, they are found only with a passage: without one this asks no more than that.
+        """
+        queues: dict[Queue, None] = {}
+        if exchange is None:
+            for key in keys:
+                queue = self.queues.get(key)
+                if queue is not None and not self.is_gone(queue):
+                    queues[queue] = None
+            return list(queues), False
+        by_headers = False
+        headers = None if passage is None else passage.lookup
+        found: dict[Queue | Exchange, None] = {}
+        reached: list[Exchange] = [exchange]
+        seen = {exchange}
+        for source in reached:
+            is_chained = source.name in self.chains.conditions
+            if (
+                source.needs_headers
+                or source.receives
+                or (is_chained and self.chains.need_headers(source.name))
+            ):
+                by_headers = True
+                if passage is None:
+                    return [], True
+            found.clear()
+            verdict = source.receive(passage) if passage is not None and source.receives else 0
+            if verdict == TAKEN:
+                passage.taken = True  # type: ignore[union-attr]
+                continue
+            if verdict != REFUSED:
+                for key in keys:
+                    if passage is not None and source.receives:
+                        source.route_message(key, passage, found)
+                    else:
+                        source.route(key, headers, found)
+            if self.has_departures:
+                for destination in [each for each in found if self.is_gone(each)]:
+                    del found[destination]
+            if is_chained and found:
+                self.chains.narrow(source.name, keys, headers, found)
+            if not found:
+                found = self.alternate(source)
+            for destination in found:
+                if isinstance(destination, Queue):
+                    queues[destination] = None
+                elif destination not in seen:
+                    seen.add(destination)
+                    reached.append(destination)
+        return list(queues), by_headers
+
+    def is_gone(self, destination: Queue | Exchange) -> bool:
+        """Whether it was deleted, or goes with a connection that is gone."""
+        return self.has_departures and self.departures is not None and self.departures.is_gone(destination)
+
+    def reachable(self, route: Route, further: list[str]) -> list[Queue]:
+        """The queues that a message of this route, with `further` keys, may come to by whatever headers."""
+        if route.exchange is None:
+            return [*route.queues, *[self.queues[key] for key in further if key in self.queues]]
+        if not route.by_headers and not further:
+            return route.queues
+        queues: dict[Queue, None] = {}
+        reached: dict[Exchange, None] = {route.exchange: None}
+        waiting = [route.exchange]
+        while waiting:
+            source = waiting.pop()
+            found = [binding.destination for binding in source.bindings.values()]
+            for destination in [*found, *self.alternate(source)]:
+                if isinstance(destination, Queue):
+                    queues[destination] = None
+                elif isinstance(destination, Exchange) and destination not in reached:
+                    reached[destination] = None
+                    waiting.append(destination)
+        return list(queues)
+
+    def alternate(self, exchange: Exchange) -> dict[Queue | Exchange, None]:
+        """Where a message goes that the exchange has no binding for."""
+        name = exchange.arguments.get("alternate-exchange")
+        if name is None and self.policies is not None:
+            name = self.policies.alternate_exchange(self.name, exchange.name)
+        other = self.exchanges.get(name) if isinstance(name, str) else None
+        return {} if other is None else {other: None}
+
+    def rewired(self) -> None:
+        """Every kept route may be wrong now."""
+        self.generation += 1
+
+    def queue_came_or_went(self, name: str) -> None:
+        """Only the nameless exchange's route to this queue may be wrong now."""
+        octets = name.encode("utf-8", "surrogateescape")
+        route = self.routes.pop(b"\x00" + bytes((len(octets),)) + octets, None)
+        if route is not None:
+            route.generation = 0
+
+    # Into these queues
+
+    def enqueue(
+        self, message: Message, queues: list[Queue], owners: tuple[int, ...] | None, is_ruled: bool
+    ) -> int:
+        """Puts the message into those of the queues that take it. Whether some refused it.
+
+        `owners` are those that the journal keeps it for, None to find them out. Unless `is_ruled`, none of
+        the queues has rules that may refuse it.
+        """
+        outcome = ALL_TOOK_IT
+        if is_ruled or message.traits & traits.HAS_EXPIRATION:
+            admitted = Regime.admit(message, queues, self.agenda)
+            if admitted is not queues:
+                queues = admitted
+                owners = None
+                outcome = SOME_REFUSED
+                if not queues:
+                    return outcome
+        if message.traits & traits.SPOOLED:
+            self.enqueue_spooled(message, queues)
+            return outcome
+        if message.traits & traits.PERSISTENT and self.store is not None:
+            if owners is None:
+                owners = self.owners_of(queues)
+            if owners:
+                self.store.keep(message, owners)
+        message.holders = len(queues)
+        if message.entry:
+            self.enqueue_each(queues, [message] * len(queues))
+        else:
+            for queue in queues:
+                queue.enqueue(message)
+        self.agenda.copies += len(queues)
+        return outcome
+
+    def enqueue_each(self, queues: list[Queue], messages: list[Message]) -> None:
+        """Puts a message that is in the store into these queues, each as the queue is to have it.
+
+        If one of them fails, it and those behind it do not hold the message: the store must not say that
+        they do.
+        """
+        taken = 0
+        try:
+            for index in range(len(queues)):
+                queue = queues[index]
+                message = messages[index]
+                queue.enqueue(message)
+                taken += 1
+        except Exception:
+            for index in range(taken, len(queues)):
+                self.disown(queues[index], messages[index])
+            raise
+
+    def disown(self, queue: Queue, message: Message) -> None:
+        """The store keeps the message for this queue, which has not taken it."""
+        entry = message.entry
+        message.holders -= 1
+        try:
+            if self.store is not None and (entry & 1 or (entry and queue.number and not queue.is_stream)):
+                self.store.settle(queue.number, entry)
+        except Exception:
+            log.exception("queue %r has a message in the store that it did not take", queue.name)
+
+    def enqueue_spooled(self, message: Message, queues: list[Queue]) -> None:
+        """One file for all the queues; the journal knows of it if any of them needs that."""
+        store = self.store
+        if store is None:
+            raise ProtocolMisuse("a spooled message needs a store")
+        spool = store.arrived[message]
+        owners = self.owners_of(queues) if message.traits & traits.PERSISTENT else ()
+        if owners:
+            store.keep_spooled(message, owners)
+        held = message
+        others = len(queues) - len(owners)
+        if owners and others:
+            # They let go of it at other times, so it is a message of its own.
+            held = message.twin()
+        if others:
+            store.hold(held, spool, others)
+        shown = [message if owners and queue.number and not queue.is_stream else held for queue in queues]
+        self.enqueue_each(queues, shown)
+
+    # Messages of the broker's own
+
+    def forward(self, message: Message, queues: list[Queue]) -> None:
+        """Gives a message that is in no queue yet to these; the journal keeps it where it must.
+
+        No consumer gets it before it is safe there (MOVED): a crash would bring it back to where it came
+        from, and so a second time to where it went.
+        """
+        if not message.arrived_ms:
+            message.arrived_ms = self.agenda.now_ms
+        message.traits |= traits.MOVED
+        with self.dead_letters.after():
+            self.enqueue(message, queues, None, True)
+
+    def forward_shown(self, message: Message, queues: list[Queue]) -> None:
+        """The same for a message with CC or BCC, which nobody sees the BCC of."""
+        shown = cc_bcc.without_blind(message)
+        if self.store is None:
+            self.forward(shown, queues)
+            return
+        with self.store.sharing(self.store.arrived.get(message), shown):
+            self.forward(shown, queues)
+
+    def post(self, message: Message, is_immediate: bool = False) -> bool:
+        """Sends a message on its route, for nobody who could be told; False when it leads nowhere.
+
+        An immediate one goes only to queues that hand it on at once.
+        """
+        route = self.route_of(message.route)
+        queues: list[Queue] | None = route.queues
+        if message.traits & traits.HAS_COPIES:
+            keys = [route.key, *cc_bcc.keys_of(message)]
+            queues = self.match_keys(route.exchange, keys, message, None)
+        elif route.by_headers:
+            queues = self.match(route, message, None)
+        if queues is None:
+            return True
+        if is_immediate:
+            queues = [queue for queue in queues if queue.can_take_now(message)]
+        if queues and message.traits & traits.HAS_COPIES:
+            self.forward_shown(message, queues)
+        elif queues:
+            self.forward(message, queues)
+        return bool(queues)
+
+    def secure_streams(self) -> None:
+        """In a group of the journal, before its end: what it lets go of is in the streams it has gone to."""
+        if self.streams is not None:
+            self.streams.secure()

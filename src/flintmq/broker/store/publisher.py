@@ -1,0 +1,40 @@
+"""A channel, as those see it who keep what it publishes and tell it when that is safe."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from flintmq.protocol.outbox import Output
+
+
+class Publisher(Protocol):
+    """What rooms below the channels know of one; channels/channel.py has the whole."""
+
+    lost: list[int]
+    logged: int
+    confirming: bool
+    transaction: Any
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def origin(self) -> int: ...
+
+    @property
+    def output(self) -> Output: ...
+
+    @property
+    def published(self) -> int: ...
+
+    def note_kept(self, entry: int) -> None: ...
+
+    def confirm(self) -> None: ...
+
+    def confirm_logged(self, published: int) -> None: ...
+
+    def confirm_through(self, published: int) -> None: ...
+
+    def holds(self, tag: int) -> bool: ...
+
+    def take_back(self, tag: int) -> None: ...

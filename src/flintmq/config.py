@@ -210,6 +210,7 @@ class Limits:
     queues_per_virtual_host_max: int = _setting(100_000, _whole(1, 100_000_000))
     exchanges_per_virtual_host_max: int = _setting(100_000, _whole(1, 100_000_000))
     bindings_per_virtual_host_max: int = _setting(1_000_000, _whole(1, 100_000_000))
+    settlements_per_transaction_max: int = _setting(100_000, _whole(1, 100_000_000))
     # 4096 is the least that every peer must accept (0-9-1, frame-min-size).
     frame_bytes_max: int = _setting(131_072, _size(4096, 128 * 2**20))
     message_bytes_max: int = _setting(512 * 2**20, _size(1, 2**40))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playbook.dialogue import carrying
+from playbook.dialogue import Carried, Client, carrying
 from playbook.hourglass import TimedPlaybook, letter, with_morgue
 
 from flintmq.wire.methods import (
@@ -20,7 +20,11 @@ from flintmq.wire.methods import (
     BasicQosOk,
     ChannelClose,
     QueueDeclare,
+    QueueDelete,
+    QueueDeleteOk,
 )
+
+EXPIRED_MAX = 1024  # of broker/regime.py, in one pass; the compiled module does not show it
 
 
 def test_a_plain_queue_has_no_regime() -> None:
@@ -67,6 +71,60 @@ def test_an_expired_message_is_never_handed_out() -> None:
     playbook.clock.now_s += 0.1
     client.consumes("q", no_ack=True)
     assert client.bodies() == [b"4"]
+
+
+def behind_many_expired(playbook: TimedPlaybook, client: Client) -> None:
+    """A queue `q` whose one living message lies behind more than one pass lets expire, and no pass has."""
+    client.declares("q")
+    client.publishes("q", *[b""] * (3 * EXPIRED_MAX), expiration="100")
+    client.publishes("q", b"living")
+    playbook.clock.now_s += 0.1
+    chores = playbook.broker.agenda.chores
+    chores.pass_number, chores.credit = playbook.broker.agenda.passes, 0
+
+
+def test_a_get_waits_until_many_expired_messages_are_gone() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    behind_many_expired(playbook, client)
+    with playbook.one_pass():
+        client >> BasicGet(queue="q", no_ack=True)
+        client.hears_nothing()
+        assert playbook.depth("q") == 2 * EXPIRED_MAX + 1
+    found = client.next(1)
+    assert isinstance(found, Carried)
+    assert found.body == b"living"
+    assert client.gets("q") is None
+
+
+@pytest.mark.parametrize("how", ["channel", "connection"])
+def test_a_get_that_waits_takes_nothing_for_a_client_that_is_gone(how: str) -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    behind_many_expired(playbook, client)
+    other = playbook.client()
+    with playbook.one_pass():
+        client >> BasicGet(queue="q", no_ack=True)
+        if how == "connection":
+            client.session.release()
+        else:
+            client >> BasicAck(delivery_tag=7)
+    if how == "channel":
+        assert client.hears(ChannelClose).reply_code == 406
+    client.hears_nothing()
+    assert other.gets("q") == b"living"
+
+
+def test_a_get_that_waits_is_told_that_its_queue_is_gone() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    behind_many_expired(playbook, client)
+    other = playbook.client()
+    with playbook.one_pass():
+        client >> BasicGet(queue="q")
+        other >> QueueDelete(queue="q")
+        other.hears(QueueDeleteOk)
+    assert client.hears(ChannelClose).reply_code == 404
 
 
 def test_what_comes_back_keeps_its_time() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from playbook.dialogue import Carried, Client, Playbook, carrying, frame
 
+from flintmq.config import parse
 from flintmq.wire import amqp
 from flintmq.wire.methods import (
     BasicAck,
@@ -18,6 +19,8 @@ from flintmq.wire.methods import (
     BasicReject,
     ChannelClose,
     ChannelCloseOk,
+    ChannelOpen,
+    ChannelOpenOk,
     ConnectionClose,
     ExchangeDeclare,
     ExchangeDeclareOk,
@@ -202,6 +205,49 @@ def test_what_is_wrong_at_publish_is_told_at_publish(dealer: Client, witness: Cl
     dealer.publishes("", b"2", exchange="no")
     assert dealer.hears(ChannelClose).reply_code == 404
     assert witness.gets_all("q") == []
+
+
+def test_a_transaction_settles_as_many_as_the_settings_say() -> None:
+    playbook = Playbook(parse("[limits]\nsettlements_per_transaction_max = 65"))
+    client = playbook.client()
+    client.declares("q")
+    client.publishes("q", *[b"%d" % number for number in range(37)])
+    client >> TxSelect()
+    client << TxSelectOk()
+    for _ in range(36):
+        client >> BasicGet(queue="q")
+        client.next(1)
+    client >> BasicAck(delivery_tag=33, multiple=True)
+    commit(client)
+    client >> BasicNack(delivery_tag=34, requeue=False)
+    client >> BasicAck(delivery_tag=35)
+    commit(client)
+    client >> BasicNack(delivery_tag=36, requeue=True)
+    commit(client)
+    for _ in range(2):
+        client >> BasicGet(queue="q")
+        client.next(1)
+    client >> BasicNack(delivery_tag=37, requeue=False)
+    client >> BasicNack(delivery_tag=38, requeue=True)
+    client >> BasicNack(delivery_tag=38, requeue=False)
+    closed = client.hears(ChannelClose)
+    assert closed.reply_code == 406, "38 is settled"
+    client >> ChannelCloseOk()
+    client >> ChannelOpen()
+    client << ChannelOpenOk()
+    client >> TxSelect()
+    client << TxSelectOk()
+    for _ in range(2):
+        client >> BasicGet(queue="q")
+        client.next(1)
+    client >> BasicNack(delivery_tag=2, multiple=True, requeue=False)
+    closed = client.hears(ChannelClose)
+    assert closed.reply_code == 506
+    assert "over 65 settlements" in closed.reply_text
+    client >> ChannelCloseOk()
+    client >> ChannelOpen()
+    client << ChannelOpenOk()
+    assert client.gets_all("q") == [b"35", b"36"]
 
 
 def test_a_commit_that_fails_shows_nothing(dealer: Client, witness: Client) -> None:

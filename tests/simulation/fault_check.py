@@ -57,13 +57,24 @@ class FaultCheck(RecoveredCheck):
         for number, found in self.found.items():
             ever = self.ever.setdefault(number, {})
             for each in (*found, *self.leased[number], *self.locked[number]):
-                if each not in ever:
+                if self.has_just_come(number, each):
                     self.model.places += 1
                     ever[each] = self.model.places
                     assert each in self.may_come(number), f"{each} is invented in queue {number}"
         assert places <= self.model.places
         self.check_gone()
         self.check_promises()
+
+    def has_just_come(self, queue: int, number: int) -> bool:
+        """Whether the model has not seen the message come to the queue, in this life.
+
+        A flipped bit may have cost the group that brought it there once before: it comes a second time, and
+        its place is a new one.
+        """
+        known = self.model.on_disk.get(queue)
+        if known is None:
+            return number not in self.ever[queue]
+        return number not in known.copies and number not in known.left
 
     def may_come(self, number: int) -> set[int]:
         """What may be new in a queue."""

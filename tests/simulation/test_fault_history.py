@@ -43,6 +43,11 @@ def test_a_message_that_is_taken_is_kept_when_looking_behind_it_raises() -> None
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_messages_that_come_a_second_time_after_a_flipped_bit_have_a_new_place() -> None:
+    done = run_pure("-m", "tests.simulation.run", "--faults", "--seeds", "10242..10242", "--steps", "16")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_group_that_is_left_open_is_found() -> None:
     sabotage = """
 from flintmq.storage.journal.appender import Group

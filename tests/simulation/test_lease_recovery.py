@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from flintmq.broker.queues.leases import TAKEN
 from flintmq.wire import methods
 from flintmq.wire.columns import Columns
 from flintmq.wire.properties import BasicProperties, decode_basic_properties
@@ -181,3 +182,57 @@ def test_what_was_leased_is_marked_with_the_lease() -> None:
     got = get(bench.client(), "q")
     assert got is not None
     assert got[0].redelivered
+
+
+def test_a_lease_of_many_messages_is_taken_and_acked_in_portions() -> None:
+    count = 2 * TAKEN + 100
+    bench = Bench()
+    client = bench.client()
+    declare(client, "q")
+    declare(client, "other")
+    for number in range(count):
+        publish(client, "q", b"%d" % number)
+        if number % 3 == 0:
+            publish(client, "other", b"x")  # so that entries of the queue do not follow on each other
+    epoch = lease(client, count, claim=True)
+    queue = bench.broker.virtual_hosts["/"].queues["q"]
+    assert (queue.message_count(), queue.unacked) == (0, count)
+    client = crash(bench)
+    assert [number for number, _ in rows(client, epoch)] == [*range(1, count + 1)]
+    through = count - 50
+    results, _ = ask(client, "lease.ack", queue="q", consumer="r", epoch=epoch, through=through)
+    assert results == {"acked": through, "settled": through}
+    client = crash(bench)
+    assert rows(client, epoch) == [(number, b"%d" % (number - 1)) for number in range(through + 1, count + 1)]
+    ask(client, "lease.release", queue="q", consumer="r", epoch=epoch)
+    assert bodies(client, "q") == [b"%d" % number for number in range(through, count)]
+
+
+def test_a_lease_that_is_claimed_while_it_is_being_filled_gives_everything_back() -> None:
+    count = 3 * TAKEN
+    bench = Bench()
+    client, other = bench.client(), bench.client()
+    declare(client, "q")
+    for number in range(count):
+        publish(client, "q", b"%d" % number)
+    lease(client, 0, claim=True)
+    queue = bench.broker.virtual_hosts["/"].queues["q"]
+    agenda = bench.broker.agenda
+    agenda.chores.pass_number, agenda.chores.credit = agenda.passes, 0
+    for each, asked in ((client, {"epoch": 1}), (other, {"claim": True, "max-rows": 0})):
+        each.say(2, methods.ChannelOpen())
+        each.say(2, methods.QueueDeclare(queue=f"replies-{id(each)}", exclusive=True))
+        headers = {"queue": "q", "consumer": "r", **asked}
+        properties = BasicProperties(reply_to=f"replies-{id(each)}", headers=headers)
+        each.publish(2, "amq.system", "queue.lease", b"", False, properties)
+    agenda.chores.finish()
+    assert (queue.message_count(), queue.unacked) == (count, 0)
+    answers = []
+    for each in (client, other):
+        each.written()
+        each.say(2, methods.BasicGet(queue=f"replies-{id(each)}", no_ack=True))
+        [event] = each.written()
+        answers.append(decode_basic_properties(event.header, 12, len(event.header)).headers or {})
+    assert answers[0]["error-code"] == 403
+    assert (answers[1]["epoch"], answers[1]["last"]) == (2, 0)
+    assert bodies(client, "q") == [b"%d" % number for number in range(count)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from flintmq.broker.transactions import dtx_branches, dtx_outcome
 from flintmq.broker.transactions.xid import Xid
 from flintmq.wire import amqp, methods
 
@@ -186,3 +189,71 @@ def test_what_a_branch_gives_back_after_a_restart_goes_to_a_consumer_that_may_re
     bench.broker.finish_pass()
     heard = [event.body for event in client.written() if isinstance(event.method, methods.BasicDeliver)]
     assert heard == [b"1", b"2"]
+
+
+def many_published(bench: Bench, client: Client, count: int) -> None:
+    """A prepared branch of so many messages for the queue `q`."""
+    declare(client, "q")
+    client.say(1, methods.DtxDemarcationStart(xid=XID))
+    for number in range(count):
+        publish(client, "q", b"%d" % number)
+    client.say(1, methods.DtxDemarcationEnd(xid=XID))
+    client.say(1, methods.DtxCoordinationPrepare(xid=XID))
+    come_to_rest(bench)
+    client.written()
+
+
+def test_a_branch_of_many_messages_is_committed_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dtx_outcome, "GROUP_MESSAGES_MAX", 10)
+    monkeypatch.setattr(dtx_outcome, "PORTION_MESSAGES", 4)
+    bench = Bench()
+    client = selected(bench)
+    many_published(bench, client, 11)
+    queue = bench.broker.virtual_hosts["/"].queues["q"]
+    client.say(1, methods.DtxCoordinationCommit(xid=XID))
+    counts = []
+    while not (told := client.written()):
+        counts.append(queue.message_count())
+        passes(bench, 1)
+        come_to_rest(bench)
+        assert len(counts) < 100
+    assert isinstance(told[0].method, methods.DtxCoordinationCommitOk)
+    assert counts[0] == 0
+    assert queue.message_count() == 11
+    client = crash(bench)
+    assert bodies(client, "q") == [b"%d" % number for number in range(11)]
+
+
+def test_a_crash_in_a_commit_of_many_messages_costs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dtx_outcome, "GROUP_MESSAGES_MAX", 10)
+    monkeypatch.setattr(dtx_outcome, "PORTION_MESSAGES", 4)
+    bench = Bench()
+    client = selected(bench)
+    many_published(bench, client, 11)
+    client.say(1, methods.DtxCoordinationCommit(xid=XID))
+    client = crash(bench)
+    for _ in range(10):
+        passes(bench, 1)
+        come_to_rest(bench)
+    assert bodies(client, "q") == [b"%d" % number for number in range(11)]
+
+
+def test_a_branch_of_many_messages_is_rolled_back_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dtx_branches, "LET_GO_AT_ONCE", 4)
+    bench = Bench()
+    client = selected(bench)
+    many_published(bench, client, 11)
+    store = bench.broker.store
+    assert store is not None
+    [owner] = store.branch_owners
+    agenda = bench.broker.agenda
+    agenda.chores.pass_number, agenda.chores.credit = agenda.passes, 1
+    client.say(1, methods.DtxCoordinationRollback(xid=XID))
+    kept = [each for each in store.journal.index.live() if owner in store.journal.owners_of(each)]
+    assert len(kept) == 7
+    assert store.branch_owners == {owner}, "no other branch may have its number yet"
+    agenda.chores.finish()
+    assert not [each for each in store.journal.index.live() if owner in store.journal.owners_of(each)]
+    assert not store.branch_owners
+    client = crash(bench)
+    assert bodies(client, "q") == []

@@ -72,10 +72,18 @@ class Scene:
         """The broker has read all that the peer has sent."""
         peer.call(channel, methods.BasicQos(prefetch_count=0))
 
-    def publish(self, peer: Peer, count: int, key: str, body: bytes = b"x" * 16, exchange: str = "") -> None:
-        """The same message many times, transient."""
+    def publish(
+        self,
+        peer: Peer,
+        count: int,
+        key: str,
+        body: bytes = b"x" * 16,
+        exchange: str = "",
+        **properties: object,
+    ) -> None:
+        """The same message many times, transient unless `properties` say otherwise."""
         with peer.together():
-            peer.publish(1, body, exchange=exchange, key=key)
+            peer.publish(1, body, exchange=exchange, key=key, **properties)
             assert peer.held is not None
             once = bytes(peer.held)
             peer.held.clear()

@@ -6,6 +6,7 @@ what is done while the bystander watches; it ends when the broker is done with i
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +15,9 @@ import pytest
 from peer import Peer
 from stalls.scene import FEW, MANY, WAIT_MS_MAX, Prepare, Scene, longest_wait_ms
 
+from flintmq.broker.transactions.transaction import LETTER_SETTLEMENTS
+from flintmq.broker.transactions.xid import Xid
+from flintmq.config import Limits
 from flintmq.wire import methods
 
 Work = Callable[[], None]
@@ -289,6 +293,183 @@ def move(scene: Scene, count: int) -> Work:
     return work
 
 
+def commit(scene: Scene, count: int) -> Work:
+    """Of persistent messages that were published in one transaction."""
+    scene.peer.call(1, methods.QueueDeclare(queue="q", durable=True))
+    scene.peer.call(1, methods.TxSelect())
+    scene.publish(scene.peer, count, "q", delivery_mode=2)
+
+    def work() -> None:
+        scene.peer.call(1, methods.TxCommit())
+        assert scene.peer.call(1, methods.QueueDeclare(queue="q", passive=True)).message_count == count
+
+    return work
+
+
+def commit_to_many(scene: Scene, count: int) -> Work:
+    """Of a tenth of as many messages, to a hundred queues each."""
+    for name in names("q", 100):
+        scene.peer.call(1, methods.QueueDeclare(queue=name, durable=True))
+        scene.peer.call(1, methods.QueueBind(queue=name, exchange="amq.fanout"))
+    scene.peer.call(1, methods.TxSelect())
+    scene.publish(scene.peer, count // 10, "", exchange="amq.fanout", delivery_mode=2)
+
+    def work() -> None:
+        scene.peer.call(1, methods.TxCommit())
+        queue = methods.QueueDeclare(queue="q0000099", passive=True)
+        assert scene.peer.call(1, queue).message_count == count // 10
+
+    return work
+
+
+def commit_settled(is_ack: bool) -> Prepare:
+    """Of as many deliveries as one transaction may settle; rejected ones are dead letters."""
+
+    def prepare(scene: Scene, count: int) -> Work:
+        scene.peer.call(1, methods.QueueDeclare(queue="dead"))
+        routing = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+        most = Limits().settlements_per_transaction_max
+        settled = min(count, most if is_ack else most // LETTER_SETTLEMENTS)
+        holder = held(scene, count, **routing)
+        holder.call(1, methods.BasicCancel(consumer_tag="holder"))
+        holder.call(1, methods.TxSelect())
+        if is_ack:
+            holder.send(1, methods.BasicAck(delivery_tag=settled, multiple=True))
+        else:
+            holder.send(1, methods.BasicNack(delivery_tag=settled, multiple=True, requeue=False))
+        scene.settle(holder)
+
+        def work() -> None:
+            holder.call(1, methods.TxCommit())
+            dead = scene.peer.call(1, methods.QueueDeclare(queue="dead", passive=True)).message_count
+            assert dead == (0 if is_ack else settled)
+
+        return work
+
+    return prepare
+
+
+def branch(scene: Scene, count: int) -> bytes:
+    """The xid of a prepared branch in which so many persistent messages were published."""
+    xid = Xid(1, b"stalls", b"1").octets()
+    scene.peer.call(1, methods.QueueDeclare(queue="q", durable=True))
+    scene.peer.call(1, methods.DtxDemarcationSelect())
+    scene.peer.call(1, methods.DtxDemarcationStart(xid=xid))
+    scene.publish(scene.peer, count, "q", delivery_mode=2)
+    scene.peer.call(1, methods.DtxDemarcationEnd(xid=xid))
+    scene.peer.call(1, methods.DtxCoordinationPrepare(xid=xid))
+    return xid
+
+
+def commit_branch(scene: Scene, count: int) -> Work:
+    xid = branch(scene, count)
+
+    def work() -> None:
+        scene.peer.call(1, methods.DtxCoordinationCommit(xid=xid))
+        assert scene.peer.call(1, methods.QueueDeclare(queue="q", passive=True)).message_count == count
+
+    return work
+
+
+def roll_branch_back(scene: Scene, count: int) -> Work:
+    xid = branch(scene, count)
+
+    def work() -> None:
+        scene.peer.call(1, methods.DtxCoordinationRollback(xid=xid))
+        scene.settle(scene.peer)
+
+    return work
+
+
+def delete_delaying(scene: Scene, count: int) -> Work:
+    """An exchange in which persistent messages wait for their time."""
+    arguments = {"x-delayed-type": "fanout"}
+    scene.peer.call(
+        1, methods.ExchangeDeclare(exchange="x", type="x-delayed-message", durable=True, arguments=arguments)
+    )
+    later = {"x-delay": 3_600_000}
+    scene.publish(scene.peer, count, "", exchange="x", delivery_mode=2, headers=later)
+
+    def work() -> None:
+        scene.peer.call(1, methods.ExchangeDelete(exchange="x"))
+        scene.settle(scene.peer)
+
+    return work
+
+
+def leased(scene: Scene, count: int) -> tuple[Peer, dict[str, object]]:
+    """A connection to ask with, and what names a lease of a queue `q` that lasts."""
+    scene.peer.call(1, methods.QueueDeclare(queue="q", durable=True))
+    scene.publish(scene.peer, count, "q", delivery_mode=2)
+    asker = scene.connect()
+    asker.call(1, methods.BasicConsume(queue="amq.rabbitmq.reply-to", no_ack=True))
+    return asker, {"queue": "q", "consumer": "reader"}
+
+
+def lease(scene: Scene, count: int) -> Work:
+    asker, named = leased(scene, count)
+
+    def work() -> None:
+        assert ask(asker, "queue.lease", **named, claim=True, **{"max-rows": count})["last"] == count
+
+    return work
+
+
+def lease_read(scene: Scene, count: int) -> Work:
+    asker, named = leased(scene, count)
+    ask(asker, "queue.lease", **named, claim=True, **{"max-rows": count})
+
+    def work() -> None:
+        last = 0
+        while last < count:
+            asked = {"from": last, "max-bytes": 67_108_864}
+            last = int(str(ask(asker, "lease.read", **named, epoch=1, **asked)["last"]))
+
+    return work
+
+
+def lease_ack(scene: Scene, count: int) -> Work:
+    asker, named = leased(scene, count)
+    ask(asker, "queue.lease", **named, claim=True, **{"max-rows": count})
+
+    def work() -> None:
+        assert ask(asker, "lease.ack", **named, epoch=1, through=count)["settled"] == count
+
+    return work
+
+
+def lease_release(scene: Scene, count: int) -> Work:
+    asker, named = leased(scene, count)
+    ask(asker, "queue.lease", **named, claim=True, **{"max-rows": count})
+
+    def work() -> None:
+        assert ask(asker, "lease.release", **named, epoch=1)["returned"] == count
+        until_back(scene, count)
+
+    return work
+
+
+def get_past_expired(scene: Scene, count: int) -> Work:
+    """The one message that is left is behind many that expire in the same moment."""
+    expire_s = 2 + 10 * count / MANY
+    scene.peer.call(1, methods.QueueDeclare(queue="q"))
+    until_s = time.monotonic() + expire_s
+    scene.publish(scene.peer, count // 2, "q", expiration=str(round(expire_s * 1000)))
+    left_ms = round((until_s - time.monotonic()) * 1000)
+    scene.publish(scene.peer, count // 2, "q", expiration=str(left_ms))
+    scene.publish(scene.peer, 1, "q", body=b"last")
+    assert time.monotonic() < until_s
+
+    def work() -> None:
+        while True:
+            found = scene.peer.get(1, "q")
+            if found is not None and found[1].body == b"last":
+                return
+            time.sleep(0.001)
+
+    return work
+
+
 def patterns(scene: Scene, count: int) -> Work:
     """A user whose permissions are patterns that others search for exponentially long."""
     mallory = scene.connect(user="mallory", password="mallory")
@@ -323,6 +504,18 @@ OPERATIONS: dict[str, Prepare] = {
     "auto-delete": cascade,
     "queue.move": move,
     "permissions": patterns,
+    "tx.commit": commit,
+    "tx.commit, many queues": commit_to_many,
+    "tx.commit, acks": commit_settled(is_ack=True),
+    "tx.commit, dead letters": commit_settled(is_ack=False),
+    "dtx.commit": commit_branch,
+    "dtx.rollback": roll_branch_back,
+    "exchange.delete, delaying": delete_delaying,
+    "queue.lease": lease,
+    "lease.read": lease_read,
+    "lease.ack": lease_ack,
+    "lease.release": lease_release,
+    "basic.get, expired": get_past_expired,
 }
 
 

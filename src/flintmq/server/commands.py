@@ -6,6 +6,7 @@ Faults are raised; the session turns them into a Close.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,16 +19,21 @@ from flintmq.broker.channels.channel import Channel as BrokerChannel
 from flintmq.broker.exchanges.binding import VIA
 from flintmq.broker.exchanges.chains import via_of
 from flintmq.broker.queues.consumer import Consumer
+from flintmq.broker.queues.errands import attend
 from flintmq.broker.queues.queue import Queue
 from flintmq.broker.transactions.transaction import Transaction
-from flintmq.errors import ChannelFault, ConnectionFault
+from flintmq.errors import ChannelFault, ConnectionFault, PeerFault
+from flintmq.protocol import phases
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import Method
 
 if TYPE_CHECKING:
+    from flintmq.broker.queues.chores import Chore
     from flintmq.protocol.channel import Channel
     from flintmq.server.session import Session
     from flintmq.wire.tables import FieldTable
+
+log = logging.getLogger("flintmq.commands")
 
 # What a method may leave in memory, on average: a queue takes 2 KiB.
 COMMAND_BYTES = 2048
@@ -549,8 +555,62 @@ def basic_get(session: Session, channel: Channel, method: methods.BasicGet) -> N
     queue = named_queue(owner, method.queue, Operation.READ)
     if session.broker.agenda.is_critical and not method.no_ack and owner.fetched >= FETCHED_MAX:
         refuse_growth(method)
-    if not owner.get(caught_up(queue), method.no_ack):
+    if caught_up(queue).sweep():
+        Awaited(session, channel, method).begin(fetched(session, channel, owner, queue, method.no_ack))
+    elif not owner.get(queue, method.no_ack):
         session.send(channel.number, methods.BasicGetEmpty())
+
+
+def fetched(session: Session, channel: Channel, owner: BrokerChannel, queue: Queue, no_ack: bool) -> Chore:
+    """A basic.get of a queue in which more has expired than a pass may take: it waits until that is gone."""
+    while is_open(session, channel, owner) and queue.sweep():
+        yield None
+    if not is_open(session, channel, owner):
+        return
+    if queue.deleted:
+        raise ChannelFault(
+            amqp.NOT_FOUND, f"NOT_FOUND - no queue '{queue.name}' in vhost '{owner.virtual_host.name}'"
+        )
+    if not owner.get(queue, no_ack):
+        session.send(channel.number, methods.BasicGetEmpty())
+
+
+def is_open(session: Session, channel: Channel, owner: BrokerChannel) -> bool:
+    """Whether there is still somebody to answer."""
+    return (
+        channel.owner is owner
+        and channel.state == phases.CHANNEL_OPEN
+        and session.connection.state == phases.CONNECTION_OPEN
+    )
+
+
+class Awaited:
+    """A method whose work is more than a pass may take: an errand of its connection."""
+
+    def __init__(self, session: Session, channel: Channel, method: Method) -> None:
+        self.session = session
+        self.channel = channel
+        self.owner = broker_channel(channel)
+        self.method = method
+        self.work: Chore = iter(())
+
+    def begin(self, work: Chore) -> None:
+        self.work = work
+        attend(self.session.broker.agenda, self.session.number, self)
+
+    def serve(self) -> Chore:
+        try:
+            yield from self.work
+        except PeerFault as fault:
+            if not fault.class_id:
+                fault.class_id, fault.method_id = self.method.CLASS_ID, self.method.METHOD_ID
+            if is_open(self.session, self.channel, self.owner):
+                self.session.fail(self.channel, fault)
+        except Exception:
+            log.exception("a bug ends the connection of %s", self.session)
+            self.session.close_connection(
+                ConnectionFault(amqp.INTERNAL_ERROR, "INTERNAL_ERROR - see the log of the broker")
+            )
 
 
 @command("basic.ack")
@@ -610,8 +670,18 @@ def tx_select(session: Session, channel: Channel, method: methods.TxSelect) -> N
 
 @command("tx.commit")
 def tx_commit(session: Session, channel: Channel, method: methods.TxCommit) -> None:
-    open_transaction(channel).commit()
+    transaction = open_transaction(channel)
+    if transaction.is_large():
+        Awaited(session, channel, method).begin(committed(session, channel, transaction))
+        return
+    transaction.commit()
     session.send(channel.number, methods.TxCommitOk())
+
+
+def committed(session: Session, channel: Channel, transaction: Transaction) -> Chore:
+    yield from transaction.commit_in_portions()
+    if is_open(session, channel, transaction.channel):
+        session.send(channel.number, methods.TxCommitOk())
 
 
 @command("tx.rollback")

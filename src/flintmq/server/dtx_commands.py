@@ -125,7 +125,13 @@ def prepare(session: Session, channel: Channel, method: methods.DtxCoordinationP
 def commit(session: Session, channel: Channel, method: methods.DtxCoordinationCommit) -> None:
     branches, branch = named_branch(channel, method.xid)
     code, sequence = branches.commit(branch, method.one_phase)
-    answer(session, channel, methods.DtxCoordinationCommitOk(flags=code), sequence)
+    owner = channel.owner
+
+    def tell() -> None:
+        if channel.owner is owner:
+            answer(session, channel, methods.DtxCoordinationCommitOk(flags=code), sequence)
+
+    branches.outcomes.when_done([branch], tell)
 
 
 @command("dtx-coordination.rollback")

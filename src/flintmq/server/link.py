@@ -38,6 +38,9 @@ READ = 1
 WRITE = 4
 HANG_UP = 8 | 16
 
+# How often a link looks whether what its client waits for is done.
+ERRAND_S = 0.001
+
 # What a message takes in a queue beside itself.
 COPY_BYTES = 16
 
@@ -194,11 +197,11 @@ class Link:
                 self.hold(HELD_OUTPUT)
 
     def next_turn(self) -> None:
-        """Others have been read; what is left of the last read is looked at, unless a request waits."""
+        """Others have been read; what is left of the last read is looked at, unless an errand waits."""
         if self.held & HELD_CLOSED:
             return
         if self.session.number in self.turns.agenda.asking:
-            self.server.loop.call_soon(self.next_turn)
+            self.server.loop.call_later(ERRAND_S, self.next_turn)  # it may wait for the disk
         else:
             self.unhold(HELD_TURN)
 

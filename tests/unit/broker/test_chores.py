@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -37,7 +37,8 @@ class Bench:
 
     def finish_pass(self) -> None:
         self.agenda.passes += 1
-        self.agenda.chores.run()
+        if self.agenda.has_chores:
+            self.agenda.chores.run()
 
 
 @pytest.fixture
@@ -132,3 +133,35 @@ def test_all_of_it_before_the_end(bench: Bench) -> None:
     bench.agenda.chores.finish()
     assert len(bench.done) == 1000
     assert not bench.agenda.has_work()
+
+
+@pytest.mark.parametrize("credit", [0, 1, chores.CREDIT])
+def test_a_chore_that_waits_takes_no_time(bench: Bench, credit: int) -> None:
+    called: list[Callable[[], None]] = []
+
+    def work() -> chores.Chore:
+        bench.done.append("before")
+        yield called.append
+        bench.done.append("after")
+
+    bench.agenda.chores.pass_number, bench.agenda.chores.credit = bench.agenda.passes, credit
+    bench.agenda.chores.begin(work())
+    for _ in range(3):
+        bench.finish_pass()
+    assert bench.done == ["before"]
+    assert not bench.agenda.has_work()
+    called.pop()()
+    assert bench.agenda.has_work()
+    bench.finish_pass()
+    assert bench.done == ["before", "after"]
+    assert not bench.agenda.has_work()
+
+
+def test_a_chore_that_waits_for_what_is_there_goes_on(bench: Bench) -> None:
+    def work() -> chores.Chore:
+        yield lambda go_on: go_on()
+        bench.done.append("after")
+
+    bench.agenda.chores.begin(work())
+    bench.finish_pass()
+    assert bench.done == ["after"]

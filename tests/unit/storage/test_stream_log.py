@@ -111,6 +111,43 @@ def test_retention_keeps_the_newest_segment(tmp_path: Path) -> None:
     store.close()
 
 
+def test_retention_drops_very_many_segments_in_portions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flintmq.storage.streams.log.DROPPED_MAX", 3)
+    store = open_store(tmp_path)
+    log = store.create(1, StreamOptions(segment_octets=2000))
+    fill(store, log, 1000)
+    log.options = StreamOptions(segment_octets=2000, age_max_ms=1)  # all of them are of 1970
+    before = len(log.segments)
+    assert before > 8
+    counts = []
+    while len(log.segments) > 1:
+        store.tick()
+        counts.append(len(log.segments))
+    assert counts == [*range(before - 3, 1, -3), 1]
+    assert bodies(log) == numbered(log.first, 1000)
+    assert len([name for name in Disk().list(log.directory) if name.endswith(".segment")]) == 1
+    store.close()
+
+
+def test_the_age_of_very_many_streams_is_looked_at_in_portions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flintmq.storage.streams.store.AGEING_MAX", 2)
+    store = open_store(tmp_path)
+    logs = [store.create(number, StreamOptions(segment_octets=2000)) for number in range(1, 6)]
+    for log in logs:
+        fill(store, log, 200)
+        log.options = StreamOptions(segment_octets=2000, age_max_ms=1)
+    left = []
+    for _ in range(3):
+        store.tick()
+        left.append(sum(len(log.segments) > 1 for log in logs))
+    assert left == [3, 1, 0]
+    store.close()
+
+
 @pytest.mark.parametrize("cut", [1, 30, 64, 100, 200])
 def test_a_torn_end_is_cut(tmp_path: Path, cut: int) -> None:
     store = open_store(tmp_path)

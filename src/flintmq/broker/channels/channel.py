@@ -694,7 +694,7 @@ class Channel:
         transaction, self.transaction = self.transaction, None
         try:
             if transaction is not None:
-                transaction.rollback()
+                transaction.close()
         except Exception:
             log.exception("a bug leaves the transaction of a channel behind")
         self.agenda.chores.begin(dismantling.of_channel(self))

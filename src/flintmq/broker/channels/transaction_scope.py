@@ -24,5 +24,5 @@ class TransactionScope(Protocol):
     def reject(self, deliveries: list[Delivery], requeue: bool) -> None:
         """basic.reject and basic.nack"""
 
-    def rollback(self) -> None:
+    def close(self) -> None:
         """The channel closes."""

@@ -27,11 +27,12 @@ from flintmq.broker.exchanges.route import Passage
 from flintmq.broker.exchanges.wrapping_exchange import OuterExchange
 from flintmq.broker.messages import cc_bcc as copies
 from flintmq.broker.messages.message import Message, new_message
+from flintmq.broker.queues.chores import MESSAGES
 from flintmq.errors import ChannelFault, PeerFault
 from flintmq.wire import amqp, traits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from flintmq.broker.exchanges.router import Router
     from flintmq.broker.queues.timetable import Alarm
@@ -272,10 +273,17 @@ class DelayedExchange(OuterExchange):
             self.alarm = None
         store: Store | None = self.router.store
         if store is not None:
-            for each in self.waiting:
-                store.settle(self.number, each & _ENTRY_MASK)
+            self.router.agenda.chores.begin(self.let_go_of_all(store, self.waiting))
         self.waiting = []
-        self.kept_here.clear()
+        self.kept_here = {}
+
+    def let_go_of_all(self, store: Store, waiting: list[int]) -> Iterator[None]:
+        """In portions; after a crash recovery lets go of what has lost its exchange."""
+        while waiting:
+            for _ in range(min(MESSAGES, len(waiting))):
+                store.settle(self.number, waiting[-1] & _ENTRY_MASK)
+                waiting.pop()
+            yield
 
 
 def due_of(headers: dict[str, Any], now_ms: int) -> int:

@@ -4,8 +4,9 @@
                                                             now, while the pass has credit ^  ^ later passes
 
 A chore is an iterator; each step is a bounded piece of work, well under a millisecond, after which everything
-is consistent. The first steps are taken where the chore begins, so that little work is done at once, as if
-there were no chores. What is left waits with that of others and is done in turn.
+is consistent. A chore that has to wait for something yields a function, which is given what to call then. The
+first steps are taken where the chore begins, so that little work is done at once, as if there were no chores.
+What is left waits with that of others and is done in turn.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,7 +33,8 @@ CREDIT = 64
 # Messages that one step lets go of: a tenth of a millisecond, or half of one where the journal is told.
 MESSAGES = 512
 
-Chore = Iterator[None]
+Wait = Callable[[Callable[[], None]], None]
+Chore = Iterator[Wait | None]
 
 
 class Chores:
@@ -60,7 +63,7 @@ class Chores:
         try:
             while self.fresh and self.credit > 0 and self.credit_s > 0:
                 self.credit -= 1
-                if next(self.fresh[0], self) is self:
+                if self.is_left(self.fresh[0]):
                     self.fresh.popleft()
                 begun_s, now_s = now_s, monotonic_s()
                 self.credit_s -= now_s - begun_s
@@ -87,16 +90,32 @@ class Chores:
     def step(self, chore: Chore) -> None:
         self.fresh = deque()
         try:
-            is_over = next(chore, self) is self
+            is_left = self.is_left(chore)
         except Exception:
             # There is nobody to answer; the others go on.
             log.exception("a bug ends a chore")
-            is_over = True
+            is_left = True
         finally:
             fresh, self.fresh = self.fresh, None
-        if not is_over:
+        if not is_left:
             self.waiting.append(chore)
         self.waiting.extend(fresh)
+
+    def is_left(self, chore: Chore) -> bool:
+        """Takes a step; whether the chore is over, or waits for something."""
+        try:
+            wait = next(chore)
+        except StopIteration:
+            return True
+        if wait is None:
+            return False
+        wait(partial(self.go_on, chore))
+        return True
+
+    def go_on(self, chore: Chore) -> None:
+        """What the chore has waited for has come."""
+        self.waiting.append(chore)
+        self.agenda.has_chores = True
 
     def finish(self) -> None:
         """All of it, for whoever is about to stop."""
@@ -108,4 +127,4 @@ class Chores:
 def repeated(step: Callable[[int], bool]) -> Chore:
     """Until the step, of which the argument is how much it may do, says that there is no more."""
     while step(MESSAGES):
-        yield
+        yield None

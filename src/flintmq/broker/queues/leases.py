@@ -27,14 +27,14 @@ from bisect import bisect_right
 from collections import deque
 from contextlib import nullcontext
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from flintmq.broker.store.topology_records import put_handed_out
 from flintmq.errors import ServiceFault
 from flintmq.wire import amqp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from flintmq.broker.queues.delivery import Delivery
     from flintmq.broker.queues.queue import Queue
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from flintmq.storage.journal.journal import Journal
 
 log = logging.getLogger("flintmq.leases")
+
+T = TypeVar("T")
 
 LEASE = b"l"
 
@@ -53,6 +55,14 @@ LEASES_MAX = 1000
 AGAIN_MS = 1000
 # Messages that one step lets go of.
 ENDED = 512
+# Messages that one step takes from the queue, or acks. Where they lie apart in the journal, each ack writes
+# a long record, so that a step acks more of them.
+TAKEN = 1024
+ACKED = 1024
+ACKED_MAX = 16_384
+
+# Work in portions, with what comes of it.
+Portions: TypeAlias = "Generator[None, None, T]"
 
 _KEY = struct.Struct("<Q")
 _HEAD = struct.Struct("<QQQQI")
@@ -74,6 +84,8 @@ class Lease:
         "last",
         "name",
         "queue",
+        "runs",
+        "taking",
         "timeout_ms",
         "timetable",
     )
@@ -88,7 +100,9 @@ class Lease:
         self.last = 0
         self.ends: list[int] = []  # the last number of each grant that is not acked whole
         self.deliveries: deque[Delivery] = deque()  # numbers acked + 1 to last
+        self.runs = bytearray()  # their entries as the journal has them, if the queue is in the journal
         self.held_bytes = 0
+        self.taking = False  # a request takes messages for it, a portion in each pass
         self.alarm: Alarm | None = None
         self.due_ms = 0
 
@@ -108,8 +122,10 @@ class Lease:
 
     # What it holds
 
-    def grant(self, start: int, rows_max: int, bytes_max: int) -> tuple[int, int]:
+    def grant(self, start: int, rows_max: int, bytes_max: int) -> Portions[tuple[int, int]]:
         """The numbers (first, last) that follow `start`: those given before, or new ones."""
+        while self.taking:
+            yield  # for another request
         if not self.acked <= start <= self.last:
             raise ServiceFault(
                 amqp.PRECONDITION_FAILED,
@@ -118,10 +134,10 @@ class Lease:
             )
         if start < self.last:
             return start + 1, self.ends[bisect_right(self.ends, start)]
-        self._take(rows_max, bytes_max)
+        yield from self._take(rows_max, bytes_max)
         return start + 1, self.last
 
-    def _take(self, rows_max: int, bytes_max: int) -> None:
+    def _take(self, rows_max: int, bytes_max: int) -> Portions[None]:
         if rows_max == 0:
             return  # a reader that claims its lease, and asks for nothing yet
         rows_max = min(rows_max, LEASED_ROWS_MAX - len(self.deliveries))
@@ -133,38 +149,76 @@ class Lease:
                 f"'{self.queue.name}', {self.held_bytes} octets: ack some of them first",
             )
         queue = self.queue
+        epoch = self.epoch
         taken: list[Delivery] = []
-        before = self.held_bytes, self.last, list(self.ends)
+        runs = bytearray()
+        self.taking = True
         try:
             size = 0
             while len(taken) < rows_max and size < bytes_max:
-                delivery = queue.take()
-                if delivery is None:
+                while queue.sweep():
+                    yield
+                    self.check_there(epoch)
+                start = len(taken)
+                size += self._take_some(taken, min(rows_max, start + TAKEN), bytes_max - size)
+                if len(taken) == start:
                     break
-                message = delivery.message
-                if message is None:
-                    continue
-                taken.append(delivery)
-                queue.hand_out(message, None)  # whoever asked hears when the lease is safe
-                size += len(message.content)
+                if self.journal() is not None:
+                    add_runs(runs, taken[start:])
+                if len(taken) == start + TAKEN:
+                    yield
+                    self.check_there(epoch)
             if taken:
-                self.held_bytes += size
-                self.last += len(taken)
-                self.ends.append(self.last)
-                self.deliveries.extend(taken)
-                journal = self.journal()
-                if journal is not None:
-                    # Before the lease, not with the pass: should it end by a crash, they are redelivered.
-                    put_handed_out(journal, queue.number, queue.handed_out)
-                self.keep()
-                queue.unacked += len(taken)
+                self._hold(taken, size, runs)
+        except BaseException:
+            queue.requeue(taken)
+            raise
+        finally:
+            self.taking = False
+
+    def _take_some(self, taken: list[Delivery], rows_max: int, bytes_max: int) -> int:
+        """Takes messages until there are `rows_max`, or so many octets more; the octets."""
+        queue = self.queue
+        size = 0
+        while len(taken) < rows_max and size < bytes_max:
+            delivery = queue.take()
+            if delivery is None:
+                break
+            message = delivery.message
+            if message is None:
+                continue
+            queue.unacked += 1
+            taken.append(delivery)
+            queue.hand_out(message, None)  # whoever asked hears when the lease is safe
+            size += len(message.content)
+        return size
+
+    def _hold(self, taken: list[Delivery], size: int, runs: bytearray) -> None:
+        """What was taken is held under the lease."""
+        before = self.held_bytes, self.last, list(self.ends)
+        try:
+            self.held_bytes += size
+            self.last += len(taken)
+            self.ends.append(self.last)
+            self.deliveries.extend(taken)
+            join_runs(self.runs, runs)
+            journal = self.journal()
+            if journal is not None:
+                # Before the lease, not with the pass: should it end by a crash, they are redelivered.
+                put_handed_out(journal, self.queue.number, self.queue.handed_out)
+            self.keep()
         except Exception:
             self.held_bytes, self.last, self.ends = before
             while len(self.deliveries) > self.last - self.acked:
                 self.deliveries.pop()
-            queue.unacked += len(taken)
-            queue.requeue(taken)
+            self.count_runs()
             raise
+
+    def check_there(self, epoch: int) -> None:
+        """Raises unless queue and lease are as they were when the request came."""
+        if self.queue.deleted:
+            raise ServiceFault(amqp.NOT_FOUND, f"NOT_FOUND - queue '{self.queue.name}' is gone")
+        self.check(epoch)
 
     def between(self, start: int, end: int) -> Iterator[Delivery]:
         """The deliveries numbered start + 1 to end."""
@@ -176,7 +230,7 @@ class Lease:
             )
         return islice(self.deliveries, start - self.acked, end - self.acked)
 
-    def ack(self, through: int) -> int:
+    def ack(self, through: int) -> Portions[int]:
         """Settles everything up to a number; how many messages that were."""
         if through > self.last:
             raise ServiceFault(
@@ -184,6 +238,17 @@ class Lease:
                 f"PRECONDITION_FAILED - lease.ack: argument 'through': {through} is above {self.last}, "
                 "the last number given",
             )
+        epoch = self.epoch
+        settled = 0
+        while self.acked < through:
+            if settled:
+                yield
+                self.check_there(epoch)
+            portion = max(ACKED, min(ACKED_MAX, len(self.runs) // _RUN.size))
+            settled += self._ack_some(min(through, self.acked + portion))
+        return settled
+
+    def _ack_some(self, through: int) -> int:
         journal = self.journal()
         settled = 0
         with nullcontext() if journal is None else journal.group():
@@ -198,9 +263,9 @@ class Lease:
                     settled += 1
             finally:  # should one of them fail, those before it are acked
                 self.queue.unacked -= settled
-                while self.ends and self.ends[0] <= self.acked:
-                    self.ends.pop(0)
+                del self.ends[: bisect_right(self.ends, self.acked)]
                 if settled:
+                    drop_runs(self.runs, settled)
                     self.keep()
         return settled
 
@@ -209,6 +274,7 @@ class Lease:
         returned = list(self.deliveries)
         before = self.held_bytes, self.ends, self.acked, self.epoch
         self.deliveries.clear()
+        self.runs.clear()
         self.held_bytes = 0
         self.ends = []
         self.acked = self.last
@@ -220,6 +286,7 @@ class Lease:
         except Exception:
             self.held_bytes, self.ends, self.acked, self.epoch = before
             self.deliveries.extend(returned)
+            self.count_runs()
             self.keep()
             raise
         self.stop_clock()
@@ -270,17 +337,14 @@ class Lease:
 
     def encoded(self) -> bytes:
         head = _HEAD.pack(self.epoch, self.acked, self.last, self.timeout_ms, len(self.ends))
-        runs = runs_of(
-            [delivery.message.entry for delivery in self.deliveries if delivery.message is not None]
-        )
-        return b"".join(
-            [
-                head,
-                struct.pack(f"<{len(self.ends)}Q", *self.ends),
-                _COUNT.pack(len(runs)),
-                *[_RUN.pack(first, count) for first, count in runs],
-            ]
-        )
+        ends = struct.pack(f"<{len(self.ends)}Q", *self.ends)
+        return b"".join([head, ends, _COUNT.pack(len(self.runs) // _RUN.size), self.runs])
+
+    def count_runs(self) -> None:
+        """Notes the entries of all that it holds anew."""
+        self.runs.clear()
+        if self.journal() is not None:
+            add_runs(self.runs, list(self.deliveries))
 
     def restore(self, octets: bytes) -> None:
         """As it was before a restart; its queue has been restored and nobody has taken anything of it."""
@@ -299,6 +363,7 @@ class Lease:
             if delivery is not None and delivery.message is not None:
                 self.deliveries.append(delivery)
                 self.held_bytes += len(delivery.message.content)
+        self.count_runs()
 
     def resume(self) -> None:
         """All leases of the queue have been restored: this one goes on, or ends if it is not whole."""
@@ -360,6 +425,36 @@ def runs_of(entries: list[int]) -> list[tuple[int, int]]:
     if count:
         runs.append((first, count))
     return runs
+
+
+def add_runs(runs: bytearray, deliveries: list[Delivery]) -> None:
+    """Notes the entries of further deliveries behind those that `runs` has."""
+    entries = [delivery.message.entry for delivery in deliveries if delivery.message is not None]
+    join_runs(runs, b"".join([_RUN.pack(first, count) for first, count in runs_of(entries)]))
+
+
+def join_runs(runs: bytearray, further: bytes | bytearray) -> None:
+    """Appends further runs; two that follow on each other become one."""
+    if runs and further:
+        first, count = _RUN.unpack_from(runs, len(runs) - _RUN.size)
+        next_first, next_count = _RUN.unpack_from(further)
+        if next_first == first + 2 * count:
+            _RUN.pack_into(runs, len(runs) - _RUN.size, first, count + next_count)
+            further = further[_RUN.size :]
+    runs += further
+
+
+def drop_runs(runs: bytearray, messages: int) -> None:
+    """Takes the first entries away; there are none in a queue that is not in the journal."""
+    over = 0
+    while messages and over < len(runs):
+        first, count = _RUN.unpack_from(runs, over)
+        if count > messages:
+            _RUN.pack_into(runs, over, first + 2 * messages, count - messages)
+            break
+        messages -= count
+        over += _RUN.size
+    del runs[:over]
 
 
 def find_lease(queue: Queue, name: str) -> Lease:

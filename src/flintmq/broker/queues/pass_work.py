@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections import deque
 
     from flintmq.broker.queues.consumer import Consumer
+    from flintmq.broker.queues.errands import Errand
     from flintmq.broker.queues.queue import Queue
     from flintmq.broker.queues.timetable import Timetable
-    from flintmq.broker.services.request import Request
     from flintmq.broker.store.publisher import Publisher
 
 # What one read of a publisher may put into queues, some milliseconds of work: a buffer full of small messages
@@ -66,8 +66,8 @@ class Agenda:
         self.passes = 0  # that have ended
         self.chores = Chores(self)
         self.has_chores = False  # for the next pass
-        # Requests to the broker that wait to be answered, by connection: it is not read from meanwhile.
-        self.asking: dict[int, deque[Request]] = {}
+        # What connections have asked for and wait for, see errands.py: they are not read from meanwhile.
+        self.asking: dict[int, deque[Errand]] = {}
         # A publish went to a queue whose consumers' sockets are full: its publisher should pause.
         self.pressed = False
         # Messages put into queues by what is being read now, one of them many times where it goes to many.

@@ -94,6 +94,7 @@ cdef class Queue:
     cdef join(self, Consumer consumer)
     @cython.locals(index=Py_ssize_t)
     cdef leave(self, Consumer consumer)
+    cpdef bint sweep(self) except -1
     cpdef Delivery take(self)
     @cython.locals(message=Message)
     cpdef Delivery draw(self)

@@ -507,8 +507,12 @@ class Queue:
             self.regime.join(consumer)
         self.mark()
 
+    def sweep(self) -> bool:
+        """Expired messages at the head die; whether there are more of them than one pass may take."""
+        return self.regime is not None and self.regime.timed and self.regime.expire()
+
     def take(self) -> Delivery | None:
-        """The next message for basic.get, as a delivery without tag or consumer."""
+        """The next message for basic.get, as a delivery without tag or consumer. First comes `sweep`."""
         return self.draw() if self.regime is None else self.regime.take()
 
     def draw(self) -> Delivery | None:

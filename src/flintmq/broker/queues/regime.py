@@ -362,8 +362,8 @@ class Regime:
     def take(self) -> Delivery | None:
         """Queue.take under these rules."""
         self.touch()
-        while self.timed and self.expire():
-            pass
+        if self.timed and self.expire():
+            return None  # more than one pass may take has expired since Queue.sweep
         delivery = self.queue.draw()
         if delivery is not None and delivery.message is not None:
             message = delivery.message

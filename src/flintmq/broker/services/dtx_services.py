@@ -188,7 +188,7 @@ def answer(request: Request, committed: list[Branch], sequence: int, results: Fi
     if request.flag("wait", False):
         branches.outcomes.when_applied(committed, reply)
     else:
-        reply()
+        branches.outcomes.when_done(committed, reply)
 
 
 def check_targets(request: Request, found: list[Branch]) -> None:

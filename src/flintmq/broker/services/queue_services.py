@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from flintmq.auth import Operation
@@ -37,6 +38,10 @@ WAIT_MS_MAX = 30_000
 # How often a reader that waits for messages is looked after.
 LOOK_MS = 20
 NAME_OCTETS_MAX = 255
+# Rows of one reply, which is made in one go: some 20 milliseconds.
+REPLY_ROWS_MAX = 8192
+# Messages of a lease whose octets one step counts.
+COUNTED_AT_ONCE = 8192
 # Moved or copied in one step, which is one group of the journal: 10 microseconds each.
 MOVED_AT_ONCE = 256
 
@@ -77,7 +82,7 @@ def promise(request: Request) -> None:
 
 
 @service("queue.lease")
-def queue_lease(request: Request) -> None:
+def queue_lease(request: Request) -> Iterator[None]:
     """Consecutive messages for a named reader: queue, consumer, epoch or claim, start, max-rows."""
     queue = queue_of(request)
     require_same(queue, request)
@@ -92,7 +97,7 @@ def queue_lease(request: Request) -> None:
         lease.keep()
     else:
         lease.check(request.number("epoch"))
-    Asking(request, lease, timeout_ms).look()
+    return Asking(request, lease, timeout_ms).look()
 
 
 class Asking:
@@ -108,47 +113,49 @@ class Asking:
         self.bytes_max = request.number("max-bytes", LEASE_BYTES, 1, LEASE_BYTES_MAX)
         self.until_ms = lease.timetable.now_ms() + request.number("wait-ms", 0, 0, WAIT_MS_MAX)
 
-    def look(self) -> None:
+    def look(self) -> Iterator[None]:
         lease = self.lease
-        first, last = lease.grant(self.start, self.rows_max, self.bytes_max)
+        first, last = yield from lease.grant(self.start, self.rows_max, self.bytes_max)
+        lease.check_there(self.epoch)
         now_ms = lease.timetable.now_ms()
         if last < first and self.rows_max and now_ms < self.until_ms:
             lease.timetable.at(min(now_ms + LOOK_MS, self.until_ms), self.look_again)
             return
         lease.renew(self.timeout_ms)
         promise(self.request)
-        self.request.reply(
-            {
-                "first": first,
-                "last": last,
-                "epoch": lease.epoch,
-                "acked": lease.acked,
-                CREATION_ID: creation_id(lease.queue, self.request),
-                "octets": sum(
-                    len(delivery.message.content)
-                    for delivery in lease.between(first - 1, last)
-                    if delivery.message is not None
-                ),
-            }
-        )
+        results: FieldTable = {
+            "first": first,
+            "last": last,
+            "epoch": lease.epoch,
+            "acked": lease.acked,
+            CREATION_ID: creation_id(lease.queue, self.request),
+        }
+        octets = 0
+        granted = list(lease.between(first - 1, last))
+        for at in range(0, len(granted), COUNTED_AT_ONCE):
+            if at:
+                yield
+            portion = granted[at : at + COUNTED_AT_ONCE]
+            octets += sum([len(each.message.content) for each in portion if each.message is not None])
+        self.request.reply({**results, "octets": octets})
 
     def look_again(self) -> None:
-        try:
-            if self.lease.queue.deleted:
-                raise ServiceFault(amqp.NOT_FOUND, f"NOT_FOUND - queue '{self.lease.queue.name}' is gone")
-            self.lease.check(self.epoch)
-            self.look()
-        except ServiceFault as fault:
-            self.request.fail(fault.code, fault.text)
+        """By the clock; what it raises is the answer, as it is where the request is served."""
+        self.request.function = lambda _: self.look_there()
+        self.lease.queue.agenda.chores.begin(self.request.serve())
+
+    def look_there(self) -> Iterator[None]:
+        self.lease.check_there(self.epoch)
+        return self.look()
 
 
 @service("lease.read")
 def lease_read(request: Request) -> None:
-    """Messages of a lease, numbered from + 1 to to, in columns; as many as max-bytes allow."""
+    """Messages of a lease, numbered from + 1 to to, in columns; 8,192, or as many as max-bytes allow."""
     lease = held_lease(request)
     start = request.number("from", lease.acked)
     end = request.number("to", lease.last)
-    deliveries = lease.between(start, end)
+    deliveries = islice(lease.between(start, end), REPLY_ROWS_MAX)
     lease.renew(lease.timeout_ms)
     answer(request, rows_of(request, deliveries, start), start)
 
@@ -202,10 +209,10 @@ def reply_rows(request: Request, rows: list[Row], chosen: list[str], results: di
 
 
 @service("lease.ack")
-def lease_ack(request: Request) -> None:
+def lease_ack(request: Request) -> Iterator[None]:
     """Lets go of the messages of a lease up to a number: queue, consumer, epoch, through."""
     lease = held_lease(request)
-    settled = lease.ack(request.number("through"))
+    settled = yield from lease.ack(request.number("through"))
     lease.renew(lease.timeout_ms)
     promise(request)
     request.reply({"acked": lease.acked, "settled": settled})
@@ -326,6 +333,9 @@ def queue_move(request: Request) -> Iterator[None]:
     limit = request.number("limit", 1000, 1, ROWS_MAX)
     moved = 0
     while moved < limit and not source.deleted and not target.deleted:
+        if source.sweep():
+            yield
+            continue
         some = browsing.move(request.channel.router, source, target, min(limit - moved, MOVED_AT_ONCE))
         moved += some
         if not some:

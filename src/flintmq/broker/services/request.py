@@ -8,15 +8,13 @@ A service is a function of a Request. It answers at once or later, but once; wha
 check, as the like AMQP method would. Arguments are the message's headers, bulk input is its body.
 A failure is an answer too: `error-code`, an AMQP reply code, and `error-text`.
 
-Requests of one connection are answered one after the other; what takes long is done in portions, as a chore
-(chores.py), and a connection whose request waits for its turn is not read from. A service whose work grows
-with what there is returns an iterator: each step of it is a portion.
+Requests of one connection are answered one after the other, and it is not read from meanwhile (errands.py). A
+service whose work grows with what there is returns an iterator: each step of it is a portion.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -24,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from flintmq.auth import Operation, require
 from flintmq.broker.channels.channel import Channel
 from flintmq.broker.messages.composing import composed
+from flintmq.broker.queues.errands import attend
 from flintmq.errors import PeerFault, ProtocolMisuse, ServiceFault
 from flintmq.wire import amqp, traits
 from flintmq.wire.properties import BasicProperties, decode_basic_properties, encode_properties
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
     from flintmq.broker.exchanges.route import Passage
     from flintmq.broker.messages.message import Message
-    from flintmq.broker.queues.pass_work import Agenda
     from flintmq.broker.store.publisher import Publisher
 
 log = logging.getLogger("flintmq.services")
@@ -252,33 +250,14 @@ def too_large(request: Request) -> None:
 def admit(request: Request) -> None:
     """Serves the request at once if there is time for it in this pass, else when its turn has come."""
     origin, agenda = request.channel.origin, request.channel.virtual_host.agenda
-    waiting = agenda.asking.get(origin)
-    if waiting is None:
-        agenda.asking[origin] = deque((request,))
-        agenda.chores.begin(answering(agenda, origin))
-    elif len(waiting) < REQUESTS_WAITING_MAX:
-        waiting.append(request)
-    else:
-        request.fail(
-            amqp.RESOURCE_ERROR,
-            f"RESOURCE_ERROR - {request.name}: {REQUESTS_WAITING_MAX} requests of this connection wait",
-        )
-    if origin in agenda.asking:
-        agenda.load()
-
-
-def answering(agenda: Agenda, origin: int) -> Iterator[None]:
-    """The requests of one connection, one after the other."""
-    waiting = agenda.asking[origin]
-    try:
-        while True:
-            yield from waiting[0].serve()
-            waiting.popleft()
-            if not waiting:
-                return
-            yield
-    finally:
-        del agenda.asking[origin]
+    if len(agenda.asking.get(origin, ())) < REQUESTS_WAITING_MAX:
+        attend(agenda, origin, request)
+        return
+    request.fail(
+        amqp.RESOURCE_ERROR,
+        f"RESOURCE_ERROR - {request.name}: {REQUESTS_WAITING_MAX} requests of this connection wait",
+    )
+    agenda.load()
 
 
 def require_reply(request: Request) -> None:

@@ -9,6 +9,7 @@ What a commit does to queues is in dtx_outcome.py, what lies on disk of a branch
 from __future__ import annotations
 
 import logging
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from itertools import islice
@@ -19,6 +20,7 @@ from flintmq.broker.messages.published import headers_of
 from flintmq.broker.transactions.dtx_branch import Branch, BranchState, Lock, Settlement
 from flintmq.broker.transactions.dtx_journal import Marker, marker_key, put_manifest, put_marker
 from flintmq.broker.transactions.dtx_outcome import Outcomes
+from flintmq.broker.transactions.xid import Xid
 from flintmq.config import Dtx
 from flintmq.errors import ChannelFault, PeerFault
 from flintmq.wire import amqp
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
     from flintmq.broker.exchanges.router import Router
     from flintmq.broker.messages.message import Message
     from flintmq.broker.queues.delivery import Delivery
+    from flintmq.broker.store.store import Store
     from flintmq.broker.transactions.dtx_work import DtxWork
-    from flintmq.broker.transactions.xid import Xid
     from flintmq.storage.journal.appender import Group
 
 log = logging.getLogger("flintmq.dtx")
@@ -40,6 +42,10 @@ log = logging.getLogger("flintmq.dtx")
 AGAIN_MS = 1000
 # Branches that recover goes through in portions, one for each channel that asks: the oldest is forgotten.
 SCANS_MAX = 1024
+# The format of their xids in transactions of the tx class: "tx".
+OWN_FORMAT = 0x7478
+# Messages of a branch that is over which one step lets go of.
+LET_GO_AT_ONCE = 4096
 # Of the oldest markers so many are looked at with each commit, whether their time is over.
 MARKERS_LOOKED_AT = 8
 
@@ -58,6 +64,7 @@ class Branches:
         self.markers: dict[str, Marker] = {}
         self.brief_markers: dict[str, Marker] = {}
         self.started = 0
+        self.emptying: set[int] = set()  # numbers of branches that are over, whose messages go in portions
         self.scans: dict[tuple[int, int], int] = {}  # by connection and channel: where its scan has come
 
     def now_ms(self) -> int:
@@ -131,6 +138,13 @@ class Branches:
         branch = Branch(xid, user.name, self.started, owner, self.now_ms())
         self.branches[xid] = branch
         self.set_timeout(branch, self.limits.timeout_s)
+        return branch
+
+    def open_own(self, user: User) -> Branch:
+        """A branch of the broker's own, for the commit of a transaction that is no distributed one."""
+        name = self.router.chance().getrandbits(128).to_bytes(16, "big")
+        branch = self.open(Xid(OWN_FORMAT, name, b""), user)
+        self.set_timeout(branch, 0)
         return branch
 
     def end(self, work: DtxWork, xid: Xid, fail: bool, suspend: bool) -> int:
@@ -321,6 +335,12 @@ class Branches:
             self.router.secure_streams()
         return 0 if group is None else group.sequence
 
+    def abandon(self, branch: Branch) -> None:
+        """Rolls it back, unless it is decided or over."""
+        is_there = self.branches.get(branch.xid) is branch
+        if is_there and branch.state in (BranchState.OPEN, BranchState.ROLLBACK_ONLY):
+            self.undo(branch)
+
     def complete_heuristically(self, branch: Branch, commit: bool) -> int:
         """Ends a prepared branch without its coordinator, who hears how when it asks, until it forgets."""
         if branch.state is not BranchState.PREPARED:
@@ -452,10 +472,29 @@ class Branches:
     # The end of a branch
 
     def let_go(self, branch: Branch) -> None:
-        """What the journal holds of it."""
+        """What the journal holds of it; of very many messages most of them in later passes."""
         self.let_go_of_manifest(branch)
-        if self.store is not None:
+        if self.store is None:
+            return
+        if len(branch.entries) <= LET_GO_AT_ONCE:
             self.store.journal.settle_many(branch.owner(), branch.entries)
+            return
+        entries, branch.entries = branch.entries, array("Q")
+        self.emptying.add(branch.owner())
+        self.router.agenda.chores.begin(self.emptied(self.store, branch.owner(), entries))
+
+    def emptied(self, store: Store, owner: int, entries: array[int]) -> Iterator[None]:
+        """Lets go of messages of a branch that is over. Until then no other branch has its number.
+
+        A start finds no manifest of the branch, and lets go of what is left.
+        """
+        try:
+            for at in range(0, len(entries), LET_GO_AT_ONCE):
+                store.journal.settle_many(owner, entries[at : at + LET_GO_AT_ONCE])
+                yield
+        finally:
+            self.emptying.discard(owner)
+            store.branch_owners.discard(owner)
 
     def let_go_of_manifest(self, branch: Branch) -> None:
         """From here on recovery takes it for one that was never prepared, whatever else is left of it."""
@@ -471,7 +510,7 @@ class Branches:
         if self.store is not None and branch.entries:
             self.let_go(branch)  # what a bug has left
         del self.branches[branch.xid]
-        if self.store is not None:
+        if self.store is not None and branch.owner() not in self.emptying:
             self.store.branch_owners.discard(branch.owner())
 
     def not_busy(self, branch: Branch) -> None:

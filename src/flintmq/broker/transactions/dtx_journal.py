@@ -89,6 +89,8 @@ def _records(branch: Branch) -> bytes:
     for lock in branch.locks:
         if lock.entry:
             payload += _RECORD.pack(lock.settlement.value, lock.queue.number, lock.entry, 0)
+    if branch.flags.count(0) == len(branch.flags):
+        return bytes(payload)  # as nearly always; there may be a million of them
     for index, flags in enumerate(branch.flags):
         if flags:
             payload += _RECORD.pack(_PUBLISH, 0, branch.entries[index], flags)

@@ -41,8 +41,14 @@ BEFORE_ALL = 1 << 62
 
 # A group is held in memory until it is written: 32 MiB, and as much again while the journal makes room.
 GROUP_BYTES_MAX = 33_554_432
-# Of a larger commit so much goes to queues in one pass: some 20 ms, in which nobody else is served.
+GROUP_MESSAGES_MAX = 8192
+GROUP_COPIES_MAX = 65_536
+# How many copies a message is taken for whose queues are known only when it is routed.
+COPIES_UNKNOWN = 32
+# Of a larger commit so much goes to queues in one pass: some milliseconds, in which nobody else is served.
 PORTION_BYTES = 4_194_304
+PORTION_MESSAGES = 1024
+PORTION_COPIES = 8192
 # Read from the journal at a time.
 LOADED_MESSAGES = 64
 
@@ -71,14 +77,33 @@ class Outcomes:
 
     # Commit
 
+    def is_large(self, branches: list[Branch]) -> bool:
+        """Whether what they have published is too much for one pass."""
+        if sum(each.octets for each in branches) > self.group_bytes_max:
+            return True
+        if sum(map(Branch.published, branches)) > GROUP_MESSAGES_MAX:
+            return True
+        return sum(map(self.copies_of, branches)) > GROUP_COPIES_MAX
+
+    def copies_of(self, branch: Branch) -> int:
+        """How many copies of its messages go to queues, as far as its routes tell."""
+        copies = 0
+        for octets, (count, _) in (branch.routes or {}).items():
+            if self.router.has_exchange_of(octets):
+                route = self.router.route_of(octets)
+                copies += count * (COPIES_UNKNOWN if route.by_headers else len(route.queues))
+        return copies
+
     def is_to_be_decided(self, branches: list[Branch]) -> bool:
-        """Whether they are too large for one group, and are on disk.
+        """Whether they are too large for one pass, and are on disk where there is one.
 
         A decision may name only what is there: the two could part in a torn write. What is not there yet
         is written now; a disk that does not take it gets all of it in one group, when it does.
         """
-        if self.store is None or sum(each.octets for each in branches) <= self.group_bytes_max:
+        if not self.is_large(branches):
             return False
+        if self.store is None:
+            return True
         newest = max(max([each.manifest, *each.entries[-1:]]) for each in branches)
         if newest > self.store.synced:
             try:
@@ -103,6 +128,8 @@ class Outcomes:
         sequence = 0 if group is None else group.sequence
         if is_large and store is not None:
             store.when_synced(sequence, self.go_on)
+        elif is_large:
+            self.go_on()
         if failures:
             raise failures[0]  # nobody is told that it is done, though what is left of it will be
         return sequence
@@ -119,7 +146,7 @@ class Outcomes:
     def carry_out(self, branch: Branch) -> list[Exception]:
         """Hands over the messages; what a bug keeps from its queues is decided, and handed over later."""
         try:
-            self.hand_over(branch, branch.octets)
+            self.hand_over(branch, branch.octets, branch.published())
             self.finish(branch)
         except Exception as failure:
             log.exception("a bug holds up the commit of branch %s: the rest of it comes later", branch.xid)
@@ -167,7 +194,7 @@ class Outcomes:
         try:
             with nullcontext() if store is None else store.journal.group() as group:
                 if branch.published():
-                    self.hand_over(branch, self.portion_bytes)
+                    self.hand_over(branch, self.portion_bytes, PORTION_MESSAGES)
                 is_all = not branch.published()
                 # Else a torn write could leave the end of the branch, and not what was handed over before.
                 is_over = is_all and self.handed_over <= synced
@@ -193,6 +220,14 @@ class Outcomes:
         pending = set(branches) & set(self.decided)
         if pending:
             self.awaited.append((pending, callback))
+        else:
+            callback()
+
+    def when_done(self, branches: list[Branch], callback: Callable[[], None]) -> None:
+        """Calls back when it may be told that they are committed: where one group has room for all of it,
+        nobody is to hear that before it is in its queues."""
+        if sum(each.octets for each in branches) <= self.group_bytes_max:
+            self.when_applied(branches, callback)
         else:
             callback()
 
@@ -227,8 +262,13 @@ class Outcomes:
             branch.state, branch.code = before
             raise
 
-    def hand_over(self, branch: Branch, octets: int) -> None:
-        """Sends its first messages, of so many octets and one more; the branch has only the others then."""
+    def hand_over(self, branch: Branch, octets: int, messages: int) -> None:
+        """Sends its first messages, of so many octets and one more; the branch has only the others then.
+
+        At most so many `messages`, and fewer of those that go to many queues each.
+        """
+        agenda = self.router.agenda
+        copies_max = agenda.copies + PORTION_COPIES * -(-messages // PORTION_MESSAGES)
         sent = 0
         try:
             for index, message in self.load(branch):
@@ -238,7 +278,7 @@ class Outcomes:
                 if self.store is not None:
                     self.store.journal.append_settle(branch.owner(), branch.entries[index])
                 sent = index + 1
-                if octets < 0:
+                if octets < 0 or sent == messages or agenda.copies > copies_max:
                     break
         finally:
             branch.shorten(sent)

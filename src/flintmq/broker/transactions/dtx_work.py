@@ -63,7 +63,7 @@ class DtxWork:
         else:
             self.channel.refuse(deliveries)
 
-    def rollback(self) -> None:
+    def close(self) -> None:
         """The channel closes."""
         self.is_closed = True
         self.branch = None

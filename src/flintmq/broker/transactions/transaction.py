@@ -2,15 +2,23 @@
 
 Nothing of it shows until commit; then all of it does, in one go. Rollback forgets the publishes and
 leaves the deliveries unsettled, as the standard says: the client may settle them again or recover.
+
+A commit is one group of the journal, in which nobody else is served. Of very many messages the group has only
+the decision: they are staged in a branch of the broker's own (dtx_branch.py) first, in portions, and go to
+their queues in portions afterwards (dtx_outcome.py), after a crash too.
 """
 
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flintmq.broker.messages import cc_bcc as copies
 from flintmq.broker.streams.stream_arguments import refuse_too_large
+from flintmq.broker.transactions.dtx_branch import BranchState
+from flintmq.broker.transactions.dtx_work import DtxWork
+from flintmq.config import Limits
 from flintmq.errors import ChannelFault
 from flintmq.storage.streams.chunk import MESSAGE_OCTETS_MAX
 from flintmq.wire import amqp, traits
@@ -19,11 +27,25 @@ if TYPE_CHECKING:
     from flintmq.broker.channels.channel import Channel
     from flintmq.broker.exchanges.route import Route
     from flintmq.broker.messages.message import Message
+    from flintmq.broker.queues.chores import Chore
     from flintmq.broker.queues.delivery import Delivery
     from flintmq.broker.queues.queue import Queue
+    from flintmq.broker.transactions.dtx_branch import Branch
+    from flintmq.broker.transactions.dtx_branches import Branches
 
 # Beside its content, what a message of an open transaction takes in memory.
 MESSAGE_BYTES = 256
+# Messages, and copies of them in queues, that one commit puts there in one pass: some 20 milliseconds.
+MESSAGES_MAX = 8192
+COPIES_MAX = 65_536
+FEW = 64  # of which no copies are counted
+# How many copies a message is taken for whose queues are known only when it is routed.
+COPIES_UNKNOWN = 32
+# Messages that one step looks at, or puts into a branch.
+CHECKED = 1024
+STAGED = 256
+# Settlements that one dead letter counts for.
+LETTER_SETTLEMENTS = 64
 # What an open transaction may hold while memory is short.
 SHORT_BYTES_MAX = 1_048_576
 
@@ -31,15 +53,29 @@ SHORT_BYTES_MAX = 1_048_576
 class Transaction:
     """The open transaction of a channel; a new one begins where it ends."""
 
-    __slots__ = ("acked", "channel", "content_bytes", "published", "rejected", "requeued", "settled_tags")
+    __slots__ = (
+        "acked",
+        "channel",
+        "content_bytes",
+        "is_closed",
+        "published",
+        "rejected",
+        "requeued",
+        "settled_tags",
+        "settlements",
+        "work",
+    )
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
+        self.is_closed = False  # the channel is
+        self.work: DtxWork | None = None  # what publishes in the branch of a commit that is in hand
         self.clear()
 
     def clear(self) -> None:
         self.published: list[tuple[Message, int]] = []
         self.content_bytes = 0
+        self.settlements = 0
         self.acked: list[Delivery] = []
         self.rejected: list[Delivery] = []
         self.requeued: list[Delivery] = []
@@ -66,12 +102,41 @@ class Transaction:
         return [delivery for delivery in deliveries if delivery.tag not in self.settled_tags]
 
     def ack(self, deliveries: list[Delivery]) -> None:
+        self.count(len(deliveries))
         self.acked.extend(deliveries)
         self.settled_tags.update(delivery.tag for delivery in deliveries)
 
     def reject(self, deliveries: list[Delivery], requeue: bool) -> None:
+        self.count(len(deliveries) if requeue else LETTER_SETTLEMENTS * len(deliveries))
         (self.requeued if requeue else self.rejected).extend(deliveries)
         self.settled_tags.update(delivery.tag for delivery in deliveries)
+
+    def count(self, settlements: int) -> None:
+        """Raises if there are more of them than a commit may settle in one go."""
+        self.settlements += settlements
+        broker = self.channel.virtual_host.broker
+        most = (Limits() if broker is None else broker.config.limits).settlements_per_transaction_max
+        if self.settlements > most:
+            raise ChannelFault(
+                amqp.RESOURCE_ERROR,
+                f"RESOURCE_ERROR - over {most} settlements in a transaction, of which a rejected message is "
+                f"{LETTER_SETTLEMENTS}: commit more often",
+            )
+
+    def is_large(self) -> bool:
+        """Whether the commit is more than a pass may take."""
+        if not FEW < len(self.published) <= MESSAGES_MAX:
+            return len(self.published) > FEW
+        router = self.channel.router
+        total = copies = 0
+        last = b""
+        for message, _ in self.published:
+            if message.route != last:
+                last = message.route
+                route = router.route_of(last) if router.has_exchange_of(last) else None
+                copies = 0 if route is None else COPIES_UNKNOWN if route.by_headers else len(route.queues)
+            total += copies
+        return total > COPIES_MAX
 
     def commit(self) -> None:
         """Whatever can refuse refuses before anything shows.
@@ -84,21 +149,95 @@ class Transaction:
         store = channel.store
         with nullcontext() if store is None else store.journal.group() as group:
             self.carry_out(routed)
-        if store is not None and group is not None:
-            store.hold_back(channel.output, group.sequence)
-        streams = channel.virtual_host.streams
-        if streams is not None and channel.logged:
-            streams.hold_back(channel)
+        self.hold_back(0 if group is None else group.sequence)
+
+    def commit_in_portions(self) -> Chore:
+        """The same where it is large. It is over when all messages are in their queues.
+
+        Should the channel close before all of it is decided, nothing of it is done.
+        """
+        channel = self.channel
+        store = channel.store
+        branches: Branches = channel.virtual_host.branches
+        published = self.published
+        coming: dict[Queue, list[Message]] = {}
+        for at in range(0, len(published), CHECKED):
+            self.check_some(self.routed(published[at : at + CHECKED]), coming)
+            yield None
+        if self.is_closed:
+            return
+        check_room(coming, channel.virtual_host.name)
+        branch = branches.open_own(channel.user)
+        try:
+            self.work = DtxWork(channel, branches)
+            published.reverse()  # the last of a list is cheap to take
+            while published:
+                self.stage_some(branches, branch, self.work)
+                if store is not None and store.is_behind():
+                    yield partial(store.when_synced, store.last())
+                else:
+                    yield None
+                if self.is_closed:
+                    return
+            if store is not None:
+                yield partial(store.when_synced, store.last())
+            if not self.is_closed:
+                self.decide(branches, branch)
+        finally:
+            branches.abandon(branch)
+        yield partial(branches.outcomes.when_applied, [branch])
+        if not self.is_closed:
+            self.hold_back(0 if store is None else store.last())
+
+    def stage_some(self, branches: Branches, branch: Branch, work: DtxWork) -> None:
+        """Takes messages from the end of `published` into the branch."""
+        store = self.channel.store
+        for _ in range(min(STAGED, len(self.published))):
+            message, flags = self.published[-1]
+            branches.publish(branch, work, message, flags)
+            self.published.pop()
+            if store is not None and message.traits & traits.SPOOLED:
+                store.forget_arrived(message)
+
+    def decide(self, branches: Branches, branch: Branch) -> None:
+        """All of the transaction is to be done, whatever comes.
+
+        As in any commit the messages come first: what was settled is back in its queues if that fails.
+        """
+        if branch.state is not BranchState.OPEN:
+            raise ChannelFault(
+                amqp.PRECONDITION_FAILED,
+                f"PRECONDITION_FAILED - branch {branch.xid} of the transaction was rolled back by a service",
+            )
+        with branches.grouped():
+            branches.commit_all([branch])
+            self.settle()
+            self.forget_bodies()
+            self.channel.router.secure_streams()
+            self.clear()
+
+    def routed(self, published: list[tuple[Message, int]]) -> list[tuple[Message, Route, int]]:
+        """Messages with their routes, but for those whose exchange is gone."""
+        router = self.channel.router
+        return [
+            (message, router.route_of(message.route), flags)
+            for message, flags in published
+            if router.has_exchange_of(message.route)
+        ]
 
     def check(self) -> list[tuple[Message, Route, int]]:
         """What was published, with its routes; a fault if any of it is refused, and then nothing is done."""
-        channel = self.channel
-        routed = [
-            (message, channel.router.route_of(message.route), flags)
-            for message, flags in self.published
-            if channel.router.has_exchange_of(message.route)
-        ]
+        routed = self.routed(self.published)
         coming: dict[Queue, list[Message]] = {}
+        self.check_some(routed, coming)
+        check_room(coming, self.channel.virtual_host.name)
+        return routed
+
+    def check_some(
+        self, routed: list[tuple[Message, Route, int]], coming: dict[Queue, list[Message]]
+    ) -> None:
+        """A fault if any of these messages is refused; `coming`: what goes to queues that have rules."""
+        channel = self.channel
         for message, route, _ in routed:
             size = message.header_size + message.body_size()
             if size > MESSAGE_OCTETS_MAX:
@@ -110,27 +249,46 @@ class Transaction:
             elif route.ruled:
                 for queue in route.queues:
                     coming.setdefault(queue, []).append(message)
-        check_room(coming, channel.virtual_host.name)
-        return routed
 
     def carry_out(self, routed: list[tuple[Message, Route, int]]) -> None:
         """In one group of the journal: all of it shows at once."""
         channel = self.channel
         for message, route, flags in routed:
             channel.forward(message, route, flags)
+        self.settle()
+        self.forget_bodies()
+        channel.router.secure_streams()
+        self.clear()
+
+    def settle(self) -> None:
+        """Acked and rejected messages leave their queues, requeued ones are back."""
+        channel = self.channel
         channel.discard(self.acked)
         channel.refuse(self.rejected)
         channel.requeue(self.requeued)
-        self.forget_bodies()
         streams = channel.virtual_host.streams
         if streams is not None and (self.acked or self.rejected) and not streams.is_safe(channel):
             streams.moved = True
-        channel.router.secure_streams()
-        self.clear()
+
+    def hold_back(self, sequence: int) -> None:
+        """The answer leaves when all of it is on disk."""
+        channel = self.channel
+        if channel.store is not None:
+            channel.store.hold_back(channel.output, sequence)
+        streams = channel.virtual_host.streams
+        if streams is not None and channel.logged:
+            streams.hold_back(channel)
 
     def rollback(self) -> None:
         self.forget_bodies()
         self.clear()
+
+    def close(self) -> None:
+        """The channel closes."""
+        self.is_closed = True
+        if self.work is not None:
+            self.work.is_closed = True
+        self.rollback()
 
     def forget_bodies(self) -> None:
         """Files of large messages that reached no queue go."""

@@ -14,6 +14,7 @@ import os
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from flintmq.errors import StorageFault
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 # Segments of which the index is in memory, next to the newest: 24 KiB each.
 INDEXES_KEPT = 4
+# Segments that retention drops at a time: some milliseconds. The others go with the next look.
+DROPPED_MAX = 512
 SEGMENT_OCTETS = 67_108_864
 SEGMENT_OCTETS_MIN = 65_536
 
@@ -201,12 +204,16 @@ class StreamLog:
     # Retention
 
     def retain(self, now_ms: int) -> list[StreamSegment]:
-        """Drops segments that are too old or too much; the caller has their files removed."""
+        """Drops segments that are too old or too much, some of them where there are very many.
+
+        The caller has their files removed.
+        """
         options = self.options
-        dropped = []
-        octets = self.octets
-        while len(self.segments) > 1 and self.segments[1].octets:
-            oldest = self.segments[0]
+        dropped: list[StreamSegment] = []
+        octets = 0 if options.octets_max is None else self.octets
+        for oldest, next_one in pairwise(self.segments):
+            if not next_one.octets or len(dropped) == DROPPED_MAX:
+                break
             too_much = options.octets_max is not None and octets > options.octets_max
             too_old = options.age_max_ms is not None and oldest.last_time_ms < now_ms - options.age_max_ms
             # Recovery must be able to tell what retention has dropped from what was never there.
@@ -214,8 +221,9 @@ class StreamLog:
                 break
             octets -= oldest.octets
             oldest.dropped = True
-            dropped.append(self.segments.pop(0))
+            dropped.append(oldest)
         if dropped:
+            del self.segments[: len(dropped)]
             first = self.segments[0].first_offset
             stale = [chunk for chunk in self.recent if chunk.first_offset < first]
             del self.recent[: len(stale)]

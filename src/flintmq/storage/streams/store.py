@@ -38,6 +38,8 @@ log = logging.getLogger("flintmq.storage")
 # Of all streams together, kept in memory for those who read the newest; of one stream no more than a part.
 RECENT_OCTETS_MAX = 67_108_864
 RECENT_OCTETS_MAX_PER_STREAM = 4_194_304
+# Streams whose age one tick looks at: some milliseconds.
+AGEING_MAX = 1024
 # Files open for reading.
 HANDLES_MAX = 64
 
@@ -86,6 +88,7 @@ class StreamStore:
         self._handles: OrderedDict[str, int] = OrderedDict()
         self._recent: OrderedDict[StreamLog, None] = OrderedDict()  # the one appended to last comes last
         self._recent_octets = 0
+        self._ageing: list[StreamLog] = []  # whose age is to be looked at, a portion with each tick
         self.promises: Promises | None = None
         if directory is not None:
             disk.make_directory(directory)
@@ -338,9 +341,12 @@ class StreamStore:
             self._submit()
         elif self._unsynced and now_s >= self._sync_due_s and self._in_flight is None:
             self._submit()
-        for stream in list(self.logs.values()):
-            if stream.options.age_max_ms is not None:
+        if not self._ageing:
+            self._ageing = [each for each in self.logs.values() if each.options.age_max_ms is not None]
+        for stream in self._ageing[-AGEING_MAX:]:
+            if not stream.deleted:
                 self._retain(stream)
+        del self._ageing[-AGEING_MAX:]
         self.collect()
 
     def commit_now(self) -> bool:

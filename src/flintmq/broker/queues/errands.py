@@ -1,0 +1,48 @@
+"""What a connection has asked for and waits for: one errand after the other, each in portions.
+
+An errand is a request to a service (services.py), or a method whose work is more than a pass may take. Until
+the last errand of a connection is done, the connection is not read from: what its client has sent behind the
+errand has to find it done.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from flintmq.broker.queues.chores import Chore
+    from flintmq.broker.queues.pass_work import Agenda
+
+
+class Errand(Protocol):
+    """Something that a connection waits for."""
+
+    def serve(self) -> Chore:
+        """The portions; never raises, whoever waits is told what went wrong."""
+
+
+def attend(agenda: Agenda, origin: int, errand: Errand) -> None:
+    """Does the errand at once if there is time for it in this pass, else when its turn has come."""
+    waiting = agenda.asking.get(origin)
+    if waiting is None:
+        agenda.asking[origin] = deque((errand,))
+        agenda.chores.begin(attended(agenda, origin))
+    else:
+        waiting.append(errand)
+    if origin in agenda.asking:
+        agenda.load()
+
+
+def attended(agenda: Agenda, origin: int) -> Chore:
+    """The errands of one connection, one after the other."""
+    waiting = agenda.asking[origin]
+    try:
+        while True:
+            yield from waiting[0].serve()
+            waiting.popleft()
+            if not waiting:
+                return
+            yield None
+    finally:
+        del agenda.asking[origin]

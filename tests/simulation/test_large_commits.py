@@ -1,0 +1,170 @@
+"""Transactions of the tx class that are too large for one pass: committed in portions, and whole on disk."""
+
+from __future__ import annotations
+
+import pytest
+
+from flintmq.broker.transactions import dtx_outcome, transaction
+from flintmq.wire import amqp, methods
+
+from .broker_client import Client, frame
+from .simulated_disk import PowerLost
+from .test_broker_recovery import Bench
+from .test_ruled_recovery import bodies, crash, declare, get, passes, publish
+from .test_streams_beside_queues import come_to_rest
+
+COUNT = 11
+
+
+@pytest.fixture(autouse=True)
+def _portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("FEW", 2), ("MESSAGES_MAX", 5), ("CHECKED", 4), ("STAGED", 3)):
+        monkeypatch.setattr(transaction, name, value)
+    monkeypatch.setattr(dtx_outcome, "GROUP_MESSAGES_MAX", 5)
+    monkeypatch.setattr(dtx_outcome, "PORTION_MESSAGES", 2)
+
+
+def opened(bench: Bench) -> Client:
+    """A transaction that acks what was in the queue `in`, and publishes to `q`."""
+    client = bench.client()
+    declare(client, "q")
+    declare(client, "in")
+    publish(client, "in", b"in")
+    assert get(client, "in", no_ack=False) is not None
+    client.say(1, methods.TxSelect())
+    client.say(1, methods.BasicAck(delivery_tag=1))
+    for number in range(COUNT):
+        publish(client, "q", b"%d" % number)
+    come_to_rest(bench)
+    client.written()
+    return client
+
+
+def numbered() -> list[bytes]:
+    return [b"%d" % number for number in range(COUNT)]
+
+
+def settle(bench: Bench) -> None:
+    for _ in range(10):
+        passes(bench, 1)
+        come_to_rest(bench)
+
+
+def test_all_of_it_is_there_before_it_is_answered() -> None:
+    bench = Bench()
+    client = opened(bench)
+    queue = bench.broker.virtual_hosts["/"].queues["q"]
+    client.say(1, methods.TxCommit())
+    counts = []
+    while not (told := client.written()):
+        counts.append(queue.message_count())
+        passes(bench, 0)
+        come_to_rest(bench)
+        assert len(counts) < 100
+    assert [type(event.method) for event in told] == [methods.TxCommitOk]
+    assert (counts[0], queue.message_count()) == (0, COUNT)
+    client = crash(bench)
+    assert bodies(client, "q") == numbered()
+    assert bodies(client, "in") == []
+    assert not bench.broker.virtual_hosts["/"].branches.branches
+
+
+def test_the_power_fails_at_any_write() -> None:
+    ends = set()
+    for writes in range(24):
+        bench = Bench()
+        client = opened(bench)
+        bench.disk.power_left = writes
+        told = False
+        try:
+            client.say(1, methods.TxCommit())
+            for _ in range(12):
+                passes(bench, 1)
+                come_to_rest(bench)
+                told = told or any(isinstance(each.method, methods.TxCommitOk) for each in client.written())
+        except PowerLost:
+            pass
+        bench.disk.power_left = None
+        bench.disk.crash()
+        bench.open()
+        settle(bench)
+        client = bench.client()
+        found, back = bodies(client, "q"), bodies(client, "in")
+        assert (found, back) in ((numbered(), []), ([], [b"in"])), f"after {writes} writes"
+        assert found or not told
+        assert not bench.broker.virtual_hosts["/"].branches.branches
+        ends.add(bool(found))
+    assert ends == {False, True}
+
+
+@pytest.mark.parametrize("steps", range(8))
+def test_the_connection_is_lost_meanwhile(steps: int) -> None:
+    bench = Bench()
+    client = opened(bench)
+    agenda = bench.broker.agenda
+    agenda.chores.pass_number, agenda.chores.credit = agenda.passes, steps
+    client.say(1, methods.TxCommit())
+    if steps > 5:
+        settle(bench)
+    client.drop()
+    settle(bench)
+    client = bench.client()
+    found, back = bodies(client, "q"), bodies(client, "in")
+    assert (found, back) in ((numbered(), []), ([], [b"in"]))
+    assert bool(found) == (steps > 5)
+    assert not bench.broker.virtual_hosts["/"].branches.branches
+    assert not agenda.asking
+    client = crash(bench)
+    assert bodies(client, "q") == []
+
+
+def test_what_leads_nowhere_is_returned_before_the_answer() -> None:
+    bench = Bench()
+    client = opened(bench)
+    method = methods.BasicPublish(routing_key="nowhere", mandatory=True)
+    header = b"\x00\x3c\x00\x00" + (4).to_bytes(8, "big") + bytes(2)
+    client.receive(
+        frame(1, 1, methods.encode_method(amqp.VERSION_0_9_1, method))
+        + frame(2, 1, header)
+        + frame(3, 1, b"lost")
+    )
+    client.say(1, methods.TxCommit())
+    settle(bench)
+    told = [type(event.method) for event in client.written()]
+    assert told == [methods.BasicReturn, methods.TxCommitOk]
+    assert bodies(client, "q") == numbered()
+
+
+def test_a_queue_that_has_no_room_for_it_refuses_all_of_it() -> None:
+    bench = Bench()
+    client = bench.client()
+    declare(client, "q", max_length=COUNT - 1, overflow="reject-publish")
+    client.say(1, methods.TxSelect())
+    for number in range(COUNT):
+        publish(client, "q", b"%d" % number)
+    client.written()
+    client.say(1, methods.TxCommit())
+    settle(bench)
+    [event] = client.written()
+    assert isinstance(event.method, methods.ChannelClose)
+    assert event.method.reply_code == 406
+    assert bodies(bench.client(), "q") == []
+    assert not bench.broker.virtual_hosts["/"].branches.branches
+
+
+def test_few_messages_to_many_queues_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    client = bench.client()
+    for number in range(10):
+        declare(client, f"q{number}")
+        client.say(1, methods.QueueBind(queue=f"q{number}", exchange="amq.fanout"))
+    client.say(1, methods.TxSelect())
+    for number in range(4):
+        publish(client, "", b"%d" % number, exchange="amq.fanout")
+    channel = client.session.connection.channels[1]
+    assert channel is not None
+    opened = channel.owner.transaction  # type: ignore[union-attr]
+    assert isinstance(opened, transaction.Transaction)
+    assert not opened.is_large()
+    monkeypatch.setattr(transaction, "COPIES_MAX", 30)
+    assert opened.is_large()

@@ -206,6 +206,7 @@ KNOWN = {
         Known("confirmTimeout", _seconds, _WRITES, 120.0),
         Known("knownBatches", _one_of("fail", "skip", "write"), _WRITES, "fail"),
         Known("waitForRows", _flag, _WRITES, False),
+        Known("orderBy", _text, _WRITES),
     )
 }
 # What Spark itself puts among the options of a reader or writer.
@@ -389,6 +390,7 @@ class WriteOptions:
     retry_timeout_s: float
     known_batches: str = "fail"
     wait_for_rows: bool = False
+    order_by: str | None = None
     checkpoint: str | None = None
 
     @classmethod
@@ -418,5 +420,6 @@ class WriteOptions:
             retry_timeout_s=found["retryTimeout"],
             known_batches=found["knownBatches"],
             wait_for_rows=found["waitForRows"],
+            order_by=found["orderBy"],
             checkpoint=of_spark.get("checkpointlocation"),
         )

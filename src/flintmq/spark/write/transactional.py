@@ -33,7 +33,7 @@ from flintmq.spark.connections import close_quietly, fault, open_connection, poo
 from flintmq.spark.errors import AmqpError, AmqpRefused
 from flintmq.spark.options import WriteOptions
 from flintmq.spark.write.batch_identity import Note, RowDigest, note_of
-from flintmq.spark.write.rows import RowReader, Run, publish
+from flintmq.spark.write.rows import RowReader, Run, in_order, publish
 from flintmq.wire import amqp
 from flintmq.wire.tables import FieldTable, FieldValue
 
@@ -156,7 +156,7 @@ def stage(
     reader = RowReader(options)
     staged = Stage(options, global_id, partition, attempt, is_digested)
     try:
-        for batch in batches:
+        for batch in in_order(batches, options):
             for run in reader.runs(batch):
                 if run.bodies:
                     staged.publish(run)

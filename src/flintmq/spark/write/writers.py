@@ -17,7 +17,7 @@ from flintmq.client.core.errors import ClientError, PublishFailed
 from flintmq.spark.connections import ended, fault, forget, pooled, sentence
 from flintmq.spark.errors import AmqpError, BadOption
 from flintmq.spark.options import WriteOptions
-from flintmq.spark.write.rows import RowReader, check_columns, publish
+from flintmq.spark.write.rows import RowReader, check_columns, in_order, publish
 from flintmq.spark.write.transactional import TransactionalBatchWriter, TransactionalStreamWriter
 
 
@@ -51,7 +51,7 @@ def write_confirmed(options: WriteOptions, batches: Iterator[Any]) -> Published:
     try:
         connection = pooled(options.settings, options.retry_timeout_s)
         with connection.channel(confirm=True) as channel:
-            for batch in batches:
+            for batch in in_order(batches, options):
                 for run in reader.runs(batch):
                     rows += publish(channel, run, options, wait=False)
             channel.wait_for_confirms(options.confirm_timeout_s)

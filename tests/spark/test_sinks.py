@@ -12,7 +12,7 @@ from spark_queries import run_to_end
 
 from flintmq.client import Channel, Connection
 from flintmq.spark.options import WriteOptions
-from flintmq.spark.write import transactional
+from flintmq.spark.write import figures, transactional
 
 Drain = Callable[[str], list[int]]
 
@@ -220,3 +220,24 @@ def test_rows_that_go_nowhere_are_told(spark: Any, uri: str, mode: str, said: st
     frame = spark.range(3).selectExpr("CAST(id AS STRING) AS value")
     with pytest.raises(Exception, match=said):
         frame.write.format("amqp").options(uri=uri, queue="not-there", mode=mode).mode("append").save()
+
+
+@pytest.mark.parametrize("mode", ["confirm", "transactional"])
+def test_rows_that_go_to_no_queue_are_counted(
+    spark: Any, uri: str, channel: Channel, out: str, tmp_path: Path, mode: str
+) -> None:
+    """Of a batch write and of a stream, where nobody asked for mandatory."""
+    channel.exchange("spark-some", "topic", durable=True)
+    channel.queue(out, passive=True).bind("spark-some", f"{out}.kept")
+    file = tmp_path / "figures" / "sink.json"
+    made = "CAST(id AS STRING) AS value", f"if(id % 4 = 0, '{out}.kept', 'dropped') AS routing_key"
+    given = {"uri": uri, "exchange": "spark-some", "mode": mode, "figuresFile": str(file)}
+    rows = spark.range(100).repartition(2)
+    rows.selectExpr(*made).write.format("amqp").options(**given).mode("append").save()
+    assert figures.read(file) == figures.Figures(1, 100, 75)
+    rows.write.parquet(str(tmp_path / "rows"))
+    stream = spark.readStream.schema("id BIGINT").parquet(str(tmp_path / "rows")).selectExpr(*made)
+    writer = stream.writeStream.format("amqp").options(**given)
+    run_to_end(writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True))
+    assert figures.read(file) == figures.Figures(2, 200, 150)
+    channel.exchange("spark-some", passive=True).delete()

@@ -207,6 +207,7 @@ KNOWN = {
         Known("knownBatches", _one_of("fail", "skip", "write"), _WRITES, "fail"),
         Known("waitForRows", _flag, _WRITES, False),
         Known("orderBy", _text, _WRITES),
+        Known("figuresFile", _text, _WRITES),
     )
 }
 # What Spark itself puts among the options of a reader or writer.
@@ -391,6 +392,7 @@ class WriteOptions:
     known_batches: str = "fail"
     wait_for_rows: bool = False
     order_by: str | None = None
+    figures_file: str | None = None
     checkpoint: str | None = None
 
     @classmethod
@@ -421,5 +423,6 @@ class WriteOptions:
             known_batches=found["knownBatches"],
             wait_for_rows=found["waitForRows"],
             order_by=found["orderBy"],
+            figures_file=found["figuresFile"],
             checkpoint=of_spark.get("checkpointlocation"),
         )

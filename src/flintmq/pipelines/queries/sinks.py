@@ -42,6 +42,8 @@ def _writer(frame: DataFrame, pipeline: Pipeline, flow: Flow, record: FlowRecord
         made = made.option("persistent", str(sink.given.get("persistent", True)).lower())
         if "order" in sink.given:
             made = made.option("orderBy", _ORDER)
+        if record.figures:
+            made = made.option("figuresFile", record.figures)
         return made.options(**options)
     if sink.kind == "parquet":
         made = frame.writeStream.format("parquet").option("path", sink.target).options(**options)

@@ -32,6 +32,7 @@ from flintmq.clock import Clock
 from flintmq.spark.connections import close_quietly, fault, open_connection, pooled
 from flintmq.spark.errors import AmqpError, AmqpRefused
 from flintmq.spark.options import WriteOptions
+from flintmq.spark.write import figures
 from flintmq.spark.write.batch_identity import Note, RowDigest, note_of
 from flintmq.spark.write.rows import RowReader, Run, in_order, publish
 from flintmq.wire import amqp
@@ -211,18 +212,20 @@ def staged_of(messages: Iterable[WriterCommitMessage | None]) -> list[Staged]:
     return [message for message in messages if isinstance(message, Staged)]
 
 
-def commit_rows(options: WriteOptions, arguments: FieldTable) -> FieldTable:
+def commit_rows(options: WriteOptions, query: str, rows: int, arguments: FieldTable) -> FieldTable:
     """Commits, and tells what is known to have gone nowhere."""
     more: FieldTable = {"mandatory": options.mandatory, "wait": options.wait_for_rows}
     told = request(options, "dtx.commit", {**arguments, **more})
-    counts = {name: told.get(name) for name in ("unrouted", "refused")}
-    lost = {name: count for name, count in counts.items() if isinstance(count, int) and count}
-    if lost:
-        said = " and ".join(f"{count} {name}" for name, count in lost.items())
-        what = f"rows are committed but for {said}: they went to no queue, or one did not take them"
-        if options.mandatory:
-            raise AmqpError(f"Committing: {what}, though there was room a moment ago; write these again.")
-        log.warning("%s; set mandatory to true to have such a write fail before anything is visible", what)
+    unrouted, refused = (
+        count if isinstance(count, int) else 0 for count in (told.get("unrouted"), told.get("refused"))
+    )
+    if options.mandatory and (unrouted or refused):
+        raise AmqpError(
+            f"Committing: rows are committed but for {unrouted} that went to no queue and {refused} that a "
+            "full one did not take, though there was room a moment ago; write these again."
+        )
+    if not told.get("already"):
+        figures.note(options, query, rows, unrouted, refused)
     return told
 
 
@@ -297,7 +300,7 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[mi
             arguments["marker-reset"] = True
         elif known is not None and known.note is not None:
             arguments["marker-note"] = note.following(known.number, known.note).text()
-        told = commit_rows(self.options, {"xids": xids, **arguments})
+        told = commit_rows(self.options, query, rows.count, {"xids": xids, **arguments})
         if told.get("already") and told.get("marker-note") != arguments["marker-note"]:
             raise AmqpError(
                 f"Committing: batch {batchId} of query {query} was committed by another run of the query at "
@@ -408,10 +411,12 @@ class TransactionalBatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         return without_late(self.options, staged, job, 0)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        xids = xids_of(staged_of(messages))
+        staged = staged_of(messages)
+        xids = xids_of(staged)
         if xids:
-            marker: FieldTable = {"marker": str(self.job), "marker-number": 0, "marker-keep-s": JOB_KEEP_S}
-            commit_rows(self.options, {"xids": xids, **marker})
+            job, rows = str(self.job), sum(each.rows.count for each in staged)
+            marker: FieldTable = {"marker": job, "marker-number": 0, "marker-keep-s": JOB_KEEP_S}
+            commit_rows(self.options, job, rows, {"xids": xids, **marker})
             roll_back(self.options, losers(self.options, f"{FORMAT}:{self.job.hex}", 0))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -210,6 +210,13 @@ def test_large_unsigned_headers_are_written_as_they_were_read(
     message = channel.get(out, no_ack=True)
     assert message is not None
     assert message.headers == sent.headers
+    computed = frame.selectExpr(
+        "value", "map('large', CAST(headers['large'].string AS DECIMAL(20, 0))) AS headers"
+    )
+    computed.write.format("amqp").options(uri=uri, queue=out).mode("append").save()
+    message = channel.get(out, no_ack=True)
+    assert message is not None
+    assert message.headers == {"large": str((1 << 64) - 1)}
 
 
 @pytest.mark.parametrize(

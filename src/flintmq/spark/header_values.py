@@ -12,10 +12,10 @@
     table, array    table, array    string, as JSON
     void            void            none
 
-So what was read can be written again and is the same. No letter of AMQP 0-9-1 has 64 bits without a sign: such
-a number travels as its digits in text, and is `unsigned` only in what a broker kept before it wrote them so.
-A map of plain values, map<string, string> or
-map<string, bigint> for instance, can be written as well; a map in it becomes a table, a list an array.
+So what was read can be written again and is the same. No letter of AMQP 0-9-1 has 64 bits without a sign:
+such a number travels as its digits in text, and is `unsigned` only in what a broker kept before it wrote them
+so. A map of plain values, map<string, string> or map<string, bigint> for instance, can be written as well; a
+map in it becomes a table, a list an array.
 """
 
 from __future__ import annotations

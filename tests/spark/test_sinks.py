@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from spark_queries import run_to_end
 
 from flintmq.client import Channel, Connection
+from flintmq.spark.errors import AmqpError
 from flintmq.spark.options import WriteOptions
 from flintmq.spark.write import figures, transactional
 
@@ -168,6 +169,44 @@ def test_a_branch_that_is_prepared_after_its_batch_was_committed_is_rolled_back(
     assert connection.request("dtx.list").results["rows"] == []
     assert drain(out) == [1, 2]
     connection.request("dtx.forget-marker", {"marker": query})
+
+
+def test_a_task_that_fails_leaves_no_branch(
+    uri: str, connection: Connection, out: str, drain: Drain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would look for the branches of a batch write that failed."""
+    monkeypatch.setattr(transactional, "BRANCH_ROWS_MAX", 2)
+    options = WriteOptions.of({"uri": uri, "queue": out, "mode": "transactional"})
+    writer = transactional.TransactionalBatchWriter(options)
+
+    def rows() -> Iterator[Any]:
+        for first in (0, 2, 4):
+            yield pyarrow.record_batch({"value": [b"%d" % first, b"%d" % (first + 1)]})
+        listed: Any = connection.request("dtx.list").results["rows"]
+        assert len(listed) == 3, "what is to be taken back"
+        raise ZeroDivisionError("a function of the user's")
+
+    with pytest.raises(ZeroDivisionError):
+        writer.write(rows())
+    assert connection.request("dtx.list").results["rows"] == []
+    assert drain(out) == []
+
+
+def test_a_job_that_is_given_up_takes_back_what_a_killed_task_has_prepared(
+    uri: str, connection: Connection, out: str, drain: Drain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark hands on what tasks have told; a process that was killed has told nothing."""
+    options = WriteOptions.of({"uri": uri, "queue": out, "mode": "transactional"})
+    writer = transactional.TransactionalBatchWriter(options)
+    told = [writer.write(iter([pyarrow.record_batch({"value": [b"%d" % row]})])) for row in range(4)]
+    listed: Any = connection.request("dtx.list").results["rows"]
+    assert len(listed) == 4
+    monkeypatch.setattr(transactional, "BRANCHES_MAX", 2)  # and there are more than a commit takes
+    with pytest.raises(AmqpError, match="4 branches, and a transaction has at most 2"):
+        writer.commit(list(told))
+    writer.abort([None, *told[:3]])
+    assert connection.request("dtx.list").results["rows"] == []
+    assert drain(out) == []
 
 
 def test_batch_writes_leave_no_marker_that_lasts(

@@ -164,7 +164,12 @@ def stage(
         staged.prepare()
         return Staged(query, staged.digest, staged.xids)
     except ClientError as error:
+        # The broker is in trouble, or away: what was prepared is found by whoever commits or gives up.
         raise fault("Publishing in a transaction", options.settings, error) from None
+    except Exception:
+        staged.close()
+        roll_back(options, list(staged.xids))
+        raise
     finally:
         staged.close()
 
@@ -239,12 +244,16 @@ def xids_of(messages: Iterable[Staged]) -> list[FieldValue]:
     return found
 
 
+def prepared_by(messages: Iterable[WriterCommitMessage | None]) -> list[FieldValue]:
+    """The branches of these tasks, be they more than one commit takes."""
+    return [xid for message in staged_of(messages) for xid in message.xids]
+
+
 def roll_back(options: WriteOptions, xids: list[FieldValue]) -> None:
     """Those that lost. Not worth failing for: they are found again after the next batch."""
-    if not xids:
-        return
     try:
-        request(options, "dtx.rollback", {"xids": xids})
+        for first in range(0, len(xids), BRANCHES_MAX):
+            request(options, "dtx.rollback", {"xids": xids[first : first + BRANCHES_MAX]})
     except AmqpError as error:
         log.warning("branches are left behind, and rolled back later: %s", error)
 
@@ -341,7 +350,7 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[mi
         return is_skipped
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        roll_back(self.options, xids_of(staged_of(messages)))
+        roll_back(self.options, prepared_by(messages))
 
 
 @dataclass(frozen=True)
@@ -420,4 +429,6 @@ class TransactionalBatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
             roll_back(self.options, losers(self.options, f"{FORMAT}:{self.job.hex}", 0))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        roll_back(self.options, xids_of(staged_of(messages)))
+        """Also what tasks have prepared that told nothing, as they were killed: nobody else looks for it."""
+        roll_back(self.options, prepared_by(messages))
+        roll_back(self.options, losers(self.options, f"{FORMAT}:{self.job.hex}", 0))

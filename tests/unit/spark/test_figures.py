@@ -40,10 +40,15 @@ def test_a_place_that_cannot_be_written_fails_no_batch(
     assert "the figures of the sink are not written" in caplog.text
 
 
-def test_the_first_rows_that_go_nowhere_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_rows_that_go_nowhere_are_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """A topic exchange that few listen to is no fault; nobody wants a warning each second."""
     caplog.set_level(logging.INFO, "flintmq.spark")
     for _ in range(2):
         figures.note(options(), "warns", 10, 4)
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     assert "of 10 rows 4 went to no queue; bind a queue, or set mandatory" in caplog.text
+    caplog.clear()
+    figures.note(options(figuresFile=str(tmp_path / "sink.json")), "counts", 10, 4)
+    assert [record.levelname for record in caplog.records] == ["INFO"]

@@ -62,7 +62,8 @@ def note(options: WriteOptions, query: str, rows: int, unrouted: int, refused: i
             )
             if count
         )
-        level = logging.INFO if query in _warned else logging.WARNING
+        is_counted = options.figures_file is not None  # whoever reads the file tells it
+        level = logging.INFO if is_counted or query in _warned else logging.WARNING
         log.log(level, "of %d rows %s; %s", rows, said, advice(options))
         if len(_warned) < WARNED_MAX:
             _warned.add(query)

@@ -22,8 +22,9 @@ import pytest
 from flintmq.client import connect
 from flintmq.client.core.errors import NotFound
 from flintmq.clock import Clock
-from flintmq.pipelines.demo.demo import EXCHANGE, STREAM, Demo, DemoOptions, Watcher, memory_bytes
+from flintmq.pipelines.demo.demo import EXCHANGE, STREAM, Demo, DemoOptions, Part, Watcher, memory_bytes
 from flintmq.pipelines.demo.feed import FEEDS, Market
+from flintmq.pipelines.errors import PipelineFailed
 
 
 def test_market() -> None:
@@ -147,6 +148,30 @@ def look_at(uri: str) -> None:
     assert second.returncode == 1
     assert f"a demo runs on amqp://127.0.0.1:{uri.rpartition(':')[2]}/ already" in second.stderr
     assert "Traceback" not in second.stderr
+
+
+def test_a_part_that_ends_is_not_waited_for(tmp_path: Path) -> None:
+    """Its last line comes before its end is known."""
+    program = "import os, sys, time; print('no room', flush=True); os.close(1); os.close(2); time.sleep(0.3)"
+    part = Part("broker", [sys.executable, "-c", program], tmp_path / "log")
+    began_s = time.monotonic()
+    try:
+        with pytest.raises(PipelineFailed, match="the broker did not start: no room"):
+            part.wait_for(re.compile("listening"))
+    finally:
+        part.stop()
+    assert time.monotonic() - began_s < 60
+
+
+def test_a_log_that_cannot_be_written_holds_no_part_up(tmp_path: Path) -> None:
+    heard: list[str] = []
+    program = "print('listening'); print('x' * 1_000_000); print('done', flush=True)"
+    part = Part("feed", [sys.executable, "-c", program], tmp_path / "gone" / "log", heard.append)
+    try:
+        assert part.wait_for(re.compile("done"))
+    finally:
+        part.stop()
+    assert heard[0] == "listening\n"
 
 
 def test_what_the_demo_declares_on_the_broker_of_somebody_else_goes_with_it(uri: str) -> None:

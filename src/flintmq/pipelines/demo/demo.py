@@ -100,6 +100,7 @@ class Part:
         self.log = log
         self.lines: list[str] = []
         self.said = threading.Condition()
+        self.is_silent = False  # it has closed its output: it ends, or has ended
         self._heard = heard
         self.process = subprocess.Popen(
             command,
@@ -114,24 +115,31 @@ class Part:
         self._reader.start()
 
     def _read(self, stream: IO[str]) -> None:
-        with open(self.log, "w", encoding="utf-8") as log:
-            for line in stream:
-                log.write(line)
-                log.flush()
-                with self.said:
-                    self.lines = [*self.lines[-50:], line.rstrip("\n")]
-                    self.said.notify_all()
-                if self._heard is not None:
-                    self._heard(line)
+        for line in stream:
+            self._write(line)
+            with self.said:
+                self.lines = [*self.lines[-50:], line.rstrip("\n")]
+                self.said.notify_all()
+            if self._heard is not None:
+                self._heard(line)
         with self.said:
+            self.is_silent = True
             self.said.notify_all()
+
+    def _write(self, line: str) -> None:
+        """A log without room must not hold the process up, which waits for whoever reads its lines."""
+        try:
+            with open(self.log, "a", encoding="utf-8") as file:
+                file.write(line)
+        except OSError as error:
+            log.debug("%s: %s", self.log, error)
 
     def wait_for(self, pattern: re.Pattern[str]) -> re.Match[str]:
         def found() -> re.Match[str] | None:
             return next(filter(None, map(pattern.search, self.lines)), None)
 
         with self.said:
-            self.said.wait_for(lambda: found() or self.process.poll() is not None, START_TIMEOUT_S)
+            self.said.wait_for(lambda: found() or self.is_silent, START_TIMEOUT_S)
             match = found()
         if match is None:
             raise PipelineFailed(f"the {self.name} did not start: {self.last_words()}")
@@ -334,7 +342,7 @@ class Demo:
                 raise PipelineFailed(f"the pipelines did not start: {self.parts[-1].last_words()}")
 
     def _hear_feed(self, line: str) -> None:
-        if line.startswith("{"):
+        if line.startswith('{"sent":'):
             self.fed = json.loads(line)
 
     def look(self, began_s: float) -> Snapshot:

@@ -55,6 +55,18 @@ def test_good() -> None:
     [
         ('format = "json"', 'fromat = "json"', 6, "a source has no key 'fromat'; did you mean 'format'?"),
         ('format = "json"', 'format = "jsno"', 6, "format = 'jsno': expected one of json, csv, raw"),
+        (
+            'exchange = "dear"',
+            'exchange = "dear"\norder = "symbol"',
+            14,
+            "order = 'symbol': expected { within = \"symbol\", by = \"start\" }",
+        ),
+        (
+            'exchange = "dear"',
+            'exchange = "dear"\norder = { within = "symbol", by = "prise" }',
+            14,
+            "there is no column 'prise' in 'dear'; did you mean 'price'?",
+        ),
         ("price DOUBLE", "price DUOBLE", 7, "there is no type 'DUOBLE'; did you mean 'DOUBLE'?"),
         ("price DOUBLE", "symbol DOUBLE", 7, "column 'symbol' is there twice"),
         ("price DOUBLE", "price DECIMAL(9", 7, "brackets do not match"),

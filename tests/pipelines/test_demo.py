@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from flintmq.pipelines.demo.demo import memory_bytes
+from flintmq.client import connect
+from flintmq.client.core.errors import NotFound
+from flintmq.clock import Clock
+from flintmq.pipelines.demo.demo import EXCHANGE, STREAM, Demo, DemoOptions, Part, Watcher, memory_bytes
 from flintmq.pipelines.demo.feed import FEEDS, Market
+from flintmq.pipelines.errors import PipelineFailed
 
 
 def test_market() -> None:
@@ -34,6 +43,85 @@ def test_market() -> None:
     assert Market(5, 1, "csv").ticks(1, 1000)[0].count(b",") == 5
 
 
+SCREEN = """
+import sys
+from flintmq.pipelines.demo.demo import Snapshot
+from flintmq.pipelines.demo.view import TerminalView, view_for
+from flintmq.pipelines.run.status import FlowStatus, PipelineStatus
+
+view = view_for(is_plain=False)
+assert isinstance(view, TerminalView)
+bar = {"start": "2026-01-01T10:11:12.000Z", "open": 499.99, "high": 1499.99, "low": 9.5, "close": 499.98,
+       "volume": 123456.0, "vwap": 499.123456, "ticks": 4711.0}
+gap = {"feed": "F1", "first": 123456789, "last": 123456799, "missing": 11, "at": "2026-01-01T10:11:12.000Z"}
+flow = FlowStatus("running", 700, 123456789, 123456.7, 12345, 1234567, 123.4)
+lost = FlowStatus("waiting", 700, 123456789, 0.0, 12345, 1234567, 123.4, 3, "no connection to it [/x] " * 20)
+view.tell("the broker listens on amqp://127.0.0.1:5672/[virtual host]: any AMQP client may join, " * 2)
+with view:
+    for number in range(3):
+        view.show(Snapshot(
+            1234.5, 123456789, 123456.7, 1234, 1230, 4711, 4700, 123456789,
+            [PipelineStatus("bars", "bars.toml", flows={"bars": flow}),
+             PipelineStatus("dropout", "dropout.toml", flows={"gaps": lost})],
+            {"broker": 1 << 40, "pipelines": 1 << 40, "feed": 1 << 40},
+            {f"S{n:05}": {**bar, "symbol": f"S{n:05}"} for n in range(6 * number)},
+            [gap] * 20 * number,
+        ))
+view.tell("ending: feed, pipelines, broker")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="opens a terminal of its own")
+@pytest.mark.parametrize(("lines", "columns"), [(24, 80), (10, 40), (50, 132)])
+def test_the_view_fits_its_terminal(lines: int, columns: int) -> None:
+    frames = [frame for frame in screens(SCREEN, lines, columns) if frame]
+    assert len(frames) >= 3
+    for frame in frames:
+        shown = (
+            frame[frame.index("FlintMQ demo") :].removesuffix("\nending: feed, pipelines, broker").split("\n")
+        )
+        assert len(shown) <= lines, frame
+        assert max(map(len, shown)) <= columns, frame
+    if lines >= 24:
+        assert re.search(
+            r"^bars +123,457 +123,456,789 +1,234,567 rows, 123.4 s +12345 ms +running", frames[-1], re.M
+        )
+        assert re.search(r"^S00005 +10:11:12 +499.99 +1499.99", frames[-1], re.M)
+        assert re.search(r"^F1 +123456789 +123456799 +11 +10:11:12$", frames[-1], re.M)
+
+
+def screens(program: str, lines: int, columns: int) -> list[str]:
+    """What a program draws on a terminal of this size, each time that it goes back to the first line."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**environment, "TERM": "xterm"},
+    ) as process:
+        os.close(theirs)
+        drawn = b""
+        try:
+            while piece := os.read(ours, 65536):
+                drawn += piece
+        except OSError as error:
+            if error.errno != errno.EIO:  # which says that the other end is closed
+                raise
+        finally:
+            os.close(ours)
+    assert process.returncode == 0, drawn.decode()
+    pieces = re.split(r"(?:\x1b\[2K|\x1b\[1A)+", drawn.decode().replace("\r", ""))
+    return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", piece).strip("\n") for piece in pieces]
+
+
 def processes_of(directory: Path) -> list[int]:
     """Processes whose command line speaks of this directory."""
     found = []
@@ -46,12 +134,101 @@ def processes_of(directory: Path) -> list[int]:
     return found
 
 
+DEMO = [sys.executable, "-m", "flintmq", "demo", "--rate", "3000", "--plain"]
+
+
+def look_at(uri: str) -> None:
+    """The broker of a demo: names of its own, and room for one demo."""
+    with connect(uri) as connection:
+        rows: Any = connection.request("queue.list").results["rows"]
+        names = {row["name"] for row in rows}
+        assert {"flintmq.demo.ticks", "flintmq.demo.running"} <= names
+        assert not names & {"ticks", "orders", "bars"}
+    second = subprocess.run([*DEMO, "--uri", uri], capture_output=True, text=True, timeout=60, check=False)
+    assert second.returncode == 1
+    assert f"a demo runs on amqp://127.0.0.1:{uri.rpartition(':')[2]}/ already" in second.stderr
+    assert "Traceback" not in second.stderr
+
+
+def test_a_part_that_ends_is_not_waited_for(tmp_path: Path) -> None:
+    """Its last line comes before its end is known."""
+    program = "import os, sys, time; print('no room', flush=True); os.close(1); os.close(2); time.sleep(0.3)"
+    part = Part("broker", [sys.executable, "-c", program], tmp_path / "log")
+    began_s = time.monotonic()
+    try:
+        with pytest.raises(PipelineFailed, match="the broker did not start: no room"):
+            part.wait_for(re.compile("listening"))
+    finally:
+        part.stop()
+    assert time.monotonic() - began_s < 60
+
+
+def test_a_log_that_cannot_be_written_holds_no_part_up(tmp_path: Path) -> None:
+    heard: list[str] = []
+    program = "print('listening'); print('x' * 1_000_000); print('done', flush=True)"
+    part = Part("feed", [sys.executable, "-c", program], tmp_path / "gone" / "log", heard.append)
+    try:
+        assert part.wait_for(re.compile("done"))
+    finally:
+        part.stop()
+    assert heard[0] == "listening\n"
+
+
+def test_what_the_demo_declares_on_the_broker_of_somebody_else_goes_with_it(uri: str) -> None:
+    demo = Demo(DemoOptions(rate=1, uri=uri), Clock())
+    demo.uri = uri
+    with contextlib.ExitStack() as stack:
+        stack.callback(demo.stop)
+        demo._declare()
+        with connect(uri) as connection:
+            connection.channel().queue(STREAM, passive=True)
+            connection.channel().exchange(EXCHANGE, passive=True)
+    with connect(uri) as connection:
+        with pytest.raises(NotFound):
+            connection.channel().queue(STREAM, passive=True)
+        with pytest.raises(NotFound):
+            connection.channel().exchange(EXCHANGE, passive=True)
+    assert not demo.directory.exists()
+
+
+def test_the_watcher_shows_the_newest_bar_and_takes_no_offence_at_others(uri: str) -> None:
+    with connect(uri) as connection, connection.channel(confirm=True) as channel:
+        channel.exchange(EXCHANGE, "topic", durable=True)
+        watcher = Watcher(uri, ["A"])
+        try:
+            bar = dict.fromkeys(("open", "high", "low", "close", "volume", "vwap", "ticks"), 1)
+            gap = {"feed": "F1", "first": 1, "last": 2, "missing": 2, "at": "2026-01-01T00:00:00Z"}
+            for key, body in (
+                ("bar.A", b"not JSON"),
+                ("bar.A", b'{"symbol": "A"}'),
+                ("bar.A", b"[1]"),
+                ("bar.A", json.dumps({**bar, "symbol": "A", "start": "2026-01-01T00:00:02Z"}).encode()),
+                ("bar.A", json.dumps({**bar, "symbol": "A", "start": "2026-01-01T00:00:01Z"}).encode()),
+                ("gap.F1", b'{"feed": "F1", "missing": "many"}'),
+                ("gap.F1", json.dumps(gap).encode()),
+            ):
+                channel.publish(body, EXCHANGE, key)
+            deadline_s = time.monotonic() + 30
+            while not watcher.gaps and time.monotonic() < deadline_s:
+                time.sleep(0.02)
+            assert [each["start"] for each in watcher.bars.values()] == ["2026-01-01T00:00:02Z"]
+            assert (watcher.gaps_found, watcher.numbers_missed) == (1, 2)
+        finally:
+            watcher.close()
+        channel.exchange(EXCHANGE, passive=True).delete()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for what is left in /proc")
 def test_demo(tmp_path: Path) -> None:
     """Interrupted as by Ctrl-C once gaps and bars were seen."""
-    command = [sys.executable, "-m", "flintmq", "demo", "--rate", "3000", "--symbols", "100", "--plain"]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     demo = subprocess.Popen(
-        [*command, "--state", str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [*DEMO, "--symbols", "100", "--port", str(port), "--state", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     alarm = threading.Timer(240.0, demo.kill)
     alarm.start()
@@ -64,6 +241,7 @@ def test_demo(tmp_path: Path) -> None:
             if shown is not None and int(shown[3]) == 6 and " s |" in line:
                 assert len(processes_of(tmp_path)) >= 3
                 assert memory_bytes(os.getsid(demo.pid)) > 0
+                look_at(f"amqp://guest:guest@127.0.0.1:{port}")
                 break
         demo.send_signal(signal.SIGINT)
         lines += list(demo.stdout)

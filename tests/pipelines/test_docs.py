@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +86,52 @@ def test_the_case_passes_as_printed(spark: Any, tmp_path: Path) -> None:
     pipeline = of_text(text)
     (outcome,) = cases.run(spark, pipeline, cases.load(tmp_path / "orders.test.toml", pipeline))
     assert outcome.faults == ()
+
+
+def test_your_ticks_in_your_bars_out(broker: Any, uri: str, tmp_path: Path) -> None:
+    """Both programs and the pipeline between them, as printed but for the broker's port."""
+    page = DOCS / "pipelines" / "your-ticks.md"
+    reader, publisher = (
+        code.replace('ConnectionParameters("localhost")', f'ConnectionParameters("localhost", {broker.port})')
+        for code in snippets(page, "python")
+    )
+    (command,) = re.findall(r"^flintmq .*$", page.read_text(), re.MULTILINE)
+    pipeline = [*shlex.split(command)[1:], "--set", f"uri={uri}", "--state", str(tmp_path)]
+    lines: list[str] = []
+    with contextlib.ExitStack() as stack:
+
+        def start(*arguments: str) -> subprocess.Popen[str]:
+            process = subprocess.Popen(
+                [sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
+            stack.callback(process.wait, 60)
+            stack.callback(process.send_signal, signal.SIGINT)
+            return process
+
+        read = start("-c", reader)
+        stack.enter_context(alarm(240.0, read))
+        start("-m", "flintmq", *pipeline)
+        published = start("-c", publisher)
+        assert read.stdout is not None
+        while len(lines) < 6 and (line := read.stdout.readline()):
+            lines.append(line)
+    assert (read.returncode, published.returncode) == (0, 0), lines
+    assert len(lines) == 6, lines
+    for symbol in ("ABC", "XYZ"):
+        starts = [line.split()[1] for line in lines if line.startswith(symbol)]
+        assert starts
+        assert starts == sorted(set(starts))
+
+
+@contextlib.contextmanager
+def alarm(seconds: float, process: subprocess.Popen[str]) -> Iterator[None]:
+    """Ends a process that takes too long, so that whoever reads from it hears of it."""
+    timer = threading.Timer(seconds, process.kill)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def test_rules_of_route(tmp_path: Path) -> None:

@@ -205,6 +205,31 @@ def test_goes_on_after_a_failure_and_ends_when_told(
     assert known.state == status.STOPPED
 
 
+@pytest.mark.parametrize("mode", ["confirm", "transactional"])
+def test_rows_that_go_to_no_queue_are_told_and_counted(
+    spark: Any, uri: str, connection: Any, state: Path, mode: str
+) -> None:
+    channel = connection.channel(confirm=True)
+    channel.exchange("some-listen", "topic", durable=True)
+    channel.queue(f"heard-{mode}", durable=True).bind("some-listen", f"{mode}.1")
+    send(connection, f"spoken-{mode}", *(b'{"id": %d}' % (number % 3) for number in range(30)))
+    sink = f'exchange = "some-listen"\nrouting_key = "{mode}.{{id}}"\nmode = "{mode}"\nuri = "{uri}"'
+    source = 'format = "json"\nschema = "id BIGINT"'
+    done, told = run(spark, of_text(text_of(uri, f"spoken-{mode}", source, sink)), state)
+    assert done, told
+    assert len(drain(connection, f"heard-{mode}")) == 10
+    known = status.read(state, "test")
+    assert known is not None
+    assert known.flows["out"].unrouted == 20
+    assert known.flows["out"].rows == 30
+    assert any("20 rows went to no queue" in line for line in told), told
+    # A run counts anew.
+    done, told = run(spark, of_text(text_of(uri, f"spoken-{mode}", source, sink)), state)
+    known = status.read(state, "test")
+    assert known is not None
+    assert known.flows["out"].unrouted == 0
+
+
 def test_a_changed_pipeline_says_that_its_checkpoint_does_not_fit(
     spark: Any, state: Path, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from running import bodies, drain, of_shipped, run, run_until
 
 
@@ -120,6 +121,28 @@ def test_bars(spark: Any, uri: str, connection: Any, state: Path) -> None:
     assert (bar["open"], bar["high"], bar["low"], bar["close"]) == (10.0, 12.0, 8.0, 8.0)
     assert (bar["volume"], bar["ticks"], bar["vwap"]) == (5, 3, 10.8)
     assert {message.routing_key for message in found} == {"bar.A", "bar.B"}
+
+
+@pytest.mark.parametrize("mode", ["confirm", "transactional"])
+def test_bars_of_a_symbol_come_in_order(
+    spark: Any, uri: str, connection: Any, state: Path, mode: str
+) -> None:
+    """Also where many windows end in one batch, which several tasks write."""
+    stream, exchange = f"order-ticks-{mode}", f"order-bars-{mode}"
+    declare_stream(connection, stream)
+    tapped = tap(connection, exchange, f"order-all-{mode}")
+    rows = [tick(at, symbol, 1.0, 1, at * 1000) for at in range(60) for symbol in ("A", "B", "C", "D")]
+    rows.append(tick(60, "A", 1.0, 1, 600_000))
+    with connection.channel(confirm=True) as channel:
+        channel.publish_many([json.dumps(row).encode() for row in rows], "", stream)
+    done, told = run(spark, of_shipped("bars", uri=uri, stream=stream, exchange=exchange, mode=mode), state)
+    assert done, told
+    found = bodies(drain(connection, tapped))
+    assert len(found) == 240
+    for symbol in ("A", "B", "C", "D"):
+        starts = [bar["start"] for bar in found if bar["symbol"] == symbol]
+        assert len(starts) == 60
+        assert starts == sorted(starts), symbol
 
 
 def test_dropout(spark: Any, uri: str, connection: Any, state: Path) -> None:

@@ -14,7 +14,7 @@ from flintmq.pipelines.run.status import FlowStatus, PipelineStatus, StatusFile
 
 
 def running(directory: Path, name: str = "bars") -> StatusFile:
-    flow = FlowStatus(status.RUNNING, 7, 1000, 250.0, 120, 42, 1.5, 1, "the broker went away", 5)
+    flow = FlowStatus(status.RUNNING, 7, 1000, 250.0, 120, 42, 1.5, 1, "the broker went away", 5, 17)
     file = StatusFile(directory, PipelineStatus(name, "bars.toml", status.RUNNING, 123, 0, 0, {"bars": flow}))
     file.write(10)
     return file
@@ -47,11 +47,12 @@ def test_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = running(tmp_path)
     assert main(["pipeline", "list", "--state", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
-    assert "bars                 running        1        250      42 rows      123" in shown
+    assert "bars                 running        1        250      42 rows        17      123" in shown
     assert "shipped: archive, bars, dedupe, dropout, replay, route" in shown
     assert main(["pipeline", "status", "bars", "--state", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     assert "1000 rows, 250 rows/s, batch time 120 ms, lag 42 rows, 1.5 s, restarts 1" in shown
+    assert "17 rows went to no queue" in shown
     assert "last error: the broker went away" in shown
     assert main(["pipeline", "status", "--json", "--state", str(tmp_path)]) == 0
     assert json.loads(capsys.readouterr().out)[0]["flows"]["bars"]["lag_rows"] == 42

@@ -168,6 +168,22 @@ def test_consumers_and_connections(client: Client) -> None:
     assert (rows[0]["user"], rows[0]["protocol"], rows[0]["channels"]) == ("guest", "0-9-1", 1)
 
 
+def test_a_channel_knows_what_it_published_to_nowhere(client: Client) -> None:
+    reply_queue(client)
+    client.declares("other")
+    for key in ("none", "other", "none"):
+        client >> carrying(BasicPublish(exchange="", routing_key=key), b"a")
+    client >> carrying(BasicPublish(exchange="", routing_key="none", mandatory=True), b"a")
+    client >> carrying(BasicPublish(exchange="", routing_key="none", immediate=True), b"a")
+    returned = client.next(1)
+    assert isinstance(returned, Carried)
+    assert isinstance(returned.method, methods.BasicReturn)
+    told = ask(client, "channel.info", channel=1)
+    assert (told["channel"], told["unrouted"], told["consumers"]) == (1, 4, 1)
+    assert ask(client, "channel.info", channel=2)["error-code"] == 404
+    assert ask(client, "channel.info", channel=70_000)["error-code"] == 406
+
+
 def test_each_sees_what_is_theirs() -> None:
     playbook = Playbook(parse(SETTINGS))
     boss, clerk = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,9 @@ import pytest
 from spark_queries import run_to_end
 
 from flintmq.client import Channel, Connection
+from flintmq.spark.errors import AmqpError
 from flintmq.spark.options import WriteOptions
-from flintmq.spark.write import transactional
+from flintmq.spark.write import figures, transactional
 
 Drain = Callable[[str], list[int]]
 
@@ -170,6 +171,44 @@ def test_a_branch_that_is_prepared_after_its_batch_was_committed_is_rolled_back(
     connection.request("dtx.forget-marker", {"marker": query})
 
 
+def test_a_task_that_fails_leaves_no_branch(
+    uri: str, connection: Connection, out: str, drain: Drain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would look for the branches of a batch write that failed."""
+    monkeypatch.setattr(transactional, "BRANCH_ROWS_MAX", 2)
+    options = WriteOptions.of({"uri": uri, "queue": out, "mode": "transactional"})
+    writer = transactional.TransactionalBatchWriter(options)
+
+    def rows() -> Iterator[Any]:
+        for first in (0, 2, 4):
+            yield pyarrow.record_batch({"value": [b"%d" % first, b"%d" % (first + 1)]})
+        listed: Any = connection.request("dtx.list").results["rows"]
+        assert len(listed) == 3, "what is to be taken back"
+        raise ZeroDivisionError("a function of the user's")
+
+    with pytest.raises(ZeroDivisionError):
+        writer.write(rows())
+    assert connection.request("dtx.list").results["rows"] == []
+    assert drain(out) == []
+
+
+def test_a_job_that_is_given_up_takes_back_what_a_killed_task_has_prepared(
+    uri: str, connection: Connection, out: str, drain: Drain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark hands on what tasks have told; a process that was killed has told nothing."""
+    options = WriteOptions.of({"uri": uri, "queue": out, "mode": "transactional"})
+    writer = transactional.TransactionalBatchWriter(options)
+    told = [writer.write(iter([pyarrow.record_batch({"value": [b"%d" % row]})])) for row in range(4)]
+    listed: Any = connection.request("dtx.list").results["rows"]
+    assert len(listed) == 4
+    monkeypatch.setattr(transactional, "BRANCHES_MAX", 2)  # and there are more than a commit takes
+    with pytest.raises(AmqpError, match="4 branches, and a transaction has at most 2"):
+        writer.commit(list(told))
+    writer.abort([None, *told[:3]])
+    assert connection.request("dtx.list").results["rows"] == []
+    assert drain(out) == []
+
+
 def test_batch_writes_leave_no_marker_that_lasts(
     spark: Any, uri: str, connection: Connection, out: str
 ) -> None:
@@ -210,6 +249,13 @@ def test_large_unsigned_headers_are_written_as_they_were_read(
     message = channel.get(out, no_ack=True)
     assert message is not None
     assert message.headers == sent.headers
+    computed = frame.selectExpr(
+        "value", "map('large', CAST(headers['large'].string AS DECIMAL(20, 0))) AS headers"
+    )
+    computed.write.format("amqp").options(uri=uri, queue=out).mode("append").save()
+    message = channel.get(out, no_ack=True)
+    assert message is not None
+    assert message.headers == {"large": str((1 << 64) - 1)}
 
 
 @pytest.mark.parametrize(
@@ -220,3 +266,24 @@ def test_rows_that_go_nowhere_are_told(spark: Any, uri: str, mode: str, said: st
     frame = spark.range(3).selectExpr("CAST(id AS STRING) AS value")
     with pytest.raises(Exception, match=said):
         frame.write.format("amqp").options(uri=uri, queue="not-there", mode=mode).mode("append").save()
+
+
+@pytest.mark.parametrize("mode", ["confirm", "transactional"])
+def test_rows_that_go_to_no_queue_are_counted(
+    spark: Any, uri: str, channel: Channel, out: str, tmp_path: Path, mode: str
+) -> None:
+    """Of a batch write and of a stream, where nobody asked for mandatory."""
+    channel.exchange("spark-some", "topic", durable=True)
+    channel.queue(out, passive=True).bind("spark-some", f"{out}.kept")
+    file = tmp_path / "figures" / "sink.json"
+    made = "CAST(id AS STRING) AS value", f"if(id % 4 = 0, '{out}.kept', 'dropped') AS routing_key"
+    given = {"uri": uri, "exchange": "spark-some", "mode": mode, "figuresFile": str(file)}
+    rows = spark.range(100).repartition(2)
+    rows.selectExpr(*made).write.format("amqp").options(**given).mode("append").save()
+    assert figures.read(file) == figures.Figures(1, 100, 75)
+    rows.write.parquet(str(tmp_path / "rows"))
+    stream = spark.readStream.schema("id BIGINT").parquet(str(tmp_path / "rows")).selectExpr(*made)
+    writer = stream.writeStream.format("amqp").options(**given)
+    run_to_end(writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True))
+    assert figures.read(file) == figures.Figures(2, 200, 150)
+    channel.exchange("spark-some", passive=True).delete()

@@ -17,7 +17,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     demo.add_argument("--rate", type=int, default=RATE, metavar="N", help=f"ticks per second ({RATE})")
     demo.add_argument("--seconds", type=float, metavar="S", help="end by itself after so long")
     demo.add_argument("--symbols", type=int, default=SYMBOLS, metavar="N", help=f"symbols ({SYMBOLS})")
-    demo.add_argument("--uri", metavar="URI", help="use this broker instead of starting one")
+    broker = demo.add_mutually_exclusive_group()
+    broker.add_argument("--uri", metavar="URI", help="use this broker instead of starting one")
+    broker.add_argument(
+        "--port", type=int, metavar="N", help="port of the broker (5672, or another where that is taken)"
+    )
     demo.add_argument(
         "--format", choices=("json", "csv"), default="json", help="how a tick is written (json)"
     )
@@ -38,6 +42,7 @@ def _demo(options: argparse.Namespace) -> int:
             seconds=options.seconds,
             symbols=options.symbols,
             uri=options.uri,
+            port=options.port,
             format=options.format,
             master=options.master,
             state=options.state,

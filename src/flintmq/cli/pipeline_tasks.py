@@ -101,13 +101,16 @@ def show_list(options: argparse.Namespace) -> int:
         return 0
     now_ms = Clock().wall_ms()
     if found:
-        print(f"{'NAME':20} {'STATE':10} {'FLOWS':>5} {'ROWS/S':>10} {'LAG':>12} {'PID':>8}  SINCE")
+        print(
+            f"{'NAME':20} {'STATE':10} {'FLOWS':>5} {'ROWS/S':>10} {'LAG':>12} {'UNROUTED':>9} "
+            f"{'PID':>8}  SINCE"
+        )
     for each in found:
         rate = sum(flow.rows_per_s for flow in each.flows.values())
         since = f"{(now_ms - each.started_ms) // 1000} s" if each.started_ms else each.file
         print(
             f"{each.name:20} {each.state:10} {len(each.flows):5} {rate:10.0f} "
-            f"{_lag(each):>12} {each.pid:8}  {since}"
+            f"{_lag(each):>12} {_unrouted(each):9} {each.pid:8}  {since}"
         )
     print(f"shipped: {', '.join(shipped_names())}")
     return 0
@@ -116,6 +119,10 @@ def show_list(options: argparse.Namespace) -> int:
 def _lag(known: status.PipelineStatus) -> str:
     rows = [flow.lag_rows for flow in known.flows.values() if flow.lag_rows is not None]
     return f"{sum(rows)} rows" if rows else "-"
+
+
+def _unrouted(known: status.PipelineStatus) -> int:
+    return sum(flow.unrouted for flow in known.flows.values())
 
 
 def show_status(options: argparse.Namespace) -> int:
@@ -139,6 +146,8 @@ def show_status(options: argparse.Namespace) -> int:
                 f"{flow.rows_per_s:.0f} rows/s, batch time {flow.batch_ms} ms, "
                 f"lag {lag}, restarts {flow.restarts}"
             )
+            if flow.unrouted:
+                print(f"    {flow.unrouted} rows went to no queue: none is bound for them")
             if flow.last_error is not None:
                 print(f"    last error: {flow.last_error}")
     if not found:

@@ -23,8 +23,8 @@ _PLACES = {
     "AmqpError": "errors",
     "BadOption": "errors",
     "DataLost": "errors",
-    "lag": "offsets",
-    "metrics": "offsets",
+    "lag": "feeds.offsets",
+    "metrics": "feeds.offsets",
     "register": "sessions",
     "session": "sessions",
 }

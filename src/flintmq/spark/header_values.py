@@ -12,8 +12,10 @@
     table, array    table, array    string, as JSON
     void            void            none
 
-So what was read can be written again and is the same. A map of plain values, map<string, string> or
-map<string, bigint> for instance, can be written as well; a map in it becomes a table, a list an array.
+So what was read can be written again and is the same. No letter of AMQP 0-9-1 has 64 bits without a sign:
+such a number travels as its digits in text, and is `unsigned` only in what a broker kept before it wrote them
+so. A map of plain values, map<string, string> or map<string, bigint> for instance, can be written as well; a
+map in it becomes a table, a list an array.
 """
 
 from __future__ import annotations
@@ -106,11 +108,21 @@ def table_of(headers: Iterable[tuple[str, Any]] | Mapping[str, Any] | None) -> F
     return {name: _value_of(name, given) for name, given in pairs}
 
 
+def _fitting(value: Any) -> FieldValue:
+    """A plain value, with whole numbers for the decimals that Spark has in place of unsigned 64-bit ones: a
+    decimal of a message has 32 bits."""
+    if isinstance(value, Decimal) and value >= _LONG_MAX and value == value.to_integral_value():
+        return int(value)
+    if isinstance(value, list):
+        return [_fitting(each) for each in value]
+    if isinstance(value, Mapping):
+        return {name: _fitting(each) for name, each in value.items()}
+    return value  # type: ignore[no-any-return]
+
+
 def _value_of(name: str, given: Any) -> FieldValue:
-    if not isinstance(given, Mapping):
-        return given  # type: ignore[no-any-return]
-    if isinstance(given, Table):
-        return dict(given)
+    if not isinstance(given, Mapping) or isinstance(given, Table):
+        return _fitting(given)
     kind = given.get("type")
     try:
         if kind == "void":

@@ -206,6 +206,8 @@ KNOWN = {
         Known("confirmTimeout", _seconds, _WRITES, 120.0),
         Known("knownBatches", _one_of("fail", "skip", "write"), _WRITES, "fail"),
         Known("waitForRows", _flag, _WRITES, False),
+        Known("orderBy", _text, _WRITES),
+        Known("figuresFile", _text, _WRITES),
     )
 }
 # What Spark itself puts among the options of a reader or writer.
@@ -389,6 +391,8 @@ class WriteOptions:
     retry_timeout_s: float
     known_batches: str = "fail"
     wait_for_rows: bool = False
+    order_by: str | None = None
+    figures_file: str | None = None
     checkpoint: str | None = None
 
     @classmethod
@@ -418,5 +422,7 @@ class WriteOptions:
             retry_timeout_s=found["retryTimeout"],
             known_batches=found["knownBatches"],
             wait_for_rows=found["waitForRows"],
+            order_by=found["orderBy"],
+            figures_file=found["figuresFile"],
             checkpoint=of_spark.get("checkpointlocation"),
         )

@@ -142,3 +142,26 @@ def test_some_batches_before_the_last_one_are_known_too() -> None:
     assert last.before(3) is None
     elsewhere = Note(rows="1:00", sink="t").following(29, last)
     assert elsewhere.earlier == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["ticks", "\u7a0e" * 85, '"' * 60, "\\" * 100], ids=["plain", "wide", "quotes", "backslashes"]
+)
+def test_a_note_is_no_longer_than_the_broker_takes(tmp_path: Path, name: str) -> None:
+    """Whatever the queues are called: a commit whose note is too long would be refused at each start."""
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "metadata").write_text(json.dumps({"id": QUERY}))
+    known: Note | None = None
+    for batch in range(1_000_000, 1_000_030):
+        ends = json.dumps({"queues": {name: {"0": batch}}, "ids": {name: "a" * 32}}, ensure_ascii=False)
+        (tmp_path / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{ends}")
+        options = WriteOptions.of({"queue": "out", "checkpointLocation": str(tmp_path)})
+        rows = RowDigest(count=10_000_000, one=1 << 63, two=1 << 63)
+        note = note_of(options, QUERY, batch, rows, 1000)
+        if known is not None:
+            note = note.following(batch - 1, known)
+        assert len(note.text().encode()) <= 2048
+        known = Note.of(note.text())
+        assert known is not None
+    assert known is not None
+    assert known.before(1_000_028) is not None

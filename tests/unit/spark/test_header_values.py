@@ -59,3 +59,22 @@ def test_a_type_without_its_value_is_told() -> None:
 
 def test_a_map_in_a_map_is_a_table() -> None:
     assert table_of({"a": Table(type="text", n=1), "b": [1]}) == {"a": {"type": "text", "n": 1}, "b": [1]}
+
+
+@pytest.mark.parametrize("large", [1 << 63, (1 << 64) - 1])
+def test_whole_decimals_of_64_bits_without_a_sign_are_whole_numbers(large: int) -> None:
+    """DECIMAL(20, 0) is what Spark has for them; no decimal of a message can hold as much."""
+    made = table_of({"plain": Decimal(large), "inner": Table(each=[Decimal(large), None])})
+    assert made == {"plain": large, "inner": {"each": [large, None]}}
+    assert type(made["plain"]) is int
+    octets = encode_table(made)
+    assert decode_table(octets, 0, len(octets))[0] == {
+        "plain": str(large),
+        "inner": {"each": [str(large), None]},
+    }
+
+
+def test_other_decimals_stay_decimals() -> None:
+    made = table_of({"a": Decimal("1.50"), "b": Decimal(7)})
+    assert made is not None
+    assert [type(each) for each in made.values()] == [Decimal, Decimal]

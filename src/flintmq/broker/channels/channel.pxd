@@ -45,6 +45,7 @@ cdef class Channel:
     cdef readonly unsigned long long confirmed
     cdef readonly object farewell
     cdef public object transaction
+    cdef readonly unsigned long long unrouted
     cdef Route last_route
     cdef readonly Store store
     cdef readonly Py_ssize_t streaming

@@ -85,6 +85,7 @@ class Channel:
         "streaming",
         "transaction",
         "unacked",
+        "unrouted",
         "user",
         "virtual_host",
         "writable",
@@ -125,6 +126,7 @@ class Channel:
         self.late: Late | None = None  # deliveries that were taken back as overdue
         self.kept = 0  # its newest entry in the journal
         self.logged = 0  # the batch of streams that its newest message for one is in
+        self.unrouted = 0  # messages published that went to no queue, whether or not they were returned
         self.last_route: Route | None = None
         self.last_queue = ""
         self.reply_name = ""  # what amq.rabbitmq.reply-to stands for on this channel, see direct_reply.py
@@ -198,18 +200,16 @@ class Channel:
 
     def hand_on(self, message: Message, route: Route, queues: list[Queue], flags: int) -> int:
         """Gives the message to these queues, or returns it."""
-        if flags & 2:  # immediate: only queues that hand it on at once
-            if not queues and flags & 1 == 0:
-                return 0
-            if queues:
-                queues = [queue for queue in queues if queue.can_take_now(message)]
-                if not queues:
-                    self.give_back(message, amqp.NO_CONSUMERS, "NO_CONSUMERS")
-                    return 0
         if not queues:
+            self.unrouted += 1
             if flags & 1:  # mandatory
                 self.give_back(message, amqp.NO_ROUTE, "NO_ROUTE")
             return 0
+        if flags & 2:  # immediate: only queues that hand it on at once
+            queues = [queue for queue in queues if queue.can_take_now(message)]
+            if not queues:
+                self.give_back(message, amqp.NO_CONSUMERS, "NO_CONSUMERS")
+                return 0
         if len(queues) > 1 and (route.ruled or message.traits & traits.HAS_EXPIRATION):
             with self.router.dead_letters.after():
                 return self.share_out(message, route, queues)

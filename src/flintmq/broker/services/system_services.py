@@ -24,6 +24,7 @@ from flintmq.broker.services import browsing
 from flintmq.broker.services.queue_identity import CREATION_ID, creation_id
 from flintmq.broker.services.request import SERVICES, Request, Row, service
 from flintmq.build import build
+from flintmq.errors import ServiceFault
 from flintmq.wire import amqp
 from flintmq.wire.tables import FieldTable
 
@@ -264,6 +265,27 @@ def consumer_table(consumer: Consumer) -> FieldTable:
         "unacked": consumer.outstanding,
         "arguments": consumer.arguments,
     }
+
+
+@service("channel.info")
+def channel_info(request: Request) -> None:
+    """A channel of the asker's own connection (argument `channel`): what was published, what went nowhere."""
+    number = request.number("channel", 1, 1, 65_535)
+    client = request.broker.connections.get(request.channel.origin)
+    channel = None if client is None else client.channels.get(number)
+    if channel is None:
+        raise ServiceFault(
+            amqp.NOT_FOUND, f"NOT_FOUND - {request.name}: this connection has no channel {number}"
+        )
+    request.reply(
+        {
+            "channel": number,
+            "published": channel.published,
+            "confirmed": channel.confirmed,
+            "unrouted": channel.unrouted,
+            "consumers": len(channel.consumers),
+        }
+    )
 
 
 @service("connection.list")

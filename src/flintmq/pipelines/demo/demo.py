@@ -1,16 +1,20 @@
 """The demo: a broker, market data, the pipelines bars and dropout on Spark, and a view of it all.
 
-    feed --> stream ticks --> bars    --> exchange bars --+
-                         +--> dropout --> exchange gaps --+--> this process: the view
+    feed --> stream flintmq.demo.ticks --> bars    --+
+                                      +--> dropout --+--> exchange flintmq.demo --> this process: the view
 
+The names are the demo's own, so that it may use the broker of somebody who has ticks and bars. One demo runs
+on a broker at a time, and takes its stream and its exchange away when it ends.
 Each part but the view is a process of its own, in a session of its own: Ctrl-C reaches this process alone,
 which ends the others in order. Should it be killed, Linux ends them too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
+import logging
 import os
 import re
 import shutil
@@ -25,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from flintmq.client.core.errors import ClientError
+from flintmq.client.core.errors import ClientError, ResourceLocked
 from flintmq.client.sync.connection import Connection, connect
 from flintmq.clock import Clock
 from flintmq.pipelines.demo.feed import symbol_name
@@ -33,13 +37,20 @@ from flintmq.pipelines.errors import PipelineFailed
 from flintmq.pipelines.queries.brokers import settings_of
 from flintmq.pipelines.run import status
 
-STREAM = "ticks"
+log = logging.getLogger("flintmq.pipelines")
+
+STREAM = "flintmq.demo.ticks"
+EXCHANGE = "flintmq.demo"
+RUNNING = "flintmq.demo.running"  # an exclusive queue: a second demo is refused
 # Some minutes of ticks: who comes late can still read them, and the disk does not fill.
 STREAM_BYTES_MAX = 1 << 30
 AMQP_PORT = 5672
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 30.0
 SHOWN_SYMBOLS = 6
+BAR_NUMBERS = ("open", "high", "low", "close", "volume", "vwap", "ticks")
+GAP_NUMBERS = ("first", "last", "missing")
+GAPS_KEPT = 40  # as many as the tallest terminal shows
 PR_SET_PDEATHSIG = 1
 _LISTENING = re.compile(r"listening on (amqp://\S+)")
 _CSV_SCHEMA = (
@@ -53,6 +64,7 @@ class DemoOptions:
     seconds: float | None = None
     symbols: int = 10_000
     uri: str | None = None
+    port: int | None = None
     format: str = "json"
     master: str = "local[2]"
     state: str | None = None
@@ -88,6 +100,7 @@ class Part:
         self.log = log
         self.lines: list[str] = []
         self.said = threading.Condition()
+        self.is_silent = False  # it has closed its output: it ends, or has ended
         self._heard = heard
         self.process = subprocess.Popen(
             command,
@@ -102,24 +115,31 @@ class Part:
         self._reader.start()
 
     def _read(self, stream: IO[str]) -> None:
-        with open(self.log, "w", encoding="utf-8") as log:
-            for line in stream:
-                log.write(line)
-                log.flush()
-                with self.said:
-                    self.lines = [*self.lines[-50:], line.rstrip("\n")]
-                    self.said.notify_all()
-                if self._heard is not None:
-                    self._heard(line)
+        for line in stream:
+            self._write(line)
+            with self.said:
+                self.lines = [*self.lines[-50:], line.rstrip("\n")]
+                self.said.notify_all()
+            if self._heard is not None:
+                self._heard(line)
         with self.said:
+            self.is_silent = True
             self.said.notify_all()
+
+    def _write(self, line: str) -> None:
+        """A log without room must not hold the process up, which waits for whoever reads its lines."""
+        try:
+            with open(self.log, "a", encoding="utf-8") as file:
+                file.write(line)
+        except OSError as error:
+            log.debug("%s: %s", self.log, error)
 
     def wait_for(self, pattern: re.Pattern[str]) -> re.Match[str]:
         def found() -> re.Match[str] | None:
             return next(filter(None, map(pattern.search, self.lines)), None)
 
         with self.said:
-            self.said.wait_for(lambda: found() or self.process.poll() is not None, START_TIMEOUT_S)
+            self.said.wait_for(lambda: found() or self.is_silent, START_TIMEOUT_S)
             match = found()
         if match is None:
             raise PipelineFailed(f"the {self.name} did not start: {self.last_words()}")
@@ -160,15 +180,14 @@ class Watcher:
         self.gaps: list[dict[str, Any]] = []
         self.gaps_found = 0
         self.numbers_missed = 0
+        self.failure: ClientError | None = None
         self._ended = threading.Event()
         self._connection: Connection = connect(settings_of(uri))
         channel = self._connection.channel()
         queue = channel.queue(exclusive=True)
-        for exchange in ("bars", "gaps"):
-            channel.exchange(exchange, "topic", durable=True)
         for symbol in symbols:
-            queue.bind("bars", f"bar.{symbol}")
-        queue.bind("gaps", "gap.#")
+            queue.bind(EXCHANGE, f"bar.{symbol}")
+        queue.bind(EXCHANGE, "gap.#")
         self._consumer = queue.consume(no_ack=True, timeout_s=0.2)
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
@@ -177,25 +196,44 @@ class Watcher:
         try:
             while not self._ended.is_set():
                 for message in self._consumer:
-                    self._take(message.routing_key, json.loads(message.body))
+                    self._take(message.routing_key, message.body)
                     if self._ended.is_set():
                         break
-        except ClientError:
-            if not self._ended.is_set():
-                raise
+        except ClientError as error:
+            self.failure = error  # look() tells it
 
-    def _take(self, key: str, told: dict[str, Any]) -> None:
+    def _take(self, key: str, body: bytes) -> None:
+        try:
+            told = json.loads(body)
+            self._note(key, told)
+        except (ValueError, KeyError, TypeError) as error:
+            log.debug("a message of somebody else, with key %r: %r", key, error)
+
+    def _note(self, key: str, told: dict[str, Any]) -> None:
         if key.startswith("bar."):
-            self.bars[told["symbol"]] = told
-        else:
-            self.gaps = [*self.gaps[-7:], told]
-            self.gaps_found += 1
-            self.numbers_missed += told["missing"]
+            bar: dict[str, Any] = {"symbol": str(told["symbol"]), "start": str(told["start"])}
+            bar.update((name, float(told[name])) for name in BAR_NUMBERS)
+            known = self.bars.get(bar["symbol"])
+            if known is None or bar["start"] >= known["start"]:  # a batch that is run again comes again
+                self.bars[bar["symbol"]] = bar
+            return
+        gap: dict[str, Any] = {"feed": str(told["feed"]), "at": str(told["at"])}
+        gap.update((name, int(told[name])) for name in GAP_NUMBERS)
+        self.gaps = [*self.gaps[-GAPS_KEPT + 1 :], gap]
+        self.gaps_found += 1
+        self.numbers_missed += gap["missing"]
 
     def close(self) -> None:
         self._ended.set()
         self._thread.join(5.0)
-        self._connection.close()
+        close_quietly(self._connection)
+
+
+def close_quietly(connection: Connection) -> None:
+    try:
+        connection.close()
+    except ClientError as error:
+        log.debug("closing: %s", error)  # the broker has gone before
 
 
 class Demo:
@@ -212,7 +250,9 @@ class Demo:
         self.fed: dict[str, int] = {"sent": 0, "gaps": 0, "left_out": 0}
         self.snapshot = Snapshot()
         self.ended = threading.Event()
+        self.told: Callable[[str], None] = log.info
         self._asker: Connection | None = None
+        self._is_declared = False
         self._measured = (0.0, 0)
 
     def _part(self, name: str, arguments: list[str], heard: Callable[[str], None] | None = None) -> Part:
@@ -222,11 +262,13 @@ class Demo:
         return part
 
     def start(self, told: Callable[[str], None]) -> None:
+        self.told = told
         if not self.uri:
             told("starting a broker")
             data = str(self.directory / "broker")
+            port = free_port() if self.options.port is None else str(self.options.port)
             broker = self._part(
-                "broker", ["flintmq", "serve", "--host", "127.0.0.1", "--port", free_port(), "--data", data]
+                "broker", ["flintmq", "serve", "--host", "127.0.0.1", "--port", port, "--data", data]
             )
             self.uri = broker.wait_for(_LISTENING)[1]
             told(f"the broker listens on {self.uri}: any AMQP client may join")
@@ -251,12 +293,32 @@ class Demo:
 
     def _declare(self) -> None:
         self._asker = connect(settings_of(self.uri))
+        channel = self._asker.channel()
+        try:
+            channel.queue(RUNNING, exclusive=True)
+        except ResourceLocked:
+            raise PipelineFailed(f"a demo runs on {self._asker.settings.address} already") from None
+        self._is_declared = True
         arguments: dict[str, Any] = {"x-queue-type": "stream", "x-max-length-bytes": STREAM_BYTES_MAX}
-        self._asker.channel().queue(STREAM, durable=True, arguments=arguments)
+        channel.queue(STREAM, durable=True, arguments=arguments)
+        channel.exchange(EXCHANGE, "topic", durable=True)
+
+    def _take_away(self) -> None:
+        """From the broker of somebody else, what the demo has declared: up to a gigabyte of ticks."""
+        asker = self._asker
+        if asker is None or not self._is_declared or self.options.uri is None:
+            return
+        try:
+            channel = asker.channel()
+            channel.queue(STREAM, passive=True).delete()
+            channel.exchange(EXCHANGE, passive=True).delete()
+        except ClientError as error:
+            self.told(f"stream {STREAM} or exchange {EXCHANGE} is left: {error}")
 
     def _pipeline_arguments(self) -> list[str]:
         options = self.options
-        given = {"uri": self.uri, "stream": STREAM, "format": options.format, "starting": "latest"}
+        given = {"uri": self.uri, "stream": STREAM, "exchange": EXCHANGE, "format": options.format}
+        given["starting"] = "latest"
         if options.format == "csv":
             given["schema"] = _CSV_SCHEMA
         made = ["flintmq", "pipeline", "run", "bars", "dropout", "--master", options.master, "--reset"]
@@ -280,7 +342,7 @@ class Demo:
                 raise PipelineFailed(f"the pipelines did not start: {self.parts[-1].last_words()}")
 
     def _hear_feed(self, line: str) -> None:
-        if line.startswith("{"):
+        if line.startswith('{"sent":'):
             self.fed = json.loads(line)
 
     def look(self, began_s: float) -> Snapshot:
@@ -288,6 +350,8 @@ class Demo:
         for part in self.parts:
             part.check()
         assert self.watcher is not None
+        if self.watcher.failure is not None:
+            raise self.watcher.failure
         assert self._asker is not None
         now_s = self.clock.monotonic_s()
         shown = self.snapshot
@@ -306,15 +370,22 @@ class Demo:
         return shown
 
     def stop(self) -> None:
-        """The feed first, so that nothing comes in any more; the broker last."""
-        if self.watcher is not None:
-            self.watcher.close()
-        if self._asker is not None:
-            self._asker.close()
-        for part in reversed(self.parts):
-            part.stop()
-        if self.options.state is None:
-            shutil.rmtree(self.directory, ignore_errors=True)
+        """The feed first, so that nothing comes in any more; the broker last. Each is ended, whatever the end
+        of another raises."""
+        with contextlib.ExitStack() as last_to_first:
+            if self.options.state is None:
+                last_to_first.callback(shutil.rmtree, self.directory, ignore_errors=True)
+            for part in self.parts:
+                if part.name == "broker":
+                    last_to_first.callback(part.stop)
+            if self._asker is not None:
+                last_to_first.callback(close_quietly, self._asker)
+                last_to_first.callback(self._take_away)
+            for part in self.parts:
+                if part.name != "broker":
+                    last_to_first.callback(part.stop)
+            if self.watcher is not None:
+                last_to_first.callback(self.watcher.close)
 
 
 def memory_bytes(session: int) -> int:

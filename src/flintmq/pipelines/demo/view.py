@@ -44,66 +44,98 @@ class PlainView:
 
 
 class TerminalView:
-    """Tables that are drawn anew each second."""
+    """Tables that are drawn anew each second, as large as the terminal is: 24 lines of 80 are enough.
+
+    rates    a title, a heading, the feed, a line for each flow, memory
+    bars     a title, a heading, a line for each symbol
+    gaps     a title, a heading, and as many lines as are left, the newest first
+    """
 
     def __init__(self) -> None:
         from rich.console import Console
         from rich.live import Live
 
-        self._console: Any = Console()
+        self._console: Any = Console(highlight=False, markup=False)  # errors have brackets in them
         self._live: Any = Live(console=self._console, auto_refresh=False, screen=False)
-        self._is_live = False
 
     def tell(self, line: str) -> None:
-        self._console.print(f"[dim]{line}[/dim]")
+        from rich.text import Text
+
+        self._console.print(Text(line, style="dim"))
 
     def show(self, shown: Snapshot) -> None:
+        self._live.update(self._lines(shown), refresh=True)
+
+    def _lines(self, shown: Snapshot) -> Any:
         from rich.console import Group
 
-        self._live.update(Group(self._rates(shown), self._bars(shown), self._gaps(shown)), refresh=True)
+        left = self._console.size.height - 1  # the last line is the cursor's
+        made: list[Any] = []
+        flows = sum(len(pipeline.flows) for pipeline in shown.pipelines)
+        for needed, table in (
+            (3 + flows, self._rates(shown)),
+            (1, self._memory(shown)),
+            (2 + len(shown.bars), self._bars(shown, left - 3 - flows - 1 - 2)),
+        ):
+            if left >= min(needed, 3):
+                made.append(table)
+                left -= needed
+        if left >= 3:
+            made.append(self._gaps(shown, left - 2))
+        return Group(*made)
+
+    def _table(self, title: str, left: tuple[str, ...], right: tuple[str, ...], rest: str = "") -> Any:
+        """A table without lines, each row of which is one line whatever is in it. The column `rest` is the
+        last one, and has what the others leave."""
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(title=Text(title, no_wrap=True, overflow="ellipsis"), box=None, pad_edge=False)
+        table.expand, table.title_justify = True, "left"
+        for name in (*left, *right):
+            justify = "left" if name in left else "right"
+            table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")
+        if rest:
+            table.add_column(rest, no_wrap=True, overflow="ellipsis", ratio=1, min_width=8)
+        return table
 
     def _rates(self, shown: Snapshot) -> Any:
-        from rich.table import Table
-
-        table = Table(title=f"FlintMQ demo, {shown.seconds:.0f} s; Ctrl-C ends it", expand=True)
-        for name in ("", "rows/s", "rows", "lag", "batch", "state"):
-            table.add_column(name, justify="left" if name in ("", "state") else "right")
-        table.add_row("feed to stream ticks", f"{shown.sent_per_s:,.0f}", f"{shown.sent:,}", "", "", "")
+        title = f"FlintMQ demo, {shown.seconds:.0f} s; Ctrl-C ends it"
+        table = self._table(title, ("",), ("rows/s", "rows", "lag", "batch"), rest="state")
+        table.add_row("feed", f"{shown.sent_per_s:,.0f}", f"{shown.sent:,}", "", "", "")
         for pipeline in shown.pipelines:
             for flow in pipeline.flows.values():
                 lag = "" if flow.lag_rows is None else f"{flow.lag_rows:,} rows"
                 lag += "" if flow.lag_s is None else f", {flow.lag_s:.1f} s"
                 rows = (f"{flow.rows_per_s:,.0f}", f"{flow.rows:,}", lag, f"{flow.batch_ms} ms")
-                table.add_row(f"pipeline {pipeline.name}", *rows, flow.last_error or flow.state)
-        memory = ", ".join(f"{name} {size // _MEBIBYTE:,} MiB" for name, size in shown.memory_bytes.items())
-        table.caption = f"memory: {memory}"
+                table.add_row(pipeline.name, *rows, flow.last_error or flow.state)
         return table
 
-    def _bars(self, shown: Snapshot) -> Any:
-        from rich.table import Table
+    def _memory(self, shown: Snapshot) -> Any:
+        from rich.text import Text
 
-        names = ("symbol", "start", "open", "high", "low", "close", "volume", "vwap", "ticks")
-        table = Table(title="bars, as they come back from the exchange", expand=True)
-        for name in names:
-            table.add_column(name, justify="left" if name in ("symbol", "start") else "right")
-        for symbol in sorted(shown.bars):
+        sizes = ", ".join(f"{name} {size // _MEBIBYTE:,} MiB" for name, size in shown.memory_bytes.items())
+        return Text(f"memory: {sizes}", style="dim", no_wrap=True, overflow="ellipsis")
+
+    def _bars(self, shown: Snapshot, rows_max: int) -> Any:
+        names = ("open", "high", "low", "close", "volume", "vwap", "ticks")
+        table = self._table("bars, as they come back from the exchange", ("symbol", "start"), names)
+        for symbol in sorted(shown.bars)[: max(0, rows_max)]:
             bar = shown.bars[symbol]
-            prices = (f"{bar[name]:.2f}" for name in ("open", "high", "low", "close"))
+            prices = (f"{bar[name]:.2f}" for name in names[:4])
             start = str(bar["start"])[11:19]
-            table.add_row(symbol, start, *prices, str(bar["volume"]), f"{bar['vwap']:.2f}", str(bar["ticks"]))
+            table.add_row(
+                symbol, start, *prices, f"{bar['volume']:.0f}", f"{bar['vwap']:.2f}", f"{bar['ticks']:.0f}"
+            )
         return table
 
-    def _gaps(self, shown: Snapshot) -> Any:
-        from rich.table import Table
-
+    def _gaps(self, shown: Snapshot, rows_max: int) -> Any:
         title = (
             f"dropout: {shown.gaps_found} gaps found of {shown.gaps_made} made, "
             f"{shown.numbers_missed} numbers missing of {shown.numbers_left_out}"
         )
-        table = Table(title=title, expand=True)
-        for name in ("feed", "first", "last", "missing", "told at"):
-            table.add_column(name, justify="left" if name == "feed" else "right")
-        for gap in reversed(shown.gaps):
+        table = self._table(title, ("feed",), ("first", "last", "missing", "told at"))
+        for gap in list(reversed(shown.gaps))[:rows_max]:
             numbers = (str(gap[name]) for name in ("first", "last", "missing"))
             table.add_row(gap["feed"], *numbers, str(gap["at"])[11:19])
         return table

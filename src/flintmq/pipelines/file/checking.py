@@ -21,7 +21,8 @@ _KIND_KEYS = {
 _SINK_KEYS = {
     "routing_key": ("exchange",), "exchange_type": ("exchange",), "value": ("exchange",),
     "columns": ("exchange",), "properties": ("exchange",), "mode": ("exchange",),
-    "persistent": ("exchange",), "uri": ("exchange",), "partition_by": ("parquet", "delta"),
+    "persistent": ("exchange",), "order": ("exchange",), "uri": ("exchange",),
+    "partition_by": ("parquet", "delta"),
 }  # fmt: skip
 
 
@@ -362,6 +363,9 @@ class _Check:
             found.append((("properties", name), text))
         for key in ("columns", "partition_by"):
             found += [((key,), f"`{name}`") for name in sink.given.get(key, ())]
+        if "order" in sink.given:
+            within, by = sink.given["order"]
+            found += [(("order",), f"`{name}`") for name in (*within, by)]
         return found
 
     def _no_column(

@@ -122,6 +122,16 @@ def watermark(value: object) -> tuple[str, str]:
         raise ValueError(expected) from None
 
 
+def order(value: object) -> tuple[tuple[str, ...], str]:
+    expected = '{ within = "symbol", by = "start" }'
+    if not isinstance(value, dict) or set(value) != {"within", "by"}:
+        raise ValueError(expected)
+    try:
+        return names(value["within"]), text(value["by"])
+    except ValueError:
+        raise ValueError(expected) from None
+
+
 def rules(value: object) -> object:
     """A list of rules, or the name of a file that holds them; checked with the rest of the transform."""
     if not isinstance(value, list | str) or not value:
@@ -227,6 +237,7 @@ SINK = _keys(
         one_of("confirm", "transactional"),
         "at least once, on any broker; or exactly once, on FlintMQ",
     ),
+    Key("order", order, 'what comes in order: `{ within = "symbol", by = "start" }`, both columns'),
     Key("persistent", flag, "whether messages outlive a restart of the broker (true)"),
     Key("partition_by", names, "columns that become directories"),
     Key("output_mode", one_of("append", "update", "complete"), "Spark's output mode (append)"),

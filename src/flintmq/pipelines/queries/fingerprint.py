@@ -86,6 +86,7 @@ class FlowRecord:
     checkpoint: str
     id: str
     told: str = ""  # what has changed since the last run and does not keep the flow from going on
+    figures: str = ""  # the file in which the sink counts its rows, if there is one
 
 
 def claim(checkpoint: str, records: Path, flow: Flow, reset: bool, clock: Clock) -> FlowRecord:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 _ROUTING = ("exchange", "routing_key")
+_ORDER = "flintmq_order"
 
 
 def start(
@@ -35,10 +36,14 @@ def _writer(frame: DataFrame, pipeline: Pipeline, flow: Flow, record: FlowRecord
     sink = flow.sink
     options = sink.given.get("options", {})
     if sink.kind == "exchange":
-        made = messages(frame, sink).writeStream.format("amqp").options(**_constants(sink))
+        made = ordered(frame, sink).writeStream.format("amqp").options(**_constants(sink))
         made = made.options(**brokers.spark_options(brokers.sink_uri(flow)))
         made = made.option("mode", sink.given.get("mode", "confirm"))
         made = made.option("persistent", str(sink.given.get("persistent", True)).lower())
+        if "order" in sink.given:
+            made = made.option("orderBy", _ORDER)
+        if record.figures:
+            made = made.option("figuresFile", record.figures)
         return made.options(**options)
     if sink.kind == "parquet":
         made = frame.writeStream.format("parquet").option("path", sink.target).options(**options)
@@ -48,8 +53,18 @@ def _writer(frame: DataFrame, pipeline: Pipeline, flow: Flow, record: FlowRecord
     return frame.writeStream.format("console").option("truncate", "false").options(**options)
 
 
-def messages(frame: DataFrame, sink: Sink) -> DataFrame:
-    """The columns of the amqp sink: value, exchange, routing_key and properties."""
+def ordered(frame: DataFrame, sink: Sink) -> DataFrame:
+    """The messages of a sink. Where some are to come in order, one task gets all of them, and the amqp sink
+    sorts what a task has: Spark sorts no stream."""
+    if "order" not in sink.given:
+        return messages(frame, sink)
+    within, by = sink.given["order"]
+    spread = frame.repartition(*(frame[f"`{name}`"] for name in within))
+    return messages(spread, sink, f"`{by}` AS {_ORDER}")
+
+
+def messages(frame: DataFrame, sink: Sink, *more: str) -> DataFrame:
+    """The columns of the amqp sink: value, exchange, routing_key and properties; and these beside."""
     form = sink.given.get("value", "json")
     if form == "raw":
         if "value" not in frame.columns:
@@ -65,7 +80,7 @@ def messages(frame: DataFrame, sink: Sink) -> DataFrame:
             made.append(f"{sql.expression(template)} AS {name}")
     properties = sink.given.get("properties", {})
     made += [f"{expression} AS `{name}`" for name, expression in properties.items()]
-    return frame.selectExpr(*made)
+    return frame.selectExpr(*made, *more)
 
 
 def _templates(sink: Sink) -> dict[str, str]:

@@ -19,7 +19,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ from flintmq.pipelines.queries.fingerprint import FlowRecord
 from flintmq.pipelines.run import reasons, status
 from flintmq.pipelines.run.sessions import open_session, session_of_flow
 from flintmq.pipelines.run.status import FlowStatus, PipelineStatus, StatusFile
+from flintmq.spark.write import figures
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,6 +113,7 @@ class FlowRun:
         self.start: Start | None = None
         self.query: StreamingQuery | None = None
         self.is_passing = False  # the flow failed for a reason that may be gone at the next run
+        self.is_unrouted_told = False
         self.failures = 0
         self.due_s = 0.0
         self._seen = ""
@@ -131,6 +133,8 @@ class FlowRun:
             if told["timestamp"] > self._seen:
                 self._seen = told["timestamp"]
                 self._take(told)
+        if self.record.figures:
+            self.status.unrouted = figures.read(Path(self.record.figures)).unrouted
         if now_ms - self.status.updated_ms > PROGRESS_STALE_MS:
             self.status.rows_per_s = 0.0
 
@@ -220,11 +224,24 @@ class Runner:
             record = fingerprint.claim(
                 checkpoint, state / "records" / pipeline.name, flow, self.options.reset, self.clock
             )
+            if flow.sink.kind == "exchange":
+                record = replace(record, figures=self._figures_file(pipeline, flow))
             run = FlowRun(pipeline, flow, record)
             if record.told:
                 self.told(f"{run.name}: {record.told}")
             known.flows[flow.name] = run.status
             self.runs.append(run)
+
+    def _figures_file(self, pipeline: Pipeline, flow: Flow) -> str:
+        """Where the sink of a flow counts, from this run on; empty if there is no such place."""
+        path = self.options.state.absolute() / "figures" / pipeline.name / f"{flow.name}.json"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            self.told(f"{path}: rows that go to no queue are not counted: {error.strerror}")
+            return ""
+        return str(path)
 
     def run(self, open_spark: Callable[[], SparkSession]) -> bool:
         """Until all has finished or an end is asked for; whether nothing failed for good."""
@@ -264,8 +281,15 @@ class Runner:
             if run.start is None and not run.is_over and now_s >= run.due_s:
                 run.start = Start(run, spark, self.options.available_now, now_s)
             return
+        is_active = query.isActive  # before the look: the last batch of a query that has ended is in it
         run.observe(self.clock.wall_ms())
-        if query.isActive:
+        if run.status.unrouted and not run.is_unrouted_told:
+            run.is_unrouted_told = True
+            self.told(
+                f"{run.name}: {run.status.unrouted} rows went to no queue: none is bound for their exchange "
+                "and routing keys; `flintmq pipeline status` counts them"
+            )
+        if is_active:
             if run.is_exhausted():
                 query.stop()
                 self._finish(run)

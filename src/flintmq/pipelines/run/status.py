@@ -45,6 +45,7 @@ class FlowStatus:
     restarts: int = 0
     last_error: str | None = None
     updated_ms: int = 0
+    unrouted: int = 0  # rows written to an exchange that went to no queue, since the run began
 
 
 @dataclass

@@ -31,9 +31,9 @@ from flintmq.wire.properties import encode_properties
 
 log = logging.getLogger("flintmq.spark")
 
-# The offsets themselves are noted if they are no longer than this: a reader of the note may need them.
-ENDS_CHARACTERS_MAX = 400
-# A note has 2,048 octets: 10 batches of some 120, and as much again for this one.
+# What the broker takes for a note. 10 earlier batches have some 1,120 octets, this one 240: the rest is for
+# the offsets themselves, which are noted if there is room, as a reader of the note may need them.
+NOTE_OCTETS_MAX = 2048
 EARLIER_MAX = 10
 DIGEST_CHARACTERS = 24
 _MASK = (1 << 64) - 1
@@ -103,7 +103,17 @@ class Note:
     earlier: dict[str, list[str]] = field(default_factory=dict)
 
     def text(self) -> str:
-        return json.dumps({name: value for name, value in asdict(self).items() if value})
+        """As the broker keeps it. What does not fit is left out: the offsets, then the oldest batches."""
+        found = {name: value for name, value in asdict(self).items() if value}
+        made = json.dumps(found)
+        if len(made) > NOTE_OCTETS_MAX:
+            found.pop("ends", None)
+            made = json.dumps(found)
+        kept = sorted(self.earlier, key=int)
+        while len(made) > NOTE_OCTETS_MAX and kept:
+            del kept[0]
+            made = json.dumps({**found, "earlier": {each: self.earlier[each] for each in kept}})
+        return made
 
     @classmethod
     def of(cls, text: str) -> Note | None:
@@ -145,8 +155,7 @@ def note_of(options: WriteOptions, query: str, batch: int, rows: RowDigest, bran
         lines = planned.splitlines()
         note.plan = digest(planned)
         note.offsets = digest("\n".join(lines[2:]))
-        ends = "\n".join(lines[2:])
-        note.ends = ends if len(ends) <= ENDS_CHARACTERS_MAX else ""
+        note.ends = "\n".join(lines[2:])
     return note
 
 

@@ -12,7 +12,7 @@ body and nothing else: properties are encoded once for all rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any
@@ -44,11 +44,13 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
                 f"Column {name!r} cannot be written: it tells where a message was read from; select the "
                 f"others, of {', '.join(known)}."
             )
-        if name not in known:
+        if name not in known and name != options.order_by:
             raise BadOption(
                 f"There is no column {name!r} in a message; there are {', '.join(known)}. Put the rest into "
                 "'value', with to_json(struct(...)) for instance."
             )
+    if options.order_by is not None and options.order_by not in names:
+        raise BadOption(f"Option 'orderBy': there is no column {options.order_by!r} in the data frame.")
     if "value" not in names:
         raise BadOption("A column 'value' is missing: the body of each message, BINARY or STRING.")
     for name in ("value", "exchange", "routing_key"):
@@ -86,6 +88,25 @@ def _allowed(name: str) -> tuple[type, ...]:
 def _accepted(name: str) -> tuple[str, ...]:
     wanted = PROPERTIES[name].simpleString()
     return ("tinyint", "smallint", "int", "bigint") if wanted == "int" else (wanted,)
+
+
+def in_order(batches: Iterable[Any], options: WriteOptions) -> Iterable[Any]:
+    """The record batches of a task, sorted by the column that `orderBy` names; a column that is no part of a
+    message goes. Rows that are alike stay in the order in which they came.
+
+    All rows of the task are in memory then. One column of them holds at most 2 GiB, as in any array of Arrow.
+    """
+    name = options.order_by
+    if name is None:
+        return batches
+    found = list(batches)
+    if not found:
+        return found
+    table = pyarrow.Table.from_batches(found).sort_by(name)
+    if name not in (*ROUTE, "timestamp", *PROPERTIES):
+        table = table.drop_columns([name])
+    made: Iterable[Any] = table.combine_chunks().to_batches()
+    return made
 
 
 @dataclass(frozen=True)

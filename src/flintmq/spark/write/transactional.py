@@ -32,8 +32,9 @@ from flintmq.clock import Clock
 from flintmq.spark.connections import close_quietly, fault, open_connection, pooled
 from flintmq.spark.errors import AmqpError, AmqpRefused
 from flintmq.spark.options import WriteOptions
+from flintmq.spark.write import figures
 from flintmq.spark.write.batch_identity import Note, RowDigest, note_of
-from flintmq.spark.write.rows import RowReader, Run, publish
+from flintmq.spark.write.rows import RowReader, Run, in_order, publish
 from flintmq.wire import amqp
 from flintmq.wire.tables import FieldTable, FieldValue
 
@@ -156,14 +157,19 @@ def stage(
     reader = RowReader(options)
     staged = Stage(options, global_id, partition, attempt, is_digested)
     try:
-        for batch in batches:
+        for batch in in_order(batches, options):
             for run in reader.runs(batch):
                 if run.bodies:
                     staged.publish(run)
         staged.prepare()
         return Staged(query, staged.digest, staged.xids)
     except ClientError as error:
+        # The broker is in trouble, or away: what was prepared is found by whoever commits or gives up.
         raise fault("Publishing in a transaction", options.settings, error) from None
+    except Exception:
+        staged.close()
+        roll_back(options, list(staged.xids))
+        raise
     finally:
         staged.close()
 
@@ -211,18 +217,20 @@ def staged_of(messages: Iterable[WriterCommitMessage | None]) -> list[Staged]:
     return [message for message in messages if isinstance(message, Staged)]
 
 
-def commit_rows(options: WriteOptions, arguments: FieldTable) -> FieldTable:
+def commit_rows(options: WriteOptions, query: str, rows: int, arguments: FieldTable) -> FieldTable:
     """Commits, and tells what is known to have gone nowhere."""
     more: FieldTable = {"mandatory": options.mandatory, "wait": options.wait_for_rows}
     told = request(options, "dtx.commit", {**arguments, **more})
-    counts = {name: told.get(name) for name in ("unrouted", "refused")}
-    lost = {name: count for name, count in counts.items() if isinstance(count, int) and count}
-    if lost:
-        said = " and ".join(f"{count} {name}" for name, count in lost.items())
-        what = f"rows are committed but for {said}: they went to no queue, or one did not take them"
-        if options.mandatory:
-            raise AmqpError(f"Committing: {what}, though there was room a moment ago; write these again.")
-        log.warning("%s; set mandatory to true to have such a write fail before anything is visible", what)
+    unrouted, refused = (
+        count if isinstance(count, int) else 0 for count in (told.get("unrouted"), told.get("refused"))
+    )
+    if options.mandatory and (unrouted or refused):
+        raise AmqpError(
+            f"Committing: rows are committed but for {unrouted} that went to no queue and {refused} that a "
+            "full one did not take, though there was room a moment ago; write these again."
+        )
+    if not told.get("already"):
+        figures.note(options, query, rows, unrouted, refused)
     return told
 
 
@@ -236,12 +244,16 @@ def xids_of(messages: Iterable[Staged]) -> list[FieldValue]:
     return found
 
 
+def prepared_by(messages: Iterable[WriterCommitMessage | None]) -> list[FieldValue]:
+    """The branches of these tasks, be they more than one commit takes."""
+    return [xid for message in staged_of(messages) for xid in message.xids]
+
+
 def roll_back(options: WriteOptions, xids: list[FieldValue]) -> None:
     """Those that lost. Not worth failing for: they are found again after the next batch."""
-    if not xids:
-        return
     try:
-        request(options, "dtx.rollback", {"xids": xids})
+        for first in range(0, len(xids), BRANCHES_MAX):
+            request(options, "dtx.rollback", {"xids": xids[first : first + BRANCHES_MAX]})
     except AmqpError as error:
         log.warning("branches are left behind, and rolled back later: %s", error)
 
@@ -297,7 +309,7 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[mi
             arguments["marker-reset"] = True
         elif known is not None and known.note is not None:
             arguments["marker-note"] = note.following(known.number, known.note).text()
-        told = commit_rows(self.options, {"xids": xids, **arguments})
+        told = commit_rows(self.options, query, rows.count, {"xids": xids, **arguments})
         if told.get("already") and told.get("marker-note") != arguments["marker-note"]:
             raise AmqpError(
                 f"Committing: batch {batchId} of query {query} was committed by another run of the query at "
@@ -338,7 +350,7 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[mi
         return is_skipped
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        roll_back(self.options, xids_of(staged_of(messages)))
+        roll_back(self.options, prepared_by(messages))
 
 
 @dataclass(frozen=True)
@@ -408,11 +420,15 @@ class TransactionalBatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         return without_late(self.options, staged, job, 0)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        xids = xids_of(staged_of(messages))
+        staged = staged_of(messages)
+        xids = xids_of(staged)
         if xids:
-            marker: FieldTable = {"marker": str(self.job), "marker-number": 0, "marker-keep-s": JOB_KEEP_S}
-            commit_rows(self.options, {"xids": xids, **marker})
+            job, rows = str(self.job), sum(each.rows.count for each in staged)
+            marker: FieldTable = {"marker": job, "marker-number": 0, "marker-keep-s": JOB_KEEP_S}
+            commit_rows(self.options, job, rows, {"xids": xids, **marker})
             roll_back(self.options, losers(self.options, f"{FORMAT}:{self.job.hex}", 0))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        roll_back(self.options, xids_of(staged_of(messages)))
+        """Also what tasks have prepared that told nothing, as they were killed: nobody else looks for it."""
+        roll_back(self.options, prepared_by(messages))
+        roll_back(self.options, losers(self.options, f"{FORMAT}:{self.job.hex}", 0))

@@ -122,6 +122,37 @@ def test_the_story_counts_by_queue_and_reason() -> None:
     assert found.properties.headers["x-last-death-queue"] == "slow"
 
 
+def test_a_story_told_piece_by_piece_is_summed_up() -> None:
+    """Old brokers wrote a table for each death, without a count; some clients copy such headers."""
+    client = TimedPlaybook().client()
+    client.declares("morgue")
+    client.declares("q", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "morgue"})
+    deaths: Any = [
+        {"queue": "old", "reason": "expired", "note": "first"},
+        {"queue": "q", "reason": "rejected"},
+        {"queue": "old", "reason": "rejected", "count": 5},
+        {"queue": "old", "reason": "expired", "note": "second"},
+        {"queue": "q", "reason": "rejected"},
+        {"queue": "old", "reason": "rejected", "count": 2},
+        {"queue": "alone", "reason": "maxlen"},
+        {"queue": ["no", "name"], "reason": {}},
+        {"queue": ["no", "name"], "reason": {}},
+    ]
+    client.publishes("q", b"1", headers={"x-death": deaths})
+    rejects(client, "q")
+    found: Any = letter(client, "morgue")
+    story = found.properties.headers["x-death"]
+    assert [(death["queue"], death["reason"], death.get("count")) for death in story] == [
+        ("q", "rejected", 3),
+        ("old", "expired", 2),
+        ("old", "rejected", 5),
+        ("alone", "maxlen", 1),
+        (["no", "name"], {}, None),
+        (["no", "name"], {}, None),
+    ]
+    assert story[1]["note"] == "first"
+
+
 def test_a_cycle_without_a_rejection_ends() -> None:
     playbook = TimedPlaybook()
     client = playbook.client()

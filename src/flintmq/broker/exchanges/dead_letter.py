@@ -20,7 +20,7 @@ itself and for ever: it is dropped.
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -227,17 +227,36 @@ class DeadLetters:
 
 
 def told(before: list[FieldValue], death: FieldTable) -> list[FieldValue]:
-    """The story with one more death: that of the same queue and reason is counted up and comes first."""
-    story: list[FieldValue] = []
+    """The story with one more death: that of the same queue and reason is counted up and comes first.
+
+    Where several tables are of one queue and reason, as old brokers and clients that copy headers write
+    them, the first stands for all.
+    """
+    tables = [each for each in before if isinstance(each, dict)]
+    deaths = Counter(place for place in map(place_of, tables) if place is not None)
     latest = death
-    for each in before:
-        if not isinstance(each, dict):
+    story: list[FieldValue] = []
+    for each in tables:
+        place = place_of(each)
+        if place is None:  # nobody can say where this was
+            story.append(each)
             continue
-        if each.get("queue") == death["queue"] and each.get("reason") == death["reason"]:
-            latest = {**each, "count": LongLong(count_of(each) + 1)}
+        count = deaths.pop(place, None)
+        if count is None:
+            continue
+        if "count" in each:
+            count = count_of(each)
+        if place == place_of(death):
+            latest = {**each, "count": LongLong(count + 1)}
         else:
-            story.append({**each, "count": LongLong(count_of(each))} if "count" in each else each)
+            story.append({**each, "count": LongLong(count)})
     return [latest, *story]
+
+
+def place_of(death: FieldTable) -> tuple[str, str] | None:
+    """The queue and the reason, if both are named."""
+    queue, reason = death.get("queue"), death.get("reason")
+    return (queue, reason) if isinstance(queue, str) and isinstance(reason, str) else None
 
 
 def count_of(death: FieldTable) -> int:

@@ -45,6 +45,7 @@ HOT_MODULES = (
     "broker.queues.ring",
     "broker.queues.selection",
     "broker.store.store",
+    "broker.store.topology_records",
     "broker.streams.stream_queue",
     "broker.streams.stream_reader",
     "broker.tail_recovery",

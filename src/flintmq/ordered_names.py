@@ -61,6 +61,15 @@ class Directory(Generic[Item]):
             self.ends.insert(number, self.place(part[half - 1]))
             del part[half:]
 
+    def append(self, item: Item) -> None:
+        """Puts an item behind all others, where it belongs."""
+        if self.parts and len(self.parts[-1]) < PART_ITEMS_MAX:
+            self.parts[-1].append(item)
+            self.ends[-1] = self.place(item)
+        else:
+            self.parts.append([item])
+            self.ends.append(self.place(item))
+
     def discard(self, item: Item) -> None:
         """Takes an item out, if it is there."""
         place = self.place(item)

@@ -1,10 +1,12 @@
 """A client that asks for little, again and again, while others burden the broker: how long does it wait?
 
 Run as a process of its own, so that nothing of the test holds it up. On a busy machine most of a wait is
-for a processor: what the broker's thread and this one have spent ready to run and not running, which the
-kernel counts, is the machine's part of the wait and is taken off.
+for a processor. The kernel counts for each thread how long it ran and how long it was ready and did not run,
+so the wait is told apart: what the broker's main thread ran counts in full; of the rest the machine's part is
+taken off, which is what this process, the main thread and the other threads of the broker waited for a
+processor (a writer thread that is not given one may hold the lock of the interpreter meanwhile).
 
-    python bystander.py PORT PID < a pipe; when that ends, a line with the waits comes out
+    python bystander.py PORT PID < a pipe; when that ends, the broker's part of each wait comes out
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import os
 import select
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -26,9 +29,24 @@ from flintmq.wire.methods import encode_method
 PAUSE_S = 0.004
 
 
-def queued_s(pid: int) -> float:
-    """How long the first thread of a process has waited for a processor so far."""
-    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[1]) / 1e9
+class Threads:
+    """What the kernel has counted for the threads of a process."""
+
+    def __init__(self, pid: int) -> None:
+        self.main = Path(f"/proc/{pid}/task/{pid}/schedstat")
+        self.folder = Path(f"/proc/{pid}/task")
+
+    def ran_s(self) -> float:
+        """How long the main thread has run so far."""
+        return int(self.main.read_text().split()[0]) / 1e9
+
+    def queued_s(self) -> float:
+        """How long all threads together have waited for a processor so far."""
+        total = 0
+        for thread in self.folder.iterdir():
+            with suppress(OSError):  # a thread may end meanwhile
+                total += int((thread / "schedstat").read_text().split()[1])
+        return total / 1e9
 
 
 def tell(line: str) -> None:
@@ -37,8 +55,8 @@ def tell(line: str) -> None:
 
 
 def main() -> None:
-    broker = int(sys.argv[2])
-    own = os.getpid()
+    broker = Threads(int(sys.argv[2]))
+    own = Threads(os.getpid())
     peer = Peer.connect(int(sys.argv[1]))
     peer.socket.settimeout(120.0)
     peer.open(1)
@@ -47,14 +65,17 @@ def main() -> None:
         amqp.FRAME_METHOD, 1, encode_method(amqp.VERSION_0_9_1, methods.BasicGet(queue="bystander"))
     )
     tell("ready")
-    waits: list[tuple[float, float]] = []
+    waits: list[float] = []
     while not select.select([sys.stdin], [], [], PAUSE_S)[0]:
-        queued_before_s = queued_s(broker) + queued_s(own)
+        queued_before_s = broker.queued_s() + own.queued_s()
+        ran_before_s = broker.ran_s()
         began_s = time.monotonic()
         peer.raw(question)
         peer.expect(1, methods.BasicGetEmpty)
         waited_s = time.monotonic() - began_s
-        waits.append((waited_s, queued_s(broker) + queued_s(own) - queued_before_s))
+        ran_s = min(waited_s, broker.ran_s() - ran_before_s)
+        queued_s = broker.queued_s() + own.queued_s() - queued_before_s
+        waits.append(ran_s + max(0.0, waited_s - ran_s - queued_s))
     tell(json.dumps(waits))
 
 

@@ -77,6 +77,9 @@ class NotingLink:
             assert self.session is not None
             self.session.login_step(verification.now())
 
+    def look_again(self) -> None:
+        """The test says how much memory there is."""
+
     def refuse_login(self) -> None:
         self.notes.append("refuse_login")
 

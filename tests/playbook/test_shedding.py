@@ -17,6 +17,9 @@ from flintmq.wire.methods import (
     BasicConsumeOk,
     BasicNack,
     ChannelClose,
+    ChannelOpen,
+    ChannelOpenOk,
+    ConnectionClose,
     QueueDeclare,
     QueueDeclareOk,
     QueueDelete,
@@ -195,6 +198,18 @@ def test_what_cannot_go_to_disk_is_refused_where_memory_is_critical(
     closed = client.hears(ChannelClose)
     assert (closed.reply_code, closed.class_id, closed.method_id) == (amqp.RESOURCE_ERROR, 50, 10)
     assert closed.reply_text == "RESOURCE_ERROR - memory is short: no queue.declare for now"
+
+
+def test_a_connection_opens_few_channels_where_memory_is_critical(
+    playbook: ShelvedPlaybook, client: Client
+) -> None:
+    playbook.broker.agenda.is_critical = True
+    for number in range(2, 9):
+        client[number] >> ChannelOpen()
+        client[number] << ChannelOpenOk()
+    client[9] >> ChannelOpen()
+    closed = client.hears(ConnectionClose, 0)
+    assert closed.reply_code == amqp.RESOURCE_ERROR
 
 
 def test_a_transaction_is_small_while_memory_is_short(playbook: ShelvedPlaybook, client: Client) -> None:

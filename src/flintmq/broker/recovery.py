@@ -71,7 +71,11 @@ class Recovery:
         self.delays = shelving.delays
 
     def wiring(self, key: bytes, octets: bytes) -> None:
-        kind, rest = key[:1], key[1:]
+        kind = key[:1]
+        if kind == topology_records.BINDING:  # the most by far
+            self.bindings.append(key)
+            return
+        rest = key[1:]
         if kind == topology_records.HANDED_OUT:
             self.handed_out[topology_records.number_of(rest)] = topology_records.number_of(octets)
         elif kind == topology_records.EXCHANGE:
@@ -96,8 +100,6 @@ class Recovery:
         elif kind == topology_records.RETURNED:
             number, entry, count, due_ms = topology_records.return_of(rest, octets)
             self.returns.setdefault(number, {})[entry << 1] = (count, due_ms)
-        elif kind == topology_records.BINDING:
-            self.bindings.append(key)
         elif kind == topology_records.NAMES:
             self.has_new_names = True
         else:

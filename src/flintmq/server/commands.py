@@ -62,7 +62,7 @@ def run(session: Session, channel: Channel, method: Method) -> None:
         strip_names(method)
     agenda = session.broker.agenda
     agenda.unwatched_bytes -= COMMAND_BYTES
-    if agenda.is_critical and method.NAME in GROWING:
+    if agenda.is_critical and method.NAME in GROWING and session.is_critical():
         refuse_growth(method)
     command(session, channel, method)
     store = session.broker.store
@@ -553,7 +553,7 @@ def basic_cancel_ok(session: Session, channel: Channel, method: methods.BasicCan
 def basic_get(session: Session, channel: Channel, method: methods.BasicGet) -> None:
     owner = broker_channel(channel)
     queue = named_queue(owner, method.queue, Operation.READ)
-    if session.broker.agenda.is_critical and not method.no_ack and owner.fetched >= FETCHED_MAX:
+    if not method.no_ack and owner.fetched >= FETCHED_MAX and session.is_critical():
         refuse_growth(method)
     if caught_up(queue).sweep():
         Awaited(session, channel, method).begin(fetched(session, channel, owner, queue, method.no_ack))

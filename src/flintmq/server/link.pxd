@@ -30,6 +30,8 @@ cdef class Link:
     cpdef bint ready(self, int events)
     @cython.locals(buffer=bytearray, kept=Py_ssize_t, size=Py_ssize_t, rush=Rush)
     cpdef readable(self)
+    @cython.locals(turns=Turns)
+    cpdef bint must_wait(self)
     @cython.locals(agenda=Agenda)
     cpdef after_read(self)
     cpdef receive(self, bytearray buffer, Py_ssize_t size)

@@ -112,9 +112,24 @@ class Link:
         if self.held:
             if events & HANG_UP and not self.held & HELD_CLOSED:
                 self.lost()
-        elif events & (READ | HANG_UP):
+        elif events & (READ | HANG_UP) and not self.must_wait():
             self.readable()
         return is_new and (self.output.waiting or connection.state < phases.CONNECTION_OPEN)
+
+    def must_wait(self) -> bool:
+        """Whether what the peer has sent stays unread: it is to be blocked, and nobody has told it so far.
+
+        Thousands of publishers would else bring a buffer full each before they are.
+        """
+        turns = self.turns
+        if turns.is_alarmed:
+            if self.session.is_publisher():
+                self.server.block(self)
+                return True
+        elif turns.agenda.is_short and turns.agenda.behind and self.session.is_publisher():
+            self.server.press(self)
+            return True
+        return False
 
     def readable(self) -> None:
         """Reads once; if there is more, the next turn finds it."""
@@ -122,7 +137,7 @@ class Link:
         kept = len(self.leftover)
         if kept:
             buffer[:kept] = self.leftover
-        size = sockets.receive(self.descriptor, buffer, kept)
+        size = sockets.receive(self.descriptor, buffer, kept, min(len(buffer), kept + self.turns.read_bytes))
         if size > 0:
             self.received = True
             self.turns.rush.octets += size
@@ -380,6 +395,10 @@ class Link:
         """Not even what has been read already is looked at: it may be a thousand more logins."""
         self.session.connection.paused = True
         self.hold(reason)
+
+    def look_again(self) -> None:
+        """Something is to be refused as memory is critical, if it still is."""
+        self.server.look_again()
 
     def is_there(self) -> bool:
         """Whether the peer has not closed or reset, as far as one can tell; safe on any thread.

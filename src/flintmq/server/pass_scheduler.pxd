@@ -4,6 +4,9 @@ from flintmq.broker.broker cimport Broker
 from flintmq.server.read_coalescing cimport Rush
 from flintmq.protocol.outbox cimport Output, Room
 
+cdef Py_ssize_t TURN_BYTES
+cdef Py_ssize_t READ_BYTES_MIN
+
 
 @cython.final
 cdef class Turns:
@@ -21,10 +24,14 @@ cdef class Turns:
     cdef int reads
     cdef public int count
     cdef public bint is_alarmed
+    cdef readonly Py_ssize_t read_bytes_max
+    cdef readonly Py_ssize_t read_bytes
     cdef object alarm_clock
     cdef long long alarm_due_ms
 
-    cpdef begin_turn(self)
+    @cython.locals(share=Py_ssize_t)
+    cpdef begin_turn(self, Py_ssize_t links)
+    cpdef limit_reads(self, Py_ssize_t most)
     cpdef after_read(self)
     cpdef schedule_pass(self)
     cpdef scheduled_turn(self)

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 # Alarms far away are looked at again this often: event loops count time in few bits.
 ALARM_WAIT_MAX_MS = 3_600_000
 
+# What all sockets together bring in a turn, some milliseconds of work: up to 8 of them a buffer full each,
+# of hundreds each little, so that whoever asks for little waits for little.
+TURN_BYTES = 2_097_152
+READ_BYTES_MIN = 8192
+
 
 class Turns:
     """One for each server."""
@@ -38,6 +43,8 @@ class Turns:
         "loop",
         "outbox",
         "pass_due",
+        "read_bytes",
+        "read_bytes_max",
         "reads",
         "room",
         "rush",
@@ -60,12 +67,22 @@ class Turns:
         self.reads = 0  # in this turn
         self.count = 0  # since somebody set it to 0
         self.is_alarmed = False  # publishers must not be read from
+        self.read_bytes_max = buffer_bytes  # of one link in a turn
+        self.read_bytes = buffer_bytes  # the same in this turn
         self.alarm_clock: asyncio.TimerHandle | None = None
         self.alarm_due_ms = 0  # what it is set to
 
-    def begin_turn(self) -> None:
-        """Sockets are about to be read and written, and end_turn comes when they have been."""
+    def begin_turn(self, links: int) -> None:
+        """So many sockets are about to be read and written, and end_turn comes when they have been."""
         self.pass_due = True
+        self.agenda.share(links)
+        share = TURN_BYTES // links if links > 1 else TURN_BYTES
+        self.read_bytes = min(self.read_bytes_max, max(share, READ_BYTES_MIN))
+
+    def limit_reads(self, most: int) -> None:
+        """From now on no read brings more."""
+        self.read_bytes_max = most
+        self.read_bytes = min(self.read_bytes, most) if self.pass_due else most
 
     def after_read(self) -> None:
         self.reads += 1

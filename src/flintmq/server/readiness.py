@@ -86,7 +86,7 @@ class EpollReadiness:
     def serve(self, ready: list[tuple[int, int]]) -> bool:
         """Whether one of them is opening its connection."""
         is_opening = False
-        self.turns.begin_turn()
+        self.turns.begin_turn(len(ready))
         try:
             for descriptor, events in ready:
                 # One of those before may have ended it. If its number has a new owner by now, that one finds

@@ -90,6 +90,7 @@ class Relief:
 
     def set_limits(self, is_short: bool, is_urgent: bool) -> None:
         self.agenda.is_short = is_short
+        self.agenda.share(1)  # until the next turn says how many share it
         self.is_urgent = is_urgent
         self.agenda.hoard_bytes_max = HOARD_BYTES_URGENT if is_urgent else HOARD_BYTES_SHORT
         store = self.server.broker.store

@@ -36,6 +36,9 @@ log = logging.getLogger("flintmq.server")
 
 # One read takes at most this much: some 4,000 small messages, the work of a millisecond.
 READ_BYTES_MAX = 262_144
+# The same during an alarm: of thousands of connections each may turn out to be a publisher, and whoever asks
+# or acks brings little.
+READ_BYTES_ALARMED = 16_384
 # A publisher that is ahead of its consumers' sockets waits until one of these drains, or this long.
 PRESSED_S = 0.005
 # How often the broker looks after itself.
@@ -88,6 +91,7 @@ class Server:
             self.close_listeners()
             raise
         self.ticker = self.loop.call_later(TICK_S, self.tick)
+        self.check_alarm()  # from the first octet on memory is watched
         self.turns.set_alarm_clock()  # recovery may have set some
         return urls
 
@@ -140,6 +144,8 @@ class Server:
     def connected(self, link: Link) -> None:
         """The peer has so long for the handshake."""
         self.links[link] = None
+        if self.broker.agenda.is_critical:
+            self.look_again()
         if self.broker.agenda.is_critical:
             log.warning("%s is refused: %s", link.session, self.alarm.reason)
             link.drop()
@@ -234,6 +240,10 @@ class Server:
         """Called when so much has come to memory that it should be looked at."""
         self.check_alarm()
 
+    def look_again(self) -> None:
+        """Before something is refused: the last look at memory may be half a second ago."""
+        self.broker.agenda.is_critical = self.alarm.critical.look(self.alarm.used_bytes())
+
     def note_blocked(self, link: Link, reason: str) -> None:
         """For those who list connections."""
         client = self.broker.connections.get(link.session.number)
@@ -271,6 +281,7 @@ class Server:
         if not changed:
             return
         self.turns.is_alarmed = self.alarm.active
+        self.turns.limit_reads(READ_BYTES_ALARMED if self.alarm.active else len(self.turns.buffer))
         if self.alarm.active:
             log.warning("publishers are blocked: %s", self.alarm.reason)
         else:

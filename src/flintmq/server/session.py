@@ -67,8 +67,17 @@ SERVER_PROPERTIES: dict[str, Any] = {
 TEXT_BYTES_MAX = 255
 # A method that is no publish or ack takes some 20 microseconds, as much as so many small messages.
 METHOD_COPIES = 128
+# A field of its arguments takes some two more.
+FIELD_COPIES = 16
 # A request with a larger body is held back as a publish is.
 REQUEST_BYTES_MAX = 1_048_576
+# The same while memory is critical.
+REQUEST_BYTES_CRITICAL = 16_384
+# Channels that a connection may open while memory is critical: 2,047 of them take some megabytes.
+CHANNELS_CRITICAL = 8
+# What a login may take in memory: a table of 8 KiB with thousands of fields is some 200 KiB of objects. Some
+# hundred logins between two looks at memory are a tenth of a limit of 200 MiB.
+LOGIN_BYTES = 32_768
 
 # What a client announces that understands the empty body frame at the end of a content called off.
 INTERRUPTS = "content.interrupt"
@@ -144,6 +153,12 @@ class Session(Events):
     def is_short(self) -> bool:
         return self.agenda.is_short
 
+    def is_critical(self) -> bool:
+        """Whether what takes more memory is refused."""
+        if self.agenda.is_critical:
+            self.link.look_again()
+        return self.agenda.is_critical
+
     def spool_contents(self) -> None:
         """Memory is short: the larger ones of the bodies that are coming in go to files."""
         for channel in self.connection.channels:
@@ -199,7 +214,7 @@ class Session(Events):
                 CONNECTION_COMMANDS[method.NAME](self, method)
             else:
                 commands.run(self, channel, method)
-                self.agenda.copies += METHOD_COPIES
+                self.agenda.copies += METHOD_COPIES + FIELD_COPIES * len(getattr(method, "arguments", ()))
                 if self.agenda.is_laden():
                     self.connection.paused = True
         except PeerFault as fault:
@@ -221,6 +236,10 @@ class Session(Events):
     def start_ok(self, method: methods.ConnectionStartOk) -> None:
         if self.login is not None:  # one for each connection: a second guess costs a new one
             raise ConnectionFault(amqp.COMMAND_INVALID, "COMMAND_INVALID - a login is in progress already")
+        self.agenda.unwatched_bytes -= LOGIN_BYTES
+        if self.is_critical():
+            self.end_handshake("memory is short")
+            return
         self.client_properties = method.client_properties
         announced = method.client_properties.get("capabilities")
         if isinstance(announced, dict):
@@ -363,10 +382,11 @@ class Session(Events):
         """
         if self.has_published or not self.connection.has_content:
             return self.has_published
+        most = REQUEST_BYTES_CRITICAL if self.agenda.is_critical else REQUEST_BYTES_MAX
         for channel in self.connection.channels:
             if channel is None or channel.expects == phases.EXPECTS_METHOD:
                 continue
-            if not self.asks(channel.route) or channel.remaining > REQUEST_BYTES_MAX:
+            if not self.asks(channel.route) or channel.remaining > most:
                 return True
         return False
 
@@ -382,6 +402,9 @@ class Session(Events):
     def open_channel(self, channel: Channel) -> None:
         if self.virtual_host is None or self.user is None:
             raise ConnectionFault(amqp.CHANNEL_ERROR, "CHANNEL_ERROR - the connection is not open")
+        if self.connection.open_channels > CHANNELS_CRITICAL and self.is_critical():
+            text = f"RESOURCE_ERROR - memory is short: no more than {CHANNELS_CRITICAL} channels for now"
+            raise ConnectionFault(amqp.RESOURCE_ERROR, text)
         opened = BrokerChannel(channel.number, self.number, self.virtual_host, self.user, self.output)
         opened.cancel_notices = "consumer_cancel_notify" in self.capabilities
         client = self.broker.connections.get(self.number)

@@ -1,5 +1,5 @@
 # The C half of the twin sockets.py.
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.exc cimport PyErr_SetFromErrno
 from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, errno
 
@@ -71,10 +71,10 @@ cdef inline tuple accept(listener):
     PyErr_SetFromErrno(OSError)
 
 
-cdef inline Py_ssize_t receive(int descriptor, bytearray buffer, Py_ssize_t start) noexcept:
-    cdef ssize_t size = c_recv(
-        descriptor, PyByteArray_AS_STRING(buffer) + start, PyByteArray_GET_SIZE(buffer) - start, 0
-    )
+cdef inline Py_ssize_t receive(
+    int descriptor, bytearray buffer, Py_ssize_t start, Py_ssize_t end
+) noexcept:
+    cdef ssize_t size = c_recv(descriptor, PyByteArray_AS_STRING(buffer) + start, end - start, 0)
     if size >= 0:
         return size
     return NOT_NOW if errno == EAGAIN or errno == EINTR else GONE

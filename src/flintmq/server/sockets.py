@@ -38,12 +38,12 @@ def released(descriptor: int) -> socket.socket:
     return _held.pop(descriptor, None) or socket.socket(fileno=descriptor)
 
 
-def receive(descriptor: int, buffer: bytearray, start: int) -> int:
-    """Reads into `buffer` from `start` on; the number of octets, 0 at the end, NOT_NOW or GONE."""
+def receive(descriptor: int, buffer: bytearray, start: int, end: int) -> int:
+    """Reads into `buffer[start:end]`; the number of octets, 0 at the end, NOT_NOW or GONE."""
     try:
         if not BY_DESCRIPTOR:
-            return _held[descriptor].recv_into(memoryview(buffer)[start:])
-        return os.readv(descriptor, [memoryview(buffer)[start:]])
+            return _held[descriptor].recv_into(memoryview(buffer)[start:end])
+        return os.readv(descriptor, [memoryview(buffer)[start:end]])
     except (BlockingIOError, InterruptedError):
         return NOT_NOW
     except OSError:

@@ -53,6 +53,7 @@ def open_broker(config: Config, clock: Clock, wake: Callable[[], None]) -> Broke
     try:
         broker, report = recovered_broker(config, clock, wake, str(directory), Disk(), options)
     finally:
+        gc.freeze()  # else the first collection looks at all of it, which takes seconds, and so does the last
         if is_collecting:
             gc.enable()
     losses = report.losses()

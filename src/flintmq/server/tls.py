@@ -108,6 +108,7 @@ class TlsLink(Link, asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if not self.held & HELD_CLOSED:
             self.received = True
+            self.turns.agenda.unwatched_bytes -= nbytes
             self.receive(self.turns.buffer, len(self.leftover) + nbytes)
 
     def pause_writing(self) -> None:

@@ -50,3 +50,16 @@ def test_what_comes_in_order_fills_parts_whole() -> None:
     for number in range(80):
         numbers.add(number)
     assert [len(part) for part in numbers.parts] == [8] * 10
+
+
+def test_what_comes_in_order_is_appended() -> None:
+    appended: Directory[int] = Directory()
+    added: Directory[int] = Directory()
+    for number in range(5000):
+        appended.append(number)
+        added.add(number)
+    assert list(appended) == list(added) == list(range(5000))
+    assert list(appended.after(2999)) == list(range(3000, 5000))
+    appended.discard(4999)
+    appended.append(5001)
+    assert list(appended.after(4997)) == [4998, 5001]

@@ -377,7 +377,7 @@ def test_who_has_the_next_word() -> None:
 
     async def scenario(wire: Wire) -> None:
         async def said(what: Method | bytes) -> bool:
-            wire.server.turns.begin_turn()  # whose end, and so the sending, the test decides
+            wire.server.turns.begin_turn(1)  # whose end, and so the sending, the test decides
             await wire.say(what)
             is_next = wire.link.ready(links.READ)
             wire.server.turns.end_turn()

@@ -37,7 +37,25 @@ def test_sockets_are_looked_at_between_passes_however_many_turns_there_were() ->
     turns = Turns(loop, broker, 1024)
     broker.agenda.chores.begin(endless())
     for _ in range(20):
-        turns.begin_turn()
+        turns.begin_turn(1)
         turns.end_turn()
         loop.iterate()
         assert len(loop.soon) == 1
+
+
+def test_many_links_share_a_turn() -> None:
+    loop: Any = NotingLoop()
+    broker = Broker(Config(), Clock())
+    turns = Turns(loop, broker, 262_144)
+    turns.begin_turn(8)
+    alone = broker.agenda.copies_max
+    assert turns.read_bytes == 262_144
+    turns.end_turn()
+    turns.begin_turn(256)
+    assert turns.read_bytes == 8192
+    assert broker.agenda.copies_max * 256 <= alone
+    turns.end_turn()
+    turns.limit_reads(4096)
+    assert turns.read_bytes == 4096
+    turns.begin_turn(1)
+    assert turns.read_bytes == 4096

@@ -123,11 +123,11 @@ class Exchange:
             self.attach(binding)
         self.bindings[identity] = binding
         if self.order is not None:
-            self.order.add(binding)
+            self.order.append(binding)
         elif len(self.bindings) > ORDERED_MIN:
             self.order = Directory(attrgetter("number"))
             for each in self.bindings.values():
-                self.order.add(each)
+                self.order.append(each)
         older = self._newest.get(destination)
         if older is not None:
             binding.older = older

@@ -11,16 +11,19 @@ cpdef list pattern_words(str pattern)
 @cython.final
 cdef class TopicNode:
     cdef str word
-    cdef TopicNode only
+    cdef object only
     cdef dict words
     cdef TopicNode star
     cdef TopicNode hash
     cdef object destinations
     cdef unsigned long long serial
 
-    cdef TopicNode child(self, str word)
+    cdef object way(self, str word)
+    cdef put(self, str word, object way)
     @cython.locals(node=TopicNode)
     cdef TopicNode grow(self, str word)
+    @cython.locals(node=TopicNode)
+    cdef end_with(self, str word, object destination)
     cdef prune(self, str word)
     cpdef bint is_bare(self) except -1
 
@@ -29,13 +32,23 @@ cdef class TopicNode:
 cdef class TopicTrie:
     cdef readonly TopicNode root
     cdef unsigned long long serial
+    cdef dict shared
 
-    @cython.locals(node=TopicNode)
+    @cython.locals(words=list, node=TopicNode, last=Py_ssize_t, index=Py_ssize_t)
     cpdef add(self, str pattern, object destination)
-    @cython.locals(words=list, path=list, node=TopicNode, after=TopicNode)
+    cdef str share(self, str word)
+    @cython.locals(words=list, path=list, node=TopicNode, index=Py_ssize_t)
     cpdef remove(self, str pattern, object destination)
-    @cython.locals(reached=list, hashes=list, following=list, node=TopicNode, word=str)
+    @cython.locals(
+        words=list,
+        reached=list,
+        hashes=list,
+        following=list,
+        node=TopicNode,
+        word=str,
+        index=Py_ssize_t,
+        last=Py_ssize_t,
+    )
     cpdef match(self, str routing_key, dict found)
-    @cython.locals(after=TopicNode)
-    cdef _step(self, TopicNode node, str word, list following)
+    cdef _step(self, TopicNode node, str word, list following, bint is_last, dict found)
     cdef _enter(self, TopicNode node, list hashes, dict found)

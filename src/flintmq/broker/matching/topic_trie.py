@@ -48,8 +48,16 @@ def pattern_words(pattern: str) -> list[str]:
     return words
 
 
+# Words that many patterns of a trie have: only so many are looked for.
+SHARED_WORDS_MAX = 1024
+
+
 class TopicNode:
-    """A place in the trie: the ways on, and the destinations of the patterns that end here."""
+    """A place in the trie: the ways on, and the destinations of the patterns that end here.
+
+    Where nothing goes on behind a plain word, the tally of what ends there stands in the place of its node:
+    of a million patterns most lead to such an end.
+    """
 
     # A lone plain word is held in `word` and `only`; `words` comes with the second one, as a dict
     # costs four times what the rest of a node does and long patterns are mostly chains.
@@ -57,15 +65,15 @@ class TopicNode:
 
     def __init__(self) -> None:
         self.word: str | None = None
-        self.only: TopicNode | None = None
-        self.words: dict[str, TopicNode] | None = None
+        self.only: TopicNode | tally.Tally = None
+        self.words: dict[str, TopicNode | tally.Tally] | None = None
         self.star: TopicNode | None = None
         self.hash: TopicNode | None = None
         self.destinations: tally.Tally = None
         self.serial = 0
 
-    def child(self, word: str) -> TopicNode | None:
-        """The node behind a word of a pattern."""
+    def way(self, word: str) -> TopicNode | tally.Tally:
+        """What is behind a word of a pattern: a node, a tally, or None."""
         if word == "*":
             return self.star
         if word == "#":
@@ -74,24 +82,38 @@ class TopicNode:
             return self.words.get(word)
         return self.only if self.word == word else None
 
+    def put(self, word: str, way: TopicNode | tally.Tally) -> None:
+        """Has a word lead there."""
+        if word == "*":
+            self.star = way
+        elif word == "#":
+            self.hash = way
+        elif self.words is not None:
+            self.words[word] = way
+        elif self.word is None or self.word == word:
+            self.word, self.only = word, way
+        else:
+            self.words = {self.word: self.only, word: way}
+            self.word = self.only = None
+
     def grow(self, word: str) -> TopicNode:
         """The node behind a word of a pattern, made when there is none."""
-        node = self.child(word)
-        if node is not None:
-            return node
+        way = self.way(word)
+        if type(way) is TopicNode:
+            return way
         node = TopicNode()
-        if word == "*":
-            self.star = node
-        elif word == "#":
-            self.hash = node
-        elif self.words is not None:
-            self.words[word] = node
-        elif self.word is None or self.only is None:
-            self.word, self.only = word, node
-        else:
-            self.words = {self.word: self.only, word: node}
-            self.word = self.only = None
+        node.destinations = way
+        self.put(word, node)
         return node
+
+    def end_with(self, word: str, destination: Any) -> None:
+        """A pattern ends with this word."""
+        way = self.way(word)
+        if type(way) is TopicNode or word == "*" or word == "#":
+            node = self.grow(word)
+            node.destinations = tally.add(node.destinations, destination)
+        else:
+            self.put(word, tally.add(way, destination))
 
     def prune(self, word: str) -> None:
         """Forgets the node behind a word of a pattern."""
@@ -120,31 +142,54 @@ class TopicNode:
 class TopicTrie:
     """Patterns with their destinations, which need not be distinct."""
 
-    __slots__ = ("root", "serial")
+    __slots__ = ("root", "serial", "shared")
 
     def __init__(self) -> None:
         self.root = TopicNode()
         # Counts the matches made, to tell which `#` nodes the present one has entered.
         self.serial = 0
+        self.shared: dict[str, str] = {}  # each of these words is one text, however many nodes have it
 
     def add(self, pattern: str, destination: Any) -> None:
+        words = pattern_words(pattern)
         node = self.root
-        for word in pattern_words(pattern):
-            node = node.grow(word)
-        node.destinations = tally.add(node.destinations, destination)
+        if not words:
+            node.destinations = tally.add(node.destinations, destination)
+            return
+        last = len(words) - 1
+        for index in range(last):
+            node = node.grow(self.share(words[index]))
+        node.end_with(self.share(words[last]), destination)
+
+    def share(self, word: str) -> str:
+        """The same word, as another node may have it already."""
+        known = self.shared.get(word)
+        if known is not None:
+            return known
+        if len(self.shared) < SHARED_WORDS_MAX:
+            self.shared[word] = word
+        return word
 
     def remove(self, pattern: str, destination: Any) -> None:
         """Takes back one add of the same pattern and destination; KeyError when there was none."""
         words = pattern_words(pattern)
         path: list[TopicNode] = []
         node = self.root
-        for word in words:
+        for index in range(len(words)):
+            way = node.way(words[index])
+            if type(way) is not TopicNode:
+                if way is None or index + 1 < len(words):
+                    raise KeyError(pattern)
+                left = tally.remove(way, destination)
+                if left is not None:
+                    node.put(words[index], left)
+                    return
+                node.prune(words.pop())
+                break
             path.append(node)
-            after = node.child(word)
-            if after is None:
-                raise KeyError(pattern)
-            node = after
-        node.destinations = tally.remove(node.destinations, destination)
+            node = way
+        else:
+            node.destinations = tally.remove(node.destinations, destination)
         while words and node.is_bare():
             node = path.pop()
             node.prune(words.pop())
@@ -156,14 +201,17 @@ class TopicTrie:
         hashes: list[TopicNode] = []
         if self.root.hash is not None:
             self._enter(self.root.hash, hashes, found)
-        for word in key_words(routing_key):
+        words = key_words(routing_key)
+        last = len(words) - 1
+        for index in range(last + 1):
+            word = words[index]
             following: list[TopicNode] = []
             for node in reached:
-                self._step(node, word, following)
+                self._step(node, word, following, index == last, found)
                 if node.star is not None:
                     following.append(node.star)
             for node in hashes:
-                self._step(node, word, following)
+                self._step(node, word, following, index == last, found)
             # Only now, since what a `#` leads to begins with the next word.
             for node in following:
                 if node.hash is not None:
@@ -175,13 +223,20 @@ class TopicTrie:
             if node.destinations is not None:
                 tally.collect(node.destinations, found)
 
-    def _step(self, node: TopicNode, word: str, following: list[TopicNode]) -> None:
+    def _step(
+        self, node: TopicNode, word: str, following: list[TopicNode], is_last: bool, found: dict[Any, Any]
+    ) -> None:
+        way: TopicNode | tally.Tally = None
         if node.words is not None:
-            after = node.words.get(word)
-            if after is not None:
-                following.append(after)
-        elif node.only is not None and node.word == word:
-            following.append(node.only)
+            way = node.words.get(word)
+        elif node.word == word:
+            way = node.only
+        if way is None:
+            return
+        if type(way) is TopicNode:
+            following.append(way)
+        elif is_last:
+            tally.collect(way, found)
 
     def _enter(self, node: TopicNode, hashes: list[TopicNode], found: dict[Any, Any]) -> None:
         """Reaches a `#` node: it fits whatever follows, so its destinations are found already."""

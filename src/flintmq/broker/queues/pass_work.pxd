@@ -3,6 +3,8 @@ from flintmq.protocol.outbox cimport Room
 
 cdef Py_ssize_t COPIES_MAX
 cdef Py_ssize_t COPIES_SHORT_MAX
+cdef Py_ssize_t LINKS_MAX
+cdef Py_ssize_t COPIES_MIN
 
 
 @cython.final
@@ -16,6 +18,7 @@ cdef class Agenda:
     cdef public bint has_chores
     cdef public bint pressed
     cdef public Py_ssize_t copies
+    cdef readonly Py_ssize_t copies_max
     cdef public bint behind
     cdef public bint logged
     cdef public object timetable
@@ -31,5 +34,7 @@ cdef class Agenda:
     cpdef bint wake_hoarders(self, Py_ssize_t most) except -1
     cpdef tick(self)
     cpdef load(self)
+    @cython.locals(most=Py_ssize_t)
+    cpdef share(self, Py_ssize_t links)
     cpdef bint is_laden(self) noexcept
     cpdef bint has_work(self)

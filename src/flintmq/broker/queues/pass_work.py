@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 COPIES_MAX = 65_536
 # The same while memory is short, when each of them goes to disk.
 COPIES_SHORT_MAX = 4096
+# Up to so many links that are read in one turn have the whole of it each; more of them share it.
+LINKS_MAX = 16
+COPIES_MIN = 256
 # Held in memory until commit: 256 MiB of content for one channel. Spooled bodies do not count.
 TRANSACTION_BYTES_MAX = 268_435_456
 
@@ -38,6 +41,7 @@ class Agenda:
         "chores",
         "confirms",
         "copies",
+        "copies_max",
         "has_chores",
         "hoard_bytes_max",
         "hoarders",
@@ -72,6 +76,7 @@ class Agenda:
         self.pressed = False
         # Messages put into queues by what is being read now, one of them many times where it goes to many.
         self.copies = 0
+        self.copies_max = COPIES_MAX
         # More was published than the disk has taken: all publishers should pause.
         self.behind = False
         # A publish went to a stream: its publisher has to wait for the disk.
@@ -102,9 +107,16 @@ class Agenda:
         """What is being read now has to wait for others."""
         self.copies = COPIES_MAX + 1
 
+    def share(self, links: int) -> None:
+        """So many links are about to be read in one turn: what each of them may bring."""
+        most = COPIES_SHORT_MAX if self.is_short else COPIES_MAX
+        if links > LINKS_MAX:
+            most = max(COPIES_MIN, most // links)
+        self.copies_max = most
+
     def is_laden(self) -> bool:
         """Whether what is being read now has brought so much that others should have their turn."""
-        return self.copies > (COPIES_SHORT_MAX if self.is_short else COPIES_MAX)
+        return self.copies > self.copies_max
 
     def has_work(self) -> bool:
         return bool(self.queues or self.confirms or self.lost_consumers or self.has_chores)

@@ -277,3 +277,18 @@ def test_what_was_rescued_and_has_no_expiration_stays() -> None:
     publish(client, queue.name, b"2", expiration="100")
     passes(bench, 500)
     assert bodies(client, queue.name) == [b"1"]
+
+
+def test_a_queue_that_is_over_its_limit_after_a_crash_is_not_trimmed_by_those_who_read_it() -> None:
+    bench = Bench()
+    client = bench.client()
+    declare(client, "q", max_length=2)
+    for number in range(6):
+        publish(client, "q", b"%d" % number, expiration="60000")
+        if number < 4:
+            assert get(client, "q", no_ack=False) is not None
+    client = crash(bench)
+    found = get(client, "q")
+    assert found is not None
+    assert (found[1], found[0].message_count) == (b"0", 5)
+    assert bodies(client, "q") == [b"1", b"2", b"3", b"4", b"5"]

@@ -58,7 +58,7 @@ cdef class Regime:
     cdef bint exceeds(self) except -1
     @cython.locals(queue=Queue, dead=list, delivery=Delivery, message=Message)
     cpdef trim(self)
-    cpdef tend(self)
+    cpdef tend(self, bint trims=*)
     @cython.locals(index=Py_ssize_t)
     cpdef bury(self, list messages, str reason)
     @cython.locals(queue=Queue, message=Message, consumer=Consumer, delivery=Delivery)

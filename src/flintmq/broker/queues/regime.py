@@ -198,13 +198,14 @@ class Regime:
             self.tend()
         return 0
 
-    def tend(self) -> None:
+    def tend(self, trims: bool = True) -> None:
         """After something has come in: trims the queue, drops what has expired, and sets its alarm.
 
         The queue has taken the message by then: whoever sent it must not hear that it failed.
         """
         try:
-            self.trim()
+            if trims:
+                self.trim()
             if self.timed and not self.is_slow():
                 self.expire()
             self.watch()
@@ -370,7 +371,8 @@ class Regime:
             self.waiting_bytes -= message.body_size()
         if self.timed:
             # What has expired behind it is not counted as left. If that fails, the message is taken still.
-            self.tend()
+            # A queue that a restart has left over its limit is not trimmed by those who read it.
+            self.tend(False)
         else:
             self.watch()
         return delivery

@@ -16,6 +16,7 @@ from flintmq.broker.exchanges.binding import VIA
 from flintmq.broker.exchanges.chains import MissingExchange
 from flintmq.broker.exchanges.delayed_exchange import DelayedExchange
 from flintmq.broker.exchanges.exchange_types import KINDS
+from flintmq.broker.messages import entry_number
 from flintmq.broker.queues import leases
 from flintmq.broker.queues.paged_tail import Shelf
 from flintmq.broker.queues.priority_queue import PriorityQueue
@@ -99,7 +100,7 @@ class Recovery:
             self.policies.append((topology_records.table_of(rest), topology_records.table_of(octets)))
         elif kind == topology_records.RETURNED:
             number, entry, count, due_ms = topology_records.return_of(rest, octets)
-            self.returns.setdefault(number, {})[entry << 1] = (count, due_ms)
+            self.returns.setdefault(number, {})[entry_number.of_journal(entry)] = (count, due_ms)
         elif kind == topology_records.NAMES:
             self.has_new_names = True
         else:
@@ -152,7 +153,7 @@ class Recovery:
             else:
                 # A crash came between the end of the queue and that of the last unacked delivery.
                 log.warning("%d messages belong to a queue that is gone: dropped", shelf.count)
-                store.journal.settle_many(number, [entry >> 1 for entry in shelf])
+                store.journal.settle_many(number, [entry_number.sequence_of(entry) for entry in shelf])
         for number in self.handed_out.keys() - numbers:
             store.journal.delete_wiring(topology_records.handed_out_key(number))
             store.hand_outs.forget(number)
@@ -283,8 +284,8 @@ class Recovery:
         """Returns of what is gone go too."""
         for number, returns in self.returns.items():
             for entry in returns:
-                if number not in store.journal.owners_of(entry >> 1):
-                    topology_records.forget_return(store.journal, number, entry >> 1)
+                if number not in store.journal.owners_of(entry_number.sequence_of(entry)):
+                    topology_records.forget_return(store.journal, number, entry_number.sequence_of(entry))
 
     def name_system(self, virtual_hosts: dict[str, VirtualHost], store: Store) -> None:
         """A directory in which requests went to `system` serves them there too."""

@@ -1,4 +1,5 @@
 cimport cython
+cimport flintmq.broker.messages.entry_number as entry_number
 cimport flintmq.broker.store.entry_head as entry_head
 cimport flintmq.wire.traits as traits
 from flintmq.broker.queues.paged_tail cimport Shelf

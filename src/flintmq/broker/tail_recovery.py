@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flintmq.broker.exchanges.delayed_exchange import due_in
+from flintmq.broker.messages import entry_number
 from flintmq.broker.queues.paged_tail import Shelf
 from flintmq.broker.store import entry_head
 from flintmq.broker.store.store import OWNERS
@@ -36,7 +37,7 @@ class Shelving:
         size = payload_octets if found & traits.SPOOLED else payload_octets - entry_head.header_size(header)
         for owner in owners:
             if self.delays and owner in self.delays:
-                self.delays[owner].append((due_in(header), sequence << 1))
+                self.delays[owner].append((due_in(header), entry_number.of_journal(sequence)))
                 continue
             priority = found >> 8 & 0xFF
             if priority:
@@ -49,7 +50,7 @@ class Shelving:
                     self.ranked[owner][priority] = shelf
                 else:
                     self.shelves[owner] = shelf
-            shelf.push(sequence << 1)
+            shelf.push(entry_number.of_journal(sequence))
             shelf.octets += size
             if found & (traits.TIMED | traits.HAS_EXPIRATION):
                 self.timed.add(owner)

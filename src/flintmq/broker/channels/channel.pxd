@@ -1,4 +1,5 @@
 cimport cython
+cimport flintmq.broker.messages.entry_number as entry_number
 cimport flintmq.wire.amqp as amqp
 cimport flintmq.wire.content as content
 cimport flintmq.wire.octets as octets

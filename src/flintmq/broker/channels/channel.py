@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.channels import dismantling, inspection
 from flintmq.broker.channels.settlement import Late, unknown_tag
-from flintmq.broker.messages import cc_bcc
+from flintmq.broker.messages import cc_bcc, entry_number
 from flintmq.broker.messages.message import Message
 from flintmq.broker.messages.published import lifetime_ms_of, refused
 from flintmq.broker.queues.delivery import Delivery
@@ -238,8 +238,8 @@ class Channel:
             some_refused = self.router.enqueue(message, queues, None, True)
         if some_refused and self.confirming:
             self.lost.append(self.published)
-        if message.entry and not message.entry & 1:
-            self.kept = message.entry >> 1
+        if entry_number.is_in_journal(message.entry):
+            self.kept = entry_number.sequence_of(message.entry)
             if is_spooled and self.confirming and self.store is not None:
                 self.store.promised[self.kept] = (self, self.published)
         if self.agenda.logged:

@@ -26,6 +26,7 @@ from flintmq.broker.exchanges.exchange import ROUTED, TAKEN
 from flintmq.broker.exchanges.route import Passage
 from flintmq.broker.exchanges.wrapping_exchange import OuterExchange
 from flintmq.broker.messages import cc_bcc as copies
+from flintmq.broker.messages import entry_number
 from flintmq.broker.messages.message import Message, new_message
 from flintmq.broker.queues.chores import MESSAGES
 from flintmq.errors import ChannelFault, PeerFault
@@ -132,9 +133,9 @@ class DelayedExchange(OuterExchange):
         else:
             return store.spill(copy)
         if is_kept and channel is not None:
-            channel.note_kept(copy.entry >> 1)
+            channel.note_kept(entry_number.sequence_of(copy.entry))
             if channel.confirming and copy.traits & traits.SPOOLED:
-                store.promised[copy.entry >> 1] = (channel, channel.published)
+                store.promised[entry_number.sequence_of(copy.entry)] = (channel, channel.published)
         return copy.entry
 
     def keep_spooled(self, store: Store, message: Message, copy: Message, is_kept: bool) -> None:

@@ -1,4 +1,5 @@
 cimport cython
+cimport flintmq.broker.messages.entry_number as entry_number
 cimport flintmq.broker.matching.lookup as lookup
 from flintmq.broker.queues.pass_work cimport Agenda
 from flintmq.broker.exchanges.exchange cimport Exchange

@@ -18,7 +18,7 @@ from flintmq.broker.exchanges.dead_letter import DeadLetters
 from flintmq.broker.exchanges.exchange import REFUSED, TAKEN, Exchange
 from flintmq.broker.exchanges.route import Passage, Route
 from flintmq.broker.matching import lookup
-from flintmq.broker.messages import cc_bcc
+from flintmq.broker.messages import cc_bcc, entry_number
 from flintmq.broker.messages.message import Message
 from flintmq.broker.queues.queue import Queue
 from flintmq.broker.queues.regime import Regime
@@ -340,7 +340,9 @@ class Router:
         entry = message.entry
         message.holders -= 1
         try:
-            if self.store is not None and (entry & 1 or (entry and queue.number and not queue.is_stream)):
+            if self.store is not None and (
+                entry_number.is_transient(entry) or (entry and queue.number and not queue.is_stream)
+            ):
                 self.store.settle(queue.number, entry)
         except Exception:
             log.exception("queue %r has a message in the store that it did not take", queue.name)

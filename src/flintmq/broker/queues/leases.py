@@ -29,6 +29,7 @@ from contextlib import nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from flintmq.broker.messages import entry_number
 from flintmq.broker.store.topology_records import put_handed_out
 from flintmq.errors import ServiceFault
 from flintmq.wire import amqp
@@ -375,7 +376,11 @@ class Lease:
     def _is_kept(self, entry: int) -> bool:
         """Whether the journal has it for the queue; the search for one that it has not would never end."""
         journal = self.journal()
-        return journal is not None and not entry & 1 and self.queue.number in journal.owners_of(entry >> 1)
+        return (
+            journal is not None
+            and entry_number.is_in_journal(entry)
+            and self.queue.number in journal.owners_of(entry_number.sequence_of(entry))
+        )
 
 
 def picked(queue: Queue, entries: set[int]) -> list[Delivery]:

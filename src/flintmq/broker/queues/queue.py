@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from flintmq.broker.messages import entry_number
 from flintmq.broker.messages.message import Message
 from flintmq.broker.queues import paged_tail_scan as shelf_scan
 from flintmq.broker.queues.chores import repeated
@@ -290,7 +291,11 @@ class Queue:
             redeliveries = self.oversee().loaded(message)
         if self.reshelved and position in self.reshelved:
             return self.reshelved[position]
-        return redeliveries if message.entry & 1 == 0 and message.entry >> 1 <= self.marked else 0
+        is_marked = (
+            entry_number.is_in_journal(message.entry)
+            and entry_number.sequence_of(message.entry) <= self.marked
+        )
+        return redeliveries if is_marked else 0
 
     def tidy_shelf(self) -> None:
         """Where nothing but holes is left of the shelf, what comes next takes the places behind them."""
@@ -309,8 +314,8 @@ class Queue:
 
     def hand_out(self, message: Message, output: Output | None) -> int:
         """Notes that the message leaves; that is written before it is sent."""
-        if self.number and self.store is not None and message.entry and message.entry & 1 == 0:
-            entry = message.entry >> 1
+        if self.number and self.store is not None and entry_number.is_in_journal(message.entry):
+            entry = entry_number.sequence_of(message.entry)
             if message.traits & traits.MOVED and output is not None:
                 self.store.hold_back(output, entry)
             if entry > self.handed_out:
@@ -536,7 +541,11 @@ class Queue:
     def let_go(self, message: Message) -> int:
         """The store need not keep it for this queue."""
         message.holders -= 1
-        if self.store is not None and message.entry and (self.number or message.entry & 1):
+        if (
+            self.store is not None
+            and message.entry
+            and (self.number or entry_number.is_transient(message.entry))
+        ):
             if self.regime is not None:
                 self.regime.forget(message)
             self.store.settle(self.number, message.entry)  # last: what fails before it has let go of nothing

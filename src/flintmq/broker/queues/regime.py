@@ -18,6 +18,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from flintmq.broker.messages import entry_number
 from flintmq.broker.messages.header_changes import with_delivery_count
 from flintmq.broker.messages.message import Message
 from flintmq.broker.queues import succession
@@ -480,10 +481,16 @@ class Regime:
     def note(self, message: Message, redeliveries: int, due_ms: int) -> None:
         """How often it came back is on disk, for a message that is."""
         store = self.queue.store
-        if self.queue.number and store is not None and message.entry and message.entry & 1 == 0:
+        if self.queue.number and store is not None and entry_number.is_in_journal(message.entry):
             self.notes[message.entry] = redeliveries
             try:
-                put_return(store.journal, self.queue.number, message.entry >> 1, redeliveries, due_ms)
+                put_return(
+                    store.journal,
+                    self.queue.number,
+                    entry_number.sequence_of(message.entry),
+                    redeliveries,
+                    due_ms,
+                )
             except Exception:  # the message matters more
                 log.exception("how often a message of queue %r came back is not on disk", self.queue.name)
 
@@ -491,7 +498,7 @@ class Regime:
         """It has left the queue for good."""
         store = self.queue.store
         if self.notes and store is not None and self.notes.pop(message.entry, 0):
-            forget_return(store.journal, self.queue.number, message.entry >> 1)
+            forget_return(store.journal, self.queue.number, entry_number.sequence_of(message.entry))
 
     def loaded(self, message: Message) -> int:
         """A message is back from the disk; how often it was handed out, if it was."""
@@ -502,7 +509,11 @@ class Regime:
             # The machine's clock may have been set back while the broker was down: what came in an
             # earlier life came before this one began.
             store = self.queue.store
-            if store is not None and message.entry & 1 == 0 and message.entry >> 1 <= store.recovered:
+            if (
+                store is not None
+                and entry_number.is_in_journal(message.entry)
+                and entry_number.sequence_of(message.entry) <= store.recovered
+            ):
                 message.arrived_ms = min(message.arrived_ms, self.timetable.started_ms)
         return self.notes.get(message.entry, 1)
 

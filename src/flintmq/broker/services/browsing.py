@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from flintmq.broker.messages import entry_number
 from flintmq.broker.queues.paged_tail_scan import read_along
 from flintmq.wire import traits
 
@@ -81,7 +82,10 @@ def browse_shelf(queue: Queue, first: int, place: int) -> Iterator[tuple[int, Me
     for messages in read_along(queue, place - first):
         for message in messages:
             if message is not None:
-                is_marked = message.entry & 1 == 0 and message.entry >> 1 <= queue.marked
+                is_marked = (
+                    entry_number.is_in_journal(message.entry)
+                    and entry_number.sequence_of(message.entry) <= queue.marked
+                )
                 yield place, message, is_marked or place in queue.reshelved
             place += 1
 

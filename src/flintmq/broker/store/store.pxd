@@ -1,10 +1,10 @@
 cimport cython
+cimport flintmq.broker.messages.entry_number as entry_number
 cimport flintmq.broker.store.entry_head as entry_head
 cimport flintmq.wire.traits as traits
 from flintmq.broker.messages.message cimport Message
 from flintmq.storage.journal.journal cimport Journal
 
-cdef unsigned long long HELD
 
 
 @cython.final

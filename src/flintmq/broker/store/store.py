@@ -3,9 +3,7 @@
 A persistent message that reaches a durable queue is an entry of the journal, once, owned by all its
 durable queues. A transient one that must leave memory is an entry of the overflow, once, and `shared` counts
 the queues that hold it. Where durable queues share a message with others, these share one of the overflow.
-
-    entry of a message    0: in memory only    n << 1: journal entry n    n << 1 | 1: overflow entry n
-                          HELD | n << 1 | 1: a spooled message that is no entry, see spooling.py
+The entry of a message tells where it is: messages/entry_number.py.
 
 A confirm waits until the journal has synced past it; so do the octets of a connection behind a reply
 to tx.commit or to a change of durable wiring.
@@ -19,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from flintmq.broker.messages import published
+from flintmq.broker.messages import entry_number, published
 from flintmq.broker.messages.message import Message
 from flintmq.broker.store import entry_head
 from flintmq.broker.store.spooling import Hold, Sharing
@@ -47,7 +45,6 @@ _NOTES = struct.Struct("<qI")
 _TIMES = struct.Struct("<qq")
 # The overflow counts owners too; each of its entries has one.
 OVERFLOW_OWNER = 1
-HELD = 1 << 63
 # Owners of the journal are u32: the lower half are queues, the upper half branches.
 OWNERS = 1 << 31
 
@@ -148,7 +145,7 @@ class Store:
     def keep(self, message: Message, owners: tuple[int, ...]) -> int:
         """Puts the message into the journal, for these queues."""
         head = self.head_of(message, message.route)
-        message.entry = self.journal.append_entry(owners, head, message.content) << 1
+        message.entry = entry_number.of_journal(self.journal.append_entry(owners, head, message.content))
         return 0
 
     def head_of(self, message: Message, rest: bytes) -> bytes:
@@ -165,13 +162,13 @@ class Store:
             self.keep_spooled(message, owners)
         else:
             self.keep(message, owners)
-        entry = message.entry >> 1
+        entry = entry_number.sequence_of(message.entry)
         message.entry = 0
         return entry
 
     def staged(self, entries: list[int]) -> list[Message | None]:
         """Messages that were staged, as if they had just come."""
-        messages = self.load([entry << 1 for entry in entries])
+        messages = self.load([entry_number.of_journal(entry) for entry in entries])
         for message in messages:
             if message is not None:
                 message.entry = 0
@@ -179,18 +176,18 @@ class Store:
 
     def journal_entry(self, owner: int, message: Message | None) -> int:
         """The entry that keeps the message for this queue; 0 if it is not in the journal."""
-        if message is None or not owner or message.entry & 1:
+        if message is None or not owner or entry_number.is_transient(message.entry):
             return 0
-        return message.entry >> 1
+        return entry_number.sequence_of(message.entry)
 
     def settle(self, owner: int, entry: int) -> int:
         """A queue lets go of an entry."""
-        if entry >= HELD:
+        if entry_number.is_held(entry):
             self.release(entry)
-        elif entry & 1:
+        elif entry_number.is_transient(entry):
             self.settle_spilled(entry)
         else:
-            self.journal.append_settle(owner, entry >> 1)
+            self.journal.append_settle(owner, entry_number.sequence_of(entry))
         return 0
 
     def settle_spilled(self, entry: int) -> None:
@@ -207,12 +204,12 @@ class Store:
             kept = self.beside_of.pop(entry, 0)
             if kept:
                 del self.beside[kept]
-        self.overflow.append_settle(OVERFLOW_OWNER, entry >> 1)
+        self.overflow.append_settle(OVERFLOW_OWNER, entry_number.sequence_of(entry))
 
     def spill(self, message: Message) -> int:
         """Puts a transient message on disk, for all the queues that hold it; the entry it has there."""
         head = self.head_of(message, message.route)
-        entry = self.overflow.append_entry((OVERFLOW_OWNER,), head, message.content) << 1 | 1
+        entry = entry_number.of_overflow(self.overflow.append_entry((OVERFLOW_OWNER,), head, message.content))
         if message.holders > 1:
             self.shared[entry] = message.holders
         return entry
@@ -220,7 +217,7 @@ class Store:
     def shelved_entry(self, message: Message, is_durable: bool) -> int:
         """The entry by which a queue finds the message again; it goes to disk now unless it is there."""
         entry = message.entry
-        if entry & 1 or (entry and is_durable):
+        if entry_number.is_transient(entry) or (entry and is_durable):
             return entry
         if not entry:
             entry = self.spill(message)
@@ -232,7 +229,9 @@ class Store:
             self.shared[beside] = self.shared.get(beside, 1) + 1
             return beside
         head = self.head_of(message, message.route)
-        beside = self.overflow.append_entry((OVERFLOW_OWNER,), head, message.content) << 1 | 1
+        beside = entry_number.of_overflow(
+            self.overflow.append_entry((OVERFLOW_OWNER,), head, message.content)
+        )
         self.beside[entry] = beside
         self.beside_of[beside] = entry
         return beside
@@ -241,7 +240,7 @@ class Store:
         """The messages of these entries; None for a hole (0) and for what the disk does not give back."""
         if not all(entries):
             return [self.load_one(entry) if entry else None for entry in entries]
-        if self.held and entries and max(entries) >= HELD:
+        if self.held and entries and entry_number.is_held(max(entries)):
             return [self.load_one(entry) for entry in entries]
         try:
             read = self.read(entries)
@@ -253,14 +252,19 @@ class Store:
         ]
 
     def read(self, entries: list[int]) -> list[tuple[bytes, bytes]]:
-        if not any(entry & 1 for entry in entries):
-            return self.journal.read_entries([entry >> 1 for entry in entries])
-        if all(entry & 1 for entry in entries):
-            return self.overflow.read_entries([entry >> 1 for entry in entries])
-        return [(self.overflow if entry & 1 else self.journal).read_entry(entry >> 1) for entry in entries]
+        if not any(entry_number.is_transient(entry) for entry in entries):
+            return self.journal.read_entries([entry_number.sequence_of(entry) for entry in entries])
+        if all(entry_number.is_transient(entry) for entry in entries):
+            return self.overflow.read_entries([entry_number.sequence_of(entry) for entry in entries])
+        return [
+            (self.overflow if entry_number.is_transient(entry) else self.journal).read_entry(
+                entry_number.sequence_of(entry)
+            )
+            for entry in entries
+        ]
 
     def load_one(self, entry: int) -> Message | None:
-        if entry >= HELD:
+        if entry_number.is_held(entry):
             return self.held[entry].message
         try:
             head, content = self.read([entry])[0]
@@ -276,7 +280,7 @@ class Store:
         head = self.head_of(message, message.content + message.route)
         spool = self.arrived[message].share()
         try:
-            message.entry = self.journal.append_spooled(owners, head, spool) << 1
+            message.entry = entry_number.of_journal(self.journal.append_spooled(owners, head, spool))
         except Exception:
             spool.discard()
             raise
@@ -284,7 +288,7 @@ class Store:
     def hold(self, message: Message, spool: Spool, queues: int) -> None:
         """Keeps the body for so many queues, until the process ends."""
         self.spools += 1
-        message.entry = HELD | self.spools << 1 | 1
+        message.entry = entry_number.of_hold(self.spools)
         self.held[message.entry] = Hold(message, spool.share(), queues)
 
     def release(self, entry: int) -> None:
@@ -316,10 +320,10 @@ class Store:
     def spool_of(self, message: Message) -> Spool | None:
         """The file that the body of a spooled message lies in."""
         entry = message.entry
-        if entry >= HELD:
+        if entry_number.is_held(entry):
             return self.held[entry].spool
         if entry:
-            return self.journal.spool_of(entry >> 1)
+            return self.journal.spool_of(entry_number.sequence_of(entry))
         return self.arrived.get(message)
 
     # Promises
@@ -454,7 +458,7 @@ def restored(entry: int, head: bytes, content: bytes, recovered: int) -> Message
         arrived_ms, origin = _NOTES.unpack_from(head, at)
         at += _NOTES.size
         found &= ~traits.NOTED
-        if entry & 1 == 0 and entry >> 1 <= recovered:
+        if entry_number.is_in_journal(entry) and entry_number.sequence_of(entry) <= recovered:
             origin = 0  # connections are counted anew since then
     if found & traits.TIMED:
         arrived_ms, lifetime_ms = _TIMES.unpack_from(head, at)

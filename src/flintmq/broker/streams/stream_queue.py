@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from flintmq.broker.messages import entry_number
 from flintmq.broker.messages.message import Message
 from flintmq.broker.queues.consumer import Consumer
 from flintmq.broker.queues.delivery import Delivery
@@ -84,7 +85,7 @@ class StreamQueue(Queue):
             self.write(message, message.content)
             # The log has it: another queue may have spilled the message for all of them.
             message.holders -= 1
-            if message.entry & 1 and self.store is not None:
+            if entry_number.is_transient(message.entry) and self.store is not None:
                 self.store.settle(0, message.entry)
         return 0
 

@@ -25,6 +25,7 @@ from array import array
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from flintmq.broker.messages import entry_number
 from flintmq.broker.queues.paged_tail import Shelf
 from flintmq.broker.transactions.dtx_branch import Branch, BranchState, Lock, Settlement
 from flintmq.broker.transactions.xid import xid_of
@@ -150,7 +151,7 @@ class FoundBranches:
                     flags[entry] = value
                 elif identity["state"] == BranchState.PREPARED.value and store.journal.holds(entry):
                     locks.append((Settlement(kind), queue, entry))
-                    taken.setdefault(queue, set()).add(entry << 1)
+                    taken.setdefault(queue, set()).add(entry_number.of_journal(entry))
         for number, entries in taken.items():
             keep_others(shelves, number, entries)
             for priority in list(ranked.get(number, ())):

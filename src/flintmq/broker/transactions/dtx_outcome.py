@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from flintmq.broker.messages import entry_number
 from flintmq.broker.messages.message import new_message
 from flintmq.broker.queues import delivery
 from flintmq.broker.transactions.dtx_branch import Branch, BranchState, Lock, Settlement
@@ -383,7 +384,7 @@ class Outcomes:
         if lock.delivery is not None:
             return lock.delivery.message
         if lock.settlement is Settlement.REJECT and self.store is not None:
-            return self.store.load([lock.entry << 1])[0]
+            return self.store.load([entry_number.of_journal(lock.entry)])[0]
         return None
 
     def unlock(self, branch: Branch) -> None:
@@ -399,7 +400,7 @@ class Outcomes:
             if lock.delivery is not None:
                 held.setdefault(lock.queue, []).append(lock.delivery)
             else:
-                found.setdefault(lock.queue, []).append(lock.entry << 1)
+                found.setdefault(lock.queue, []).append(entry_number.of_journal(lock.entry))
         if self.store is not None:
             for queue, entries in found.items():
                 messages = [each for each in self.store.load(entries) if each is not None]
@@ -430,4 +431,6 @@ def come_back(queue: Queue, message: Message) -> Delivery:
     if message.traits & traits.TIMED or queue.regime is not None:
         regime = queue.oversee()
         redeliveries = regime.loaded(message) * (message.entry in regime.notes)
-    return delivery.new_delivery(message, queue, (message.entry >> 1) - BEFORE_ALL, redeliveries)
+    return delivery.new_delivery(
+        message, queue, entry_number.sequence_of(message.entry) - BEFORE_ALL, redeliveries
+    )

@@ -367,3 +367,16 @@ def test_get_does_not_count_what_has_expired_behind_the_message() -> None:
     assert isinstance(found.method, BasicGetOk)
     assert found.method.message_count == 2  # the last is behind one that lives
     assert playbook.depth("q") == 2
+
+
+def test_what_consumers_left_at_the_head_expires_when_they_have_had_theirs() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("q")
+    for body, lifetime in ((b"1", "60000"), (b"unwanted", "100"), (b"3", "60000")):
+        client.publishes("q", body, expiration=lifetime, headers={"wanted": int(lifetime) > 100})
+    playbook.clock.now_s += 0.2  # and the alarm has not rung yet
+    client.consumes("q", arguments={"x-selector": "wanted"})
+    assert client.bodies() == [b"1", b"3"]
+    client >> QueueDelete(queue="q")
+    client << QueueDeleteOk(message_count=0)

@@ -316,7 +316,8 @@ class Regime:
         if queue.selective:
             if queue.dispatch_selectively():
                 queue.mark()
-            self.watch()
+            # What nobody wanted may be at the head now, and have expired.
+            self.tend(False)
             return 0
         while queue.active:
             message = queue.head()

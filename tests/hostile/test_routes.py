@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from conversation import House, Peer, publish
 
-from flintmq.broker import virtual_host
+from flintmq.broker.exchanges.router import ROUTES_MAX
 from flintmq.wire import methods
 
 
@@ -24,7 +24,7 @@ def test_a_route_dropped_from_a_full_cache_is_not_used_on(peer: Peer) -> None:
     """The channel that used it last would send to the queue of that name that was deleted."""
     peer.send(publish(1, "", "q", b"1"))
     octets = bytearray()
-    for number in range(virtual_host.ROUTES_MAX + 1):
+    for number in range(ROUTES_MAX + 1):
         octets += publish(2, "", f"k{number}", b"")
     peer.send(bytes(octets))
     peer.say((2, methods.QueueDelete(queue="q")), (2, methods.QueueDeclare(queue="q")))

@@ -92,13 +92,13 @@ def test_a_broker_that_drops_them_only_when_the_power_fails_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def let_go_first(self: DelayedExchange, entries: list[int]) -> None:
-        store = self.virtual_host.store
+        store = self.router.store
         messages = store.load(entries)
         for entry in entries:
             store.settle(self.number, entry)
         with suppress(StorageFault):
             store.journal.commit_now()
-        with grouped(self.virtual_host):
+        with grouped(self.router):
             for message in messages:
                 self.send(message)
 

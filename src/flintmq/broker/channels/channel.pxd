@@ -67,11 +67,9 @@ cdef class Channel:
     cpdef Route find_route(self, bytes route_octets)
     @cython.locals(queues=list, matched=list)
     cpdef int forward(self, Message message, Route route, int flags) except -1
-    @cython.locals(queue=Queue)
+    @cython.locals(queue=Queue, some_refused=cython.int)
     cpdef int hand_on(self, Message message, Route route, list queues, int flags) except -1
     cdef int forward_copies(self, Message message, Route route, int flags) except -1
-    @cython.locals(is_spooled=cython.int, some_refused=cython.int)
-    cdef int share_out(self, Message message, Route route, list queues) except -1
     cpdef note_kept(self, unsigned long long entry)
     cdef note_logged(self)
     cpdef body_of(self, Message message)

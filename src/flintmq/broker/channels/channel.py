@@ -210,10 +210,21 @@ class Channel:
             if not queues:
                 self.give_back(message, amqp.NO_CONSUMERS, "NO_CONSUMERS")
                 return 0
-        if len(queues) > 1 and (route.ruled or message.traits & traits.HAS_EXPIRATION):
-            with self.router.dead_letters.after():
-                return self.share_out(message, route, queues)
-        return self.share_out(message, route, queues)
+        if message.traits & traits.SPOOLED:
+            refuse_too_large(queues, message.header_size + message.body_size())
+        if queues is route.queues:
+            some_refused = self.router.enqueue(message, queues, route.owners, route.ruled)
+        else:
+            some_refused = self.router.enqueue(message, queues, None, True)
+        if some_refused and self.confirming:
+            self.lost.append(self.published)
+        if entry_number.is_in_journal(message.entry):
+            self.kept = entry_number.sequence_of(message.entry)
+            if self.confirming and message.traits & traits.SPOOLED and self.store is not None:
+                self.store.promised[self.kept] = (self, self.published)
+        if self.agenda.logged:
+            self.note_logged()
+        return 0
 
     def forward_copies(self, message: Message, route: Route, flags: int) -> int:
         """The same for a message with further keys in CC and BCC."""
@@ -226,25 +237,6 @@ class Channel:
             return self.hand_on(shown, route, queues, flags)
         with self.store.sharing(self.store.arrived.get(message), shown):
             return self.hand_on(shown, route, queues, flags)
-
-    def share_out(self, message: Message, route: Route, queues: list[Queue]) -> int:
-        """Puts the message into those of the queues that take it."""
-        is_spooled = message.traits & traits.SPOOLED
-        if is_spooled:
-            refuse_too_large(queues, message.header_size + message.body_size())
-        if queues is route.queues:
-            some_refused = self.router.enqueue(message, queues, route.owners, route.ruled)
-        else:
-            some_refused = self.router.enqueue(message, queues, None, True)
-        if some_refused and self.confirming:
-            self.lost.append(self.published)
-        if entry_number.is_in_journal(message.entry):
-            self.kept = entry_number.sequence_of(message.entry)
-            if is_spooled and self.confirming and self.store is not None:
-                self.store.promised[self.kept] = (self, self.published)
-        if self.agenda.logged:
-            self.note_logged()
-        return 0
 
     def note_logged(self) -> None:
         """One of the queues is a stream."""

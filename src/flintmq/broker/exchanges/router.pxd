@@ -51,8 +51,12 @@ cdef class Router:
     cpdef rewired(self)
     @cython.locals(route=Route)
     cpdef queue_came_or_went(self, str name)
-    @cython.locals(queue=Queue, admitted=list)
+    @cython.locals(queue=Queue)
     cpdef int enqueue(self, Message message, list queues, tuple owners, bint is_ruled) except -1
+    @cython.locals(admitted=list)
+    cdef int enqueue_ruled(self, Message message, list queues) except -1
+    @cython.locals(queue=Queue)
+    cdef int enqueue_stored(self, Message message, list queues, tuple owners) except -1
     @cython.locals(queue=Queue, message=Message, taken=Py_ssize_t, index=Py_ssize_t)
     cdef enqueue_each(self, list queues, list messages)
     @cython.locals(entry=cython.ulonglong)

@@ -291,18 +291,32 @@ class Router:
         `owners` are those that the journal keeps it for, None to find them out. Unless `is_ruled`, none of
         the queues has rules that may refuse it.
         """
-        outcome = ALL_TOOK_IT
         if is_ruled or message.traits & traits.HAS_EXPIRATION:
-            admitted = Regime.admit(message, queues, self.agenda)
-            if admitted is not queues:
-                queues = admitted
-                owners = None
-                outcome = SOME_REFUSED
-                if not queues:
-                    return outcome
+            if len(queues) > 1:
+                with self.dead_letters.after():
+                    return self.enqueue_ruled(message, queues)
+            return self.enqueue_ruled(message, queues)
+        if message.traits & (traits.PERSISTENT | traits.SPOOLED):
+            return self.enqueue_stored(message, queues, owners)
+        message.holders = len(queues)
+        for queue in queues:
+            queue.enqueue(message)
+        self.agenda.copies += len(queues)
+        return ALL_TOOK_IT
+
+    def enqueue_ruled(self, message: Message, queues: list[Queue]) -> int:
+        """The same for queues with rules, and for a message that may expire."""
+        admitted = Regime.admit(message, queues, self.agenda)
+        if admitted:
+            self.enqueue_stored(message, admitted, None)
+        return ALL_TOOK_IT if admitted is queues else SOME_REFUSED
+
+    def enqueue_stored(self, message: Message, queues: list[Queue], owners: tuple[int, ...] | None) -> int:
+        """Puts the message into these queues; if it is to last, the journal has it first."""
+        self.agenda.copies += len(queues)
         if message.traits & traits.SPOOLED:
             self.enqueue_spooled(message, queues)
-            return outcome
+            return ALL_TOOK_IT
         if message.traits & traits.PERSISTENT and self.store is not None:
             if owners is None:
                 owners = self.owners_of(queues)
@@ -314,8 +328,7 @@ class Router:
         else:
             for queue in queues:
                 queue.enqueue(message)
-        self.agenda.copies += len(queues)
-        return outcome
+        return ALL_TOOK_IT
 
     def enqueue_each(self, queues: list[Queue], messages: list[Message]) -> None:
         """Puts a message that is in the store into these queues, each as the queue is to have it.

@@ -115,6 +115,25 @@ def test_so_many_octets(narrow: Client) -> None:
     assert "over 100 octets" in refused(narrow, amqp.RESOURCE_ERROR)
 
 
+# Copies
+
+
+def test_a_commit_to_many_queues_each_leaves_nothing_out(playbook: Playbook, worker: Client) -> None:
+    """More copies than go to queues in one portion, and fewer than are decided first."""
+    for number in range(100):
+        worker.declares(f"q{number}")
+        worker.binds(f"q{number}", "amq.fanout")
+    worker >> start()
+    worker << started()
+    worker.publishes("", *[b"%d" % number for number in range(100)], exchange="amq.fanout")
+    worker >> end()
+    worker << ended()
+    worker >> commit(one_phase=True)
+    worker << committed()
+    queues = playbook.broker.virtual_hosts["/"].queues
+    assert {queues[f"q{number}"].message_count() for number in range(100)} == {100}
+
+
 # Time
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flintmq.broker.transactions import dtx_outcome, transaction
+from flintmq.broker.transactions import dtx_branch, dtx_outcome, transaction
+from flintmq.broker.transactions.xid import Xid
 from flintmq.wire import amqp, methods
 
 from .broker_client import Client, frame
@@ -168,3 +169,35 @@ def test_few_messages_to_many_queues_are_many(monkeypatch: pytest.MonkeyPatch) -
     assert not opened.is_large()
     monkeypatch.setattr(transaction, "COPIES_MAX", 30)
     assert opened.is_large()
+
+
+@pytest.mark.parametrize("keys", [1, 4], ids=["by headers", "of many routes"])
+@pytest.mark.parametrize("is_synced", [True, False])
+def test_more_copies_than_were_told_beforehand(
+    monkeypatch: pytest.MonkeyPatch, keys: int, is_synced: bool
+) -> None:
+    """The exchange decides by the message, or the branch has not noted all of its routes."""
+    monkeypatch.setattr(dtx_outcome, "GROUP_COPIES_MAX", 150)
+    monkeypatch.setattr(dtx_outcome, "PORTION_COPIES", 50)
+    monkeypatch.setattr(dtx_branch, "ROUTES_MAX", 3)
+    bench = Bench()
+    client = bench.client()
+    for number in range(50):
+        declare(client, f"q{number}")
+        client.say(1, methods.QueueBind(queue=f"q{number}", exchange="amq.headers"))
+    xid = Xid(1, b"global", b"one").octets()
+    client.say(1, methods.DtxDemarcationSelect())
+    client.say(1, methods.DtxDemarcationStart(xid=xid))
+    for number in range(4):
+        publish(client, str(number % keys), b"%d" % number, exchange="amq.headers")
+    client.say(1, methods.DtxDemarcationEnd(xid=xid))
+    if is_synced:
+        settle(bench)
+    client.say(1, methods.DtxCoordinationCommit(xid=xid, one_phase=True))
+    settle(bench)
+    assert isinstance(client.written()[-1].method, methods.DtxCoordinationCommitOk)
+    queues = bench.broker.virtual_hosts["/"].queues
+    assert {queues[f"q{number}"].message_count() for number in range(50)} == {4}
+    client = crash(bench)
+    assert [bodies(client, f"q{number}") for number in (0, 49)] == [[b"0", b"1", b"2", b"3"]] * 2
+    assert not bench.broker.virtual_hosts["/"].branches.branches

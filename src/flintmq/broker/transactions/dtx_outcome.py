@@ -88,8 +88,10 @@ class Outcomes:
 
     def copies_of(self, branch: Branch) -> int:
         """How many copies of its messages go to queues, as far as its routes tell."""
+        if branch.routes is None:
+            return COPIES_UNKNOWN * branch.published()
         copies = 0
-        for octets, (count, _) in (branch.routes or {}).items():
+        for octets, (count, _) in branch.routes.items():
             if self.router.has_exchange_of(octets):
                 route = self.router.route_of(octets)
                 copies += count * (COPIES_UNKNOWN if route.by_headers else len(route.queues))
@@ -103,15 +105,18 @@ class Outcomes:
         """
         if not self.is_large(branches):
             return False
-        if self.store is None:
-            return True
-        newest = max(max([each.manifest, *each.entries[-1:]]) for each in branches)
-        if newest > self.store.synced:
+        if self.store is not None and not self.are_on_disk(branches):
             try:
                 self.store.journal.commit_now()
             except StorageFault as fault:
                 log.warning("a large commit goes into one group: %s", fault)
-        return newest <= self.store.synced
+        return self.are_on_disk(branches)
+
+    def are_on_disk(self, branches: list[Branch]) -> bool:
+        """Whether a decision may name what is in them; without a disk it may always."""
+        if self.store is None:
+            return True
+        return max(max([each.manifest, *each.entries[-1:]]) for each in branches) <= self.store.synced
 
     def commit(self, branches: list[Branch], write_more: Callable[[], None] | None, code: int = 0) -> int:
         """The record that has to be safe before anybody is told. `code`: how it is remembered, if at all."""
@@ -145,10 +150,19 @@ class Outcomes:
         return []
 
     def carry_out(self, branch: Branch) -> list[Exception]:
-        """Hands over the messages; what a bug keeps from its queues is decided, and handed over later."""
+        """Hands over the messages; what a bug keeps from its queues is decided, and handed over later.
+
+        So is what makes more copies than the routes have told, as where the exchange decides by the message.
+        """
         try:
-            self.hand_over(branch, branch.octets, branch.published())
-            self.finish(branch)
+            self.hand_over(branch, branch.octets, branch.published(), GROUP_COPIES_MAX)
+            if branch.published() and not self.are_on_disk([branch]):
+                self.hand_over(branch, branch.octets, branch.published())
+            if branch.published():
+                self.decide(branch)
+                self.go_on()
+            else:
+                self.finish(branch)
         except Exception as failure:
             log.exception("a bug holds up the commit of branch %s: the rest of it comes later", branch.xid)
             self.decide(branch)
@@ -195,7 +209,7 @@ class Outcomes:
         try:
             with nullcontext() if store is None else store.journal.group() as group:
                 if branch.published():
-                    self.hand_over(branch, self.portion_bytes, PORTION_MESSAGES)
+                    self.hand_over(branch, self.portion_bytes, PORTION_MESSAGES, PORTION_COPIES)
                 is_all = not branch.published()
                 # Else a torn write could leave the end of the branch, and not what was handed over before.
                 is_over = is_all and self.handed_over <= synced
@@ -263,13 +277,13 @@ class Outcomes:
             branch.state, branch.code = before
             raise
 
-    def hand_over(self, branch: Branch, octets: int, messages: int) -> None:
+    def hand_over(self, branch: Branch, octets: int, messages: int, copies: int | None = None) -> None:
         """Sends its first messages, of so many octets and one more; the branch has only the others then.
 
-        At most so many `messages`, and fewer of those that go to many queues each.
+        At most so many `messages`, and of those that go to many queues each so many `copies` and one more.
         """
         agenda = self.router.agenda
-        copies_max = agenda.copies + PORTION_COPIES * -(-messages // PORTION_MESSAGES)
+        copies_max = None if copies is None else agenda.copies + copies
         sent = 0
         try:
             for index, message in self.load(branch):
@@ -279,7 +293,9 @@ class Outcomes:
                 if self.store is not None:
                     self.store.journal.append_settle(branch.owner(), branch.entries[index])
                 sent = index + 1
-                if octets < 0 or sent == messages or agenda.copies > copies_max:
+                if octets < 0 or sent == messages:
+                    break
+                if copies_max is not None and agenda.copies > copies_max:
                     break
         finally:
             branch.shorten(sent)

@@ -201,3 +201,27 @@ def test_more_copies_than_were_told_beforehand(
     client = crash(bench)
     assert [bodies(client, f"q{number}") for number in (0, 49)] == [[b"0", b"1", b"2", b"3"]] * 2
     assert not bench.broker.virtual_hosts["/"].branches.branches
+
+
+@pytest.mark.parametrize("credit", [0, 64], ids=["while it is staged", "before the commit"])
+def test_an_exchange_that_is_gone_takes_its_messages_with_it(credit: int) -> None:
+    """As in a commit that is small: the other messages go to their queues."""
+    bench = Bench()
+    client = bench.client()
+    declare(client, "q")
+    client.say(1, methods.ExchangeDeclare(exchange="x", type="fanout"))
+    client.say(1, methods.QueueBind(queue="q", exchange="x"))
+    client.say(1, methods.TxSelect())
+    for number in range(COUNT):
+        publish(client, "q", b"%d" % number, exchange="" if number % 2 else "x")
+    client.written()
+    other = bench.client()
+    if credit:
+        other.say(1, methods.ExchangeDelete(exchange="x"))
+    agenda = bench.broker.agenda
+    agenda.chores.pass_number, agenda.chores.credit = agenda.passes, credit
+    client.say(1, methods.TxCommit())
+    other.say(1, methods.ExchangeDelete(exchange="x"))
+    settle(bench)
+    assert [type(event.method) for event in client.written()] == [methods.TxCommitOk]
+    assert bodies(client, "q") == numbered()[1::2]

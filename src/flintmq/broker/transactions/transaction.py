@@ -190,11 +190,12 @@ class Transaction:
             self.hold_back(0 if store is None else store.last())
 
     def stage_some(self, branches: Branches, branch: Branch, work: DtxWork) -> None:
-        """Takes messages from the end of `published` into the branch."""
-        store = self.channel.store
+        """Takes messages from the end of `published` into the branch, unless their exchange is gone."""
+        store, router = self.channel.store, self.channel.router
         for _ in range(min(STAGED, len(self.published))):
             message, flags = self.published[-1]
-            branches.publish(branch, work, message, flags)
+            if router.has_exchange_of(message.route):
+                branches.publish(branch, work, message, flags)
             self.published.pop()
             if store is not None and message.traits & traits.SPOOLED:
                 store.forget_arrived(message)

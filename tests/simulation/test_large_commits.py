@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from flintmq.broker.transactions import dtx_branch, dtx_outcome, transaction
 from flintmq.broker.transactions.xid import Xid
+from flintmq.config import Dtx
 from flintmq.wire import amqp, methods
+from flintmq.wire.methods import Method
 
 from .broker_client import Client, frame
 from .simulated_disk import PowerLost
@@ -225,3 +229,50 @@ def test_an_exchange_that_is_gone_takes_its_messages_with_it(credit: int) -> Non
     settle(bench)
     assert [type(event.method) for event in client.written()] == [methods.TxCommitOk]
     assert bodies(client, "q") == numbered()[1::2]
+
+
+def test_limits_of_distributed_transactions_are_not_those_of_others() -> None:
+    """One branch of three messages may be open, and is."""
+    bench = Bench()
+    client = opened(bench)
+    other = bench.client()
+    host = bench.broker.virtual_hosts["/"]
+    host.branches.limits = Dtx(branches_max=1, operations_per_branch_max=3, branch_bytes_max=10)
+    other.say(1, methods.DtxDemarcationSelect())
+    other.say(1, methods.DtxDemarcationStart(xid=Xid(1, b"global", b"one").octets()))
+    client.say(1, methods.TxCommit())
+    settle(bench)
+    assert [type(event.method) for event in client.written()] == [methods.TxCommitOk]
+    assert bodies(client, "q") == numbered()
+
+
+@pytest.mark.parametrize(
+    "meddling",
+    [
+        lambda xid: methods.DtxCoordinationCommit(xid=xid, one_phase=True),
+        lambda xid: methods.DtxCoordinationPrepare(xid=xid),
+        lambda xid: methods.DtxCoordinationRollback(xid=xid),
+        lambda xid: methods.DtxCoordinationSetTimeout(xid=xid, timeout=1),
+        lambda xid: methods.DtxDemarcationStart(xid=xid, join=True),
+    ],
+    ids=["commit", "prepare", "rollback", "set-timeout", "join"],
+)
+def test_nobody_else_ends_it_half_way(meddling: Callable[[bytes], Method]) -> None:
+    """Its xid is told by dtx.list."""
+    bench = Bench()
+    client = opened(bench)
+    other = bench.client()
+    other.say(1, methods.DtxDemarcationSelect())
+    other.written()
+    agenda = bench.broker.agenda
+    agenda.chores.pass_number, agenda.chores.credit = agenda.passes, 5
+    client.say(1, methods.TxCommit())
+    [branch] = bench.broker.virtual_hosts["/"].branches.branches.values()
+    assert 0 < branch.published() < COUNT
+    other.say(1, meddling(branch.xid.octets()))
+    settle(bench)
+    [event] = other.written()
+    assert isinstance(event.method, methods.ChannelClose)
+    assert event.method.reply_code == amqp.PRECONDITION_FAILED
+    assert [type(event.method) for event in client.written()] == [methods.TxCommitOk]
+    assert bodies(client, "q") == numbered()

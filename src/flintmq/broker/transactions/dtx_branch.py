@@ -74,6 +74,7 @@ class Branch:
         "entries",
         "flags",
         "involved",
+        "is_own",
         "locks",
         "manifest",
         "messages",
@@ -101,6 +102,7 @@ class Branch:
         self.order = order  # of its start, for those who go through all of them
         self.owners = (owner,)  # what the journal calls it; 0 without a journal
         self.since_ms = since_ms  # of the start, and then of the prepare
+        self.is_own = False  # of the broker, for a commit of the tx class: nobody else may touch it
         self.state = BranchState.OPEN
         self.code = amqp.XA_OK  # the XA code that tells why it was rolled back or how it was completed
         # Channels that work in it now, or have suspended it; whether one did by dtx.start, which has no end.

@@ -83,6 +83,8 @@ class Branches:
                 amqp.ACCESS_REFUSED,
                 f"ACCESS_REFUSED - branch {xid} belongs to user '{branch.user}', not to '{user.name}'",
             )
+        if branch.is_own:
+            raise wrong_state(f"branch {xid} is a commit of the tx class, which its channel ends")
         return branch
 
     def visible(self, user: User) -> Iterator[Branch]:
@@ -133,18 +135,24 @@ class Branches:
             raise too_much(
                 f"vhost '{self.router.name}' has {len(self.branches)} branches that are not finished"
             )
-        self.started += 1
-        owner = 0 if self.store is None else self.store.next_branch()
-        branch = Branch(xid, user.name, self.started, owner, self.now_ms())
-        self.branches[xid] = branch
+        branch = self.new_branch(xid, user)
         self.set_timeout(branch, self.limits.timeout_s)
         return branch
 
+    def new_branch(self, xid: Xid, user: User) -> Branch:
+        self.started += 1
+        owner = 0 if self.store is None else self.store.next_branch()
+        branch = self.branches[xid] = Branch(xid, user.name, self.started, owner, self.now_ms())
+        return branch
+
     def open_own(self, user: User) -> Branch:
-        """A branch of the broker's own, for the commit of a transaction that is no distributed one."""
+        """A branch of the broker's own, for the commit of a transaction that is no distributed one.
+
+        The limits of distributed ones are not its limits.
+        """
         name = self.router.chance().getrandbits(128).to_bytes(16, "big")
-        branch = self.open(Xid(OWN_FORMAT, name, b""), user)
-        self.set_timeout(branch, 0)
+        branch = self.new_branch(Xid(OWN_FORMAT, name, b""), user)
+        branch.is_own = True
         return branch
 
     def end(self, work: DtxWork, xid: Xid, fail: bool, suspend: bool) -> int:
@@ -201,7 +209,7 @@ class Branches:
         if self.router.route_of(message.route).by_headers:
             headers_of(message)  # fails on headers that cannot be read, while there is somebody to tell
         octets = len(message.content)
-        if branch.octets + octets > self.limits.branch_bytes_max:
+        if branch.octets + octets > self.limits.branch_bytes_max and not branch.is_own:
             raise too_much(f"over {self.limits.branch_bytes_max} octets in branch {branch.xid}")
         self.count(branch, 1)
         if self.store is None:
@@ -222,7 +230,7 @@ class Branches:
         work.settled_tags.update(delivery.tag for delivery in deliveries)
 
     def count(self, branch: Branch, more: int) -> None:
-        if branch.operations + more > self.limits.operations_per_branch_max:
+        if branch.operations + more > self.limits.operations_per_branch_max and not branch.is_own:
             most = self.limits.operations_per_branch_max
             raise too_much(f"over {most} messages and settlements in branch {branch.xid}")
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.messages import cc_bcc as copies
 from flintmq.broker.streams.stream_arguments import refuse_too_large
-from flintmq.broker.transactions.dtx_branch import BranchState
 from flintmq.broker.transactions.dtx_work import DtxWork
 from flintmq.config import Limits
 from flintmq.errors import ChannelFault
@@ -205,11 +204,6 @@ class Transaction:
 
         As in any commit the messages come first: what was settled is back in its queues if that fails.
         """
-        if branch.state is not BranchState.OPEN:
-            raise ChannelFault(
-                amqp.PRECONDITION_FAILED,
-                f"PRECONDITION_FAILED - branch {branch.xid} of the transaction was rolled back by a service",
-            )
         with branches.grouped():
             branches.commit_all([branch])
             self.settle()

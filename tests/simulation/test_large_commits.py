@@ -276,3 +276,24 @@ def test_nobody_else_ends_it_half_way(meddling: Callable[[bytes], Method]) -> No
     assert event.method.reply_code == amqp.PRECONDITION_FAILED
     assert [type(event.method) for event in client.written()] == [methods.TxCommitOk]
     assert bodies(client, "q") == numbered()
+
+
+def test_what_fails_when_one_is_done_does_not_keep_the_next_from_its_queues() -> None:
+    bench = Bench()
+    clients = [opened(bench), opened(bench)]
+    for client in clients:
+        client.say(1, methods.TxCommit())
+    outcomes = bench.broker.virtual_hosts["/"].branches.outcomes
+    while not outcomes.decided:
+        passes(bench, 0)
+        come_to_rest(bench)
+
+    def fail() -> None:
+        raise RuntimeError("a bug")
+
+    outcomes.awaited.insert(0, (set(outcomes.decided[:1]), fail))
+    settle(bench)
+    settle(bench)
+    for client in clients:
+        assert [type(event.method) for event in client.written()] == [methods.TxCommitOk]
+    assert bodies(client, "q") == numbered() * 2

@@ -252,7 +252,10 @@ class Outcomes:
         told = [callback for pending, callback in self.awaited if not pending]
         self.awaited = [each for each in self.awaited if each[0]]
         for callback in told:
-            callback()
+            try:
+                callback()
+            except Exception:  # others wait, and further branches are to be applied
+                log.exception("a bug ends what was to be done when branch %s is committed", branch.xid)
 
     def finish(self, branch: Branch) -> None:
         """All that was published has gone to its queues."""

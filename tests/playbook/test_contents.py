@@ -310,3 +310,27 @@ def test_an_impersonator_sends_in_the_name_of_others() -> None:
     administrator.publishes("q", b"m", user_id="somebody")
     assert administrator.hears(methods.ChannelClose).reply_code == amqp.PRECONDITION_FAILED
     playbook.end()
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize("version", [amqp.VERSION_0_8, amqp.VERSION_0_9])
+def test_an_unfinished_content_of_another_class_makes_a_publisher(playbook: Playbook, version: int) -> None:
+    """On a channel that has published nothing, and so has no route."""
+    client = playbook.client(version)
+    client >> methods.StreamPublish()
+    client >> frame(amqp.FRAME_HEADER, 1, b"\x00\x50\x00\x00" + MIB.to_bytes(8, "big") + bytes(2))
+    assert client.session.is_publisher()
+
+
+def test_a_content_on_a_channel_of_a_high_number_counts_as_any_other(playbook: Playbook) -> None:
+    """Numbers go beyond what was negotiated, which is how many channels there may be."""
+    client = playbook.client()
+    client[65_535] >> methods.ChannelOpen()
+    client[65_535] << methods.ChannelOpenOk()
+    client[65_535] >> methods.BasicPublish(routing_key="q")
+    client >> frame(amqp.FRAME_HEADER, 65_535, b"\x00\x3c\x00\x00" + MIB.to_bytes(8, "big") + bytes(2))
+    client >> frame(amqp.FRAME_BODY, 65_535, bytes(100_000))
+    assert client.session.is_publisher()
+    assert client.session.content_bytes() == 100_000

@@ -109,11 +109,15 @@ class Link:
         is_new = not connection.open_channels
         if events & WRITE and self.wanted & WRITE:
             self.turns.has_room(self)
-        if self.held:
-            if events & HANG_UP and not self.held & HELD_CLOSED:
-                self.lost()
-        elif events & (READ | HANG_UP) and not self.must_wait():
-            self.readable()
+        try:
+            if self.held:
+                if events & HANG_UP and not self.held & HELD_CLOSED:
+                    self.lost()
+            elif events & (READ | HANG_UP) and not self.must_wait():
+                self.readable()
+        except Exception:  # else it comes again with each turn, and keeps others from being read
+            log.exception("a bug ends the connection of %s", self.session)
+            self.drop()
         return is_new and (self.output.waiting or connection.state < phases.CONNECTION_OPEN)
 
     def must_wait(self) -> bool:

@@ -161,13 +161,8 @@ class Session(Events):
 
     def spool_contents(self) -> None:
         """Memory is short: the larger ones of the bodies that are coming in go to files."""
-        for channel in self.connection.channels:
-            if (
-                channel is None
-                or channel.sink is not None
-                or channel.method is not None
-                or not channel.chunks
-            ):
+        for channel in self.connection.all_channels():
+            if channel.sink is not None or channel.method is not None or not channel.chunks:
                 continue
             if channel.gathered_bytes() >= SPOOLED_BYTES_LEAN:
                 channel.sink = self.body_begins(channel, channel.route, channel.flags, channel.header)
@@ -185,11 +180,10 @@ class Session(Events):
     def content_bytes(self) -> int:
         """What its channels hold of contents that are coming in and of open transactions."""
         size = 0
-        for channel in self.connection.channels:
-            if channel is not None:
-                size += channel.gathered_bytes()
-                if isinstance(channel.owner, BrokerChannel):
-                    size += getattr(channel.owner.transaction, "content_bytes", 0)
+        for channel in self.connection.all_channels():
+            size += channel.gathered_bytes()
+            if isinstance(channel.owner, BrokerChannel):
+                size += getattr(channel.owner.transaction, "content_bytes", 0)
         return size
 
     def publish_spooled(self, channel: Channel, route: bytes, flags: int, header: bytes, sink: Sink) -> None:
@@ -383,11 +377,11 @@ class Session(Events):
         if self.has_published or not self.connection.has_content:
             return self.has_published
         most = REQUEST_BYTES_CRITICAL if self.agenda.is_critical else REQUEST_BYTES_MAX
-        for channel in self.connection.channels:
-            if channel is None or channel.expects == phases.EXPECTS_METHOD:
+        for channel in self.connection.all_channels():
+            if channel.expects == phases.EXPECTS_METHOD:
                 continue
-            if not self.asks(channel.route) or channel.remaining > most:
-                return True
+            if channel.method is not None or not self.asks(channel.route) or channel.remaining > most:
+                return True  # what is not for basic.publish has no route
         return False
 
     def asks(self, route: bytes) -> bool:

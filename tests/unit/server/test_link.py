@@ -297,6 +297,24 @@ def test_a_bug_ends_one_connection(caplog: pytest.LogCaptureFixture) -> None:
     assert "a bug ends the connection" in caplog.text
 
 
+def test_a_bug_after_a_read_ends_that_connection_and_others_are_served(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(wire: Wire) -> None:
+        def fail() -> None:
+            raise RuntimeError("a bug")
+
+        await wire.open()
+        monkeypatch.setattr(wire.server, "watch_memory", fail)
+        wire.server.broker.agenda.unwatched_bytes = 0
+        await wire.say(methods.QueueDeclare(queue="q", no_wait=True))
+        assert await wire.is_closed()
+        assert not wire.server.links
+
+    run(scenario)
+    assert "a bug ends the connection" in caplog.text
+
+
 def test_a_slow_handshake_is_cut_off_and_a_quick_one_is_not() -> None:
     async def scenario(wire: Wire) -> None:
         far, near = socket.socketpair()

@@ -32,11 +32,12 @@ def test_a_file_that_is_none_of_these_counts_as_empty(tmp_path: Path, text: str)
     assert figures.read(file) == Figures(1, 5)
 
 
+@pytest.mark.parametrize("place", ["file/sink.json", "/", "..", "a\0b"])
 def test_a_place_that_cannot_be_written_fails_no_batch(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, place: str
 ) -> None:
     (tmp_path / "file").write_text("")
-    figures.note(options(figuresFile=str(tmp_path / "file" / "sink.json")), "fails", 5, 0)
+    figures.note(options(figuresFile=str(tmp_path / place)), "fails", 5, 0)
     assert "the figures of the sink are not written" in caplog.text
 
 

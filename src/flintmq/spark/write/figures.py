@@ -85,8 +85,8 @@ def add(path: Path, more: Figures) -> None:
         fresh = path.with_name(path.name + ".new")
         fresh.write_text(json.dumps(made) + "\n", "utf-8")
         fresh.replace(path)
-    except OSError as error:
-        log.warning("%s: the figures of the sink are not written: %s", path, error.strerror or error)
+    except (OSError, ValueError) as error:  # the latter: no name of a file at all
+        log.warning("%s: the figures of the sink are not written: %s", path, error)
 
 
 def unrouted_by(connection: Connection, channel: Channel) -> int:

@@ -157,6 +157,37 @@ def test_a_queue_that_has_no_room_for_it_refuses_all_of_it() -> None:
     assert not bench.broker.virtual_hosts["/"].branches.branches
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_queue_that_others_fill_meanwhile_takes_all_of_it(is_restarted: bool) -> None:
+    """There was room for it when the commit began, and nobody could be told that there is none now."""
+    bench = Bench()
+    client = bench.client()
+    declare(client, "q", max_length=COUNT, overflow="reject-publish")
+    client.say(1, methods.TxSelect())
+    for number in range(COUNT):
+        publish(client, "q", b"%d" % number)
+    client.written()
+    other = bench.client()
+    agenda = bench.broker.agenda
+    agenda.chores.pass_number, agenda.chores.credit = agenda.passes, 5
+    client.say(1, methods.TxCommit())
+    publish(other, "q", b"other")
+    if is_restarted:
+        store, outcomes = bench.broker.store, bench.broker.virtual_hosts["/"].branches.outcomes
+        assert store is not None
+        while not outcomes.decided or outcomes.decided[0].manifest > store.synced:
+            bench.broker.finish_pass()
+            come_to_rest(bench)
+        crash(bench)
+        settle(bench)
+    else:
+        settle(bench)
+        assert [type(event.method) for event in client.written()] == [methods.TxCommitOk]
+    client = bench.client()
+    publish(client, "q", b"refused")
+    assert bodies(client, "q") == [b"other", *numbered()]
+
+
 def test_few_messages_to_many_queues_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     client = bench.client()

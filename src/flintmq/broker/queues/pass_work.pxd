@@ -17,6 +17,7 @@ cdef class Agenda:
     cdef readonly dict asking
     cdef public bint has_chores
     cdef public bint pressed
+    cdef public bint is_promised
     cdef public Py_ssize_t copies
     cdef readonly Py_ssize_t copies_max
     cdef public bint behind

@@ -46,6 +46,7 @@ class Agenda:
         "hoard_bytes_max",
         "hoarders",
         "is_critical",
+        "is_promised",
         "is_short",
         "logged",
         "lost_consumers",
@@ -77,6 +78,8 @@ class Agenda:
         # Messages put into queues by what is being read now, one of them many times where it goes to many.
         self.copies = 0
         self.copies_max = COPIES_MAX
+        # What goes to queues now was promised to be there: a queue that is full takes it, too.
+        self.is_promised = False
         # More was published than the disk has taken: all publishers should pause.
         self.behind = False
         # A publish went to a stream: its publisher has to wait for the disk.

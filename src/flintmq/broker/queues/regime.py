@@ -161,7 +161,7 @@ class Regime:
                 is_refused = is_refused or (regime.refuses and regime.is_full(message))
         if timed and not message.traits & traits.TIMED:
             message.stamp(agenda.timetable.now_ms())
-        if not is_refused:
+        if not is_refused or agenda.is_promised:
             return queues
         admitted = []
         for queue in queues:

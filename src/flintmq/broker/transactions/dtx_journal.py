@@ -72,6 +72,8 @@ def put_manifest(store: Store, virtual_host: str, branch: Branch) -> int:
     }
     if branch.routes is not None:
         identity["routes"] = [[route, *counts] for route, counts in branch.routes.items()]
+    if branch.is_own:
+        identity["own"] = True
     header = _HEAD.pack(_HEAD_MARK, _VERSION) + encode_table(identity)
     sequence = store.journal.append_entry(branch.owners, header, _records(branch))
     older, branch.manifest = branch.manifest, sequence
@@ -211,6 +213,7 @@ class FoundBranches:
         branch = Branch(
             xid_of(_octets(identity["xid"])), _text(identity["user"]), 0, owner, _whole(identity["since-ms"])
         )
+        branch.is_own = "own" in identity
         branch.state = BranchState(identity["state"])
         branch.code = _whole(identity["code"])
         branch.manifest = sequence

@@ -288,6 +288,7 @@ class Outcomes:
         agenda = self.router.agenda
         copies_max = None if copies is None else agenda.copies + copies
         sent = 0
+        agenda.is_promised = branch.is_own  # it was looked for room when the commit began
         try:
             for index, message in self.load(branch):
                 if message is not None:
@@ -301,6 +302,7 @@ class Outcomes:
                 if copies_max is not None and agenda.copies > copies_max:
                     break
         finally:
+            agenda.is_promised = False
             branch.shorten(sent)
 
     def load(self, branch: Branch) -> Iterator[tuple[int, Message | None]]:

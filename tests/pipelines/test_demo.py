@@ -204,7 +204,9 @@ def test_the_watcher_shows_the_newest_bar_and_takes_no_offence_at_others(uri: st
                 ("bar.A", b"[1]"),
                 ("bar.A", json.dumps({**bar, "symbol": "A", "start": "2026-01-01T00:00:02Z"}).encode()),
                 ("bar.A", json.dumps({**bar, "symbol": "A", "start": "2026-01-01T00:00:01Z"}).encode()),
+                ("bar.A", b"[" * 100_000),
                 ("gap.F1", b'{"feed": "F1", "missing": "many"}'),
+                ("gap.F1", json.dumps({**gap, "last": float("inf")}).encode()),
                 ("gap.F1", json.dumps(gap).encode()),
             ):
                 channel.publish(body, EXCHANGE, key)

@@ -206,7 +206,7 @@ class Watcher:
         try:
             told = json.loads(body)
             self._note(key, told)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             log.debug("a message of somebody else, with key %r: %r", key, error)
 
     def _note(self, key: str, told: dict[str, Any]) -> None:

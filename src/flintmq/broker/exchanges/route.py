@@ -1,6 +1,6 @@
 """Where the messages of one exchange and routing key go: the outcome of routing, kept.
 
-A virtual host keeps a bounded number of these. Any change of its wiring makes all of them stale:
+A virtual host keeps a bounded number of these. Any change of its topology makes all of them stale:
 `generation` then differs from the virtual host's, and the route is worked out anew.
 """
 

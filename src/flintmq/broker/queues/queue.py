@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.messages import entry_number
 from flintmq.broker.messages.message import Message
-from flintmq.broker.queues import paged_tail_scan as shelf_scan
+from flintmq.broker.queues import paged_tail_scan
 from flintmq.broker.queues.chores import repeated
 from flintmq.broker.queues.consumer import Consumer
 from flintmq.broker.queues.deduplication import DEDUPLICATED, Duplicates
@@ -402,7 +402,7 @@ class Queue:
         self.offer_in_turn()
         while self.store is not None and self.active and self.shelf.count:
             if self.ready.count + len(self.returned) >= self.store.loaded_messages:
-                return shelf_scan.offer_shelved(self)
+                return paged_tail_scan.offer_shelved(self)
             if not self.load():
                 break
             self.offer_in_turn()
@@ -594,7 +594,7 @@ class Queue:
         if self.selective:
             self.look_again(min([delivery.position for delivery in deliveries]))
         if self.shelf.holes:
-            deliveries = shelf_scan.reshelve(self, deliveries)
+            deliveries = paged_tail_scan.reshelve(self, deliveries)
             if not deliveries:
                 return
         self.draw_out(max([delivery.position for delivery in deliveries]))

@@ -1,4 +1,4 @@
-"""A virtual host: the exchanges, queues and bindings of one name space, and the routes through them.
+"""A virtual host: the exchanges, queues and bindings of one name space. Its router has the routes.
 
 Everything here speaks of names, raises ChannelFaults with RabbitMQ's wording, and keeps the topology
 consistent: what is deleted leaves no binding, no consumer and no cached route behind. Who may do

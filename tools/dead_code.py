@@ -1,4 +1,4 @@
-"""Finds what nobody names: functions, methods, classes and constants of src/flintmq without a use.
+"""Finds what nobody names: functions, methods, classes, constants and fields of src/flintmq without a use.
 
 A use is the name in code, in a string that is a name or a program, in a .pxd beyond its own declaration, or
 in the code of a page. Comments and docstrings are no use. Names are compared, not what they mean: a method
@@ -64,7 +64,7 @@ class Definition:
     line: int
     name: str
     owner: str  # the class that it is a member of, or nothing
-    node: ast.stmt
+    node: ast.AST
 
 
 @dataclass
@@ -99,17 +99,19 @@ def last_name(node: ast.expr) -> str:
 
 def uses_in(tree: ast.AST) -> Iterator[tuple[str, bool]]:
     """Every name that the code reads, imports or has in a string; whether it may be that of a member."""
-    docstrings: set[ast.AST] = set()
+    silent: set[ast.AST] = set()  # docstrings, and the names of slots
     for node in ast.walk(tree):  # what holds a node comes before it
         if isinstance(node, ast.Expr):
-            docstrings.add(node.value)
+            silent.add(node.value)
+        elif isinstance(node, ast.Assign) and [ast.unparse(each) for each in node.targets] == ["__slots__"]:
+            silent.update(ast.walk(node.value))
         elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store):
             yield node.id, False
         elif isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Store):
             yield node.attr, True
         elif isinstance(node, ast.alias):
             yield node.name, False
-        elif isinstance(node, ast.Constant) and node not in docstrings and is_code(node.value):
+        elif isinstance(node, ast.Constant) and node not in silent and is_code(node.value):
             yield from ((word, True) for word in WORD.findall(node.value))
 
 
@@ -152,6 +154,7 @@ def definitions(
                 is_foreign(each, bases) for each in base_names(node)
             ):
                 yield from definitions(path, node.body, bases, node.name)
+                yield from fields_of(path, node)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 # In a class a name in small letters is a field, which others may fill and read.
@@ -159,6 +162,20 @@ def definitions(
                     yield Definition(path, node.lineno, target.id, owner, node)
         elif isinstance(node, ast.If | ast.Try):
             yield from definitions(path, [*node.body, *node.orelse], bases, owner)
+
+
+def is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
+def fields_of(path: str, owner: ast.ClassDef) -> Iterator[Definition]:
+    """What the methods of a class set of `self`, each where it is set first."""
+    first: dict[str, ast.Attribute] = {}
+    for node in ast.walk(owner):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_self(node.value):
+            first.setdefault(node.attr, node)
+    for name, node in first.items():
+        yield Definition(path, node.lineno, name, owner.name, node)
 
 
 def is_exempt(definition: Definition) -> bool:

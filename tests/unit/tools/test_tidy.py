@@ -123,10 +123,12 @@ def lonely() -> None:
 class Thing:
     """A thing."""
 
+    __slots__ = ("field",)
     MOST = 2
 
     def method(self) -> None:
-        self.method = 1
+        self.field = 1
+        self.field += 1
 '''
 
 
@@ -142,26 +144,39 @@ def test_what_nothing_uses_is_told(root: Path) -> None:
     write(root, "CHANGELOG.md", "`lonely` came.\n")
     write(root, "docs/a.md", "Words: lonely LIMIT.\n")
     assert tidy.check(root)[1] == "src/flintmq/a.py:6: nothing uses lonely; delete it"
-    assert dead(root) == ["LIMIT", "lonely", "Thing", "Thing.MOST", "Thing.method"]
+    assert dead(root) == ["LIMIT", "lonely", "Thing", "Thing.MOST", "Thing.method", "Thing.field"]
 
 
 @pytest.mark.parametrize(
     ("name", "text", "left"),
     [
-        ("tests/a.py", "from flintmq.a import LIMIT, lonely\n", ["Thing", "Thing.MOST", "Thing.method"]),
-        ("tools/a.py", 'getattr(thing, "method")\n', ["LIMIT", "lonely", "Thing", "Thing.MOST"]),
+        (
+            "tests/a.py",
+            "from flintmq.a import LIMIT, lonely\n",
+            ["Thing", "Thing.MOST", "Thing.method", "Thing.field"],
+        ),
+        (
+            "tools/a.py",
+            'getattr(thing, "method")\n',
+            ["LIMIT", "lonely", "Thing", "Thing.MOST", "Thing.field"],
+        ),
+        ("tests/a.py", "print(thing.field)\n", ["LIMIT", "lonely", "Thing", "Thing.MOST", "Thing.method"]),
         # A variable is no use of a method.
         (
             "tests/a.py",
             "method = 1\nprint(method)\n",
-            ["LIMIT", "lonely", "Thing", "Thing.MOST", "Thing.method"],
+            ["LIMIT", "lonely", "Thing", "Thing.MOST", "Thing.method", "Thing.field"],
         ),
-        ("docs/a.md", "Call `Thing.method()`.\n", ["LIMIT", "lonely", "Thing.MOST"]),
-        ("docs/a.md", "```\nlonely()\n```\n", ["LIMIT", "Thing", "Thing.MOST", "Thing.method"]),
+        ("docs/a.md", "Call `Thing.method()`.\n", ["LIMIT", "lonely", "Thing.MOST", "Thing.field"]),
+        (
+            "docs/a.md",
+            "```\nlonely()\n```\n",
+            ["LIMIT", "Thing", "Thing.MOST", "Thing.method", "Thing.field"],
+        ),
         (
             "src/flintmq/b.pxd",
             "cdef inline int f():\n    return LIMIT\n",
-            ["lonely", "Thing", "Thing.MOST", "Thing.method"],
+            ["lonely", "Thing", "Thing.MOST", "Thing.method", "Thing.field"],
         ),
     ],
 )

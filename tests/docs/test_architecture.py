@@ -202,6 +202,19 @@ def misplaced_names(text: str) -> list[str]:
     return wrong
 
 
+def unknown_members(text: str) -> list[str]:
+    """What a page about octets names as `Class.member` and is not there; other words are names of fields."""
+    parts = [MEMBER.fullmatch(name) for name in IN_BACKTICKS.findall(FENCED.sub("", text))]
+    return [each[0] for each in parts if each is not None and each["member"] and not is_known(each[0])]
+
+
+@pytest.mark.parametrize("page", [path.name for path in sorted(ROOT.glob("docs/internals/*.md"))])
+def test_every_method_that_a_page_of_internals_names_is_there(page: str) -> None:
+    text = (ROOT / "docs" / "internals" / page).read_text(encoding="utf-8")
+    assert unknown_members(text) == []
+    assert unknown_members(f"{text} Then `Journal.no_such_method`.") == ["Journal.no_such_method"]
+
+
 def test_every_name_is_in_the_file_beside_it() -> None:
     assert misplaced_names((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")) == []
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from playbook.dialogue import Carried, Client, Playbook, carrying
 
-from flintmq.broker.services import request as services
-from flintmq.broker.services.request import Request, service
+from flintmq.broker.services.request import REQUESTS_WAITING_MAX, SERVICES, Request, service
 from flintmq.broker.store import topology_records
 from flintmq.clock import Clock
 from flintmq.config import Config, parse
@@ -267,7 +266,7 @@ def test_the_exchange_is_the_brokers_own(client: Client) -> None:
 
 
 def test_a_bug_in_a_service_is_an_answer(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "SERVICES", dict(services.SERVICES))
+    monkeypatch.setattr("flintmq.broker.services.request.SERVICES", dict(SERVICES))
 
     @service("test.broken")
     def broken(request: Request) -> None:
@@ -280,7 +279,7 @@ def test_a_bug_in_a_service_is_an_answer(client: Client, monkeypatch: pytest.Mon
 def test_an_answer_may_come_later_but_once(
     client: Client, playbook: Playbook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(services, "SERVICES", dict(services.SERVICES))
+    monkeypatch.setattr("flintmq.broker.services.request.SERVICES", dict(SERVICES))
     asked: list[Request] = []
 
     @service("test.later")
@@ -436,7 +435,7 @@ def test_requests_take_turns_and_those_of_a_connection_keep_their_order() -> Non
         served.append(request.text("mark"))
         request.reply({})
 
-    services.SERVICES["test.slow"] = slow
+    SERVICES["test.slow"] = slow
     try:
         playbook = Playbook(parse(SETTINGS))
         first = playbook.client(user="boss", password="boss")
@@ -452,11 +451,11 @@ def test_requests_take_turns_and_those_of_a_connection_keep_their_order() -> Non
         assert served.index("second 0") < 3
         assert not agenda.asking
         with playbook.one_pass():
-            for _ in range(services.REQUESTS_WAITING_MAX + 1):
+            for _ in range(REQUESTS_WAITING_MAX + 1):
                 request(first, "test.slow", reply_to="", mark="again")
-            assert [len(each) for each in agenda.asking.values()] == [services.REQUESTS_WAITING_MAX]
+            assert [len(each) for each in agenda.asking.values()] == [REQUESTS_WAITING_MAX]
     finally:
-        del services.SERVICES["test.slow"]
+        del SERVICES["test.slow"]
 
 
 def test_the_files_of_the_package_are_not_looked_for_at_each_request(monkeypatch: pytest.MonkeyPatch) -> None:

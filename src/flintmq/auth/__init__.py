@@ -4,7 +4,7 @@
     user, virtual host, operation, resource -> require() -> nothing, or a ChannelFault 403
 
 Owns every decision about identity and access, for AMQP and HTTP alike. It must never know sockets:
-the address of the peer comes in as text.
+the address of the peer comes in as text. Begin with users.py.
 """
 
 from flintmq.auth.access import Operation, may, require, require_virtual_host

@@ -4,7 +4,7 @@
                     --matches--> the operator policy of the highest priority   at most one, caps numbers
 
 Those of the configuration are there from the start and cannot be changed meanwhile; others come by `put`,
-are journalled as wiring, and hold for what exists as well as for what is declared later.
+are journalled as topology, and hold for what exists as well as for what is declared later.
 """
 
 from __future__ import annotations

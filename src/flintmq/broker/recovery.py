@@ -1,4 +1,4 @@
-"""From the journal back to a broker: wiring first, then each queue's entries, unread, on its shelf.
+"""From the journal back to a broker: topology first, then each queue's entries, unread, on its shelf.
 
 Whatever does not fit together is reported and left out; nothing of it keeps the broker from starting.
 What can never fit again (a binding that has lost an end, an entry whose queue is gone) leaves the journal
@@ -45,7 +45,7 @@ LOST_AND_FOUND = "lost-and-found-"
 
 
 class Recovery:
-    """Hears what the journal holds; `build` then makes a broker's wiring of it."""
+    """Hears what the journal holds; `build` then makes a broker's topology of it."""
 
     def __init__(self, progress: Progress) -> None:
         self.told = progress

@@ -1,4 +1,4 @@
-"""Wiring that the settings declare: always durable, there from the start, and not the clients' to delete."""
+"""Topology that the settings declare: always durable, there from the start, not the clients' to delete."""
 
 from __future__ import annotations
 

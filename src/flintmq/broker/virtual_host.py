@@ -1,6 +1,6 @@
-"""A virtual host: the exchanges, queues and bindings of one name space, and the routes through them.
+"""A virtual host: the exchanges, queues and bindings of one name space. Its router has the routes.
 
-Everything here speaks of names, raises ChannelFaults with RabbitMQ's wording, and keeps the wiring
+Everything here speaks of names, raises ChannelFaults with RabbitMQ's wording, and keeps the topology
 consistent: what is deleted leaves no binding, no consumer and no cached route behind. Who may do
 what is checked before it is called.
 """
@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from flintmq.auth import Operation, require
-from flintmq.broker import equivalence as refusals
+from flintmq.broker import equivalence
 from flintmq.broker.channels import dismantling
 from flintmq.broker.channels.dismantling import Falling
 from flintmq.broker.exchanges import arguments as arguments_of
@@ -152,10 +152,10 @@ class VirtualHost:
             existing = None
         if existing is not None:
             what = f"exchange '{name}' in vhost '{self.name}'"
-            refusals.compare_exchange(existing, what, kind, durable, auto_delete, internal, arguments)
+            equivalence.compare_exchange(existing, what, kind, durable, auto_delete, internal, arguments)
             return existing
         if name.startswith("amq."):
-            raise refusals.reserved_name("exchange", name, 40, 10)
+            raise equivalence.reserved_name("exchange", name, 40, 10)
         make = KINDS.get(kind)
         if make is None:
             raise ChannelFault(
@@ -191,7 +191,7 @@ class VirtualHost:
         if exchange is None:
             return
         if name.startswith("amq."):
-            raise refusals.reserved_name("exchange", name, 40, 20)
+            raise equivalence.reserved_name("exchange", name, 40, 20)
         if isinstance(exchange, SystemExchange):
             raise ChannelFault(
                 amqp.ACCESS_REFUSED, f"ACCESS_REFUSED - exchange '{name}' is the broker's own", 40, 20
@@ -302,12 +302,12 @@ class VirtualHost:
             queue = self.find_queue(name, origin, 50, 10)
             what = f"queue '{name}' in vhost '{self.name}'"
             check_arguments(arguments, what)
-            refusals.compare_queue(queue, what, durable, exclusive, auto_delete, arguments)
+            equivalence.compare_queue(queue, what, durable, exclusive, auto_delete, arguments)
             if queue.regime is not None:
                 queue.regime.touch()
             return queue
         if name.startswith("amq."):
-            raise refusals.reserved_name("queue", name, 50, 10)
+            raise equivalence.reserved_name("queue", name, 50, 10)
         return self.add_queue(name, durable, exclusive, auto_delete, arguments, origin)
 
     def add_queue(
@@ -439,7 +439,7 @@ class VirtualHost:
 
     def consume(self, consumer: Consumer) -> None:
         queue = consumer.queue
-        refusals.check_exclusive_use(queue, consumer, self.name)
+        equivalence.check_exclusive_use(queue, consumer, self.name)
         consumer.channel.consumers[consumer.tag] = consumer
         queue.subscribe(consumer)
 

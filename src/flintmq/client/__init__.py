@@ -7,6 +7,7 @@
     framing     flintmq.wire: generated
 
 Speaks 0-9-1 (and 0-9) to FlintMQ, RabbitMQ and others. Knows nothing of the broker's inside.
+Begin with core/connection.py.
 """
 
 from flintmq.client.core.dtx import Xid

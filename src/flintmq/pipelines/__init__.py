@@ -9,4 +9,5 @@
     feed, demo             market data made up, and all of it alive in one terminal
 
 Knows the broker only as its client does. Spark is imported where a pipeline is run, never to check one.
+Begin with file/model.py and run/runner.py.
 """

@@ -1,6 +1,6 @@
 """The broker on real sockets: the only asyncio code for AMQP.
 
-`run` is all that the command line needs.
+Begin with server.py and session.py. `run` is all that the command line needs.
 """
 
 from flintmq.server.lifecycle import run

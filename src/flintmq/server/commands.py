@@ -11,9 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flintmq.auth import Operation, require
-from flintmq.broker import queue_namespaces as namespaces
-from flintmq.broker import queue_templates, quotas
-from flintmq.broker import static_topology as configured
+from flintmq.broker import queue_namespaces, queue_templates, quotas, static_topology
 from flintmq.broker.channels import direct_reply
 from flintmq.broker.channels.channel import Channel as BrokerChannel
 from flintmq.broker.exchanges.binding import VIA
@@ -67,10 +65,10 @@ def run(session: Session, channel: Channel, method: Method) -> None:
     command(session, channel, method)
     store = session.broker.store
     if store is not None and method.CLASS_ID in (amqp.CLASS_EXCHANGE, amqp.CLASS_QUEUE):
-        # What durable wiring there is may be told when it is safe; that goes for what others changed too.
-        wiring = None if session.virtual_host is None else session.virtual_host.topology
-        if wiring is not None:
-            store.hold_back(session.output, wiring.sequence)
+        # The durable topology may be told of when it is safe; that goes for what others changed too.
+        topology = None if session.virtual_host is None else session.virtual_host.topology
+        if topology is not None:
+            store.hold_back(session.output, topology.sequence)
 
 
 # The methods in which RabbitMQ takes line ends out of the names of exchanges and queues, wherever in a name
@@ -89,7 +87,7 @@ def strip_names(method: Method) -> None:
 
 
 def refuse_growth(method: Method) -> None:
-    """Wiring cannot go to disk: while memory is critical there is no more of it."""
+    """Exchanges, queues and bindings cannot go to disk: no more of them while memory is critical."""
     if getattr(method, "passive", False):
         return
     text = f"RESOURCE_ERROR - memory is short: no {method.NAME} for now"
@@ -219,7 +217,7 @@ def exchange_delete(session: Session, channel: Channel, method: methods.Exchange
     owner = broker_channel(channel)
     not_default(method.exchange)
     may(owner, Operation.CONFIGURE, "exchange", method.exchange)
-    configured.refuse_deletion(owner.virtual_host, configured.EXCHANGE, method.exchange)
+    static_topology.refuse_deletion(owner.virtual_host, static_topology.EXCHANGE, method.exchange)
     owner.virtual_host.delete_exchange(method.exchange, method.if_unused)
     if not method.no_wait:
         session.send(channel.number, methods.ExchangeDeleteOk())
@@ -243,7 +241,7 @@ def exchange_unbind(session: Session, channel: Channel, method: methods.Exchange
     may_bind_exchanges(owner, method.source, method.destination)
     if exists(owner.virtual_host.exchanges, method.source, method.destination):
         source, destination = exchange_pair(owner, method.source, method.destination)
-        configured.refuse_unbinding(
+        static_topology.refuse_unbinding(
             owner.virtual_host, source, destination, method.routing_key, method.arguments
         )
         owner.virtual_host.unbind(source, destination, method.routing_key, method.arguments)
@@ -300,7 +298,11 @@ def queue_declare(session: Session, channel: Channel, method: methods.QueueDecla
         declare_reply_queue(session, channel, method)
         return
     if method.passive:
-        name = namespaces.qualified(method.queue, method.arguments)[0] if method.queue else last_queue(owner)
+        name = (
+            queue_namespaces.qualified(method.queue, method.arguments)[0]
+            if method.queue
+            else last_queue(owner)
+        )
         may_see(owner, "queue", name)
         queue = host.find_queue(name, owner.origin)
         if queue.regime is not None:
@@ -325,7 +327,7 @@ def declared_queue(session: Session, owner: BrokerChannel, method: methods.Queue
     """The queue of a declaration that is not passive: one that is there, or a new one."""
     host = owner.virtual_host
     is_named = bool(method.queue)
-    name, arguments = namespaces.qualified(
+    name, arguments = queue_namespaces.qualified(
         method.queue or session.broker.new_name("amq.gen-"), method.arguments
     )
     may(owner, Operation.CONFIGURE, "queue", name)
@@ -403,13 +405,15 @@ def queue_bind(session: Session, channel: Channel, method: methods.QueueBind) ->
 def queue_unbind(session: Session, channel: Channel, method: methods.QueueUnbind) -> None:
     owner = broker_channel(channel)
     host = owner.virtual_host
-    name = namespaces.qualified(method.queue, method.arguments)[0] if method.queue else last_queue(owner)
+    name = (
+        queue_namespaces.qualified(method.queue, method.arguments)[0] if method.queue else last_queue(owner)
+    )
     not_default(method.exchange)
     may(owner, Operation.WRITE, "queue", name)
     may(owner, Operation.READ, "exchange", method.exchange)
     if exists(host.exchanges, method.exchange) and host.lookup_queue(name) is not None:
         queue, source, key, arguments = binding_ends(owner, method)
-        configured.refuse_unbinding(host, source, queue, key, arguments)
+        static_topology.refuse_unbinding(host, source, queue, key, arguments)
         host.unbind(source, queue, key, arguments)
     session.send(channel.number, methods.QueueUnbindOk())
 
@@ -420,7 +424,7 @@ def binding_ends(
     not_default(method.exchange)
     name, arguments = method.queue, method.arguments
     if name:
-        name, arguments = namespaces.qualified(name, arguments)
+        name, arguments = queue_namespaces.qualified(name, arguments)
     queue = named_queue(owner, name, Operation.WRITE)
     may(owner, Operation.READ, "exchange", method.exchange)
     source = owner.virtual_host.find_exchange(method.exchange)
@@ -451,7 +455,7 @@ def queue_delete(session: Session, channel: Channel, method: methods.QueueDelete
     count = 0
     if owner.virtual_host.lookup_queue(name) is not None:
         queue = owner.virtual_host.find_queue(name, owner.origin)
-        configured.refuse_deletion(owner.virtual_host, configured.QUEUE, name)
+        static_topology.refuse_deletion(owner.virtual_host, static_topology.QUEUE, name)
         if method.if_unused and queue.consumers:
             raise in_use(queue, owner, "in use")
         caught_up(queue)
@@ -495,7 +499,7 @@ def basic_consume(session: Session, channel: Channel, method: methods.BasicConsu
     is_reply = method.queue == direct_reply.NAME
     name, arguments = method.queue, method.arguments
     if name:
-        name, arguments = namespaces.qualified(name, arguments)
+        name, arguments = queue_namespaces.qualified(name, arguments)
     queue = None if is_reply else caught_up(named_queue(owner, name, Operation.READ))
     session.broker.tell_lost_consumers()
     tag = method.consumer_tag or session.broker.new_name("amq.ctag-")

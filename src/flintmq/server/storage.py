@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from flintmq.broker import static_topology as configured
+from flintmq.broker import static_topology
 from flintmq.broker.broker import Broker
 from flintmq.broker.exchanges import exchange_plugins
 from flintmq.broker.recovery import Recovery
@@ -40,7 +40,7 @@ def open_broker(config: Config, clock: Clock, wake: Callable[[], None]) -> Broke
     if directory is None:
         broker = Broker(config, clock)
         broker.attach_streams(StreamStore(None, Disk(), JournalOptions(), clock, wake))
-        configured.declare_all(broker)
+        static_topology.declare_all(broker)
         return broker
     options = JournalOptions(
         sync=SyncPolicy(config.storage.sync),
@@ -88,7 +88,7 @@ def recovered_broker(
     store.numbers = recovery.build(broker.virtual_hosts, store, is_incomplete)
     left = streams.drop_leftovers(recovery.queue_numbers(), is_incomplete)
     store.numbers = max(store.numbers, left)
-    configured.declare_all(broker)
+    static_topology.declare_all(broker)
     store.end_pass()
     return broker, report
 

@@ -5,7 +5,7 @@
     both        options    schema    offsets    admission    record_batches    connections
 
 A read goes in columns from the broker to Arrow, a write in slices of Arrow's buffers to the socket.
-Knows the client, never the broker.
+Knows the client, never the broker. Begin with source.py.
 """
 
 from __future__ import annotations

@@ -9,4 +9,6 @@ disk        the one seam to the disk
 layout      the numbers and octet access of the formats (twin of layout.pxd)
 promises    what was promised, so that damage is told from a torn tail
 spool       bodies too large for memory
+
+Begin with disk.py and journal/journal.py.
 """

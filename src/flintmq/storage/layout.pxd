@@ -97,10 +97,6 @@ cdef enum:
     PARTLY = 1
     DEAD = 2
 
-cdef inline int put_u8(bytearray buffer, Py_ssize_t at, unsigned int value) noexcept:
-    (<unsigned char*>PyByteArray_AS_STRING(buffer))[at] = <unsigned char>value
-    return 0
-
 cdef inline int put_u32(bytearray buffer, Py_ssize_t at, unsigned int value) noexcept:
     cdef unsigned char* p = <unsigned char*>PyByteArray_AS_STRING(buffer) + at
     p[0] = value & 255

@@ -51,10 +51,6 @@ _U64 = struct.Struct("<Q")
 _ZEROS = bytes(8)
 
 
-def put_u8(buffer: bytearray, at: int, value: int) -> None:
-    buffer[at] = value
-
-
 def put_u32(buffer: bytearray, at: int, value: int) -> None:
     _U32.pack_into(buffer, at, value)
 

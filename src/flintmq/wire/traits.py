@@ -20,7 +20,7 @@ HAS_COPIES = 0x10000
 TIMED = 0x20000
 # Of an entry on disk: when the message came and by which connection is noted, see broker/store/entry_head.py.
 NOTED = 0x40000
-# Not found in the header, where it was: behind its route are the keys of its BCC (cc_bcc.py).
+# Not found in the header, where it was: behind its route are the keys of its BCC (broker/messages/cc_bcc.py).
 BLIND = 0x80000
 # Nor this: the broker itself has put it where it is, from where it would come again if that were lost.
 MOVED = 0x100000

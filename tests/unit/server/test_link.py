@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from playbook.dialogue import HEADERS, decoded, frame
 
-from flintmq.broker.services import request as services
-from flintmq.broker.services.request import Request
+from flintmq.broker.services.request import SERVICES, Request
 from flintmq.clock import Clock
 from flintmq.config import Config, Limits
 from flintmq.errors import ConnectionFault
@@ -482,7 +481,7 @@ def test_a_request_that_waits_holds_what_comes_after_it() -> None:
             while not may_end:
                 yield
 
-        services.SERVICES["test.patient"] = patient
+        SERVICES["test.patient"] = patient
         try:
             await wire.open()
             key = b"test.patient"
@@ -498,7 +497,7 @@ def test_a_request_that_waits_holds_what_comes_after_it() -> None:
             await wire.hear(methods.QueueDeclareOk)
             assert not wire.link.held
         finally:
-            del services.SERVICES["test.patient"]
+            del SERVICES["test.patient"]
 
     run(scenario)
 

@@ -11,7 +11,7 @@ import pytest
 from flintmq.errors import StorageFault
 from flintmq.storage import layout
 from flintmq.storage.disk import Disk
-from flintmq.storage.inspection import journal_inspection as inspect
+from flintmq.storage.inspection import journal_inspection
 from flintmq.storage.journal import migrate, record, segment
 
 from .test_journal import opened
@@ -42,7 +42,7 @@ def segments(directory: Path) -> list[Path]:
 def test_a_torn_tail_is_cut_once(tmp_path: Path) -> None:
     sequences = filled(tmp_path)
     last = segments(tmp_path)[-1]
-    size = max(view.end for view in inspect.check(str(tmp_path)).segments[-1:])
+    size = max(view.end for view in journal_inspection.check(str(tmp_path)).segments[-1:])
     forget_promises(tmp_path)
     with last.open("r+b") as file:
         file.truncate(size - 100)
@@ -84,7 +84,7 @@ def test_a_damaged_commit_costs_its_own_group_alone(tmp_path: Path) -> None:
         journal.commit_group()
     journal.commit_now()
     journal.close()
-    commit = next(each for each in inspect.inspect(str(tmp_path)) if each.kind == "commit")
+    commit = next(each for each in journal_inspection.inspect(str(tmp_path)) if each.kind == "commit")
     path = segments(tmp_path)[0]
     octets = bytearray(path.read_bytes())
     octets[commit.at + 20] ^= 1
@@ -110,7 +110,7 @@ def test_a_damaged_head_costs_nothing(tmp_path: Path) -> None:
 def test_a_tail_may_be_cut_at_any_octet(tmp_path: Path, cut: int) -> None:
     sequences = filled(tmp_path, 3)
     path = segments(tmp_path)[-1]
-    end = inspect.check(str(tmp_path)).segments[-1].end
+    end = journal_inspection.check(str(tmp_path)).segments[-1].end
     forget_promises(tmp_path)
     with path.open("r+b") as file:
         file.truncate(end - cut)
@@ -180,7 +180,7 @@ def _with_version(path: Path, version: int) -> bytes:
 
 def test_check_sees_what_repair_mends(tmp_path: Path) -> None:
     filled(tmp_path)
-    sound = inspect.check(str(tmp_path))
+    sound = journal_inspection.check(str(tmp_path))
     assert sound.sound
     assert sound.entries == 400
     assert sound.wiring == 1
@@ -188,13 +188,13 @@ def test_check_sees_what_repair_mends(tmp_path: Path) -> None:
     octets = bytearray(path.read_bytes())
     octets[9000] ^= 1
     path.write_bytes(octets)
-    broken = inspect.check(str(tmp_path))
+    broken = journal_inspection.check(str(tmp_path))
     assert not broken.sound
     assert path.read_bytes() == bytes(octets), "a check changes nothing"
     assert broken.lines()[-1].startswith("not sound")
-    report = inspect.repair(str(tmp_path))
+    report = journal_inspection.repair(str(tmp_path))
     assert len(report.set_aside) == 1
-    assert inspect.check(str(tmp_path)).sound
+    assert journal_inspection.check(str(tmp_path)).sound
 
 
 def test_inspect_names_every_record(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_inspect_names_every_record(tmp_path: Path) -> None:
     journal.commit_group()
     journal.commit_now()
     journal.close()
-    views = list(inspect.inspect(str(tmp_path)))
+    views = list(journal_inspection.inspect(str(tmp_path)))
     assert [view.kind for view in views] == ["batch", "entry", "put", "settle", "commit"]
     assert views[1].text == "owners 1 2; header 4, payload 7"
     assert views[3].grouped
@@ -215,4 +215,4 @@ def test_inspect_names_every_record(tmp_path: Path) -> None:
 
 def test_repair_wants_a_journal(tmp_path: Path) -> None:
     with pytest.raises(StorageFault, match="holds no journal"):
-        inspect.repair(str(tmp_path))
+        journal_inspection.repair(str(tmp_path))

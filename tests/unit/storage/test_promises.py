@@ -10,7 +10,7 @@ import pytest
 
 from flintmq.cli import journal as command
 from flintmq.storage.disk import Disk
-from flintmq.storage.inspection import journal_inspection as inspect
+from flintmq.storage.inspection import journal_inspection
 from flintmq.storage.inspection.stream_inspection import check_streams
 from flintmq.storage.promises import SEGMENT, STREAM, Notes, Promise, Promises
 from flintmq.storage.streams.log import StreamOptions
@@ -80,13 +80,13 @@ def test_whatever_happens_to_the_end_of_the_journal_is_told(
     sample.mkdir()
     journal_sample(sample, is_orderly)
     path = next(sample.glob("*.segment"))
-    used = inspect.check(str(sample)).segments[-1].end
+    used = journal_inspection.check(str(sample)).segments[-1].end
     silent = 0
     for octets in harm(path, 64, used):
         place = tmp_path / "data"
         shutil.copytree(sample, place)
         (place / path.name).write_bytes(octets)
-        checked = inspect.check(str(place))
+        checked = journal_inspection.check(str(place))
         status, lines = command.verify(str(place))
         journal, told, report = opened(place)
         journal.close()
@@ -151,7 +151,7 @@ def test_a_torn_tail_behind_what_was_promised_is_not_called_damage(tmp_path: Pat
     journal_sample(sample, False)
     stream_sample(sample, False)
     path = next(sample.glob("*.segment"))
-    end = inspect.check(str(sample)).segments[-1].end
+    end = journal_inspection.check(str(sample)).segments[-1].end
     with path.open("r+b") as file:
         file.seek(end)
         file.write(b"half of a batch that was never synced   ")
@@ -220,7 +220,7 @@ def test_the_oldest_segment_of_a_stream_is_missed_unless_retention_took_it(tmp_p
 def test_a_missing_segment_of_the_journal_is_told_once(tmp_path: Path) -> None:
     journal_sample(tmp_path, True)
     next(tmp_path.glob("*.segment")).unlink()
-    checked = inspect.check(str(tmp_path))
+    checked = journal_inspection.check(str(tmp_path))
     assert not checked.sound
     assert "0000000000000001.segment is missing: 13 records are lost" in checked.lines()
     journal, told, report = opened(tmp_path)
@@ -232,7 +232,7 @@ def test_a_missing_segment_of_the_journal_is_told_once(tmp_path: Path) -> None:
     journal, _, report = opened(tmp_path)
     assert report.losses() == []
     journal.close()
-    assert inspect.check(str(tmp_path)).sound
+    assert journal_inspection.check(str(tmp_path)).sound
 
 
 def test_directories_without_notes_open_as_before(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_notes_are_not_believed_once_a_flintmq_without_them_has_been_there(tmp_p
         (tmp_path / name).write_bytes(octets)
     for each in list(tmp_path.glob("*.segment"))[:1]:
         each.unlink()
-    assert inspect.check(str(tmp_path)).sound
+    assert journal_inspection.check(str(tmp_path)).sound
     journal, _, report = opened(tmp_path)
     assert not report.losses()
     journal.close()

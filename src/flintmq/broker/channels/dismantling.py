@@ -1,7 +1,8 @@
 """Taking apart what was deleted: bindings, consumers, queues whose connection is gone, what a channel held.
 
 What is deleted is gone for everybody at once: its name is free, and no message finds it. What it leaves
-behind may be a million bindings in the indexes of others and in the journal; chores (chores.py) see to that.
+behind may be a million bindings in the indexes of others and in the journal. Chores (queues/chores.py) take
+these out.
 After a crash recovery drops bindings that have lost an end, and entries that have lost their queue.
 
 Something new of the same name may be declared meanwhile. It is another object, so what is taken apart is not

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flintmq.broker.channels import direct_reply
-from flintmq.broker.messages import cc_bcc as copies
+from flintmq.broker.messages import cc_bcc
 from flintmq.broker.messages.published import check_user_id
 from flintmq.errors import ChannelFault
 from flintmq.wire import amqp, traits
@@ -43,7 +43,7 @@ def look_into(channel: Channel, whole: bytes, header_size: int, found: int) -> b
     if found & traits.HAS_USER_ID:
         check_user_id(channel.user, whole, header_size)
     if found & traits.HAS_COPIES:
-        copies.check(whole, header_size)
+        cc_bcc.check(whole, header_size)
     if found & traits.HAS_REPLY_TO and whole.find(direct_reply.NAME_OCTETS, 0, header_size) >= 0:
         return direct_reply.rewritten(channel, whole, header_size)
     return whole

@@ -1,7 +1,7 @@
 """A binding leads from an exchange to a queue or to another exchange.
 
 This module owns what makes two bindings the same: their ends, the key, and the arguments as
-field_equality.py compares them.
+matching/field_equality.py compares them.
 """
 
 from __future__ import annotations

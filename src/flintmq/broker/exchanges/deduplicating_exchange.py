@@ -1,4 +1,4 @@
-"""x-message-deduplication: drops a message whose like it has seen before, see deduplication.py."""
+"""x-message-deduplication: drops a message whose like it has seen before, see queues/deduplication.py."""
 
 from __future__ import annotations
 

@@ -25,8 +25,7 @@ from flintmq.broker.exchanges import arguments
 from flintmq.broker.exchanges.exchange import ROUTED, TAKEN
 from flintmq.broker.exchanges.route import Passage
 from flintmq.broker.exchanges.wrapping_exchange import OuterExchange
-from flintmq.broker.messages import cc_bcc as copies
-from flintmq.broker.messages import entry_number
+from flintmq.broker.messages import cc_bcc, entry_number
 from flintmq.broker.messages.message import Message, new_message
 from flintmq.broker.queues.chores import MESSAGES
 from flintmq.errors import ChannelFault, PeerFault
@@ -245,7 +244,7 @@ class DelayedExchange(OuterExchange):
         passage.past = self
         keys = [passage.key]
         if message.traits & traits.HAS_COPIES:
-            keys += copies.keys_of(message)
+            keys += cc_bcc.keys_of(message)
         store = router.store
         if store is None or not message.traits & traits.SPOOLED:
             self.hand_over(passage, keys)

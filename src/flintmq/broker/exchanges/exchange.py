@@ -7,8 +7,8 @@ exchanges, permissions and the cache of answers belong to the virtual host.
     kind      a message follows a binding when
     direct    the routing keys are equal
     fanout    always
-    topic     the binding's pattern fits the routing key (topic_trie.py)
-    headers   the binding's arguments fit the message headers (headers_condition.py)
+    topic     the binding's pattern fits the routing key (matching/topic_trie.py)
+    headers   the binding's arguments fit the message headers (matching/headers_condition.py)
 
 Kinds that are FlintMQ's own are in selector_exchange.py.
 """

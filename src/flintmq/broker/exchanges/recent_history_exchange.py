@@ -12,7 +12,7 @@ from flintmq.broker.exchanges import arguments
 from flintmq.broker.exchanges.binding import Binding
 from flintmq.broker.exchanges.exchange import ROUTED, Exchange
 from flintmq.broker.exchanges.wrapping_exchange import OuterExchange
-from flintmq.broker.messages import cc_bcc as copies
+from flintmq.broker.messages import cc_bcc
 from flintmq.broker.messages.message import Message
 from flintmq.broker.queues.queue import Queue
 from flintmq.wire import traits
@@ -46,7 +46,7 @@ class RecentHistoryExchange(OuterExchange):
         message = passage.message
         if not message.traits & traits.SPOOLED and passage.headers().get(NO_STORE) is not True:
             if message.traits & traits.HAS_COPIES:
-                message = copies.without_blind(message)
+                message = cc_bcc.without_blind(message)
             self.history.append(message)
             self.history_bytes += len(message.content)
             is_short = self.router.agenda.is_short

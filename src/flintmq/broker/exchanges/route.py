@@ -1,7 +1,7 @@
 """Where the messages of one exchange and routing key go: the outcome of routing, kept.
 
-A virtual host keeps a bounded number of these. Any change of its wiring makes all of them stale:
-`generation` then differs from the virtual host's, and the route is worked out anew.
+The router of a virtual host keeps a bounded number of routes. Any change of the topology makes all of them
+stale: `generation` then differs from the router's, and the route is worked out anew.
 """
 
 from __future__ import annotations

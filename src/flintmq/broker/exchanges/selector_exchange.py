@@ -1,8 +1,8 @@
-"""Exchanges that select messages by what they say, all on the matching engine (match_index.py).
+"""Exchanges that select messages by what they say, all on the matching engine (matching/match_index.py).
 
 kind          a message follows a binding when
-x-selector    the binding's argument x-selector, the WHERE of an SQL query, is true (selector.py)
-x-prop-wild   headers and properties fit the binding's arguments, with wild cards (prop_wild.py)
+x-selector    the binding's argument x-selector, the WHERE of an SQL query, is true (matching/selector.py)
+x-prop-wild   headers and properties fit the binding's arguments, with wild cards (matching/prop_wild.py)
 x-regexp      the pattern is found in the routing key, or in the header that the argument x-header
               names (flintmq/regexp.py); the pattern is the argument x-pattern, or else the binding's key
 """

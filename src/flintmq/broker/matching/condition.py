@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Any, TypeAlias
 
-from flintmq.broker.matching import counted_set as tally
+from flintmq.broker.matching import counted_set
 from flintmq.broker.matching.lookup import Lookup, Reference
 
 PRESENT = 0
@@ -95,7 +95,7 @@ class Condition:
 
     def __init__(self, form: Hashable) -> None:
         self.form = form  # equal for two conditions that are the same
-        self.destinations: tally.Tally = None
+        self.destinations: counted_set.Tally = None
         self.homes: tuple[Any, ...] | None = None  # one home, or a tuple of several
         # Whether a message that meets any of the homes fulfils it: nothing is left to look at.
         self.exact = False

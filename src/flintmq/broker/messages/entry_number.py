@@ -3,7 +3,7 @@
     0                     in memory only
     n << 1                entry n of the journal
     n << 1 | 1            entry n of the overflow
-    1 << 63 | n << 1 | 1  number n of the bodies that the store holds, see spooling.py
+    1 << 63 | n << 1 | 1  number n of the bodies that the store holds, see store/spooling.py
 
 What is not in the journal ends with the process. Compiled modules see `entry_number.pxd`, the same in C.
 """

@@ -3,7 +3,7 @@
     route    | exchange 1+n | routing key 1+n |           the two short strings of basic.publish
              | ...                            | 4+n |      with the keys of a BCC that nobody may see: BLIND
     content  | header payload | body |                     delivered as it came, frames made anew
-             | header payload |                            of a spooled message, see spooling.py
+             | header payload |                            of a spooled message, see store/spooling.py
 
 One Message serves all the queues it was routed to. It holds only octets and numbers, so the garbage
 collector need not know of it.
@@ -47,7 +47,7 @@ class Message:
         message.header_size = header_size
         message.traits = traits  # bits of wire/traits.py
         message.origin = origin  # number of the connection it came by
-        message.entry = 0  # where it lies on disk, see store.py
+        message.entry = 0  # where it lies on disk, see store/store.py
         message.arrived_ms = 0  # when it came, 0 if nobody has noted it; exact where TIMED is set
         message.lifetime_ms = -1  # its expiration; -1: it has none
         message.holders = 0  # queues that have not let go of it; when it is spilled, each gets its share

@@ -1,8 +1,8 @@
 """What a connection has asked for and waits for: one errand after the other, each in portions.
 
-An errand is a request to a service (services.py), or a method whose work is more than a pass may take. Until
-the last errand of a connection is done, the connection is not read from: what its client has sent behind the
-errand has to find it done.
+An errand is a request to a service (services/request.py), or a method whose work is more than a pass may
+take, such as a large tx.commit. Until the last errand of a connection is done, the connection is not read
+from: what its client has sent behind the errand has to find it done.
 """
 
 from __future__ import annotations

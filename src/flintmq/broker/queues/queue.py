@@ -7,7 +7,7 @@
 Messages are numbered by their place. Those handed out and not acked live in their channel; one that
 comes back goes to `returned`, which is always ahead of the ring, so it regains its place for free.
 A consumer that may refuse messages (no-local, a selector) takes some from the middle and leaves a hole, on
-the shelf too (shelf_scan.py); one that comes back to the shelf lies in its old place there.
+the shelf too (paged_tail_scan.py); one that comes back to the shelf lies in its old place there.
 Past a certain length, and sooner when memory is short, what arrives goes to the shelf and is loaded
 again when ready runs out: a long queue costs little memory. Deliveries go to the consumers' outputs.
 """
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.messages import entry_number
 from flintmq.broker.messages.message import Message
-from flintmq.broker.queues import paged_tail_scan as shelf_scan
+from flintmq.broker.queues import paged_tail_scan
 from flintmq.broker.queues.chores import repeated
 from flintmq.broker.queues.consumer import Consumer
 from flintmq.broker.queues.deduplication import DEDUPLICATED, Duplicates
@@ -157,7 +157,7 @@ class Queue:
         # Which messages it refuses because it has the like of them, see deduplication.py.
         self.duplicates = Duplicates() if arguments.get(DEDUPLICATED) is True else None
         self.is_stream = False  # a log of its own holds its messages, not the journal
-        self.creation_id: bytes | None = None  # made when somebody asks, see queue_identity.py
+        self.creation_id: bytes | None = None  # made when somebody asks, see services/queue_identity.py
         self.life = 0  # tells it in the journal from one of the same name that is being taken apart
         self.returning = 0  # how many chores put messages back: until then their turn has not come
 
@@ -402,7 +402,7 @@ class Queue:
         self.offer_in_turn()
         while self.store is not None and self.active and self.shelf.count:
             if self.ready.count + len(self.returned) >= self.store.loaded_messages:
-                return shelf_scan.offer_shelved(self)
+                return paged_tail_scan.offer_shelved(self)
             if not self.load():
                 break
             self.offer_in_turn()
@@ -594,7 +594,7 @@ class Queue:
         if self.selective:
             self.look_again(min([delivery.position for delivery in deliveries]))
         if self.shelf.holes:
-            deliveries = shelf_scan.reshelve(self, deliveries)
+            deliveries = paged_tail_scan.reshelve(self, deliveries)
             if not deliveries:
                 return
         self.draw_out(max([delivery.position for delivery in deliveries]))

@@ -11,7 +11,7 @@ the policy. Arguments that nobody here knows are accepted and mean nothing, as i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from flintmq.broker.messages.published import TIMER_MS_MAX
@@ -206,16 +206,6 @@ def least(one: int, other: int) -> int:
     if UNLIMITED in (one, other):
         return max(one, other)
     return min(one, other)
-
-
-def rules_table(rules: QueueRules) -> dict[str, Any]:
-    """What applies, by the names of the arguments: for people and for the management API."""
-    names = {argument.rule: name for name, argument in ARGUMENTS.items() if argument.rule}
-    return {
-        names[each.name]: getattr(rules, each.name)
-        for each in fields(QueueRules)
-        if getattr(rules, each.name) != each.default
-    }
 
 
 def bad_argument(name: str, what: str, why: str) -> ChannelFault:

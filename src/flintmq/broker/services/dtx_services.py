@@ -11,7 +11,8 @@
 A marker is a name with a number that only grows, kept on disk: whoever commits batch 7 under a marker and
 does not hear the answer may ask again, and is told that it was done. A number alone does not say that it was
 the same batch 7, as a writer that was set back counts anew: so the note of the one committed is told as well.
-Xids are text, as xid.py has it. Everybody may touch their own branches, administrators all of them.
+Xids are text, as transactions/xid.py has it. Everybody may touch their own branches, administrators all of
+them.
 """
 
 from __future__ import annotations

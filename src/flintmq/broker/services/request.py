@@ -8,8 +8,9 @@ A service is a function of a Request. It answers at once or later, but once; wha
 check, as the like AMQP method would. Arguments are the message's headers, bulk input is its body.
 A failure is an answer too: `error-code`, an AMQP reply code, and `error-text`.
 
-Requests of one connection are answered one after the other, and it is not read from meanwhile (errands.py). A
-service whose work grows with what there is returns an iterator: each step of it is a portion.
+Requests of one connection are answered one after the other, and the connection is not read from meanwhile
+(queues/errands.py). A service whose work grows with what there is returns an iterator: each step of it
+is a portion.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flintmq.broker.exchanges.binding import Binding
 from flintmq.broker.exchanges.exchange import REFUSED, TAKEN, Exchange, Headers
-from flintmq.broker.services import request as services
+from flintmq.broker.services import request
 from flintmq.errors import ChannelFault
 from flintmq.wire import amqp
 from flintmq.wire.tables import FieldValue
@@ -26,11 +26,11 @@ class SystemExchange(Exchange):
     receives = True
 
     def check_message(self, message: Message, channel: Publisher) -> None:
-        services.check(message, channel)
+        request.check(message, channel)
 
     def receive(self, passage: Passage) -> int:
         """A request that cannot be answered, as nobody knows the service, is like one without a route."""
-        return TAKEN if services.ask(passage) else REFUSED
+        return TAKEN if request.ask(passage) else REFUSED
 
     def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
         raise ChannelFault(

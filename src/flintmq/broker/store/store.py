@@ -6,7 +6,7 @@ the queues that hold it. Where durable queues share a message with others, these
 The entry of a message tells where it is: messages/entry_number.py.
 
 A confirm waits until the journal has synced past it; so do the octets of a connection behind a reply
-to tx.commit or to a change of durable wiring.
+to tx.commit or to a change of the durable topology.
 """
 
 from __future__ import annotations

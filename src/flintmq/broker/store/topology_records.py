@@ -40,7 +40,7 @@ RETURNED = b"r"
 POLICY = b"p"
 NAMES = b"n"
 
-# What a binding says of ends that are not the first of their name, see dismantling.py.
+# What a binding says of ends that are not the first of their name, see channels/dismantling.py.
 SOURCE_LIFE = "source-life"
 DESTINATION_LIFE = "destination-life"
 

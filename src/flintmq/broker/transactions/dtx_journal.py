@@ -13,8 +13,9 @@ in it, and once it is prepared one entry more, its manifest:
 A branch without a manifest was never prepared: its entries are let go. One whose manifest names more
 messages than it owns was cut off while it was being prepared, which is the same.
 
-A marker is wiring, under the key `m` and a field table of virtual host and name: the number, whose it is,
-when it was used last (the journal's number and the time), how long it is kept, and the note of its committer.
+A marker is a record of the topology, under the key `m` and a field table of virtual host and name: the
+number, whose it is, when it was used last (the journal's number and the time), how long it is kept, and the
+note of its committer.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
-from flintmq.broker.messages import cc_bcc as copies
+from flintmq.broker.messages import cc_bcc
 from flintmq.broker.streams.stream_arguments import refuse_too_large
 from flintmq.broker.transactions.dtx_work import DtxWork
 from flintmq.config import Limits
@@ -236,7 +236,7 @@ class Transaction:
         for message, route, _ in routed:
             size = message.header_size + message.body_size()
             if size > MESSAGE_OCTETS_MAX:
-                further = copies.keys_of(message) if message.traits & traits.HAS_COPIES else []
+                further = cc_bcc.keys_of(message) if message.traits & traits.HAS_COPIES else []
                 refuse_too_large(channel.router.reachable(route, further), size)
             if route.by_headers:
                 if route.exchange is not None:

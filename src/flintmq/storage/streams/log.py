@@ -131,7 +131,6 @@ class StreamLog:
             segment = self.segment_for(chunk)
             writes.append(StreamWrite(segment, segment.planned_octets, chunk))
             segment.planned_octets += len(chunk.octets)
-            segment.planned_end = chunk.end_offset
         return writes
 
     def segment_for(self, chunk: Chunk) -> StreamSegment:

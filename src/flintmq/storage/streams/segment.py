@@ -76,7 +76,6 @@ class StreamSegment:
         "is_indexed",
         "last_time_ms",
         "octets",
-        "planned_end",
         "planned_octets",
         "planned_since_ms",
         "sealed",
@@ -89,7 +88,6 @@ class StreamSegment:
         self.first_time_ms = 0
         self.last_time_ms = 0
         # With what is on its way to the disk.
-        self.planned_end = first_offset
         self.planned_octets = 0
         self.planned_since_ms = 0
         self.handle = -1  # for writing; the writer's
@@ -123,7 +121,6 @@ class StreamSegment:
 
     def settle_plan(self) -> None:
         """What is not safe by now will be written elsewhere, or is not there."""
-        self.planned_end = self.end_offset
         self.planned_octets = self.octets
         self.sealed = True
 

@@ -1,4 +1,4 @@
-"""Wiring as the journal has it, read by where its fields lie: the same as any table is read."""
+"""The topology as the journal has it, read by where its fields lie: the same as any table is read."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playbook.dialogue import Client, Playbook
 
-from flintmq.broker import static_topology as configured
+from flintmq.broker import static_topology
 from flintmq.config import Config, parse
 from flintmq.errors import ConfigFault
 from flintmq.wire import methods
@@ -52,7 +52,7 @@ routing_key = "#"
 
 def playbook_of(settings: str) -> Playbook:
     playbook = Playbook(parse(settings))
-    configured.declare_all(playbook.broker)
+    static_topology.declare_all(playbook.broker)
     return playbook
 
 
@@ -210,7 +210,7 @@ def test_what_is_there_otherwise_stays(caplog: pytest.LogCaptureFixture) -> None
     host = playbook.broker.virtual_hosts["/"]
     host.declare_queue("q", True, False, False, {"x-max-length": 1}, 0)
     host.declare_exchange("x", "direct", True, False, False, {})
-    configured.declare_all(playbook.broker)
+    static_topology.declare_all(playbook.broker)
     assert host.queues["q"].arguments == {"x-max-length": 1}
     assert host.exchanges["x"].type == "direct"
     assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
@@ -218,5 +218,5 @@ def test_what_is_there_otherwise_stays(caplog: pytest.LogCaptureFixture) -> None
 
 def test_nothing_is_configured_by_default() -> None:
     playbook = Playbook(Config())
-    configured.declare_all(playbook.broker)
+    static_topology.declare_all(playbook.broker)
     assert playbook.broker.virtual_hosts["/"].configured == set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flintmq.server import read_coalescing as rushes
+from flintmq.server import read_coalescing
 from flintmq.server.read_coalescing import TURNS_MIN, TURNS_WITHOUT, Rush
 
 
@@ -24,7 +24,7 @@ class Time:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     scripted = Time()
-    monkeypatch.setattr(rushes, "time", scripted)
+    monkeypatch.setattr(read_coalescing, "time", scripted)
     return scripted
 
 

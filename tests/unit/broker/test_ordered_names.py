@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from flintmq import ordered_names as directory
+from flintmq import ordered_names
 from flintmq.ordered_names import Directory
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory, "PART_ITEMS_MAX", 8)
+    monkeypatch.setattr(ordered_names, "PART_ITEMS_MAX", 8)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -10,6 +10,7 @@ from flintmq.broker.queues.selection cimport Selection
 from flintmq.protocol.outbox cimport Output
 
 cdef long long HOARDED_MESSAGE_BYTES
+cdef Py_ssize_t LARGE_BYTES
 
 
 @cython.final

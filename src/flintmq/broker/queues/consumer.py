@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from flintmq.wire.stream import Body
     from flintmq.wire.tables import FieldTable
 
+# Contents up to this size leave whole, however tight the room is: the outbox is not even asked.
+LARGE_BYTES = 16_384
 # What an unacked message takes beside its body: the delivery, the message and its header.
 HOARDED_MESSAGE_BYTES = 512
 
@@ -148,7 +150,7 @@ class Consumer:
         if redeliveries and self.queue.regime is not None and self.queue.regime.counts:
             written = self.queue.regime.counted(message, redeliveries)
         content = written.content
-        if body is None and self.output.streams_large(len(content)):
+        if len(content) > LARGE_BYTES and body is None and self.output.streams_large(len(content)):
             body = HeldBody(content, written.header_size)
             content = content[: written.header_size]
         self.output.write_delivery(

@@ -57,8 +57,8 @@ cdef class Router:
     cdef int enqueue_ruled(self, Message message, list queues) except -1
     @cython.locals(queue=Queue)
     cdef int enqueue_stored(self, Message message, list queues, tuple owners) except -1
-    @cython.locals(queue=Queue, message=Message, taken=Py_ssize_t, index=Py_ssize_t)
-    cdef enqueue_each(self, list queues, list messages)
+    @cython.locals(queue=Queue, taken=Py_ssize_t, index=Py_ssize_t)
+    cdef int enqueue_kept(self, Message message, list queues, list shown) except -1
     @cython.locals(entry=cython.ulonglong)
     cpdef disown(self, Queue queue, Message message)
     @cython.locals(store=Store, queue=Queue, held=Message, owners=tuple, others=Py_ssize_t)

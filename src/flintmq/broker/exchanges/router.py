@@ -324,29 +324,30 @@ class Router:
                 self.store.keep(message, owners)
         message.holders = len(queues)
         if message.entry:
-            self.enqueue_each(queues, [message] * len(queues))
+            self.enqueue_kept(message, queues, None)
         else:
             for queue in queues:
                 queue.enqueue(message)
         return ALL_TOOK_IT
 
-    def enqueue_each(self, queues: list[Queue], messages: list[Message]) -> None:
-        """Puts a message that is in the store into these queues, each as the queue is to have it.
+    def enqueue_kept(self, message: Message, queues: list[Queue], shown: list[Message] | None) -> int:
+        """Puts a message that is in the store into these queues, to each as `shown` if that differs.
 
         If one of them fails, it and those behind it do not hold the message: the store must not say that
         they do.
         """
         taken = 0
         try:
-            for index in range(len(queues)):
-                queue = queues[index]
-                message = messages[index]
+            for queue in queues:
+                if shown is not None:
+                    message = shown[taken]
                 queue.enqueue(message)
                 taken += 1
         except Exception:
             for index in range(taken, len(queues)):
-                self.disown(queues[index], messages[index])
+                self.disown(queues[index], message if shown is None else shown[index])
             raise
+        return 0
 
     def disown(self, queue: Queue, message: Message) -> None:
         """The store keeps the message for this queue, which has not taken it."""
@@ -377,7 +378,7 @@ class Router:
         if others:
             store.hold(held, spool, others)
         shown = [message if owners and queue.number and not queue.is_stream else held for queue in queues]
-        self.enqueue_each(queues, shown)
+        self.enqueue_kept(message, queues, shown)
 
     # Messages of the broker's own
 

@@ -10,10 +10,10 @@ cdef class Message:
     cdef readonly unsigned int header_size
     cdef public int traits
     cdef readonly unsigned int origin
+    cdef public int holders  # fills what would be a gap: 8 octets more are a tenth of the speed of a fanout
     cdef public unsigned long long entry
     cdef public long long arrived_ms
     cdef public long long lifetime_ms
-    cdef public int holders
 
     @staticmethod
     @cython.locals(message=Message)

@@ -5,6 +5,8 @@ from flintmq.server.read_coalescing cimport Rush
 from flintmq.protocol.outbox cimport Output, Room
 
 cdef Py_ssize_t TURN_BYTES
+cdef int PASSES_MORE
+cdef Py_ssize_t QUEUES_FEW
 cdef Py_ssize_t READ_BYTES_MIN
 
 
@@ -36,7 +38,7 @@ cdef class Turns:
     cpdef schedule_pass(self)
     cpdef scheduled_turn(self)
     cpdef has_room(self, link)
-    @cython.locals(links=list)
+    @cython.locals(links=list, more=cython.int)
     cpdef end_turn(self)
     @cython.locals(outbox=list, output=Output, index=Py_ssize_t)
     cpdef finish_pass(self)

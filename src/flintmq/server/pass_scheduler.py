@@ -25,6 +25,9 @@ ALARM_WAIT_MAX_MS = 3_600_000
 # What all sockets together bring in a turn, some milliseconds of work: up to 8 of them a buffer full each,
 # of hundreds each little, so that whoever asks for little waits for little.
 TURN_BYTES = 2_097_152
+# Passes that a turn adds for so many queues at most.
+PASSES_MORE = 3
+QUEUES_FEW = 32
 READ_BYTES_MIN = 8192
 
 
@@ -118,6 +121,12 @@ class Turns:
             links, self.writable = self.writable, []
             for link in links:
                 link.writable()
+        # Consumers that waited for room may have it now. Where they are few they get theirs before more is
+        # read: else a fast publisher piles up messages that could be sent.
+        more = PASSES_MORE
+        while more and self.agenda.queues and len(self.agenda.queues) <= QUEUES_FEW:
+            more -= 1
+            self.finish_pass()
         if self.reads:
             self.reads = 0
             self.rush.end_turn()

@@ -1,5 +1,8 @@
 cimport cython
 
+cdef Py_ssize_t SMALLEST
+cdef Py_ssize_t KEPT
+
 
 @cython.final
 cdef class Ring:

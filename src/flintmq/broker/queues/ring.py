@@ -12,6 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 SMALLEST = 8
+# An emptied ring of up to so many keeps its memory: one read of a socket brings some 4,400 small messages.
+KEPT = 8192
 
 
 class Ring:
@@ -38,7 +40,7 @@ class Ring:
         self.items[self.head] = None
         self.head = (self.head + 1) & self.mask
         self.count -= 1
-        if self.count == 0 and self.mask > 4095:
+        if self.count == 0 and self.mask >= KEPT:
             self.clear()
         return item
 

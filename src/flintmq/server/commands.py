@@ -61,7 +61,7 @@ def run(session: Session, channel: Channel, method: Method) -> None:
     agenda = session.broker.agenda
     agenda.unwatched_bytes -= COMMAND_BYTES
     if agenda.is_critical and method.NAME in GROWING and session.is_critical():
-        refuse_growth(method)
+        refuse_growth(channel, method)
     command(session, channel, method)
     store = session.broker.store
     if store is not None and method.CLASS_ID in (amqp.CLASS_EXCHANGE, amqp.CLASS_QUEUE):
@@ -86,9 +86,14 @@ def strip_names(method: Method) -> None:
             setattr(method, field, name.replace("\r", "").replace("\n", ""))
 
 
-def refuse_growth(method: Method) -> None:
-    """Exchanges, queues and bindings cannot go to disk: no more of them while memory is critical."""
+def refuse_growth(channel: Channel, method: Method) -> None:
+    """Exchanges, queues and bindings cannot go to disk: no more of them while memory is critical.
+
+    A channel may have one consumer all the same: somebody has to empty the queues.
+    """
     if getattr(method, "passive", False):
+        return
+    if isinstance(method, methods.BasicConsume) and not broker_channel(channel).consumers:
         return
     text = f"RESOURCE_ERROR - memory is short: no {method.NAME} for now"
     raise ChannelFault(amqp.RESOURCE_ERROR, text, method.CLASS_ID, method.METHOD_ID)
@@ -558,7 +563,7 @@ def basic_get(session: Session, channel: Channel, method: methods.BasicGet) -> N
     owner = broker_channel(channel)
     queue = named_queue(owner, method.queue, Operation.READ)
     if not method.no_ack and owner.fetched >= FETCHED_MAX and session.is_critical():
-        refuse_growth(method)
+        refuse_growth(channel, method)
     if caught_up(queue).sweep():
         Awaited(session, channel, method).begin(fetched(session, channel, owner, queue, method.no_ack))
     elif not owner.get(queue, method.no_ack):

@@ -4,8 +4,8 @@
                 unacked wait, and free memory is given back to the system
     urgent      queues keep hardly anything, and such consumers one message at a time
     alarm       publishers are blocked: server.py
-    critical    new connections, topology and consumers are refused; what cannot go to disk ends with
-                the connections that hold most of it
+    critical    topology is refused, and so are connections above 64 and a channel's second consumer; what
+                cannot go to disk ends with the connections that hold most of it
 
 Each step is some milliseconds of work, and the next one comes when others have been served.
 """

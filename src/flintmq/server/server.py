@@ -23,6 +23,7 @@ from flintmq.server.memory import MemoryAlarm, give_back
 from flintmq.server.pass_scheduler import Turns
 from flintmq.server.readiness import readiness
 from flintmq.server.relief import Relief
+from flintmq.server.session import CONNECTIONS_CRITICAL
 from flintmq.server.storage import open_broker
 from flintmq.server.tls import server_context
 from flintmq.wire import amqp
@@ -144,9 +145,10 @@ class Server:
     def connected(self, link: Link) -> None:
         """The peer has so long for the handshake."""
         self.links[link] = None
-        if self.broker.agenda.is_critical:
+        is_one_of_many = len(self.links) > CONNECTIONS_CRITICAL
+        if is_one_of_many and self.broker.agenda.is_critical:
             self.look_again()
-        if self.broker.agenda.is_critical:
+        if is_one_of_many and self.broker.agenda.is_critical:
             log.warning("%s is refused: %s", link.session, self.alarm.reason)
             link.drop()
             return

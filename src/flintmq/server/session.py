@@ -74,6 +74,8 @@ REQUEST_BYTES_MAX = 1_048_576
 # The same while memory is critical.
 REQUEST_BYTES_CRITICAL = 16_384
 # Channels that a connection may open while memory is critical: 2,047 of them take some megabytes.
+# So many connections are let in however short memory is: somebody has to look, and to empty the queues.
+CONNECTIONS_CRITICAL = 64
 CHANNELS_CRITICAL = 8
 # What a login may take in memory: a table of 8 KiB with thousands of fields is some 200 KiB of objects. Some
 # hundred logins between two looks at memory are a tenth of a limit of 200 MiB.
@@ -231,7 +233,7 @@ class Session(Events):
         if self.login is not None:  # one for each connection: a second guess costs a new one
             raise ConnectionFault(amqp.COMMAND_INVALID, "COMMAND_INVALID - a login is in progress already")
         self.agenda.unwatched_bytes -= LOGIN_BYTES
-        if self.is_critical():
+        if len(self.broker.connections) >= CONNECTIONS_CRITICAL and self.is_critical():
             self.end_handshake("memory is short")
             return
         self.client_properties = method.client_properties

@@ -10,7 +10,7 @@ cdef class Message:
     cdef readonly unsigned int header_size
     cdef public int traits
     cdef readonly unsigned int origin
-    cdef public int holders  # fills what would be a gap: 8 octets more are a tenth of the speed of a fanout
+    cdef public int holders  # here, where it fills a gap: behind the others the object would be 88 octets
     cdef public unsigned long long entry
     cdef public long long arrived_ms
     cdef public long long lifetime_ms

@@ -25,7 +25,7 @@ from flintmq import __version__
 from flintmq.build import build, event_loop
 from flintmq.clock import Clock
 from flintmq.errors import ConfigFault
-from flintmq.server.log_lines import LogLines, LogOutput
+from flintmq.server.log_lines import LogLines, LogOutput, leave_out_unused
 from flintmq.server.server import STOP_TIMEOUT_S, Server
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ INPUT_STOP_TIMEOUT_S = 0.1
 def run(config: Config, ends_with_input: bool = False) -> int:
     """Serves until SIGTERM or SIGINT, and if `ends_with_input` until standard input ends; the exit status."""
     output = LogOutput(config.log.file)
+    leave_out_unused()
     logging.basicConfig(level=config.log.level.upper(), handlers=[output.handler], force=True)
     raise_descriptor_limit(config.limits.connections_max + 64)
     gc.freeze()

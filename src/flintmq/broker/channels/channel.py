@@ -689,5 +689,6 @@ class Channel:
                 transaction.close()
         except Exception:
             log.exception("a bug leaves the transaction of a channel behind")
-        self.agenda.chores.begin(dismantling.of_channel(self))
+        if self.consumers or self.unacked.count:
+            self.agenda.chores.begin(dismantling.of_channel(self))
         self.part()

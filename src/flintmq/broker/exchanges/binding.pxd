@@ -4,7 +4,7 @@ cimport cython
 @cython.final
 cdef class Binding:
     cdef readonly object source
-    cdef readonly tuple identity
+    cdef tuple form
     cdef readonly object destination
     cdef readonly str routing_key
     cdef readonly unsigned long long number
@@ -12,4 +12,5 @@ cdef class Binding:
     cdef Binding older
     cdef Binding newer
 
+    cdef bint is_same(self, Binding other)
     cpdef bint is_chained(self)

@@ -23,7 +23,7 @@ cdef class Exchange:
     cdef public object router
 
     cpdef validate_binding(self, str routing_key, object arguments)
-    @cython.locals(identity=tuple, binding=Binding, older=Binding)
+    @cython.locals(binding=Binding, older=Binding)
     cpdef bint bind(self, object destination, str routing_key, object arguments) except -1
     @cython.locals(binding=Binding, older=Binding, newer=Binding)
     cpdef bint unbind(self, object destination, str routing_key, object arguments) except -1

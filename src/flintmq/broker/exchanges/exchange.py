@@ -19,10 +19,9 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from flintmq.broker.exchanges.binding import Binding, Destination, Identity
+from flintmq.broker.exchanges.binding import Binding, Destination
 from flintmq.broker.matching import counted_set as tally
 from flintmq.broker.matching import lookup
-from flintmq.broker.matching.field_equality import table_form
 from flintmq.broker.matching.headers_condition import HeadersCondition, headers_form, match_mode
 from flintmq.broker.matching.match_index import MatchIndex
 from flintmq.broker.matching.topic_trie import TopicTrie
@@ -91,7 +90,7 @@ class Exchange:
         self.auto_delete = auto_delete
         self.internal = internal
         self.arguments: dict[str, FieldValue] = dict(arguments) if arguments else {}
-        self.bindings: dict[Identity, Binding] = {}
+        self.bindings: dict[Binding, Binding] = {}
         self._newest: dict[Destination, Binding] = {}
         self.sources: dict[Exchange, None] = {}  # exchanges with bindings to it; the virtual host's to keep
         self.number = 0  # what the journal calls it
@@ -114,14 +113,13 @@ class Exchange:
 
     def bind(self, destination: Destination, routing_key: str, arguments: Mapping[str, FieldValue]) -> bool:
         """Adds a binding; False when the same one exists."""
-        identity = (destination, routing_key, table_form(arguments))
-        if identity in self.bindings:
+        binding = Binding(self, destination, routing_key, arguments, self.numbered + 1)
+        if binding in self.bindings:
             return False
         self.numbered += 1
-        binding = Binding(self, identity, arguments, self.numbered)
         if not binding.is_chained():
             self.attach(binding)
-        self.bindings[identity] = binding
+        self.bindings[binding] = binding
         if self.order is not None:
             self.order.append(binding)
         elif len(self.bindings) > ORDERED_MIN:
@@ -137,7 +135,7 @@ class Exchange:
 
     def unbind(self, destination: Destination, routing_key: str, arguments: Mapping[str, FieldValue]) -> bool:
         """Removes a binding; False when there was none."""
-        binding = self.bindings.pop((destination, routing_key, table_form(arguments)), None)
+        binding = self.bindings.pop(Binding(self, destination, routing_key, arguments), None)
         if binding is None:
             return False
         if self.order is not None:
@@ -165,7 +163,7 @@ class Exchange:
         while binding is not None and most > 0:
             most -= 1
             # The exchange may be taken apart at the same time.
-            if self.bindings.pop(binding.identity, None) is not None:
+            if self.bindings.pop(binding, None) is not None:
                 if self.order is not None:
                     self.order.discard(binding)
                 if not binding.is_chained():
@@ -199,8 +197,8 @@ class Exchange:
     def find_binding(
         self, destination: Destination, routing_key: str, arguments: Mapping[str, FieldValue]
     ) -> Binding | None:
-        """The binding with this identity."""
-        return self.bindings.get((destination, routing_key, table_form(arguments)))
+        """The binding that is the same."""
+        return self.bindings.get(Binding(self, destination, routing_key, arguments))
 
     def leads_to(self, destination: Destination) -> bool:
         """Whether there is a binding to the destination."""

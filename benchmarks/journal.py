@@ -29,7 +29,7 @@ class Counting:
     def __init__(self) -> None:
         self.entries = 0
 
-    def wiring(self, key: bytes, octets: bytes) -> None:
+    def value(self, key: bytes, octets: bytes) -> None:
         pass
 
     def entry(self, sequence: int, owners: tuple[int, ...], header: bytes, payload_octets: int) -> None:

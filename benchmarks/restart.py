@@ -1,4 +1,4 @@
-"""What a restart costs with much durable wiring: `benchmarks/restart.py [QUEUES BINDINGS [DIRECTORY]]`.
+"""What a restart costs with much durable topology: `benchmarks/restart.py [QUEUES BINDINGS [DIRECTORY]]`.
 
 Declares queues, binds them to topic exchanges, stops the broker and starts it again. Tells the memory before,
 and of the restart the memory, its peak, the time until it listens and the processor time of that.
@@ -44,7 +44,7 @@ def declare(port: int, queues: int, bindings: int) -> None:
     peer.open(1)
     for exchange in range(EXCHANGES):
         peer.call(1, methods.ExchangeDeclare(exchange=f"events.{exchange}", type="topic", durable=True))
-    wiring = [
+    topology = [
         *[methods.QueueDeclare(queue=f"queue.{n}", durable=True, no_wait=True) for n in range(queues)],
         *[
             methods.QueueBind(
@@ -56,10 +56,10 @@ def declare(port: int, queues: int, bindings: int) -> None:
             for n in range(bindings)
         ],
     ]
-    for at in range(0, len(wiring), PORTION):
+    for at in range(0, len(topology), PORTION):
         frames = [
             encode_frame(amqp.FRAME_METHOD, 1, encode_method(amqp.VERSION_0_9_1, each))
-            for each in wiring[at : at + PORTION]
+            for each in topology[at : at + PORTION]
         ]
         peer.socket.sendall(b"".join(frames))
         peer.call(1, methods.QueueDeclare(queue="queue.0", passive=True))

@@ -364,9 +364,9 @@ class Fuzzer:
                 count = queue.message_count()
                 if queue.purge() != count or queue.message_count() or queue.holes or queue.ready_bytes:
                     raise AssertionError(f"queue {queue.name!r} counts wrong")
-        self.reset_wiring()
+        self.reset_values()
 
-    def reset_wiring(self) -> None:
+    def reset_values(self) -> None:
         """Every conversation starts from the same place, so that it can be replayed alone."""
         for host in self.house.broker.virtual_hosts.values():
             for queue in list(host.queues.values()):

@@ -2,7 +2,7 @@
 
     python tools/kill_rounds.py --rounds 1000 --seed 7
 
-    start -> clean? -> load (publishers, transactions, consumers, wiring) -> kill -9
+    start -> clean? -> load (publishers, transactions, consumers, topology) -> kill -9
       ^                                                                        |
       +--- drain, compare with what was promised <--- start again <------------+
 
@@ -14,7 +14,7 @@ What must hold after each kill, for every queue:
     messages of one publisher                          in the order in which they were published
     a message for several queues                       in all of them or in none
     a transaction                                      messages and acks together, or nothing of it
-    durable wiring that was promised                   there; deleted wiring is not
+    durable topology that was promised                   there; deleted topology is not
     transient messages, queues that are not durable    gone
     what lay there untouched since the first round     still there
 
@@ -287,7 +287,7 @@ class Rounds:
             found = {queue: self.drain(peer, queue) for queue in QUEUES}
             Ledger(clients, self.figures).compare(found)
             self.check_kinds(peer, kinds)
-            self.check_wiring(peer, [each for each in clients if isinstance(each, Decorator)])
+            self.check_values(peer, [each for each in clients if isinstance(each, Decorator)])
             self.settle_all(peer)
         self.figures["found after the kill"] += sum(map(len, found.values()))
         self.figures["taken before the kill"] += sum(
@@ -372,7 +372,7 @@ class Rounds:
         peer.call(1, methods.BasicCancel(consumer_tag=queue))
         return found
 
-    def check_wiring(self, peer: Peer, decorators: list[Decorator]) -> None:
+    def check_values(self, peer: Peer, decorators: list[Decorator]) -> None:
         for exchange, kind in ((TOPIC, "topic"), (FANOUT, "fanout")):
             peer.call(1, methods.ExchangeDeclare(exchange=exchange, type=kind, durable=True))
         kept = peer.call(1, methods.QueueDeclare(queue=KEEPSAKES, passive=True)).message_count
@@ -390,7 +390,7 @@ class Rounds:
                 peer.publish(1, b"", exchange="amq.direct", key=name, mandatory=True)
                 peer.expect(1, methods.BasicAck)  # a basic.return would come first
                 peer.call(1, methods.QueueDelete(queue=name))
-                self.figures["wiring checked"] += 1
+                self.figures["topology checked"] += 1
             # The one whose answer never came may be there or not.
             peer.call(1, methods.QueueDelete(queue=f"{decorator.name}-{decorator.count}"))
 
@@ -398,7 +398,7 @@ class Rounds:
         peer.send(1, methods.QueueDeclare(queue=name, passive=True))
         peer.expect_channel_close(1, amqp.NOT_FOUND)
         peer.open(1)
-        self.figures["wiring checked"] += 1
+        self.figures["topology checked"] += 1
 
     def settle_all(self, peer: Peer) -> None:
         """What was drained never comes back: the confirm of a later message says so."""

@@ -17,7 +17,7 @@ PART_ITEMS_MAX = 1024
 Item = TypeVar("Item")
 
 
-class Directory(Generic[Item]):
+class OrderedNames(Generic[Item]):
     """Items in the order of their places; no two have the same."""
 
     __slots__ = ("ends", "parts", "place_of")

@@ -1,4 +1,4 @@
-"""Random operations: first a wiring, then what clients do with it, right and wrong.
+"""Random operations: first a topology, then what clients do with it, right and wrong.
 
 A channel consumes from one queue alone: what two queues send to one channel may come in any order. All else
 is up to chance, so that the same seed gives the same operations.
@@ -34,7 +34,7 @@ class Generator:
         self.types = {exchange: self.random.choice(TYPES) for exchange in EXCHANGES}
 
     def operations(self, count: int) -> list[Operation]:
-        made = self.wiring()
+        made = self.topology()
         while len(made) < count:
             made.append(self.operation())
         return made
@@ -44,7 +44,7 @@ class Generator:
     def maybe(self, chance: float) -> bool:
         return self.random.random() < chance
 
-    def wiring(self) -> list[Operation]:
+    def topology(self) -> list[Operation]:
         made = [self.declare_exchange(exchange) for exchange in EXCHANGES]
         made += [self.declare_queue(queue) for queue in QUEUES]
         made += [self.bind() for _ in range(self.random.randrange(5))]

@@ -47,7 +47,7 @@ def test_no_difference_that_is_not_known(comparison: Comparison) -> None:
 
 def test_a_difference_is_found_and_reduced(comparison: Comparison) -> None:
     """RabbitMQ does not serve recover without requeue. The operations before that have no part in it."""
-    operations = Generator(1).wiring()
+    operations = Generator(1).topology()
     operations += [Operation("qos", 0, 1, {"count": 3}), Operation("recover", 0, 1, {"requeue": False})]
     found = comparison.run(operations)
     assert isinstance(found, Difference)

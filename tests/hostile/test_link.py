@@ -11,7 +11,7 @@ from conversation import House
 
 from flintmq.broker.broker import Broker
 from flintmq.server.link import Link
-from flintmq.server.pass_scheduler import Turns
+from flintmq.server.pass_scheduler import PassScheduler
 from flintmq.server.readiness import LoopReadiness
 
 
@@ -64,7 +64,7 @@ def loop(house: House) -> Loop:
 def made(loop: Loop, pair: Pair) -> Link:
     broker = loop.broker
     server: Any = SimpleNamespace(
-        turns=Turns(loop, broker, 65536),  # type: ignore[arg-type]
+        scheduler=PassScheduler(loop, broker, 65536),  # type: ignore[arg-type]
         broker=broker,
         loop=loop,
         readiness=LoopReadiness(loop),  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Wiring that changes under the feet of publishers."""
+"""Topology that changes under the feet of publishers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What connections hold: contents that are not whole, transactions, answers that nobody reads, wiring."""
+"""What connections hold: contents that are not whole, transactions, answers that nobody reads, topology."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_many_connections(start: Any) -> None:
         end(broker)
 
 
-def test_wiring(start: Any) -> None:
+def test_topology(start: Any) -> None:
     """Queues, bindings and consumers cannot go to disk: at some point there are no more."""
     with start() as broker:
         numbers = count()

@@ -202,10 +202,10 @@ class Client:
 
     def receive(self, octets: bytes) -> None:
         self.playbook.finish_pass()  # what a call into the broker has left, such as the end of a session
-        agenda, connection = self.playbook.broker.agenda, self.session.connection
+        pass_work, connection = self.playbook.broker.pass_work, self.session.connection
         self.leftover += octets
         while True:
-            agenda.copies = 0
+            pass_work.copies = 0
             buffer = bytearray(self.leftover)
             try:
                 used = connection.receive(buffer, len(buffer))
@@ -213,7 +213,7 @@ class Client:
                 self.session.fail(None, fault)
                 used = len(buffer)
             self.leftover = bytes(buffer[used:])
-            if not connection.paused or not agenda.is_laden():
+            if not connection.paused or not pass_work.is_laden():
                 break
             connection.paused = False  # others would have their turn now
         self.playbook.finish_pass()

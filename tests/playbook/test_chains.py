@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from playbook.dialogue import Client, Playbook, carrying
-from playbook.shelved import ShelvedPlaybook
+from playbook.paged import PagedPlaybook
 
 from flintmq.broker.exchanges.binding import Binding
 from flintmq.broker.exchanges.exchange import DirectExchange
-from flintmq.broker.exchanges.exchange_types import KINDS
+from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES
 from flintmq.config import parse
 from flintmq.errors import ChannelFault
 from flintmq.wire import amqp, methods
@@ -268,10 +268,10 @@ class Sieve(DirectExchange):
 
 @pytest.fixture
 def sieve(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(KINDS, Sieve.type, Sieve)
+    monkeypatch.setitem(EXCHANGE_TYPES, Sieve.type, Sieve)
 
 
-def filtered(playbook: ShelvedPlaybook, kind: str) -> Client:
+def filtered(playbook: PagedPlaybook, kind: str) -> Client:
     client = playbook.client()
     client >> methods.QueueDeclare(queue="q", durable=True)
     client.hears(methods.QueueDeclareOk)
@@ -290,9 +290,9 @@ def arrived(client: Client) -> list[bytes]:
 def test_a_filter_whose_type_is_gone_lets_nothing_through(
     tmp_path: Path, sieve: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    playbook = ShelvedPlaybook(tmp_path)
+    playbook = PagedPlaybook(tmp_path)
     assert arrived(filtered(playbook, Sieve.type)) == [b"fits"]
-    monkeypatch.delitem(KINDS, Sieve.type)
+    monkeypatch.delitem(EXCHANGE_TYPES, Sieve.type)
     playbook.restart()
     assert "nothing passes from 'amq.fanout' to 'q'" in caplog.text
     client = playbook.client()
@@ -300,10 +300,10 @@ def test_a_filter_whose_type_is_gone_lets_nothing_through(
     client >> methods.ExchangeDelete(exchange="x")
     assert client.hears(ChannelClose).reply_code == 406
     client >> methods.ChannelCloseOk()
-    monkeypatch.setitem(KINDS, Sieve.type, Sieve)
+    monkeypatch.setitem(EXCHANGE_TYPES, Sieve.type, Sieve)
     playbook.restart()
     assert arrived(playbook.client()) == [b"fits"], "the plug-in is back"
-    monkeypatch.delitem(KINDS, Sieve.type)
+    monkeypatch.delitem(EXCHANGE_TYPES, Sieve.type)
     playbook.restart()
     client = playbook.client()
     unbind(client, "q", "x", "fits", x_via="amq.fanout")
@@ -318,14 +318,14 @@ def test_a_filter_whose_type_is_gone_lets_nothing_through(
 def test_a_condition_that_is_no_longer_understood_lets_nothing_through(
     tmp_path: Path, sieve: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    playbook = ShelvedPlaybook(tmp_path)
+    playbook = PagedPlaybook(tmp_path)
     assert arrived(filtered(playbook, Sieve.type)) == [b"fits"]
 
     class Stricter(Sieve):
         def attach(self, binding: Binding) -> None:
             raise ChannelFault(amqp.PRECONDITION_FAILED, "PRECONDITION_FAILED - not like this")
 
-    monkeypatch.setitem(KINDS, Sieve.type, Stricter)
+    monkeypatch.setitem(EXCHANGE_TYPES, Sieve.type, Stricter)
     playbook.restart()
     assert "nothing passes from 'amq.fanout' to 'q'" in caplog.text
     client = playbook.client()

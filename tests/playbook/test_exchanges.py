@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playbook.dialogue import Client, Playbook, carrying
 
-from flintmq.broker.exchanges.exchange_types import KINDS
+from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES
 from flintmq.broker.exchanges.router import ROUTES_MAX
 from flintmq.config import parse
 from flintmq.wire.methods import (
@@ -28,6 +28,8 @@ from flintmq.wire.methods import (
     QueueUnbind,
     QueueUnbindOk,
 )
+
+KNOWN_TYPES = ", ".join(sorted(EXCHANGE_TYPES))
 
 
 def declare(client: Client, name: str, kind: str = "fanout", **settings: Any) -> None:
@@ -94,7 +96,7 @@ def test_declaring_it_otherwise_is_refused(client: Client, asked: dict[str, Any]
         (
             ExchangeDeclare(exchange="x", type="odd"),
             406,
-            f"PRECONDITION_FAILED - unknown exchange type 'odd': known are {', '.join(sorted(KINDS))}",
+            f"PRECONDITION_FAILED - unknown exchange type 'odd': known are {KNOWN_TYPES}",
         ),
         (
             ExchangeDeclare(exchange="", type="direct"),

@@ -79,8 +79,8 @@ def behind_many_expired(playbook: TimedPlaybook, client: Client) -> None:
     client.publishes("q", *[b""] * (3 * EXPIRED_MAX), expiration="100")
     client.publishes("q", b"living")
     playbook.clock.now_s += 0.1
-    chores = playbook.broker.agenda.chores
-    chores.pass_number, chores.credit = playbook.broker.agenda.passes, 0
+    chores = playbook.broker.pass_work.chores
+    chores.pass_number, chores.credit = playbook.broker.pass_work.passes, 0
 
 
 def test_a_get_waits_until_many_expired_messages_are_gone() -> None:

@@ -312,7 +312,7 @@ def test_the_name_system_is_free_for_applications(client: Client) -> None:
 def old_directory(tmp_path: Path) -> Path:
     """A data directory as it was left when requests went to the exchange `system`."""
     broker = opened(tmp_path)
-    broker.store.journal.delete_wiring(topology_records.NAMES)
+    broker.store.journal.delete_value(topology_records.NAMES)
     broker.virtual_hosts["/"].declare_queue("old", True, False, False, {}, 0)
     shut(broker)
     return tmp_path
@@ -440,20 +440,20 @@ def test_requests_take_turns_and_those_of_a_connection_keep_their_order() -> Non
         playbook = Playbook(parse(SETTINGS))
         first = playbook.client(user="boss", password="boss")
         second = playbook.client(user="boss", password="boss")
-        agenda = playbook.broker.agenda
+        pass_work = playbook.broker.pass_work
         with playbook.one_pass():
             for number in range(5):
                 request(first, "test.slow", reply_to="", mark=f"first {number}")
             request(second, "test.slow", reply_to="", mark="second 0")
             assert served == []
-            assert sorted(map(len, agenda.asking.values())) == [1, 5]
+            assert sorted(map(len, pass_work.asking.values())) == [1, 5]
         assert [name for name in served if name.startswith("first")] == [f"first {n}" for n in range(5)]
         assert served.index("second 0") < 3
-        assert not agenda.asking
+        assert not pass_work.asking
         with playbook.one_pass():
             for _ in range(REQUESTS_WAITING_MAX + 1):
                 request(first, "test.slow", reply_to="", mark="again")
-            assert [len(each) for each in agenda.asking.values()] == [REQUESTS_WAITING_MAX]
+            assert [len(each) for each in pass_work.asking.values()] == [REQUESTS_WAITING_MAX]
     finally:
         del SERVICES["test.slow"]
 

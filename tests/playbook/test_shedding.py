@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from playbook.dialogue import Client
-from playbook.shelved import ShelvedPlaybook
+from playbook.paged import PagedPlaybook
 
 from flintmq.broker.paging import Shedding
 from flintmq.wire import amqp
@@ -35,8 +35,8 @@ QUEUES = ("a", "b", "c")
 
 
 @pytest.fixture
-def playbook(tmp_path: Path) -> Iterator[ShelvedPlaybook]:
-    playbook = ShelvedPlaybook(tmp_path)
+def playbook(tmp_path: Path) -> Iterator[PagedPlaybook]:
+    playbook = PagedPlaybook(tmp_path)
     assert playbook.broker.store is not None
     playbook.broker.store.kept_messages = 1000
     playbook.broker.store.kept_messages_lean = 0
@@ -46,18 +46,18 @@ def playbook(tmp_path: Path) -> Iterator[ShelvedPlaybook]:
 
 
 @pytest.fixture
-def client(playbook: ShelvedPlaybook) -> Client:
+def client(playbook: PagedPlaybook) -> Client:
     return playbook.client()
 
 
-def spilled(playbook: ShelvedPlaybook) -> int:
+def spilled(playbook: PagedPlaybook) -> int:
     """Entries of the overflow."""
     assert playbook.broker.store is not None
     found: int = playbook.broker.store.overflow.journal.index.entries
     return found
 
 
-def shed(playbook: ShelvedPlaybook) -> None:
+def shed(playbook: PagedPlaybook) -> None:
     shedding = Shedding(playbook.broker)
     while shedding.step():
         playbook.finish_pass()
@@ -70,10 +70,10 @@ def fan(client: Client, mode: int = 1, durable: tuple[str, ...] = ()) -> None:
     client.publishes("", *BODIES, exchange="amq.fanout", delivery_mode=mode)
 
 
-def test_a_message_is_spilled_once_for_all_its_queues(playbook: ShelvedPlaybook, client: Client) -> None:
+def test_a_message_is_spilled_once_for_all_its_queues(playbook: PagedPlaybook, client: Client) -> None:
     fan(client)
     shed(playbook)
-    assert [playbook.queue(queue).shelf.count for queue in QUEUES] == [10, 10, 10]
+    assert [playbook.queue(queue).tail.count for queue in QUEUES] == [10, 10, 10]
     assert spilled(playbook) == 10
     for queue in QUEUES:
         assert client.gets_all(queue) == BODIES
@@ -82,7 +82,7 @@ def test_a_message_is_spilled_once_for_all_its_queues(playbook: ShelvedPlaybook,
     assert not playbook.broker.store.shared
 
 
-def test_queues_that_have_let_go_have_no_share(playbook: ShelvedPlaybook, client: Client) -> None:
+def test_queues_that_have_let_go_have_no_share(playbook: PagedPlaybook, client: Client) -> None:
     fan(client)
     assert client.gets_all("a") == BODIES
     assert client.gets("b") == BODIES[0]
@@ -95,7 +95,7 @@ def test_queues_that_have_let_go_have_no_share(playbook: ShelvedPlaybook, client
     assert spilled(playbook) == 0
 
 
-def test_those_handed_out_keep_their_share(playbook: ShelvedPlaybook, client: Client) -> None:
+def test_those_handed_out_keep_their_share(playbook: PagedPlaybook, client: Client) -> None:
     fan(client)
     other = playbook.client()
     other >> BasicConsume(queue="a", consumer_tag="c")
@@ -112,11 +112,11 @@ def test_those_handed_out_keep_their_share(playbook: ShelvedPlaybook, client: Cl
 
 
 def test_durable_queues_have_it_in_the_journal_and_others_share_it(
-    playbook: ShelvedPlaybook, client: Client
+    playbook: PagedPlaybook, client: Client
 ) -> None:
     fan(client, 2, durable=("a",))
     shed(playbook)
-    assert [playbook.queue(queue).shelf.count for queue in QUEUES] == [10, 10, 10]
+    assert [playbook.queue(queue).tail.count for queue in QUEUES] == [10, 10, 10]
     assert spilled(playbook) == 10
     assert client.gets_all("a") == BODIES
     assert client.gets_all("b") == BODIES
@@ -128,7 +128,7 @@ def test_durable_queues_have_it_in_the_journal_and_others_share_it(
     assert not playbook.broker.store.beside_of
 
 
-def test_a_stream_among_them_takes_no_share(playbook: ShelvedPlaybook, client: Client) -> None:
+def test_a_stream_among_them_takes_no_share(playbook: PagedPlaybook, client: Client) -> None:
     assert playbook.broker.store is not None
     playbook.broker.store.kept_messages = 0  # spilled as they come, before the stream has them
     client.declares("a")
@@ -141,18 +141,18 @@ def test_a_stream_among_them_takes_no_share(playbook: ShelvedPlaybook, client: C
     assert spilled(playbook) == 0
 
 
-def test_a_step_moves_a_portion(playbook: ShelvedPlaybook, client: Client) -> None:
+def test_a_step_moves_a_portion(playbook: PagedPlaybook, client: Client) -> None:
     client.declares("q")
     client.publishes("q", *[bytes(300_000)] * 20)
     shedding = Shedding(playbook.broker)
     assert shedding.step()
-    assert playbook.queue("q").shelf.count == 4, "a MiB and what was begun"
+    assert playbook.queue("q").tail.count == 4, "a MiB and what was begun"
     shed(playbook)
-    assert playbook.queue("q").shelf.count == 20
+    assert playbook.queue("q").tail.count == 20
     assert len(client.gets_all("q")) == 20
 
 
-def test_holes_go_along(playbook: ShelvedPlaybook, client: Client) -> None:
+def test_holes_go_along(playbook: PagedPlaybook, client: Client) -> None:
     """What a selective consumer has taken from the middle."""
     client.declares("q")
     for number, body in enumerate(BODIES):
@@ -163,15 +163,15 @@ def test_holes_go_along(playbook: ShelvedPlaybook, client: Client) -> None:
     assert len(other.bodies()) == 3
     assert playbook.queue("q").holes == 3
     shed(playbook)
-    assert (playbook.queue("q").ready.count, playbook.queue("q").shelf.count) == (0, 7)
+    assert (playbook.queue("q").ready.count, playbook.queue("q").tail.count) == (0, 7)
     other.session.release()
     assert client.gets_all("q") == BODIES
 
 
-def test_a_consumer_with_much_unacked_waits(playbook: ShelvedPlaybook, client: Client) -> None:
-    agenda = playbook.broker.agenda
-    agenda.is_short = True
-    agenda.hoard_bytes_max = 4000
+def test_a_consumer_with_much_unacked_waits(playbook: PagedPlaybook, client: Client) -> None:
+    pass_work = playbook.broker.pass_work
+    pass_work.is_short = True
+    pass_work.hoard_bytes_max = 4000
     client.declares("q")
     client.publishes("q", *BODIES)
     other = playbook.client()
@@ -180,18 +180,18 @@ def test_a_consumer_with_much_unacked_waits(playbook: ShelvedPlaybook, client: C
     assert other.bodies() == BODIES[:3]
     other >> BasicAck(delivery_tag=1)
     assert other.bodies() == BODIES[3:4]
-    agenda.is_short = False
-    assert not agenda.wake_hoarders(10)
+    pass_work.is_short = False
+    assert not pass_work.wake_hoarders(10)
     playbook.finish_pass()
     assert other.bodies() == BODIES[4:]
     other >> BasicAck(delivery_tag=0, multiple=True)
 
 
 def test_what_cannot_go_to_disk_is_refused_where_memory_is_critical(
-    playbook: ShelvedPlaybook, client: Client
+    playbook: PagedPlaybook, client: Client
 ) -> None:
     client.declares("q")
-    playbook.broker.agenda.is_critical = True
+    playbook.broker.pass_work.is_critical = True
     client >> QueueDeclare(queue="q", passive=True)
     client << QueueDeclareOk(queue="q")
     client >> QueueDeclare(queue="another")
@@ -201,9 +201,9 @@ def test_what_cannot_go_to_disk_is_refused_where_memory_is_critical(
 
 
 def test_a_connection_opens_few_channels_where_memory_is_critical(
-    playbook: ShelvedPlaybook, client: Client
+    playbook: PagedPlaybook, client: Client
 ) -> None:
-    playbook.broker.agenda.is_critical = True
+    playbook.broker.pass_work.is_critical = True
     for number in range(2, 9):
         client[number] >> ChannelOpen()
         client[number] << ChannelOpenOk()
@@ -212,8 +212,8 @@ def test_a_connection_opens_few_channels_where_memory_is_critical(
     assert closed.reply_code == amqp.RESOURCE_ERROR
 
 
-def test_a_transaction_is_small_while_memory_is_short(playbook: ShelvedPlaybook, client: Client) -> None:
-    playbook.broker.agenda.is_short = True
+def test_a_transaction_is_small_while_memory_is_short(playbook: PagedPlaybook, client: Client) -> None:
+    playbook.broker.pass_work.is_short = True
     client >> TxSelect()
     client << TxSelectOk()
     client.publishes("q", *[bytes(60_000)] * 20)

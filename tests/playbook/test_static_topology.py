@@ -1,4 +1,4 @@
-"""What the settings say of wiring: templates of queues, and exchanges, queues and bindings always there."""
+"""What the settings say of topology: templates of queues, and exchanges, queues and bindings always there."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def refused(client: Client, method: Any, code: int) -> str:
     return close.reply_text
 
 
-def test_configured_wiring_is_there(client: Client) -> None:
+def test_configured_topology_is_there(client: Client) -> None:
     client.publishes("book.paid", b"m", exchange="orders")
     client.publishes("book.sold", b"m", exchange="orders")
     assert client.gets_all("billing") == [b"m"]
@@ -199,7 +199,7 @@ def test_wrong_settings_are_named(settings: str, said: str) -> None:
         ('[[bindings]]\nsource = "amq.topic"', "bindings[0]: give either queue or exchange"),
     ],
 )
-def test_wiring_that_cannot_be_made_is_named(settings: str, said: str) -> None:
+def test_topology_that_cannot_be_made_is_named(settings: str, said: str) -> None:
     with pytest.raises(ConfigFault) as caught:
         playbook_of(settings)
     assert said in str(caught.value)
@@ -219,4 +219,4 @@ def test_what_is_there_otherwise_stays(caplog: pytest.LogCaptureFixture) -> None
 def test_nothing_is_configured_by_default() -> None:
     playbook = Playbook(Config())
     static_topology.declare_all(playbook.broker)
-    assert playbook.broker.virtual_hosts["/"].configured == set()
+    assert playbook.broker.virtual_hosts["/"].static_topology == set()

@@ -13,7 +13,7 @@ from broker_process import BrokerProcess
 from peer import Peer
 
 from flintmq.broker.exchanges import exchange_plugins
-from flintmq.broker.exchanges.exchange_types import KINDS
+from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES
 from flintmq.wire import methods
 
 EXAMPLE = Path(__file__).parent / "example"
@@ -25,10 +25,10 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(str(EXAMPLE))
     paths = [str(EXAMPLE), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-    before = dict(KINDS)
+    before = dict(EXCHANGE_TYPES)
     yield
-    KINDS.clear()
-    KINDS.update(before)
+    EXCHANGE_TYPES.clear()
+    EXCHANGE_TYPES.update(before)
     sys.modules.pop("flintmq_example", None)
 
 

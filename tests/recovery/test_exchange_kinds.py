@@ -1,4 +1,4 @@
-"""Exchanges of every type, chained bindings and the wiring of the settings, after the end of their broker."""
+"""Exchanges of every type, chained bindings and the topology of the settings, after a restart."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_chained_binding_is_still_one(start: Any) -> None:
     life.stop()
 
 
-def test_the_settings_wiring_is_there_each_time(start: Any) -> None:
+def test_the_settings_topology_is_there_each_time(start: Any) -> None:
     for round_number in (1, 2):
         life = start(SETTINGS)
         with life.connect() as peer:

@@ -91,7 +91,7 @@ def test_a_request_in_a_transaction_whose_answer_may_not_be_sent(
 class Nobody:
     """Wants to know nothing of what recovery finds."""
 
-    def wiring(self, key: bytes, octets: bytes) -> None:
+    def value(self, key: bytes, octets: bytes) -> None:
         """Nothing to do."""
 
     def entry(self, sequence: int, owners: tuple[int, ...], header: bytes, payload_octets: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from flintmq.broker.store import topology_records
 from flintmq.cli import main
-from flintmq.cli.journal import wiring_text
+from flintmq.cli.journal import value_text
 from flintmq.wire import methods
 from flintmq.wire.tables import encode_table
 
@@ -29,7 +29,7 @@ def filled(start: Any, publish: Any) -> Any:
     return life
 
 
-def test_inspect_shows_wiring_in_words_and_what_lives(filled: Any, journal: Any) -> None:
+def test_inspect_shows_topology_in_words_and_what_lives(filled: Any, journal: Any) -> None:
     filled.stop()
     shown = journal("inspect")
     assert shown.returncode == 0, shown.stderr
@@ -83,21 +83,21 @@ def test_what_is_no_data_directory_is_one_line(
     assert list((tmp_path / "empty").iterdir()) == []
 
 
-def test_wiring_of_every_kind_in_words() -> None:
+def test_topology_of_every_kind_in_words() -> None:
     named = encode_table({"virtual-host": "other", "name": "x"})
     value = encode_table({"type": "fanout", "auto-delete": True, "internal": False, "arguments": {}})
     assert (
-        wiring_text(topology_records.EXCHANGE + named, value)
+        value_text(topology_records.EXCHANGE + named, value)
         == "exchange 'x' of virtual host 'other': type 'fanout', auto-delete"
     )
-    assert wiring_text(topology_records.QUEUE + named, b"") == "queue 'x' of virtual host 'other'"
-    assert wiring_text(topology_records.handed_out_key(3), b"") == "queue number 3 has handed out"
-    assert wiring_text(b"?what", b"") == "of a kind not known here: b'?what'"
+    assert value_text(topology_records.QUEUE + named, b"") == "queue 'x' of virtual host 'other'"
+    assert value_text(topology_records.handed_out_key(3), b"") == "queue number 3 has handed out"
+    assert value_text(b"?what", b"") == "of a kind not known here: b'?what'"
     returned = topology_records.return_key(3, 7)
-    assert wiring_text(returned, b"") == "entry 7 has left queue number 3, which counted its returns"
+    assert value_text(returned, b"") == "entry 7 has left queue number 3, which counted its returns"
     value = (2).to_bytes(8, "little") + (5000).to_bytes(8, "little")
-    assert wiring_text(returned, value) == (
+    assert value_text(returned, value) == (
         "entry 7 came back 2 times to queue number 3, to be tried again at 5000 ms"
     )
     policy = topology_records.POLICY + encode_table({"virtual-host": "/", "name": "p", "operator": True})
-    assert wiring_text(policy, encode_table({"pattern": "^q"})) == "operator policy 'p': pattern '^q'"
+    assert value_text(policy, encode_table({"pattern": "^q"})) == "operator policy 'p': pattern '^q'"

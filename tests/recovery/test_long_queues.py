@@ -96,7 +96,7 @@ def test_a_long_queue_costs_little_memory_and_comes_out_in_order(start: Any, dat
 
 @pytest.mark.parametrize("how", ["purge", "delete"])
 def test_what_lies_on_disk_only_goes_with_its_queue(start: Any, data: Path, how: str) -> None:
-    """Both kinds in one queue, most of it shelved."""
+    """Both kinds in one queue, most of it paged out."""
     life = start()
     count = 4500
     with life.connect() as peer:

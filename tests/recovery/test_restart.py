@@ -39,7 +39,7 @@ def by(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_durable_wiring_comes_back_as_it_was(start: Any, publish: Any, drain: Any, by: str) -> None:
+def test_durable_topology_comes_back_as_it_was(start: Any, publish: Any, drain: Any, by: str) -> None:
     life = start()
     with life.connect() as peer:
         for kind in ("direct", "fanout", "topic", "headers"):

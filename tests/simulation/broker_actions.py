@@ -252,7 +252,7 @@ class Actions(RuledQueues):
         for copy in self.model.close_channel(channel):
             self.come_back(copy)
 
-    # Wiring
+    # Topology
 
     def tell(self, client: Client, what: str, *keys: tuple[str, ...]) -> None:
         """The answer just written promises that these are on disk as they are now."""

@@ -96,7 +96,7 @@ class Client:
         )
 
     def receive(self, octets: bytes) -> None:
-        self.broker.agenda.copies = 0
+        self.broker.pass_work.copies = 0
         self.session.connection.paused = False  # others have had their turn
         try:
             used = self.take(octets)

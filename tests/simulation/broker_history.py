@@ -200,7 +200,7 @@ class BrokerHistory(StreamActions):
     ) -> None:
         """Everything in memory is gone; the disk keeps what it keeps. `was_cut`: in the middle of a write."""
         floor = self.store.synced if floor is None else floor
-        keeps_hand_outs = not was_cut and not self.store.hand_outs.is_failing
+        keeps_delivered_marks = not was_cut and not self.store.delivered_marks.is_failing
         # A failed sync takes what was merely written, as the loss of power does.
         keeps_written = not power and self.disk.syncs_failed == self.syncs_failed
         gathered = {
@@ -234,7 +234,7 @@ class BrokerHistory(StreamActions):
             self.groups,
             self.sent,
             gathered,
-            keeps_hand_outs and not power,
+            keeps_delivered_marks and not power,
         )
         self.model = check.run(is_strict, rotten and self.options.sync is SyncPolicy.ALWAYS)
         self.take_stock(check)

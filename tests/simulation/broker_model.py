@@ -186,13 +186,13 @@ class ModelLease:
 
 
 class Model:
-    """Wiring and messages of one life of the broker, and what its disk may hold."""
+    """Topology and messages of one life of the broker, and what its disk may hold."""
 
     def __init__(self) -> None:
         self.exchanges: dict[str, tuple[str, bool]] = {}
         self.queues: dict[str, ModelQueue] = {}
         self.bindings: dict[Key, bool] = {}
-        # Durable wiring: every value since the last recovery, with the record that set it.
+        # Durable topology: every value since the last recovery, with the record that set it.
         self.history: dict[Key, list[tuple[int, object]]] = {}
         # Queues that may be on disk, by number.
         self.on_disk: dict[int, ModelQueue] = {}
@@ -210,7 +210,7 @@ class Model:
         self.pending: list[Copy] = []  # settled or handed out in this pass
         self.places = 0
 
-    # Wiring
+    # Topology
 
     def note(self, key: Key, value: object, sequence: int) -> None:
         self.history.setdefault(key, [(0, None)]).append((sequence, value))

@@ -324,7 +324,7 @@ class FaultyHistory(BrokerHistory):
         assert not self.store.journal.in_group(), "a group of the journal is open"
         self.answers.clear()
         self.restore_disk()
-        self.broker.agenda.chores.finish()
+        self.broker.pass_work.chores.finish()
         delivered = self.delivered()
         check_agreement(self.broker, self.channels())
         self.serve_bystander()

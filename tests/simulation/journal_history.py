@@ -8,7 +8,7 @@ After each crash the checker compares what recovery tells with what the model al
     anything not promised               may be there or not, a group only whole
     anything never appended             must not be there
     order                               of each owner as appended
-    wiring                              a state between the last promised and the last asked for
+    topology                            a state between the last promised and the last asked for
 
 With a flipped bit in the files at most one record, or the group it belongs to, may be missing or
 forgotten, and everything told must still be true. Under the policies that promise less than ALWAYS
@@ -70,7 +70,7 @@ class Told:
         self.keys: dict[bytes, bytes] = {}
         self.entries: list[tuple[int, tuple[int, ...], bytes, int]] = []
 
-    def wiring(self, key: bytes, octets: bytes) -> None:
+    def value(self, key: bytes, octets: bytes) -> None:
         self.keys[key] = octets
 
     def entry(self, sequence: int, owners: tuple[int, ...], header: bytes, payload_octets: int) -> None:
@@ -97,7 +97,7 @@ class JournalHistory:
             sync=self.chance.choice((*[SyncPolicy.ALWAYS] * 4, SyncPolicy.INTERVAL, SyncPolicy.NEVER)),
         )
         self.entries: dict[int, ModelEntry] = {}
-        # Every state of wiring since the last promised one: (sequence, state).
+        # Every state of topology since the last promised one: (sequence, state).
         self.states: list[tuple[int, dict[bytes, bytes]]] = [(0, {})]
         self.group = 0
         self.groups_promised: set[int] = set()
@@ -187,10 +187,10 @@ class JournalHistory:
         if self.chance.random() < 0.6:
             self.stamp += 1
             state[key] = b"v%d" % self.stamp
-            sequence = self.journal.put_wiring(key, state[key])
+            sequence = self.journal.put_value(key, state[key])
         else:
             state.pop(key, None)
-            sequence = self.journal.delete_wiring(key)
+            sequence = self.journal.delete_value(key)
         self.states.append((sequence, state))
 
     def _group(self) -> None:
@@ -275,7 +275,7 @@ class JournalHistory:
             self._check_rotten(is_noted=orderly or not power)
         elif not lossy or self.options.sync is SyncPolicy.ALWAYS:
             assert not self.report.damaged, f"damage without rot: {self.report.lines()}"
-            self._check_wiring()
+            self._check_values()
             self._check_entries()
             self._check_groups()
         self._take_over()
@@ -340,12 +340,12 @@ class JournalHistory:
         if missing and is_noted:
             assert self.report.damaged, f"{[entry.sequence for entry in missing]} were lost in silence"
 
-    def _check_wiring(self) -> None:
+    def _check_values(self) -> None:
         allowed = [state for _, state in self.states]
         told = self.told.keys
         for key in {*told, *(key for state in allowed for key in state)}:
             values = [state.get(key) for state in allowed]
-            assert told.get(key) in values, f"wiring {key!r} is {told.get(key)!r}, allowed {values}"
+            assert told.get(key) in values, f"topology {key!r} is {told.get(key)!r}, allowed {values}"
 
     def _check_entries(self) -> None:
         told = {sequence: owners for sequence, owners, _, _ in self.told.entries}

@@ -1,6 +1,6 @@
 """What a broker found on its disk after a crash, held against what the model allows.
 
-    wiring     a value that the key had at `floor` or since
+    topology   a value that the key had at `floor` or since
     messages   all entries up to `floor` whose letting go is not on disk; none whose letting go is
     order      of each queue as published
     leases     a state that they had at `floor` or since, or over where a message of theirs is not there
@@ -72,7 +72,7 @@ class RecoveredCheck:
         groups: list[set[int]],
         sent: dict[int, tuple[str, str, bool]],
         gathered: set[int],
-        keeps_hand_outs: bool,
+        keeps_delivered_marks: bool,
     ) -> None:
         self.model = model
         self.broker = broker
@@ -83,7 +83,7 @@ class RecoveredCheck:
         self.groups = groups
         self.sent = sent
         self.gathered = gathered  # in transactions that were open
-        self.keeps_hand_outs = keeps_hand_outs  # all that clients have heard of
+        self.keeps_delivered_marks = keeps_delivered_marks  # all that clients have heard of
         # Of branches: the messages each one holds in order, and by the queue's number what it has locked.
         self.staged: dict[Branch, list[int]] = {}
         self.locked: dict[int, dict[int, tuple[Branch, str]]] = {}
@@ -118,7 +118,7 @@ class RecoveredCheck:
         self.groups += self.groups_of_moves()
         if is_strict:
             assert not self.report.damaged, f"damage out of nothing: {self.report.lines()}"
-            for key, value in self.wiring().items():
+            for key, value in self.topology().items():
                 if key[0] == "lease":
                     self.check_lease(key, value)
                     continue
@@ -130,7 +130,7 @@ class RecoveredCheck:
             for copy, letter in self.model.deaths:
                 self.check_death(copy, letter)
             self.check_streams()
-            if self.keeps_hand_outs:
+            if self.keeps_delivered_marks:
                 self.check_moved()
         elif is_rotten:
             self.check_rotten()
@@ -338,7 +338,7 @@ class RecoveredCheck:
                 continue  # the model does not know which of two died first
             assert places == sorted(places), f"queue {number} is out of order"
 
-    def wiring(self) -> dict[Key, object]:
+    def topology(self) -> dict[Key, object]:
         """Every key that is on disk or may be, and what it means there."""
         found: dict[Key, object] = dict.fromkeys(self.model.history)
         for name, exchange in self.host.exchanges.items():
@@ -378,7 +378,7 @@ class RecoveredCheck:
                 copy = queue.copies.get(number) or queue.left.get(number)
                 assert copy is not None, f"{number} is back in {queue.name}"
                 assert not copy.settled or copy.settled > self.floor, f"{number} is back in {queue.name}"
-                is_noted = copy.heard and self.keeps_hand_outs
+                is_noted = copy.heard and self.keeps_delivered_marks
                 if is_noted or 0 < copy.handed_out <= self.floor:
                     assert marks[number], f"{number} of {queue.name} was handed out and does not say so"
             for copy in queue.copies.values():
@@ -414,7 +414,7 @@ class RecoveredCheck:
         assert len(numbers) <= 1 or grouped, f"one bit cost {sorted(numbers)}"
         wrong = [
             key
-            for key, value in self.wiring().items()
+            for key, value in self.topology().items()
             # A lost record of a branch or a lease is the end of it; so is, for a lease, a lost message.
             if key[0] not in ("binding", "branch", "lease")
             and not key[1].startswith(LOST_AND_FOUND)  # where the messages of a lost queue are rescued to
@@ -535,12 +535,12 @@ class RecoveredCheck:
 
 
 def entries_of(queue: Queue) -> list[int]:
-    """Everything that is ready, on the shelf or in memory."""
+    """Everything that is ready, in the paged tail or in memory."""
     if isinstance(queue, PriorityQueue):
         return [entry for lane in queue.lanes.values() for entry in entries_of(lane)]
     ring = [queue.ready.at(index) for index in range(queue.ready.count)]
     back = [delivery.message for delivery in queue.returned]
-    return [*queue.shelf, *(message.entry for message in (*ring, *back) if message is not None)]
+    return [*queue.tail, *(message.entry for message in (*ring, *back) if message is not None)]
 
 
 def is_predeclared(exchange: Exchange) -> bool:

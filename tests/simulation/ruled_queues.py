@@ -91,12 +91,12 @@ class RuledQueues:
             assert excess <= 0 or was_cut, f"{alive[0].number} of {name} is gone"
 
     def numbers_in(self, queue: Queue) -> set[int]:
-        """The messages of a queue that are ready, in memory or on the shelf."""
+        """The messages of a queue that are ready, in memory or in the paged tail."""
         messages: list[Message | None] = []
         for part in queue.parts():
             messages += [delivery.message for delivery in part.returned]
             messages += [part.ready.at(index) for index in range(part.ready.count)]
-            messages += self.store.load(list(part.shelf))
+            messages += self.store.load(list(part.tail))
         bodies = [each.content[each.header_size :] for each in messages if each is not None]
         return {int(body[: body.index(b".")]) for body in bodies}
 

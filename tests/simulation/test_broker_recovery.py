@@ -57,8 +57,8 @@ def test_a_binding_that_has_lost_an_end_is_not_back_with_it() -> None:
     wired(bench)
     assert bench.broker.store is not None
     journal = bench.broker.store.journal
-    for key in [key for key in journal.wiring if key.startswith(b"q")]:
-        journal.delete_wiring(key)
+    for key in [key for key in journal.values if key.startswith(b"q")]:
+        journal.delete_value(key)
     bench.reopen()
     bench.client().say(1, methods.QueueDeclare(queue="q", durable=True))
     host = bench.reopen().virtual_hosts["/"]
@@ -69,11 +69,11 @@ def test_a_binding_that_has_lost_an_end_is_not_back_with_it() -> None:
 def test_a_mark_without_its_queue_goes() -> None:
     bench = Bench()
     assert bench.broker.store is not None
-    bench.broker.store.journal.put_wiring(handed_out_key(7), bytes(8))
+    bench.broker.store.journal.put_value(handed_out_key(7), bytes(8))
     bench.reopen()
     bench.reopen()
     assert bench.broker.store is not None
-    assert handed_out_key(7) not in bench.broker.store.journal.wiring
+    assert handed_out_key(7) not in bench.broker.store.journal.values
 
 
 def test_a_virtual_host_that_is_not_configured_keeps_what_it_holds() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from flintmq.broker.broker import Broker
 from flintmq.broker.exchanges.exchange import DirectExchange
-from flintmq.broker.exchanges.exchange_types import KINDS
-from flintmq.broker.exchanges.route import Passage
+from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES
+from flintmq.broker.exchanges.route import RoutingContext
 from flintmq.broker.transactions.xid import Xid
 from flintmq.errors import ConnectionFault
 from flintmq.wire import amqp, methods
@@ -36,18 +36,18 @@ class Raising(DirectExchange):
     receives = True
     is_broken = True
 
-    def receive(self, passage: Passage) -> int:
+    def receive(self, context: RoutingContext) -> int:
         if Raising.is_broken:
             raise Bug("for once")
         return 0
 
-    def route_message(self, routing_key: str, passage: Passage, found: dict[object, object]) -> None:
+    def route_message(self, routing_key: str, context: RoutingContext, found: dict[object, object]) -> None:
         self.route(routing_key, None, found)
 
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    KINDS["x-raising"] = Raising
+    EXCHANGE_TYPES["x-raising"] = Raising
     Raising.is_broken = True
     bench = Bench()
     client = bench.client()
@@ -56,7 +56,7 @@ def bench() -> Iterator[Bench]:
     client.say(1, methods.QueueBind(exchange="bug", queue="q", routing_key="k"))
     client.drop()
     yield bench
-    del KINDS["x-raising"]
+    del EXCHANGE_TYPES["x-raising"]
 
 
 def fail(client: Client, method: methods.Method) -> None:

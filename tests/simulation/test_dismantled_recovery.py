@@ -39,7 +39,7 @@ def test_bindings_of_an_exchange_that_was_declared_anew() -> None:
     # What was left of the first one is not in the journal any more.
     store = bench.broker.store
     assert store is not None
-    assert sum(key[:1] == b"b" for key in store.journal.wiring) == 2
+    assert sum(key[:1] == b"b" for key in store.journal.values) == 2
 
 
 def test_bindings_of_a_queue_that_was_declared_anew() -> None:

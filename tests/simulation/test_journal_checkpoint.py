@@ -1,4 +1,4 @@
-"""A checkpoint voids all older wiring, so nothing of it may reach the disk before what replaces that."""
+"""A checkpoint voids all older topology, so nothing of it may reach the disk before what replaces that."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def test_no_key_is_lost_while_a_checkpoint_is_written() -> None:
     journal = Journal.open(DIRECTORY, disk, options, clock)
     journal.recover(Told())
     for n in range(30):
-        journal.put_wiring(b"key%02d" % n, b"value" * 10)
+        journal.put_value(b"key%02d" % n, b"value" * 10)
     journal.commit_now()
-    keys = dict(journal.wiring)
+    keys = dict(journal.values)
     for _ in range(40):
         journal.append_settle(1, journal.append_entry((1,), b"", bytes(1000)))
     journal.commit_now()

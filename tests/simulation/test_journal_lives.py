@@ -53,7 +53,7 @@ class Lives:
         told = Told()
         report = journal.recover(told)
         assert report.damaged == [], f"life {life}: {report.lines()}"
-        assert told.keys == self.keys, f"life {life}: wiring differs"
+        assert told.keys == self.keys, f"life {life}: topology differs"
         assert {sequence: set(owners) for sequence, owners, _, _ in told.entries} == self.entries, (
             f"life {life}: entries differ"
         )
@@ -99,11 +99,11 @@ class Lives:
         if way < 0.25:
             key = b"key%d" % self.chance.randrange(12)
             self.keys[key] = b"value%d" % self.stamp * self.chance.choice((1, 1, 30))
-            journal.put_wiring(key, self.keys[key])
+            journal.put_value(key, self.keys[key])
         elif way < 0.35:
             key = b"key%d" % self.chance.randrange(12)
             self.keys.pop(key, None)
-            journal.delete_wiring(key)
+            journal.delete_value(key)
         elif way < 0.65 or not self.entries:
             owners = tuple(self.chance.sample(range(1, 5), self.chance.choice((1, 2))))
             payload = bytes(self.chance.choice((10, 100, 1500)))

@@ -106,8 +106,8 @@ def test_the_power_fails_at_any_write() -> None:
 def test_the_connection_is_lost_meanwhile(steps: int) -> None:
     bench = Bench()
     client = opened(bench)
-    agenda = bench.broker.agenda
-    agenda.chores.pass_number, agenda.chores.credit = agenda.passes, steps
+    pass_work = bench.broker.pass_work
+    pass_work.chores.pass_number, pass_work.chores.credit = pass_work.passes, steps
     client.say(1, methods.TxCommit())
     if steps > 5:
         settle(bench)
@@ -118,7 +118,7 @@ def test_the_connection_is_lost_meanwhile(steps: int) -> None:
     assert (found, back) in ((numbered(), []), ([], [b"in"]))
     assert bool(found) == (steps > 5)
     assert not bench.broker.virtual_hosts["/"].branches.branches
-    assert not agenda.asking
+    assert not pass_work.asking
     client = crash(bench)
     assert bodies(client, "q") == []
 
@@ -168,8 +168,8 @@ def test_a_queue_that_others_fill_meanwhile_takes_all_of_it(is_restarted: bool) 
         publish(client, "q", b"%d" % number)
     client.written()
     other = bench.client()
-    agenda = bench.broker.agenda
-    agenda.chores.pass_number, agenda.chores.credit = agenda.passes, 5
+    pass_work = bench.broker.pass_work
+    pass_work.chores.pass_number, pass_work.chores.credit = pass_work.passes, 5
     client.say(1, methods.TxCommit())
     publish(other, "q", b"other")
     if is_restarted:
@@ -253,8 +253,8 @@ def test_an_exchange_that_is_gone_takes_its_messages_with_it(credit: int) -> Non
     other = bench.client()
     if credit:
         other.say(1, methods.ExchangeDelete(exchange="x"))
-    agenda = bench.broker.agenda
-    agenda.chores.pass_number, agenda.chores.credit = agenda.passes, credit
+    pass_work = bench.broker.pass_work
+    pass_work.chores.pass_number, pass_work.chores.credit = pass_work.passes, credit
     client.say(1, methods.TxCommit())
     other.say(1, methods.ExchangeDelete(exchange="x"))
     settle(bench)
@@ -295,8 +295,8 @@ def test_nobody_else_ends_it_half_way(meddling: Callable[[bytes], Method]) -> No
     other = bench.client()
     other.say(1, methods.DtxDemarcationSelect())
     other.written()
-    agenda = bench.broker.agenda
-    agenda.chores.pass_number, agenda.chores.credit = agenda.passes, 5
+    pass_work = bench.broker.pass_work
+    pass_work.chores.pass_number, pass_work.chores.credit = pass_work.passes, 5
     client.say(1, methods.TxCommit())
     [branch] = bench.broker.virtual_hosts["/"].branches.branches.values()
     assert 0 < branch.published() < COUNT

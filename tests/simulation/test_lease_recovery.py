@@ -217,15 +217,15 @@ def test_a_lease_that_is_claimed_while_it_is_being_filled_gives_everything_back(
         publish(client, "q", b"%d" % number)
     lease(client, 0, claim=True)
     queue = bench.broker.virtual_hosts["/"].queues["q"]
-    agenda = bench.broker.agenda
-    agenda.chores.pass_number, agenda.chores.credit = agenda.passes, 0
+    pass_work = bench.broker.pass_work
+    pass_work.chores.pass_number, pass_work.chores.credit = pass_work.passes, 0
     for each, asked in ((client, {"epoch": 1}), (other, {"claim": True, "max-rows": 0})):
         each.say(2, methods.ChannelOpen())
         each.say(2, methods.QueueDeclare(queue=f"replies-{id(each)}", exclusive=True))
         headers = {"queue": "q", "consumer": "r", **asked}
         properties = BasicProperties(reply_to=f"replies-{id(each)}", headers=headers)
         each.publish(2, "amq.system", "queue.lease", b"", False, properties)
-    agenda.chores.finish()
+    pass_work.chores.finish()
     assert (queue.message_count(), queue.unacked) == (count, 0)
     answers = []
     for each in (client, other):

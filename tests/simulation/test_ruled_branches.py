@@ -246,13 +246,13 @@ def test_a_branch_of_many_messages_is_rolled_back_in_portions(monkeypatch: pytes
     store = bench.broker.store
     assert store is not None
     [owner] = store.branch_owners
-    agenda = bench.broker.agenda
-    agenda.chores.pass_number, agenda.chores.credit = agenda.passes, 1
+    pass_work = bench.broker.pass_work
+    pass_work.chores.pass_number, pass_work.chores.credit = pass_work.passes, 1
     client.say(1, methods.DtxCoordinationRollback(xid=XID))
     kept = [each for each in store.journal.index.live() if owner in store.journal.owners_of(each)]
     assert len(kept) == 7
     assert store.branch_owners == {owner}, "no other branch may have its number yet"
-    agenda.chores.finish()
+    pass_work.chores.finish()
     assert not [each for each in store.journal.index.live() if owner in store.journal.owners_of(each)]
     assert not store.branch_owners
     client = crash(bench)

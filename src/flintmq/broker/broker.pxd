@@ -1,5 +1,5 @@
 cimport cython
-from flintmq.broker.queues.pass_work cimport Agenda
+from flintmq.broker.queues.pass_work cimport PassWork
 from flintmq.broker.channels.channel cimport Channel
 from flintmq.broker.queues.queue cimport Queue
 from flintmq.broker.store.store cimport Store
@@ -11,7 +11,7 @@ cdef Py_ssize_t PASS_LOADED_BYTES_MAX
 
 @cython.final
 cdef class Broker:
-    cdef readonly Agenda agenda
+    cdef readonly PassWork pass_work
     cdef public object clock
     cdef public object condition
     cdef readonly object config
@@ -26,9 +26,9 @@ cdef class Broker:
     cdef readonly dict virtual_hosts
 
     @cython.locals(
-        agenda=Agenda, queues=list, queue=Queue, channels=list, channel=Channel, room=Room, most=Py_ssize_t,
+        pass_work=PassWork, queues=list, queue=Queue, channels=list, channel=Channel, room=Room, most=Py_ssize_t,
         least=Py_ssize_t, done=Py_ssize_t
     )
     cpdef finish_pass(self)
-    @cython.locals(agenda=Agenda, consumers=list)
+    @cython.locals(pass_work=PassWork, consumers=list)
     cpdef tell_lost_consumers(self)

@@ -16,7 +16,7 @@ import flintmq.broker.services.stream_services
 import flintmq.broker.services.system_services  # noqa: F401 - registers them
 from flintmq.auth import Users
 from flintmq.broker.policies import Policies
-from flintmq.broker.queues.pass_work import Agenda
+from flintmq.broker.queues.pass_work import PassWork
 from flintmq.broker.queues.timetable import Timetable
 from flintmq.broker.streams.streams import Streams
 from flintmq.broker.virtual_host import VirtualHost
@@ -47,12 +47,12 @@ class Broker:
     """Everything that outlives a connection."""
 
     __slots__ = (
-        "agenda",
         "clock",
         "condition",
         "config",
         "connections",
         "connections_made",
+        "pass_work",
         "policies",
         "started_ms",
         "store",
@@ -68,9 +68,9 @@ class Broker:
         self.store = store  # None: everything lives in memory and ends with the process
         self.users = Users.from_config(config)
         self.timetable = Timetable(clock)
-        self.agenda = Agenda(self.timetable)
+        self.pass_work = PassWork(self.timetable)
         self.virtual_hosts: dict[str, VirtualHost] = {
-            name: VirtualHost(name, self.agenda, store) for name in config.virtual_hosts
+            name: VirtualHost(name, self.pass_work, store) for name in config.virtual_hosts
         }
         for host in self.virtual_hosts.values():
             host.broker = self
@@ -88,7 +88,7 @@ class Broker:
 
     def attach_streams(self, storage: StreamStore) -> Streams:
         """From now on queues may be streams, kept there."""
-        self.streams = Streams(storage, self.agenda, self.store)
+        self.streams = Streams(storage, self.pass_work, self.store)
         for host in self.virtual_hosts.values():
             host.streams = host.router.streams = self.streams
         return self.streams
@@ -110,28 +110,28 @@ class Broker:
 
     def finish_pass(self) -> None:
         """Deliveries for whoever is ready, then confirms."""
-        agenda = self.agenda
-        agenda.passes += 1
-        agenda.copies = 0
-        if agenda.has_chores:
-            agenda.chores.run()
-        if agenda.queues:
-            queues, agenda.queues = agenda.queues, []
-            room = agenda.room
+        pass_work = self.pass_work
+        pass_work.passes += 1
+        pass_work.copies = 0
+        if pass_work.has_chores:
+            pass_work.chores.run()
+        if pass_work.queues:
+            queues, pass_work.queues = pass_work.queues, []
+            room = pass_work.room
             most = room.held_bytes + PASS_BYTES_MAX
-            least = agenda.unwatched_bytes - PASS_LOADED_BYTES_MAX
+            least = pass_work.unwatched_bytes - PASS_LOADED_BYTES_MAX
             for done, queue in enumerate(queues, 1):
                 try:
                     queue.dispatch()
                 except Exception:  # the others are not to wait for ever
                     log.exception("a bug in handing out what is in queue %r", queue.name)
                     self.timetable.at(self.timetable.now_ms() + AGAIN_MS, queue.mark)
-                if room.held_bytes > most or agenda.unwatched_bytes < least:
-                    agenda.queues = queues[done:] + agenda.queues  # when this much has been sent
+                if room.held_bytes > most or pass_work.unwatched_bytes < least:
+                    pass_work.queues = queues[done:] + pass_work.queues  # when this much has been sent
                     break
         self.tell_lost_consumers()
-        if agenda.confirms:
-            channels, agenda.confirms = agenda.confirms, []
+        if pass_work.confirms:
+            channels, pass_work.confirms = pass_work.confirms, []
             for channel in channels:
                 try:
                     channel.confirm()
@@ -139,17 +139,17 @@ class Broker:
                     log.exception("a bug keeps a channel of connection %d from its confirms", channel.origin)
         if self.store is not None:
             self.store.end_pass()
-            agenda.behind = self.store.is_behind()
+            pass_work.behind = self.store.is_behind()
         if self.streams is not None:
             self.streams.end_pass()
 
     def tell_lost_consumers(self) -> None:
         """basic.cancel for those whose queue is gone; also before a client names a consumer tag again."""
-        agenda = self.agenda
-        if agenda.lost_consumers:
-            consumers, agenda.lost_consumers = agenda.lost_consumers, []
+        pass_work = self.pass_work
+        if pass_work.lost_consumers:
+            consumers, pass_work.lost_consumers = pass_work.lost_consumers, []
             for consumer in consumers:
                 consumer.channel.notify_cancel(consumer)
 
     def has_work(self) -> bool:
-        return self.agenda.has_work()
+        return self.pass_work.has_work()

@@ -1,4 +1,4 @@
-"""From the journal back to a broker: topology first, then each queue's entries, unread, on its shelf.
+"""From the journal back to a broker: topology first, then each queue's entries, unread, in its paged tail.
 
 Whatever does not fit together is reported and left out; nothing of it keeps the broker from starting.
 What can never fit again (a binding that has lost an end, an entry whose queue is gone) leaves the journal
@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 from flintmq.broker.exchanges.binding import VIA
 from flintmq.broker.exchanges.chains import MissingExchange
 from flintmq.broker.exchanges.delayed_exchange import DelayedExchange
-from flintmq.broker.exchanges.exchange_types import KINDS
+from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES
 from flintmq.broker.messages import entry_number
 from flintmq.broker.queues import leases
-from flintmq.broker.queues.paged_tail import Shelf
+from flintmq.broker.queues.paged_tail import PagedTail
 from flintmq.broker.queues.priority_queue import PriorityQueue
 from flintmq.broker.store import topology_records
 from flintmq.broker.streams.stream_queue import StreamQueue
-from flintmq.broker.tail_recovery import Shelving
+from flintmq.broker.tail_recovery import TailRecovery
 from flintmq.broker.topology import is_of_another_life
 from flintmq.broker.transactions import dtx_journal
 from flintmq.broker.transactions.dtx_journal import FoundBranches
@@ -63,15 +63,15 @@ class Recovery:
         # By the queue's number, then by entry: how often it came back, and when it is due again.
         self.returns: dict[int, dict[int, tuple[int, int]]] = {}
         self.found_branches = FoundBranches()
-        shelving = Shelving(self.found_branches)
-        self.entry = shelving.entry
-        self.shelves = shelving.shelves
-        self.ranked = shelving.ranked
-        self.priorities_max = shelving.priorities_max
-        self.timed = shelving.timed
-        self.delays = shelving.delays
+        tail_recovery = TailRecovery(self.found_branches)
+        self.entry = tail_recovery.entry
+        self.tails = tail_recovery.tails
+        self.ranked = tail_recovery.ranked
+        self.priorities_max = tail_recovery.priorities_max
+        self.timed = tail_recovery.timed
+        self.delays = tail_recovery.delays
 
-    def wiring(self, key: bytes, octets: bytes) -> None:
+    def value(self, key: bytes, octets: bytes) -> None:
         kind = key[:1]
         if kind == topology_records.BINDING:  # the most by far
             self.bindings.append(key)
@@ -104,9 +104,9 @@ class Recovery:
         elif kind == topology_records.NAMES:
             self.has_new_names = True
         else:
-            log.warning("the journal holds wiring of a kind not known here: %r", kind)
+            log.warning("the journal holds a value of a kind not known here: %r", kind)
 
-    def hand_outs(self, found: dict[int, int]) -> None:
+    def delivered_marks(self, found: dict[int, int]) -> None:
         """Marks that were written before those of the journal, which shall have them too."""
         for number, entry in found.items():
             if entry > self.handed_out.get(number, 0):
@@ -123,7 +123,7 @@ class Recovery:
 
         `damaged`: the journal has holes, and a queue's own record may have been in one of them.
         """
-        self.found_branches.take_locked(self.shelves, self.ranked, store)
+        self.found_branches.take_locked(self.tails, self.ranked, store)
         policies = next(iter(virtual_hosts.values())).policies
         for identity, rest in self.policies:
             if policies is not None:
@@ -137,31 +137,31 @@ class Recovery:
         numbers = self.queue_numbers()
         for queue_key, octets in self.queues:
             identity, rest = topology_records.named_of(queue_key[1:]), topology_records.queue_of(octets)
-            shelf = self.shelves.pop(whole(rest, "number"), None)
+            tail = self.tails.pop(whole(rest, "number"), None)
             host = self.host_of(virtual_hosts, identity)
             if host is not None:
-                self.restore_queue(host, identity, rest, shelf)
-            elif shelf is not None:
+                self.restore_queue(host, identity, rest, tail)
+            elif tail is not None:
                 # A slip in the settings must not cost messages: they stay in the journal, unseen.
-                log.warning("%d messages of it are kept", shelf.count)
+                log.warning("%d messages of it are kept", tail.count)
         self.restore_bindings(virtual_hosts, store)
         self.forget_returns(store)
-        for number, shelf in self.shelves.items():
+        for number, tail in self.tails.items():
             if damaged:
-                self.rescue(next(iter(virtual_hosts.values())), number, shelf)
+                self.rescue(next(iter(virtual_hosts.values())), number, tail)
                 numbers.add(number)
             else:
                 # A crash came between the end of the queue and that of the last unacked delivery.
-                log.warning("%d messages belong to a queue that is gone: dropped", shelf.count)
-                store.journal.settle_many(number, [entry_number.sequence_of(entry) for entry in shelf])
+                log.warning("%d messages belong to a queue that is gone: dropped", tail.count)
+                store.journal.settle_many(number, [entry_number.sequence_of(entry) for entry in tail])
         for number in self.handed_out.keys() - numbers:
-            store.journal.delete_wiring(topology_records.handed_out_key(number))
-            store.hand_outs.forget(number)
+            store.journal.delete_value(topology_records.handed_out_key(number))
+            store.delivered_marks.forget(number)
         for number in self.ahead & numbers:
             topology_records.put_handed_out(store.journal, number, self.handed_out[number])
         self.restore_leases(virtual_hosts, store, numbers)
         self.found_branches.restore(virtual_hosts, store)
-        return max(numbers | self.shelves.keys() | self.handed_out.keys() | self.delays.keys(), default=0)
+        return max(numbers | self.tails.keys() | self.handed_out.keys() | self.delays.keys(), default=0)
 
     def restore_bindings(self, virtual_hosts: dict[str, VirtualHost], store: Store) -> None:
         for key in self.bindings:
@@ -180,7 +180,7 @@ class Recovery:
             if host is None or restore_binding(host, found):
                 continue
             if is_of_another_life(host, found) or not self.holds_ends_of(found):
-                store.journal.delete_wiring(key)
+                store.journal.delete_value(key)
 
     def restore_leases(self, virtual_hosts: dict[str, VirtualHost], store: Store, numbers: set[int]) -> None:
         """Readers find their numbers again; those of a queue that is gone go."""
@@ -192,7 +192,7 @@ class Recovery:
             if queue is not None:
                 restored.append(leases.restore_lease(queue, name, octets))
             elif number not in numbers:
-                store.journal.delete_wiring(key)
+                store.journal.delete_value(key)
         for lease in restored:
             lease.resume()
 
@@ -217,12 +217,12 @@ class Recovery:
             binding["destination"],
         ) in self.names
 
-    def rescue(self, host: VirtualHost, number: int, shelf: Shelf) -> None:
+    def rescue(self, host: VirtualHost, number: int, tail: PagedTail) -> None:
         """Messages whose queue was lost to damage get one of their own, which lasts."""
         name = f"{LOST_AND_FOUND}{number}"
-        log.error("%d messages have lost their queue to damage: they are in queue %r", shelf.count, name)
+        log.error("%d messages have lost their queue to damage: they are in queue %r", tail.count, name)
         queue = host.restore_queue(name, number, False, {})
-        queue.restore(shelf, self.handed_out.get(number, 0))
+        queue.restore(tail, self.handed_out.get(number, 0))
         if number in self.timed:
             queue.oversee().restored(True)
         if host.topology is not None:
@@ -236,7 +236,7 @@ class Recovery:
         return host
 
     def restore_queue(
-        self, host: VirtualHost, identity: FieldTable, rest: FieldTable, shelf: Shelf | None
+        self, host: VirtualHost, identity: FieldTable, rest: FieldTable, tail: PagedTail | None
     ) -> None:
         number = whole(rest, "number")
         queue = host.restore_queue(text(identity, "name"), number, bool(rest["auto-delete"]), table(rest))
@@ -247,38 +247,38 @@ class Recovery:
         queue.life = whole(rest, "life") if "life" in rest else 0
         returns = self.returns.get(number, {})
         lanes = self.ranked.pop(number, {})
-        waiting = self.waiting_among(returns, queue, [*lanes.values(), *([] if shelf is None else [shelf])])
+        waiting = self.waiting_among(returns, queue, [*lanes.values(), *([] if tail is None else [tail])])
         if not isinstance(queue, PriorityQueue) and lanes:
-            shelf = merged([*lanes.values(), *([] if shelf is None else [shelf])])
+            tail = merged([*lanes.values(), *([] if tail is None else [tail])])
             lanes = {}
-        if shelf is not None or lanes:
-            queue.restore(without(shelf or Shelf(), waiting), self.handed_out.get(number, 0))
+        if tail is not None or lanes:
+            queue.restore(without(tail or PagedTail(), waiting), self.handed_out.get(number, 0))
         for priority, lane in lanes.items():
             if isinstance(queue, PriorityQueue):
                 queue.restore_lane(priority, without(lane, waiting))
         if queue.duplicates is not None and host.store is not None:
-            queue.duplicates.recall(queue.shelf, host.store)
+            queue.duplicates.recall(queue.tail, host.store)
         if returns:
             queue.oversee().restore_returns(returns, sorted(waiting))
         if number in self.timed or queue.regime is not None:
             queue.oversee().restored(number in self.timed)
 
     def waiting_among(
-        self, returns: dict[int, tuple[int, int]], queue: Queue, shelves: list[Shelf]
+        self, returns: dict[int, tuple[int, int]], queue: Queue, tails: list[PagedTail]
     ) -> set[int]:
         """Entries that came back and are to be tried later.
 
         After the clock was set back that may seem so of some that were handed out again since then: those
-        that a branch has locked are on no shelf, and those that a reader has leased are its own.
+        that a branch has locked are in no paged tail, and those that a reader has leased are its own.
         """
-        now_ms = queue.agenda.timetable.now_ms()
+        now_ms = queue.pass_work.timetable.now_ms()
         waiting = {entry for entry, (_, due_ms) in returns.items() if due_ms > now_ms}
         if not waiting:
             return waiting
         for key, octets in self.leases:
             if leases.split_key(key[1:])[0] == queue.number:
                 waiting.difference_update(leases.entries_of(octets))
-        return {entry for shelf in shelves for entry in shelf if entry in waiting}
+        return {entry for tail in tails for entry in tail if entry in waiting}
 
     def forget_returns(self, store: Store) -> None:
         """Returns of what is gone go too."""
@@ -294,7 +294,7 @@ class Recovery:
                 if not self.has_new_names:
                     host.answer_as_before()
         else:
-            store.journal.put_wiring(topology_records.NAMES, b"")
+            store.journal.put_value(topology_records.NAMES, b"")
 
     def restore_exchange(self, host: VirtualHost, identity: FieldTable, rest: FieldTable) -> None:
         exchange = restored_exchange(identity, rest)
@@ -313,7 +313,7 @@ def restored_exchange(identity: FieldTable, rest: FieldTable) -> Exchange | None
     if name in PREDECLARED_NAMES:
         log.error("exchange %r is the broker's own: the one of type %r is left out", name, kind)
         return None
-    make = KINDS.get(kind)
+    make = EXCHANGE_TYPES.get(kind)
     if make is None:
         log.error("exchange %r is of type %r, which is not known here: left out", name, kind)
         return None
@@ -358,24 +358,24 @@ def rebind(
         log.error("a binding from %r to %r is left out: %s", source.name, destination.name, fault.text)
 
 
-def merged(shelves: list[Shelf]) -> Shelf:
+def merged(tails: list[PagedTail]) -> PagedTail:
     """All entries in the order in which they came."""
-    whole = Shelf()
-    for entry in sorted([entry for shelf in shelves for entry in shelf]):
+    whole = PagedTail()
+    for entry in sorted([entry for tail in tails for entry in tail]):
         whole.push(entry)
-    whole.octets = sum(shelf.octets for shelf in shelves)
+    whole.octets = sum(tail.octets for tail in tails)
     return whole
 
 
-def without(shelf: Shelf, entries: set[int]) -> Shelf:
-    """The shelf but for these entries."""
+def without(tail: PagedTail, entries: set[int]) -> PagedTail:
+    """The paged tail but for these entries."""
     if not entries:
-        return shelf
-    kept = Shelf()
-    for entry in shelf:
+        return tail
+    kept = PagedTail()
+    for entry in tail:
         if entry not in entries:
             kept.push(entry)
-    kept.octets = shelf.octets
+    kept.octets = tail.octets
     return kept
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from flintmq.config import BindingSettings, ExchangeSettings, QueueSettings
     from flintmq.wire.tables import FieldTable
 
-log = logging.getLogger("flintmq.configured")
+log = logging.getLogger("flintmq.static_topology")
 
 EXCHANGE = "exchange"
 QUEUE = "queue"
@@ -52,7 +52,7 @@ def declare_exchange(broker: Broker, settings: ExchangeSettings) -> None:
         if not existed:
             raise
         log.error("exchange %r stays as it is, not as the settings have it: %s", settings.name, fault.text)
-    host.configured.add((EXCHANGE, settings.name))
+    host.static_topology.add((EXCHANGE, settings.name))
 
 
 def declare_queue(broker: Broker, settings: QueueSettings) -> None:
@@ -68,7 +68,7 @@ def declare_queue(broker: Broker, settings: QueueSettings) -> None:
         if existing is None:
             raise
         log.error("queue %r stays as it is, not as the settings have it: %s", settings.name, fault.text)
-    host.configured.add((QUEUE, settings.name))
+    host.static_topology.add((QUEUE, settings.name))
 
 
 def bind(broker: Broker, settings: BindingSettings) -> None:
@@ -85,11 +85,11 @@ def bind(broker: Broker, settings: BindingSettings) -> None:
     found = source.find_binding(destination, settings.routing_key, dict(settings.arguments))
     if found is not None:
         kind = QUEUE if settings.queue else EXCHANGE
-        host.configured.add((source.name, kind, destination.name, found.properties_key))
+        host.static_topology.add((source.name, kind, destination.name, found.properties_key))
 
 
 def refuse_deletion(host: VirtualHost, kind: str, name: str) -> None:
-    if (kind, name) in host.configured:
+    if (kind, name) in host.static_topology:
         raise ChannelFault(
             amqp.ACCESS_REFUSED,
             f"ACCESS_REFUSED - {kind} '{name}' in vhost '{host.name}' is declared by the broker's settings",
@@ -99,11 +99,14 @@ def refuse_deletion(host: VirtualHost, kind: str, name: str) -> None:
 def refuse_unbinding(
     host: VirtualHost, source: Exchange, destination: Queue | Exchange, key: str, arguments: FieldTable
 ) -> None:
-    if not host.configured:
+    if not host.static_topology:
         return
     found = source.find_binding(destination, key, arguments)
     kind = EXCHANGE if isinstance(destination, Exchange) else QUEUE
-    if found is not None and (source.name, kind, destination.name, found.properties_key) in host.configured:
+    if (
+        found is not None
+        and (source.name, kind, destination.name, found.properties_key) in host.static_topology
+    ):
         raise ChannelFault(
             amqp.ACCESS_REFUSED,
             f"ACCESS_REFUSED - the binding from '{source.name}' to {kind} '{destination.name}' "

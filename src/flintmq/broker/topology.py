@@ -49,10 +49,10 @@ class Topology:
         if exchange.life:
             fields["life"] = exchange.life
         value = encode_table(fields)
-        self.sequence = self.journal.put_wiring(self.named(EXCHANGE, exchange.name), value)
+        self.sequence = self.journal.put_value(self.named(EXCHANGE, exchange.name), value)
 
     def delete_exchange(self, exchange: Exchange) -> None:
-        self.sequence = self.journal.delete_wiring(self.named(EXCHANGE, exchange.name))
+        self.sequence = self.journal.delete_value(self.named(EXCHANGE, exchange.name))
 
     def put_queue(self, queue: Queue) -> None:
         fields: FieldTable = {
@@ -65,18 +65,18 @@ class Topology:
         if queue.life:
             fields["life"] = queue.life
         value = encode_table(fields)
-        self.sequence = self.journal.put_wiring(self.named(QUEUE, queue.name), value)
+        self.sequence = self.journal.put_value(self.named(QUEUE, queue.name), value)
 
     def delete_queue(self, queue: Queue) -> None:
-        self.sequence = self.journal.delete_wiring(self.named(QUEUE, queue.name))
-        self.sequence = self.journal.delete_wiring(handed_out_key(queue.number))
-        self.store.when_synced(self.sequence, partial(self.store.hand_outs.forget, queue.number))
+        self.sequence = self.journal.delete_value(self.named(QUEUE, queue.name))
+        self.sequence = self.journal.delete_value(handed_out_key(queue.number))
+        self.store.when_synced(self.sequence, partial(self.store.delivered_marks.forget, queue.number))
 
     def put_binding(self, binding: Binding, to_queue: bool) -> None:
-        self.sequence = self.journal.put_wiring(self.binding_key(binding, to_queue), b"")
+        self.sequence = self.journal.put_value(self.binding_key(binding, to_queue), b"")
 
     def delete_binding(self, binding: Binding, to_queue: bool) -> None:
-        self.sequence = self.journal.delete_wiring(self.binding_key(binding, to_queue))
+        self.sequence = self.journal.delete_value(self.binding_key(binding, to_queue))
 
     def put_policy(self, policy: Policy) -> None:
         value: FieldTable = {
@@ -85,10 +85,10 @@ class Topology:
             "apply-to": policy.apply_to,
             "definition": dict(policy.definition),
         }
-        self.sequence = self.journal.put_wiring(self.policy_key(policy), encode_table(value))
+        self.sequence = self.journal.put_value(self.policy_key(policy), encode_table(value))
 
     def delete_policy(self, policy: Policy) -> None:
-        self.sequence = self.journal.delete_wiring(self.policy_key(policy))
+        self.sequence = self.journal.delete_value(self.policy_key(policy))
 
     def policy_key(self, policy: Policy) -> bytes:
         return POLICY + encode_table(

@@ -1,5 +1,5 @@
 cimport cython
-from flintmq.broker.queues.pass_work cimport Agenda
+from flintmq.broker.queues.pass_work cimport PassWork
 from flintmq.broker.queues.consumer cimport Consumer
 from flintmq.broker.queues.queue cimport Queue
 from flintmq.broker.exchanges.router cimport Router
@@ -12,12 +12,12 @@ cdef class VirtualHost:
     cdef readonly Store store
     cdef readonly object topology
     cdef public object streams
-    cdef readonly Agenda agenda
+    cdef readonly PassWork pass_work
     cdef readonly Router router
     cdef readonly object branches
     cdef public object broker
     cdef readonly Py_ssize_t binding_count
-    cdef readonly set configured
+    cdef readonly set static_topology
     cdef readonly dict exchanges
     cdef readonly object exchange_names
     cdef readonly dict queues

@@ -19,11 +19,11 @@ from flintmq.broker.exchanges import arguments as arguments_of
 from flintmq.broker.exchanges import chains
 from flintmq.broker.exchanges.binding import VIA, Binding
 from flintmq.broker.exchanges.exchange import Exchange
-from flintmq.broker.exchanges.exchange_types import KINDS
+from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES
 from flintmq.broker.exchanges.router import Router
 from flintmq.broker.queues.consumer import Consumer
 from flintmq.broker.queues.deduplication import DEDUPLICATED
-from flintmq.broker.queues.pass_work import Agenda
+from flintmq.broker.queues.pass_work import PassWork
 from flintmq.broker.queues.priority_queue import kind_of_queue
 from flintmq.broker.queues.queue import Queue
 from flintmq.broker.queues.queue_rules import (
@@ -39,7 +39,7 @@ from flintmq.broker.services.system_exchange import SystemExchange
 from flintmq.broker.topology import Topology
 from flintmq.broker.transactions.dtx_branches import Branches
 from flintmq.errors import ChannelFault
-from flintmq.ordered_names import Directory
+from flintmq.ordered_names import OrderedNames
 from flintmq.wire import amqp
 
 if TYPE_CHECKING:
@@ -77,46 +77,48 @@ class VirtualHost:
     """One name space of the broker."""
 
     __slots__ = (
-        "agenda",
         "binding_count",
         "branches",
         "broker",
-        "configured",
         "exchange_names",
         "exchanges",
         "exclusive",
         "falling",
         "name",
+        "pass_work",
         "policies",
         "queue_names",
         "queues",
         "router",
+        "static_topology",
         "store",
         "streams",
         "topology",
     )
 
-    def __init__(self, name: str, agenda: Agenda, store: Store | None = None) -> None:
+    def __init__(self, name: str, pass_work: PassWork, store: Store | None = None) -> None:
         self.name = name
-        self.agenda = agenda
+        self.pass_work = pass_work
         self.broker: Broker | None = None  # whoever made it; None in tests of this class alone
         self.store = store
         self.topology = None if store is None else Topology(store, name)
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
-        self.exchange_names: Directory[str] = Directory()
-        self.queue_names: Directory[str] = Directory()
-        self.router = Router(name, self.exchanges, self.queues, agenda, store)
+        self.exchange_names: OrderedNames[str] = OrderedNames()
+        self.queue_names: OrderedNames[str] = OrderedNames()
+        self.router = Router(name, self.exchanges, self.queues, pass_work, store)
         self.falling = Falling(self)  # what was deleted and is being taken apart
         self.router.departures = self.falling
         self.branches = Branches(self.router)  # of distributed transactions
         self.streams: Streams | None = None
         self.binding_count = 0  # of all exchanges together
-        self.configured: set[tuple[str, ...]] = set()  # what the settings declare, see static_topology.py
+        self.static_topology: set[tuple[str, ...]] = (
+            set()
+        )  # what the settings declare, see static_topology.py
         self.exclusive: dict[int, dict[Queue, None]] = {}  # by the connection they belong to
         self.policies: Policies | None = None  # the broker's, who makes them after its virtual hosts
         for exchange_name, kind, internal in PREDECLARED:
-            make = SystemExchange if kind == SystemExchange.type else KINDS[kind]
+            make = SystemExchange if kind == SystemExchange.type else EXCHANGE_TYPES[kind]
             exchange = make(exchange_name, durable=True, internal=internal)
             self.add_exchange(exchange)
 
@@ -156,11 +158,12 @@ class VirtualHost:
             return existing
         if name.startswith("amq."):
             raise equivalence.reserved_name("exchange", name, 40, 10)
-        make = KINDS.get(kind)
+        make = EXCHANGE_TYPES.get(kind)
         if make is None:
+            known = ", ".join(sorted(EXCHANGE_TYPES))
             raise ChannelFault(
                 amqp.PRECONDITION_FAILED,
-                f"PRECONDITION_FAILED - unknown exchange type '{kind}': known are {', '.join(sorted(KINDS))}",
+                f"PRECONDITION_FAILED - unknown exchange type '{kind}': known are {known}",
                 40,
                 10,
             )
@@ -215,7 +218,9 @@ class VirtualHost:
         if exchange.durable and self.topology is not None:
             self.topology.delete_exchange(exchange)
         self.router.rewired()
-        self.agenda.chores.begin(self.falling.taken_apart(exchange, dismantling.of_exchange(self, exchange)))
+        self.pass_work.chores.begin(
+            self.falling.taken_apart(exchange, dismantling.of_exchange(self, exchange))
+        )
 
     def drop_unused(self, exchange: Exchange) -> None:
         """An auto-delete exchange goes with its last binding."""
@@ -328,7 +333,7 @@ class VirtualHost:
         else:
             make = kind_of_queue(given)
             queue = make(
-                name, self.agenda, durable, exclusive, auto_delete, arguments, origin, self.store, number
+                name, self.pass_work, durable, exclusive, auto_delete, arguments, origin, self.store, number
             )
         queue.life = self.falling.next_life(True, name)
         self.queues[name] = queue
@@ -349,7 +354,7 @@ class VirtualHost:
         else:
             given = self.given_by(name, arguments)
             queue = kind_of_queue(given)(
-                name, self.agenda, True, False, auto_delete, arguments, 0, self.store, number
+                name, self.pass_work, True, False, auto_delete, arguments, 0, self.store, number
             )
         self.queues[name] = queue
         self.queue_names.add(name)
@@ -392,7 +397,7 @@ class VirtualHost:
     def reapply_policies(self) -> None:
         """Policies have changed: they hold for what is declared from now on, and soon for what is there."""
         self.router.rewired()
-        self.agenda.chores.begin(self.govern_all())
+        self.pass_work.chores.begin(self.govern_all())
 
     def govern_all(self) -> Iterator[None]:
         last: str | None = None
@@ -425,7 +430,7 @@ class VirtualHost:
             self.router.rewired()
         self.router.queue_came_or_went(queue.name)
         if queue.sources or queue.consumers or queue.leases:
-            self.agenda.chores.begin(self.falling.taken_apart(queue, dismantling.of_queue(self, queue)))
+            self.pass_work.chores.begin(self.falling.taken_apart(queue, dismantling.of_queue(self, queue)))
         return count
 
     def delete_exclusive(self, origin: int) -> None:
@@ -433,7 +438,7 @@ class VirtualHost:
         if origin in self.exclusive:
             self.falling.depart(origin)
             self.router.rewired()
-            self.agenda.chores.begin(dismantling.of_connection(self, origin))
+            self.pass_work.chores.begin(dismantling.of_connection(self, origin))
 
     # Consumers
 

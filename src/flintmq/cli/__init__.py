@@ -69,7 +69,7 @@ def _add_journal(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     tasks = journal.add_subparsers(dest="task", metavar="TASK", required=True)
     for task, words in (
-        ("inspect", "show every record, wiring in words; changes nothing"),
+        ("inspect", "show every record, topology in words; changes nothing"),
         ("check", "verify every checksum; status 1 if something is damaged; changes nothing"),
         ("repair", "set damaged parts aside, as a start of the broker would; says what and where"),
     ):

@@ -1,6 +1,6 @@
 """`flintmq journal inspect|check|repair DIR`: a data directory, for people.
 
-    inspect   every record in order, wiring in words; the streams                           changes nothing
+    inspect   every record in order, topology in words; the streams                           changes nothing
     check     every checksum; status 1 and a report when something is damaged               changes nothing
     repair    sets damaged parts aside in files of their own, and says which and why
 
@@ -99,21 +99,21 @@ def set_aside(directory: str) -> list[str]:
     return [f"set aside earlier: {name}" for name in sorted(found)]
 
 
-# -- wiring in words -------------------------------------------------------------------------------
+# -- topology in words -------------------------------------------------------------------------------
 
 
 def worded(record: RecordView) -> str:
     if record.kind not in (KIND_NAMES[PUT], KIND_NAMES[DELETE]) or not record.key:
         return record.line()
     try:
-        text = wiring_text(record.key, record.value)
+        text = value_text(record.key, record.value)
     except (ValueError, KeyError, struct.error, FlintError) as error:
-        text = f"wiring that cannot be read ({error}): {record.text}"
+        text = f"topology that cannot be read ({error}): {record.text}"
     return record.line(text)
 
 
-def wiring_text(key: bytes, value: bytes) -> str:
-    """One change of durable wiring; `value` is empty where it is deleted."""
+def value_text(key: bytes, value: bytes) -> str:
+    """One change of durable topology; `value` is empty where it is deleted."""
     kind, rest = key[:1], key[1:]
     if kind == topology_records.HANDED_OUT:
         newest = f" up to entry {topology_records.number_of(value)}" if value else ""

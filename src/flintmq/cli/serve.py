@@ -23,7 +23,7 @@ def serve(options: argparse.Namespace) -> int:
 
     try:
         return run(settings, options.until_input_ends)
-    except ConfigFault as fault:  # what only the broker can tell: wiring, policies, hashes, certificates
+    except ConfigFault as fault:  # what only the broker can tell: topology, policies, hashes, certificates
         if options.config is None:
             raise
         raise ConfigFault(f"{options.config}: {fault}") from None

@@ -58,9 +58,9 @@ def run(session: Session, channel: Channel, method: Method) -> None:
         raise not_implemented(method)
     if method.NAME in STRIPPED:
         strip_names(method)
-    agenda = session.broker.agenda
-    agenda.unwatched_bytes -= COMMAND_BYTES
-    if agenda.is_critical and method.NAME in GROWING and session.is_critical():
+    pass_work = session.broker.pass_work
+    pass_work.unwatched_bytes -= COMMAND_BYTES
+    if pass_work.is_critical and method.NAME in GROWING and session.is_critical():
         refuse_growth(channel, method)
     command(session, channel, method)
     store = session.broker.store
@@ -605,7 +605,7 @@ class Awaited:
 
     def begin(self, work: Chore) -> None:
         self.work = work
-        attend(self.session.broker.agenda, self.session.number, self)
+        attend(self.session.broker.pass_work, self.session.number, self)
 
     def serve(self) -> Chore:
         try:

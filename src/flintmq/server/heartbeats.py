@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from flintmq.server.link import Link
-    from flintmq.server.pass_scheduler import Turns
+    from flintmq.server.pass_scheduler import PassScheduler
 
 SLOT_S = 0.1
 # Of an interval of one second 2 slots, twice which are 0.4 s; of a minute 135, twice which are 27 s.
@@ -30,9 +30,9 @@ LOOKS_MAX = 512
 class Heartbeats:
     """Links by the slot in which they are due."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, turns: Turns) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, scheduler: PassScheduler) -> None:
         self.loop = loop
-        self.turns = turns
+        self.scheduler = scheduler
         self.started_s = loop.time()
         self.slots: dict[int, list[tuple[Link, int]]] = {}
         self.due: list[int] = []  # the slots, as a heap
@@ -85,5 +85,5 @@ class Heartbeats:
                 del self.slots[slot]
                 heapq.heappop(self.due)
         self.set_timer()
-        if self.turns.outbox:
-            self.turns.schedule_pass()
+        if self.scheduler.outbox:
+            self.scheduler.schedule_pass()

@@ -1,11 +1,11 @@
 cimport cython
 cimport flintmq.protocol.phases as phases
 cimport flintmq.server.sockets as sockets
-from flintmq.broker.queues.pass_work cimport Agenda
+from flintmq.broker.queues.pass_work cimport PassWork
 from flintmq.protocol.connection cimport Connection
-from flintmq.server.read_coalescing cimport Rush
+from flintmq.server.read_coalescing cimport ReadCoalescing
 from flintmq.server.session cimport Session
-from flintmq.server.pass_scheduler cimport Turns
+from flintmq.server.pass_scheduler cimport PassScheduler
 from flintmq.protocol.outbox cimport Output
 
 cdef Py_ssize_t COPY_BYTES
@@ -13,7 +13,7 @@ cdef Py_ssize_t COPY_BYTES
 
 cdef class Link:
     cdef readonly object server
-    cdef readonly Turns turns
+    cdef readonly PassScheduler scheduler
     cdef readonly int descriptor
     cdef readonly Output output
     cdef readonly Session session
@@ -28,14 +28,14 @@ cdef class Link:
 
     @cython.locals(connection=Connection, is_new=bint)
     cpdef bint ready(self, int events)
-    @cython.locals(buffer=bytearray, kept=Py_ssize_t, size=Py_ssize_t, rush=Rush)
+    @cython.locals(buffer=bytearray, kept=Py_ssize_t, size=Py_ssize_t, read_coalescing=ReadCoalescing)
     cpdef readable(self)
-    @cython.locals(turns=Turns)
+    @cython.locals(scheduler=PassScheduler)
     cpdef bint must_wait(self)
-    @cython.locals(agenda=Agenda)
+    @cython.locals(pass_work=PassWork)
     cpdef after_read(self)
     cpdef receive(self, bytearray buffer, Py_ssize_t size)
-    @cython.locals(agenda=Agenda, session=Session, connection=Connection, used=Py_ssize_t)
+    @cython.locals(pass_work=PassWork, session=Session, connection=Connection, used=Py_ssize_t)
     cpdef take(self, bytearray buffer, Py_ssize_t size)
     cpdef hold(self, int reason)
     @cython.locals(output=Output)

@@ -18,7 +18,7 @@ from flintmq.errors import ConnectionFault, PeerFault, StorageFault
 from flintmq.protocol import greeting, phases
 from flintmq.protocol.outbox import Output
 from flintmq.server import sockets
-from flintmq.server.pass_scheduler import Turns
+from flintmq.server.pass_scheduler import PassScheduler
 from flintmq.server.session import Session
 from flintmq.wire import amqp
 
@@ -72,20 +72,20 @@ class Link:
         "missed",
         "output",
         "received",
+        "scheduler",
         "sent",
         "server",
         "session",
-        "turns",
         "verifying",
         "wanted",
     )
 
     def __init__(self, server: Server, descriptor: int, peer_address: str) -> None:
         self.server = server
-        self.turns: Turns = server.turns
+        self.scheduler: PassScheduler = server.scheduler
         self.descriptor = descriptor
         self.wanted = READ
-        self.output = Output(self.turns.outbox, self, self.turns.room)
+        self.output = Output(self.scheduler.outbox, self, self.scheduler.room)
         self.session = Session(server.broker, self.output, self, peer_address)
         self.leftover = b""  # the beginning of a frame whose end has not come yet
         self.held = 0
@@ -108,7 +108,7 @@ class Link:
         connection = self.session.connection
         is_new = not connection.open_channels
         if events & WRITE and self.wanted & WRITE:
-            self.turns.has_room(self)
+            self.scheduler.has_room(self)
         try:
             if self.held:
                 if events & HANG_UP and not self.held & HELD_CLOSED:
@@ -125,27 +125,29 @@ class Link:
 
         Thousands of publishers would else bring a buffer full each before they are.
         """
-        turns = self.turns
-        if turns.is_alarmed:
+        scheduler = self.scheduler
+        if scheduler.is_alarmed:
             if self.session.is_publisher():
                 self.server.block(self)
                 return True
-        elif turns.agenda.is_short and turns.agenda.behind and self.session.is_publisher():
+        elif scheduler.pass_work.is_short and scheduler.pass_work.behind and self.session.is_publisher():
             self.server.press(self)
             return True
         return False
 
     def readable(self) -> None:
         """Reads once; if there is more, the next turn finds it."""
-        buffer = self.turns.buffer
+        buffer = self.scheduler.buffer
         kept = len(self.leftover)
         if kept:
             buffer[:kept] = self.leftover
-        size = sockets.receive(self.descriptor, buffer, kept, min(len(buffer), kept + self.turns.read_bytes))
+        size = sockets.receive(
+            self.descriptor, buffer, kept, min(len(buffer), kept + self.scheduler.read_bytes)
+        )
         if size > 0:
             self.received = True
-            self.turns.rush.octets += size
-            self.turns.agenda.unwatched_bytes -= size
+            self.scheduler.read_coalescing.octets += size
+            self.scheduler.pass_work.unwatched_bytes -= size
             self.take(buffer, kept + size)
         elif size != sockets.NOT_NOW:
             self.lost()
@@ -154,15 +156,15 @@ class Link:
 
     def after_read(self) -> None:
         """What was read may have been too much for its queues, or come at a bad time."""
-        agenda = self.turns.agenda
-        if agenda.unwatched_bytes < 0:
+        pass_work = self.scheduler.pass_work
+        if pass_work.unwatched_bytes < 0:
             self.server.watch_memory()
-        if agenda.pressed or (agenda.behind and self.session.is_publisher()):
-            agenda.pressed = False
+        if pass_work.pressed or (pass_work.behind and self.session.is_publisher()):
+            pass_work.pressed = False
             self.server.press(self)
-        if self.turns.is_alarmed and self.session.is_publisher():
+        if self.scheduler.is_alarmed and self.session.is_publisher():
             self.server.block(self)
-        self.turns.after_read()
+        self.scheduler.after_read()
 
     def resume(self) -> None:
         """Goes on with what was left when the connection was paused."""
@@ -170,8 +172,8 @@ class Link:
         if connection.paused and not self.held:
             connection.paused = False
             kept = len(self.leftover)
-            self.turns.buffer[:kept] = self.leftover
-            self.receive(self.turns.buffer, kept)
+            self.scheduler.buffer[:kept] = self.leftover
+            self.receive(self.scheduler.buffer, kept)
 
     def receive(self, buffer: bytearray, size: int) -> None:
         """The first `size` octets of `buffer` are the peer's, and all of it for now."""
@@ -182,8 +184,8 @@ class Link:
         session = self.session
         if session.connection.paused and not self.held:
             session.connection.paused = False  # `resume` is on its way, but this came first
-        agenda = self.turns.agenda
-        agenda.copies = 0
+        pass_work = self.scheduler.pass_work
+        pass_work.copies = 0
         try:
             used = session.connection.receive(buffer, size)
         except PeerFault as fault:
@@ -199,8 +201,8 @@ class Link:
                 log.exception("a bug in closing the connection of %s: it is dropped", session)
                 self.drop()
             used = size
-        agenda.unwatched_bytes -= COPY_BYTES * agenda.copies
-        self.leftover = bytes(self.turns.view[used:size]) if used < size else b""
+        pass_work.unwatched_bytes -= COPY_BYTES * pass_work.copies
+        self.leftover = bytes(self.scheduler.view[used:size]) if used < size else b""
         if session.connection.state == phases.CONNECTION_CLOSED:
             if not session.connection.version:
                 log.warning(
@@ -209,7 +211,7 @@ class Link:
             self.leftover = b""  # what follows the end means nothing
             self.finish()
         elif session.connection.paused and not self.held & (HELD_LOGIN | HELD_REFUSED):
-            if agenda.is_laden():
+            if pass_work.is_laden():
                 self.hold(HELD_TURN)
                 self.server.loop.call_soon(self.next_turn)
             else:
@@ -219,7 +221,7 @@ class Link:
         """Others have been read; what is left of the last read is looked at, unless an errand waits."""
         if self.held & HELD_CLOSED:
             return
-        if self.session.number in self.turns.agenda.asking:
+        if self.session.number in self.scheduler.pass_work.asking:
             self.server.loop.call_later(ERRAND_S, self.next_turn)  # it may wait for the disk
         else:
             self.unhold(HELD_TURN)
@@ -418,7 +420,7 @@ class Link:
         self.unhold(HELD_LOGIN)
         if self.session.connection.state < phases.CONNECTION_CLOSING:
             self.session.login_step(verification.finish(matches))  # may hold it again, for the pause
-        self.turns.schedule_pass()
+        self.scheduler.schedule_pass()
 
     def refuse_login(self) -> None:
         """A wrong password costs its sender a pause."""
@@ -430,7 +432,7 @@ class Link:
             return
         self.session.login_refused()
         self.unhold(HELD_REFUSED)
-        self.turns.schedule_pass()
+        self.scheduler.schedule_pass()
 
     def opened(self) -> None:
         self.server.opened(self)

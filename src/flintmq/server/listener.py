@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("flintmq.listener")
 
 BACKLOG = 1024
-# In one turn, if they come in a rush; the first turns take fewer, for there is mostly one.
+# In one turn, if they come together; the first turns take fewer, for there is mostly one.
 ACCEPTS_MAX = 64
 PAUSE_S = 1.0
 

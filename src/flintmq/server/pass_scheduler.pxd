@@ -1,7 +1,7 @@
 cimport cython
-from flintmq.broker.queues.pass_work cimport Agenda
+from flintmq.broker.queues.pass_work cimport PassWork
 from flintmq.broker.broker cimport Broker
-from flintmq.server.read_coalescing cimport Rush
+from flintmq.server.read_coalescing cimport ReadCoalescing
 from flintmq.protocol.outbox cimport Output, Room
 
 cdef Py_ssize_t TURN_BYTES
@@ -11,16 +11,16 @@ cdef Py_ssize_t READ_BYTES_MIN
 
 
 @cython.final
-cdef class Turns:
+cdef class PassScheduler:
     cdef object loop
     cdef Broker broker
-    cdef readonly Agenda agenda
+    cdef readonly PassWork pass_work
     cdef readonly bytearray buffer
     cdef readonly object view
     cdef readonly list outbox
     cdef list writable
     cdef readonly Room room
-    cdef readonly Rush rush
+    cdef readonly ReadCoalescing read_coalescing
     cdef bint pass_due
     cdef bint is_scheduled
     cdef int reads

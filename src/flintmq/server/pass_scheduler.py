@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from flintmq.broker.queues.pass_work import Agenda
+from flintmq.broker.queues.pass_work import PassWork
 from flintmq.protocol.outbox import Output, Room
-from flintmq.server.read_coalescing import Rush
+from flintmq.server.read_coalescing import ReadCoalescing
 
 if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
@@ -31,11 +31,10 @@ QUEUES_FEW = 32
 READ_BYTES_MIN = 8192
 
 
-class Turns:
+class PassScheduler:
     """One for each server."""
 
     __slots__ = (
-        "agenda",
         "alarm_clock",
         "alarm_due_ms",
         "broker",
@@ -46,11 +45,12 @@ class Turns:
         "loop",
         "outbox",
         "pass_due",
+        "pass_work",
         "read_bytes",
         "read_bytes_max",
+        "read_coalescing",
         "reads",
         "room",
-        "rush",
         "view",
         "writable",
     )
@@ -58,13 +58,13 @@ class Turns:
     def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker, buffer_bytes: int) -> None:
         self.loop = loop
         self.broker = broker
-        self.agenda: Agenda = broker.agenda
+        self.pass_work: PassWork = broker.pass_work
         self.buffer = bytearray(buffer_bytes)
         self.view = memoryview(self.buffer)
         self.outbox: list[Output] = []
-        self.room: Room = self.agenda.room
+        self.room: Room = self.pass_work.room
         self.writable: list[Link] = []  # whose sockets take more again
-        self.rush = Rush()
+        self.read_coalescing = ReadCoalescing()
         self.pass_due = False  # sockets are being read, and it comes after them
         self.is_scheduled = False  # it comes in the next turn of the event loop
         self.reads = 0  # in this turn
@@ -78,7 +78,7 @@ class Turns:
     def begin_turn(self, links: int) -> None:
         """So many sockets are about to be read and written, and end_turn comes when they have been."""
         self.pass_due = True
-        self.agenda.share(links)
+        self.pass_work.share(links)
         share = TURN_BYTES // links if links > 1 else TURN_BYTES
         self.read_bytes = min(self.read_bytes_max, max(share, READ_BYTES_MIN))
 
@@ -112,7 +112,7 @@ class Turns:
         self.pass_due = False
         self.count += 1
         # Whatever was read: what goes to disk alone, for nobody to hear of, must not pile up here.
-        if self.outbox or self.reads or self.agenda.has_work():
+        if self.outbox or self.reads or self.pass_work.has_work():
             self.finish_pass()
         elif self.broker.timetable.alarms:
             # Nothing came in and nothing goes out, yet what the disk has finished may have made an alarm due.
@@ -124,12 +124,12 @@ class Turns:
         # Consumers that waited for room may have it now. Where they are few they get theirs before more is
         # read: else a fast publisher piles up messages that could be sent.
         more = PASSES_MORE
-        while more and self.agenda.queues and len(self.agenda.queues) <= QUEUES_FEW:
+        while more and self.pass_work.queues and len(self.pass_work.queues) <= QUEUES_FEW:
             more -= 1
             self.finish_pass()
         if self.reads:
             self.reads = 0
-            self.rush.end_turn()
+            self.read_coalescing.end_turn()
 
     def finish_pass(self) -> None:
         self.broker.finish_pass()
@@ -140,7 +140,7 @@ class Turns:
             outbox[index].sender.flush()
             index += 1
         outbox.clear()
-        if self.agenda.has_work():
+        if self.pass_work.has_work():
             self.schedule_pass()
         if self.broker.timetable.alarms:
             self.set_alarm_clock()

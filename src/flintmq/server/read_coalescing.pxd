@@ -2,7 +2,7 @@ cimport cython
 
 
 @cython.final
-cdef class Rush:
+cdef class ReadCoalescing:
     cdef public Py_ssize_t octets
     cdef readonly int turns
     cdef readonly double usual_octets

@@ -2,7 +2,7 @@
 
 A publisher that sends each message by itself wakes the broker for each of them, which then wakes a
 consumer for each: three threads spend their time waking one another. When turns of the event loop come
-in a rush and bring little, a pause of some 70 microseconds (what is asked for, and the slack of the
+in quick succession and bring little, a pause of some 70 microseconds (what is asked for, and the slack of the
 system's timers) lets more arrive, and everything that follows is done once for many.
 
 Whoever waits for an answer before asking again sends nothing in a pause. So a pause has to pay: it must
@@ -14,9 +14,9 @@ from __future__ import annotations
 import time
 
 PAUSE_S = 20e-6
-# A turn that comes later than this after the one before is no rush.
+# A turn that comes later than this after the one before ends the succession.
 GAP_S_MAX = 150e-6
-# Turns in a rush before the first pause.
+# Turns in quick succession before the first pause.
 TURNS_MIN = 32
 # One turn that comes late takes back so many: the machine may have been busy elsewhere.
 TURNS_LATE = 4
@@ -28,14 +28,14 @@ OCTETS_ENOUGH = 32_768
 TURNS_WITHOUT = 500
 
 
-class Rush:
+class ReadCoalescing:
     """The recent turns of an event loop."""
 
     __slots__ = ("ended_s", "octets", "pausing", "turns", "usual_octets")
 
     def __init__(self) -> None:
         self.octets = 0  # read in this turn; the links count them
-        self.turns = 0  # in a rush so far; below 0: no pauses for so many turns
+        self.turns = 0  # in quick succession so far; below 0: no pauses for so many turns
         self.usual_octets = 0.0  # of a turn without a pause
         self.pausing = False
         self.ended_s = 0.0

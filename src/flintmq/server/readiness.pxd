@@ -1,12 +1,12 @@
 cimport cython
 from flintmq.server.link cimport Link
-from flintmq.server.pass_scheduler cimport Turns
+from flintmq.server.pass_scheduler cimport PassScheduler
 
 
 @cython.final
 cdef class EpollReadiness:
     cdef object loop
-    cdef Turns turns
+    cdef PassScheduler scheduler
     cdef readonly object epoll
     cdef readonly dict links
     cdef dict listeners

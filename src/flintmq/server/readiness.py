@@ -21,7 +21,7 @@ import select
 from typing import TYPE_CHECKING, Protocol
 
 from flintmq.server.link import READ, WRITE, Link
-from flintmq.server.pass_scheduler import Turns
+from flintmq.server.pass_scheduler import PassScheduler
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,11 +52,11 @@ class Readiness(Protocol):
 
 
 class EpollReadiness:
-    __slots__ = ("epoll", "links", "listeners", "looks_max", "loop", "turns")
+    __slots__ = ("epoll", "links", "listeners", "looks_max", "loop", "scheduler")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, turns: Turns) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, scheduler: PassScheduler) -> None:
         self.loop = loop
-        self.turns = turns
+        self.scheduler = scheduler
         self.epoll = select.epoll()
         self.links: dict[int, Link] = {}
         self.listeners: dict[int, Listener] = {}
@@ -86,7 +86,7 @@ class EpollReadiness:
     def serve(self, ready: list[tuple[int, int]]) -> bool:
         """Whether one of them is opening its connection."""
         is_opening = False
-        self.turns.begin_turn(len(ready))
+        self.scheduler.begin_turn(len(ready))
         try:
             for descriptor, events in ready:
                 # One of those before may have ended it. If its number has a new owner by now, that one finds
@@ -98,7 +98,7 @@ class EpollReadiness:
                 elif descriptor in self.listeners and self.listeners[descriptor].accept():
                     is_opening = True
         finally:
-            self.turns.end_turn()  # whatever happened: others wait for theirs
+            self.scheduler.end_turn()  # whatever happened: others wait for theirs
         return is_opening
 
     def linger(self) -> None:
@@ -157,6 +157,6 @@ class LoopReadiness:
         self.links.clear()
 
 
-def readiness(loop: asyncio.AbstractEventLoop, turns: Turns) -> Readiness:
+def readiness(loop: asyncio.AbstractEventLoop, scheduler: PassScheduler) -> Readiness:
     """The best that this machine has."""
-    return EpollReadiness(loop, turns) if hasattr(select, "epoll") else LoopReadiness(loop)
+    return EpollReadiness(loop, scheduler) if hasattr(select, "epoll") else LoopReadiness(loop)

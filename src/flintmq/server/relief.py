@@ -61,7 +61,7 @@ class Relief:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.agenda = server.broker.agenda
+        self.pass_work = server.broker.pass_work
         self.shedding = Shedding(server.broker)
         self.links: list[Link] = []  # still to be looked at in this round
         self.timer: asyncio.TimerHandle | None = None
@@ -72,16 +72,18 @@ class Relief:
         store = server.broker.store
         self.kept_usual = (0, 0) if store is None else (store.kept_messages, store.kept_bytes)
         limit = server.alarm.high_bytes
-        server.turns.room.budget_bytes = limit // OUTPUT_PARTS
-        self.agenda.transaction_bytes_max = min(self.agenda.transaction_bytes_max, limit // TRANSACTION_PARTS)
+        server.scheduler.room.budget_bytes = limit // OUTPUT_PARTS
+        self.pass_work.transaction_bytes_max = min(
+            self.pass_work.transaction_bytes_max, limit // TRANSACTION_PARTS
+        )
         if store is not None:
             store.limit_batches(limit // BATCH_PARTS)
 
     def react(self) -> None:
         """Memory has been looked at."""
         alarm = self.server.alarm
-        self.agenda.is_critical = alarm.critical.is_on
-        if alarm.short.is_on != self.agenda.is_short or alarm.urgent.is_on != self.is_urgent:
+        self.pass_work.is_critical = alarm.critical.is_on
+        if alarm.short.is_on != self.pass_work.is_short or alarm.urgent.is_on != self.is_urgent:
             self.set_limits(alarm.short.is_on, alarm.urgent.is_on)
         if alarm.short.is_on and self.timer is None:
             self.timer = self.server.loop.call_later(STEP_S, self.step)
@@ -89,10 +91,10 @@ class Relief:
             self.end_heaviest(alarm.used - alarm.high_bytes)
 
     def set_limits(self, is_short: bool, is_urgent: bool) -> None:
-        self.agenda.is_short = is_short
-        self.agenda.share(1)  # until the next turn says how many share it
+        self.pass_work.is_short = is_short
+        self.pass_work.share(1)  # until the next turn says how many share it
         self.is_urgent = is_urgent
-        self.agenda.hoard_bytes_max = HOARD_BYTES_URGENT if is_urgent else HOARD_BYTES_SHORT
+        self.pass_work.hoard_bytes_max = HOARD_BYTES_URGENT if is_urgent else HOARD_BYTES_SHORT
         store = self.server.broker.store
         if store is not None:
             kept = KEPT_URGENT if is_urgent else KEPT_SHORT
@@ -103,9 +105,9 @@ class Relief:
 
     def wake_hoarders(self) -> None:
         """Some at a time, unless memory has become scarce again."""
-        if not self.is_urgent and self.agenda.wake_hoarders(HOARDERS_MAX):
+        if not self.is_urgent and self.pass_work.wake_hoarders(HOARDERS_MAX):
             self.server.loop.call_later(STEP_S, self.wake_hoarders)
-        self.server.turns.schedule_pass()
+        self.server.scheduler.schedule_pass()
 
     def step(self) -> None:
         """A portion of what there is to do; comes again while memory is short."""
@@ -116,7 +118,7 @@ class Relief:
         has_more = self.shedding.step()
         if not has_more:
             self.spool_contents()
-        server.turns.schedule_pass()  # the disk gets what was shed
+        server.scheduler.schedule_pass()  # the disk gets what was shed
         now_s = server.loop.time()
         if not has_more and now_s >= self.trim_due_s:
             if server.has_garbage and now_s >= self.collect_due_s:

@@ -20,7 +20,7 @@ from flintmq.server.heartbeats import Heartbeats
 from flintmq.server.link import HELD_ALARM, HELD_CLOSED, HELD_PRESSED, Link
 from flintmq.server.listener import Listener
 from flintmq.server.memory import MemoryAlarm, give_back
-from flintmq.server.pass_scheduler import Turns
+from flintmq.server.pass_scheduler import PassScheduler
 from flintmq.server.readiness import readiness
 from flintmq.server.relief import Relief
 from flintmq.server.session import CONNECTIONS_CRITICAL
@@ -62,12 +62,12 @@ class Server:
         self.broker.condition = self.condition
         # Room for what is left of a frame, and as much again for a whole one.
         buffer_bytes = max(READ_BYTES_MAX, 2 * config.limits.frame_bytes_max)
-        self.turns = Turns(loop, self.broker, buffer_bytes)
+        self.scheduler = PassScheduler(loop, self.broker, buffer_bytes)
         self.links: dict[Link, None] = {}
         self.pressed: list[Link] = []
         self.handshakes: dict[Link, float] = {}  # those not done yet, and when they must be
-        self.heartbeats = Heartbeats(loop, self.turns)
-        self.readiness = readiness(loop, self.turns)
+        self.heartbeats = Heartbeats(loop, self.scheduler)
+        self.readiness = readiness(loop, self.scheduler)
         self.alarm = MemoryAlarm(config)
         self.relief = Relief(self)
         self.listeners: list[Listener] = []
@@ -93,7 +93,7 @@ class Server:
             raise
         self.ticker = self.loop.call_later(TICK_S, self.tick)
         self.check_alarm()  # from the first octet on memory is watched
-        self.turns.set_alarm_clock()  # recovery may have set some
+        self.scheduler.set_alarm_clock()  # recovery may have set some
         return urls
 
     def listen_on(self, scheme: str, port: int, context: ssl.SSLContext | None) -> list[str]:
@@ -146,9 +146,9 @@ class Server:
         """The peer has so long for the handshake."""
         self.links[link] = None
         is_one_of_many = len(self.links) > CONNECTIONS_CRITICAL
-        if is_one_of_many and self.broker.agenda.is_critical:
+        if is_one_of_many and self.broker.pass_work.is_critical:
             self.look_again()
-        if is_one_of_many and self.broker.agenda.is_critical:
+        if is_one_of_many and self.broker.pass_work.is_critical:
             log.warning("%s is refused: %s", link.session, self.alarm.reason)
             link.drop()
             return
@@ -176,7 +176,7 @@ class Server:
         self.opened(link)
         self.links.pop(link, None)
         self.has_garbage = True
-        self.turns.schedule_pass()
+        self.scheduler.schedule_pass()
         if self.stopping is not None and not self.links:
             self.all_gone.set()
 
@@ -184,10 +184,10 @@ class Server:
 
     def after_write(self) -> None:
         """A consumer's socket took something: there is room for publishers again."""
-        if not self.broker.agenda.behind:
+        if not self.broker.pass_work.behind:
             self.release_pressed()
-        if self.broker.has_work() or self.turns.outbox:
-            self.turns.schedule_pass()
+        if self.broker.has_work() or self.scheduler.outbox:
+            self.scheduler.schedule_pass()
 
     def wake(self) -> None:
         """Called from other threads."""
@@ -201,7 +201,7 @@ class Server:
             self.broker.streams.collect()
         if self.broker.storage_alarm() and not self.alarm.active:
             self.check_alarm()  # at once: what little room is left is for the acks of consumers
-        self.turns.schedule_pass()
+        self.scheduler.schedule_pass()
 
     def press(self, link: Link) -> None:
         """This publisher is faster than the sockets of its consumers, or than the disk."""
@@ -220,8 +220,8 @@ class Server:
     def is_disk_behind(self) -> bool:
         """Looks again whether publishers should wait for the disk."""
         broker = self.broker
-        broker.agenda.behind = broker.store is not None and broker.store.is_behind()
-        return broker.agenda.behind
+        broker.pass_work.behind = broker.store is not None and broker.store.is_behind()
+        return broker.pass_work.behind
 
     def release_pressed(self) -> None:
         if self.pressed:
@@ -244,7 +244,7 @@ class Server:
 
     def look_again(self) -> None:
         """Before something is refused: the last look at memory may be half a second ago."""
-        self.broker.agenda.is_critical = self.alarm.critical.look(self.alarm.used_bytes())
+        self.broker.pass_work.is_critical = self.alarm.critical.look(self.alarm.used_bytes())
 
     def note_blocked(self, link: Link, reason: str) -> None:
         """For those who list connections."""
@@ -277,13 +277,13 @@ class Server:
         return found
 
     def check_alarm(self) -> None:
-        self.broker.agenda.unwatched_bytes = self.alarm.watch_bytes
+        self.broker.pass_work.unwatched_bytes = self.alarm.watch_bytes
         changed = self.alarm.check(self.broker.storage_alarm())
         self.relief.react()
         if not changed:
             return
-        self.turns.is_alarmed = self.alarm.active
-        self.turns.limit_reads(READ_BYTES_ALARMED if self.alarm.active else len(self.turns.buffer))
+        self.scheduler.is_alarmed = self.alarm.active
+        self.scheduler.limit_reads(READ_BYTES_ALARMED if self.alarm.active else len(self.scheduler.buffer))
         if self.alarm.active:
             log.warning("publishers are blocked: %s", self.alarm.reason)
         else:
@@ -305,21 +305,21 @@ class Server:
                 link.session.tell_unblocked()
         if links:
             self.loop.call_soon(self.tell_alarm, links, active)
-        self.turns.schedule_pass()
+        self.scheduler.schedule_pass()
 
     def tick(self) -> None:
         self.ticker = self.loop.call_later(TICK_S, self.tick)
-        self.broker.agenda.tick()
+        self.broker.pass_work.tick()
         if self.broker.store is not None:
             self.broker.store.tick()
         if self.broker.streams is not None:
             self.broker.streams.tick()
         self.check_alarm()
-        if self.turns.outbox:
-            self.turns.schedule_pass()
-        if self.has_garbage and self.turns.count < QUIET_TURNS_MAX:
+        if self.scheduler.outbox:
+            self.scheduler.schedule_pass()
+        if self.has_garbage and self.scheduler.count < QUIET_TURNS_MAX:
             self.give_back()
-        self.turns.count = 0
+        self.scheduler.count = 0
 
     def give_back(self) -> None:
         """Memory that is free goes to the system, with what connections have left behind."""
@@ -349,7 +349,7 @@ class Server:
         for link in list(self.links):
             link.unhold(HELD_ALARM | HELD_PRESSED)
             link.session.close_connection(fault)
-        self.turns.schedule_pass()
+        self.scheduler.schedule_pass()
         if self.links:
             try:
                 await asyncio.wait_for(self.all_gone.wait(), timeout_s)
@@ -362,9 +362,9 @@ class Server:
         for timer in (self.ticker, self.handshake_check):
             if timer is not None:
                 timer.cancel()
-        self.turns.stop_alarm_clock()
+        self.scheduler.stop_alarm_clock()
         self.heartbeats.stop()
-        self.broker.agenda.chores.finish()
+        self.broker.pass_work.chores.finish()
         if self.broker.streams is not None:
             self.broker.streams.close()
         if self.broker.store is not None:

@@ -1,5 +1,5 @@
 cimport cython
-from flintmq.broker.queues.pass_work cimport Agenda
+from flintmq.broker.queues.pass_work cimport PassWork
 from flintmq.broker.channels.channel cimport Channel as BrokerChannel
 from flintmq.protocol.channel cimport Channel
 from flintmq.protocol.connection cimport Connection
@@ -10,7 +10,7 @@ from flintmq.protocol.outbox cimport Output
 
 cdef class Session(Events):
     cdef readonly object broker
-    cdef Agenda agenda
+    cdef PassWork pass_work
     cdef readonly Output output
     cdef readonly object link
     cdef readonly str peer_address

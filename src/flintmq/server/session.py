@@ -25,7 +25,7 @@ from flintmq.auth import (
 from flintmq.broker.channels import spooled_publish
 from flintmq.broker.channels.channel import Channel as BrokerChannel
 from flintmq.broker.channels.client_connection import ClientConnection
-from flintmq.broker.queues.pass_work import Agenda
+from flintmq.broker.queues.pass_work import PassWork
 from flintmq.broker.services.system_exchange import SystemExchange
 from flintmq.broker.virtual_host import VirtualHost
 from flintmq.errors import ChannelFault, ConnectionFault, PeerFault
@@ -94,7 +94,6 @@ class Session(Events):
     """One client, from its protocol header to its last octet."""
 
     __slots__ = (
-        "agenda",
         "broker",
         "capabilities",
         "client_properties",
@@ -105,6 +104,7 @@ class Session(Events):
         "login",
         "number",
         "output",
+        "pass_work",
         "peer_address",
         "user",
         "virtual_host",
@@ -112,7 +112,7 @@ class Session(Events):
 
     def __init__(self, broker: Broker, output: Output, link: Any, peer_address: str) -> None:
         self.broker = broker
-        self.agenda: Agenda = broker.agenda
+        self.pass_work: PassWork = broker.pass_work
         self.output = output
         self.link = link
         self.peer_address = peer_address
@@ -134,7 +134,7 @@ class Session(Events):
         owner = channel.owner
         try:
             owner.publish(route, flags, content, header_size)  # type: ignore[attr-defined]
-            if self.agenda.is_laden():
+            if self.pass_work.is_laden():
                 self.connection.paused = True  # the link goes on with it when others have had their turn
         except PeerFault as fault:
             owner.disown_publish()  # type: ignore[attr-defined]
@@ -153,13 +153,13 @@ class Session(Events):
             return None
 
     def is_short(self) -> bool:
-        return self.agenda.is_short
+        return self.pass_work.is_short
 
     def is_critical(self) -> bool:
         """Whether what takes more memory is refused."""
-        if self.agenda.is_critical:
+        if self.pass_work.is_critical:
             self.link.look_again()
-        return self.agenda.is_critical
+        return self.pass_work.is_critical
 
     def spool_contents(self) -> None:
         """Memory is short: the larger ones of the bodies that are coming in go to files."""
@@ -210,8 +210,8 @@ class Session(Events):
                 CONNECTION_COMMANDS[method.NAME](self, method)
             else:
                 commands.run(self, channel, method)
-                self.agenda.copies += METHOD_COPIES + FIELD_COPIES * len(getattr(method, "arguments", ()))
-                if self.agenda.is_laden():
+                self.pass_work.copies += METHOD_COPIES + FIELD_COPIES * len(getattr(method, "arguments", ()))
+                if self.pass_work.is_laden():
                     self.connection.paused = True
         except PeerFault as fault:
             if not fault.class_id:
@@ -232,7 +232,7 @@ class Session(Events):
     def start_ok(self, method: methods.ConnectionStartOk) -> None:
         if self.login is not None:  # one for each connection: a second guess costs a new one
             raise ConnectionFault(amqp.COMMAND_INVALID, "COMMAND_INVALID - a login is in progress already")
-        self.agenda.unwatched_bytes -= LOGIN_BYTES
+        self.pass_work.unwatched_bytes -= LOGIN_BYTES
         if len(self.broker.connections) >= CONNECTIONS_CRITICAL and self.is_critical():
             self.end_handshake("memory is short")
             return
@@ -378,7 +378,7 @@ class Session(Events):
         """
         if self.has_published or not self.connection.has_content:
             return self.has_published
-        most = REQUEST_BYTES_CRITICAL if self.agenda.is_critical else REQUEST_BYTES_MAX
+        most = REQUEST_BYTES_CRITICAL if self.pass_work.is_critical else REQUEST_BYTES_MAX
         for channel in self.connection.all_channels():
             if channel.expects == phases.EXPECTS_METHOD:
                 continue

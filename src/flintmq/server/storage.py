@@ -14,7 +14,7 @@ from flintmq.broker.exchanges import exchange_plugins
 from flintmq.broker.recovery import Recovery
 from flintmq.broker.store.store import Store
 from flintmq.storage.disk import Disk
-from flintmq.storage.journal.delivered_marks import HandOuts
+from flintmq.storage.journal.delivered_marks import DeliveredMarks
 from flintmq.storage.journal.journal import Journal
 from flintmq.storage.journal.overflow import Overflow
 from flintmq.storage.journal.report import RecoveryReport
@@ -75,9 +75,9 @@ def recovered_broker(
     recovery = Recovery(Progress().tell)
     report = journal.recover(recovery)
     overflow = Overflow.open(os.path.join(directory, "overflow"), disk, options, clock, wake)
-    hand_outs = HandOuts(disk, os.path.join(directory, "hand-outs"))
-    recovery.hand_outs(hand_outs.recover(journal.synced_sequence))
-    store = Store(journal, overflow, hand_outs)
+    delivered_marks = DeliveredMarks(disk, os.path.join(directory, "hand-outs"))
+    recovery.delivered_marks(delivered_marks.recover(journal.synced_sequence))
+    store = Store(journal, overflow, delivered_marks)
     broker = Broker(config, clock, store)
     go_on_in_time(broker, journal)
     is_incomplete = bool(report.damaged or report.missing)

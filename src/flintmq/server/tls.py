@@ -101,22 +101,22 @@ class TlsLink(Link, asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         kept = len(self.leftover)
-        view = self.turns.view
+        view = self.scheduler.view
         view[:kept] = self.leftover
         return view[kept:]
 
     def buffer_updated(self, nbytes: int) -> None:
         if not self.held & HELD_CLOSED:
             self.received = True
-            self.turns.agenda.unwatched_bytes -= nbytes
-            self.receive(self.turns.buffer, len(self.leftover) + nbytes)
+            self.scheduler.pass_work.unwatched_bytes -= nbytes
+            self.receive(self.scheduler.buffer, len(self.leftover) + nbytes)
 
     def pause_writing(self) -> None:
         self.output.blocked = True
 
     def resume_writing(self) -> None:
         self.output.blocked = False
-        self.turns.has_room(self)
+        self.scheduler.has_room(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.held & HELD_CLOSED:
@@ -152,7 +152,7 @@ class TlsLink(Link, asyncio.BufferedProtocol):
 
     def stream_on(self) -> None:
         self.streaming_due = False
-        self.turns.has_room(self)
+        self.scheduler.has_room(self)
 
     def end_sending(self) -> None:
         self.drop()  # the transport reads on until close_notify is answered

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from flintmq.broker.queues import chores
-from flintmq.broker.queues.pass_work import Agenda
+from flintmq.broker.queues.pass_work import PassWork
 from flintmq.broker.queues.timetable import Timetable
 from flintmq.clock import Clock
 
@@ -26,7 +26,7 @@ class StandingClock(Clock):
 class Bench:
     def __init__(self) -> None:
         self.clock = StandingClock()
-        self.agenda = Agenda(Timetable(self.clock))
+        self.pass_work = PassWork(Timetable(self.clock))
         self.done: list[str] = []
 
     def chore(self, name: str, steps: int, takes_s: float = 0.0) -> Iterator[None]:
@@ -36,9 +36,9 @@ class Bench:
             yield
 
     def finish_pass(self) -> None:
-        self.agenda.passes += 1
-        if self.agenda.has_chores:
-            self.agenda.chores.run()
+        self.pass_work.passes += 1
+        if self.pass_work.has_chores:
+            self.pass_work.chores.run()
 
 
 @pytest.fixture
@@ -47,43 +47,43 @@ def bench() -> Bench:
 
 
 def test_little_is_done_at_once(bench: Bench) -> None:
-    bench.agenda.chores.begin(bench.chore("a", 3))
+    bench.pass_work.chores.begin(bench.chore("a", 3))
     assert bench.done == ["a"] * 3
-    assert not bench.agenda.has_work()
+    assert not bench.pass_work.has_work()
 
 
 def test_much_is_done_over_passes(bench: Bench) -> None:
-    bench.agenda.chores.begin(bench.chore("a", 1000))
+    bench.pass_work.chores.begin(bench.chore("a", 1000))
     assert len(bench.done) == chores.CREDIT
-    assert bench.agenda.has_work()
+    assert bench.pass_work.has_work()
     bench.finish_pass()
     assert len(bench.done) == chores.CREDIT + chores.STEPS_MAX
-    while bench.agenda.has_work():
+    while bench.pass_work.has_work():
         bench.finish_pass()
     assert len(bench.done) == 1000
 
 
 def test_what_begins_in_one_pass_shares_its_credit(bench: Bench) -> None:
     for number in range(chores.CREDIT + 5):
-        bench.agenda.chores.begin(bench.chore(str(number), 1))
-    assert len(bench.agenda.chores.waiting) > 5
+        bench.pass_work.chores.begin(bench.chore(str(number), 1))
+    assert len(bench.pass_work.chores.waiting) > 5
     bench.finish_pass()
     bench.done.clear()
-    bench.agenda.chores.begin(bench.chore("next pass", 1))
+    bench.pass_work.chores.begin(bench.chore("next pass", 1))
     assert bench.done == ["next pass"]
 
 
 def test_a_pass_ends_by_the_clock(bench: Bench) -> None:
-    bench.agenda.chores.begin(bench.chore("slow", 100, chores.PASS_S))
+    bench.pass_work.chores.begin(bench.chore("slow", 100, chores.PASS_S))
     assert len(bench.done) == 1
     bench.finish_pass()
     assert len(bench.done) == 2
 
 
 def test_all_have_their_turn(bench: Bench) -> None:
-    bench.agenda.chores.begin(bench.chore("long", 10_000, chores.PASS_S / 4))
-    bench.agenda.chores.begin(bench.chore("late", 1, chores.PASS_S / 4))
-    bench.agenda.chores.begin(bench.chore("later", 1, chores.PASS_S / 4))
+    bench.pass_work.chores.begin(bench.chore("long", 10_000, chores.PASS_S / 4))
+    bench.pass_work.chores.begin(bench.chore("late", 1, chores.PASS_S / 4))
+    bench.pass_work.chores.begin(bench.chore("later", 1, chores.PASS_S / 4))
     bench.done.clear()
     bench.finish_pass()
     assert set(bench.done) == {"long", "late", "later"}
@@ -93,11 +93,11 @@ def test_a_chore_may_begin_others(bench: Bench) -> None:
     def chain(left: int) -> Iterator[None]:
         bench.done.append("link")
         if left:
-            bench.agenda.chores.begin(chain(left - 1))
+            bench.pass_work.chores.begin(chain(left - 1))
         yield
 
-    bench.agenda.chores.begin(chain(5000))  # deeper than calls may be
-    while bench.agenda.has_work():
+    bench.pass_work.chores.begin(chain(5000))  # deeper than calls may be
+    while bench.pass_work.has_work():
         bench.finish_pass()
     assert len(bench.done) == 5001
 
@@ -108,9 +108,9 @@ def test_what_fails_at_once_is_its_callers(bench: Bench) -> None:
         raise KeyError("bug")
 
     with pytest.raises(KeyError):
-        bench.agenda.chores.begin(broken())
-    assert not bench.agenda.has_work()
-    bench.agenda.chores.begin(bench.chore("a", 1))
+        bench.pass_work.chores.begin(broken())
+    assert not bench.pass_work.has_work()
+    bench.pass_work.chores.begin(bench.chore("a", 1))
     assert bench.done == ["a"]
 
 
@@ -120,19 +120,19 @@ def test_what_fails_later_leaves_the_others_alone(bench: Bench, caplog: pytest.L
             yield
         raise KeyError("bug")
 
-    bench.agenda.chores.begin(broken())
-    bench.agenda.chores.begin(bench.chore("a", 3))
-    while bench.agenda.has_work():
+    bench.pass_work.chores.begin(broken())
+    bench.pass_work.chores.begin(bench.chore("a", 3))
+    while bench.pass_work.has_work():
         bench.finish_pass()
     assert bench.done == ["a"] * 3
     assert "a bug ends a chore" in caplog.text
 
 
 def test_all_of_it_before_the_end(bench: Bench) -> None:
-    bench.agenda.chores.begin(bench.chore("a", 1000, 1.0))
-    bench.agenda.chores.finish()
+    bench.pass_work.chores.begin(bench.chore("a", 1000, 1.0))
+    bench.pass_work.chores.finish()
     assert len(bench.done) == 1000
-    assert not bench.agenda.has_work()
+    assert not bench.pass_work.has_work()
 
 
 @pytest.mark.parametrize("credit", [0, 1, chores.CREDIT])
@@ -144,17 +144,17 @@ def test_a_chore_that_waits_takes_no_time(bench: Bench, credit: int) -> None:
         yield called.append
         bench.done.append("after")
 
-    bench.agenda.chores.pass_number, bench.agenda.chores.credit = bench.agenda.passes, credit
-    bench.agenda.chores.begin(work())
+    bench.pass_work.chores.pass_number, bench.pass_work.chores.credit = bench.pass_work.passes, credit
+    bench.pass_work.chores.begin(work())
     for _ in range(3):
         bench.finish_pass()
     assert bench.done == ["before"]
-    assert not bench.agenda.has_work()
+    assert not bench.pass_work.has_work()
     called.pop()()
-    assert bench.agenda.has_work()
+    assert bench.pass_work.has_work()
     bench.finish_pass()
     assert bench.done == ["before", "after"]
-    assert not bench.agenda.has_work()
+    assert not bench.pass_work.has_work()
 
 
 def test_a_chore_that_waits_for_what_is_there_goes_on(bench: Bench) -> None:
@@ -162,6 +162,6 @@ def test_a_chore_that_waits_for_what_is_there_goes_on(bench: Bench) -> None:
         yield lambda go_on: go_on()
         bench.done.append("after")
 
-    bench.agenda.chores.begin(work())
+    bench.pass_work.chores.begin(work())
     bench.finish_pass()
     assert bench.done == ["after"]

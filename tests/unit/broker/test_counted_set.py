@@ -1,4 +1,4 @@
-"""A tally counts items, and is as small as its content allows."""
+"""A counted set counts items, and is as small as its content allows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from flintmq.broker.matching import counted_set
 
 
-def test_one_item_is_its_own_tally() -> None:
+def test_one_item_is_its_own_counted_set() -> None:
     item = object()
     assert counted_set.add(None, item) is item
     assert counted_set.remove(item, item) is None

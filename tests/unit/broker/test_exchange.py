@@ -9,7 +9,7 @@ import pytest
 
 from flintmq.broker.exchanges.exchange import (
     ORDERED_MIN,
-    STANDARD_KINDS,
+    STANDARD_TYPES,
     DirectExchange,
     Exchange,
     FanoutExchange,
@@ -35,9 +35,9 @@ def unreadable() -> dict[str, Any]:
     raise AssertionError("headers were read")
 
 
-@pytest.fixture(params=sorted(STANDARD_KINDS))
+@pytest.fixture(params=sorted(STANDARD_TYPES))
 def exchange(request: pytest.FixtureRequest) -> Exchange:
-    return STANDARD_KINDS[request.param]("x")
+    return STANDARD_TYPES[request.param]("x")
 
 
 def test_kinds() -> None:
@@ -46,9 +46,9 @@ def test_kinds() -> None:
         "fanout": FanoutExchange,
         "topic": TopicExchange,
         "headers": HeadersExchange,
-    } == STANDARD_KINDS
-    assert [name for name, kind in STANDARD_KINDS.items() if kind.needs_headers] == ["headers"]
-    for name, kind in STANDARD_KINDS.items():
+    } == STANDARD_TYPES
+    assert [name for name, kind in STANDARD_TYPES.items() if kind.needs_headers] == ["headers"]
+    for name, kind in STANDARD_TYPES.items():
         assert kind("x").type == name
 
 
@@ -223,7 +223,7 @@ def test_headers() -> None:
 
 @pytest.mark.parametrize("kind", ["direct", "fanout", "topic"])
 def test_only_headers_exchanges_read_headers(kind: str) -> None:
-    exchange = STANDARD_KINDS[kind]("x")
+    exchange = STANDARD_TYPES[kind]("x")
     queue = Queue("q")
     exchange.bind(queue, "k", {"a": 1})
     found: dict[Any, Any] = {}
@@ -245,6 +245,6 @@ def test_a_bad_x_match_is_refused_and_changes_nothing() -> None:
 
 @pytest.mark.parametrize("kind", ["direct", "fanout", "topic"])
 def test_other_kinds_take_any_arguments(kind: str) -> None:
-    exchange = STANDARD_KINDS[kind]("x")
+    exchange = STANDARD_TYPES[kind]("x")
     exchange.validate_binding("k", {"x-match": "some"})
     assert exchange.bind(Queue("q"), "k", {"x-match": "some"})

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from flintmq import ordered_names
-from flintmq.ordered_names import Directory
+from flintmq.ordered_names import OrderedNames
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_is_like_a_sorted_set(seed: int) -> None:
     chance = random.Random(seed)
-    names: Directory[str] = Directory()
+    names: OrderedNames[str] = OrderedNames()
     model: set[str] = set()
     for _ in range(800):
         name = f"{chance.randrange(200):03}"
@@ -38,7 +38,7 @@ def test_is_like_a_sorted_set(seed: int) -> None:
 
 
 def test_items_have_places() -> None:
-    items: Directory[tuple[int, str]] = Directory(lambda item: item[0])
+    items: OrderedNames[tuple[int, str]] = OrderedNames(lambda item: item[0])
     for number in range(100):
         items.add((number, "x"))
     items.discard((50, "another"))
@@ -46,15 +46,15 @@ def test_items_have_places() -> None:
 
 
 def test_what_comes_in_order_fills_parts_whole() -> None:
-    numbers: Directory[int] = Directory()
+    numbers: OrderedNames[int] = OrderedNames()
     for number in range(80):
         numbers.add(number)
     assert [len(part) for part in numbers.parts] == [8] * 10
 
 
 def test_what_comes_in_order_is_appended() -> None:
-    appended: Directory[int] = Directory()
-    added: Directory[int] = Directory()
+    appended: OrderedNames[int] = OrderedNames()
+    added: OrderedNames[int] = OrderedNames()
     for number in range(5000):
         appended.append(number)
         added.add(number)

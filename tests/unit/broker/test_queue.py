@@ -44,14 +44,14 @@ def pressed_after(bodies: int, size: int) -> bool:
     client, reader = playbook.client(), playbook.client()
     client.declares("q")
     reader.consumes("q", no_ack=True)
-    agenda = playbook.broker.agenda
+    pass_work = playbook.broker.pass_work
     with playbook.one_pass():
         client.publishes("q", *(b"x" * size,) * bodies)
-    assert not agenda.pressed
+    assert not pass_work.pressed
     client.publishes("q", b"x")
-    pressed, agenda.pressed = agenda.pressed, False
+    pressed, pass_work.pressed = pass_work.pressed, False
     client.publishes("q", b"x")
-    assert not agenda.pressed, "once for each time that something was handed out"
+    assert not pass_work.pressed, "once for each time that something was handed out"
     return pressed
 
 
@@ -67,4 +67,4 @@ def test_a_queue_that_nobody_drains_presses_nobody() -> None:
     client.declares("q")
     client.publishes("q", *(b"x" * 100_000,) * (CONGESTED_BYTES // 100_000 + 10))
     client.publishes("q", b"x")
-    assert not playbook.broker.agenda.pressed
+    assert not playbook.broker.pass_work.pressed

@@ -51,7 +51,7 @@ class FakeLoop:
         self.now_s = max(self.now_s, end_s)
 
 
-class FakeTurns:
+class FakeScheduler:
     outbox: tuple[()] = ()
 
 
@@ -81,9 +81,9 @@ class Beaten:
 
 
 def wheel_of(loop: FakeLoop) -> Heartbeats:
-    turns: Any = FakeTurns()
+    scheduler: Any = FakeScheduler()
     fake: Any = loop
-    return Heartbeats(fake, turns)
+    return Heartbeats(fake, scheduler)
 
 
 @pytest.mark.parametrize("interval_s", [1, 2, 3, 10, 60, 600])

@@ -119,7 +119,7 @@ class Wire:
 def watched_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every scenario also with the event loop watching each socket, as where there is no epoll."""
     if request.param == "event loop":
-        monkeypatch.setattr(servers, "readiness", lambda loop, turns: LoopReadiness(loop))
+        monkeypatch.setattr(servers, "readiness", lambda loop, scheduler: LoopReadiness(loop))
 
 
 def run(scenario: Scenario, limits: Limits | None = None) -> None:
@@ -305,7 +305,7 @@ def test_a_bug_after_a_read_ends_that_connection_and_others_are_served(
 
         await wire.open()
         monkeypatch.setattr(wire.server, "watch_memory", fail)
-        wire.server.broker.agenda.unwatched_bytes = 0
+        wire.server.broker.pass_work.unwatched_bytes = 0
         await wire.say(methods.QueueDeclare(queue="q", no_wait=True))
         assert await wire.is_closed()
         assert not wire.server.links
@@ -396,10 +396,10 @@ def test_who_has_the_next_word() -> None:
 
     async def scenario(wire: Wire) -> None:
         async def said(what: Method | bytes) -> bool:
-            wire.server.turns.begin_turn(1)  # whose end, and so the sending, the test decides
+            wire.server.scheduler.begin_turn(1)  # whose end, and so the sending, the test decides
             await wire.say(what)
             is_next = wire.link.ready(links.READ)
-            wire.server.turns.end_turn()
+            wire.server.scheduler.end_turn()
             return is_next
 
         await wire.open()
@@ -423,16 +423,16 @@ def test_who_has_the_next_word() -> None:
 
 def test_a_publisher_waits_while_the_disk_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(wire: Wire) -> None:
-        agenda = wire.server.broker.agenda
+        pass_work = wire.server.broker.pass_work
         is_behind = True
 
         def look() -> bool:
-            agenda.behind = is_behind
+            pass_work.behind = is_behind
             return is_behind
 
         await wire.open()
         monkeypatch.setattr(wire.server, "is_disk_behind", look)
-        agenda.behind = True
+        pass_work.behind = True
         await wire.say(publish(b"nowhere"))
         await wire.until(lambda: wire.link.held & HELD_PRESSED)
         await asyncio.sleep(3 * servers.PRESSED_S)

@@ -1,4 +1,4 @@
-"""Turns of the event loop: passes that are left to do come one at a time."""
+"""The scheduler of passes: passes that are left to do come one at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from flintmq.broker.broker import Broker
 from flintmq.clock import Clock
 from flintmq.config import Config
-from flintmq.server.pass_scheduler import Turns
+from flintmq.server.pass_scheduler import PassScheduler
 
 
 class NotingLoop:
@@ -34,11 +34,11 @@ def endless() -> Iterator[None]:
 def test_sockets_are_looked_at_between_passes_however_many_turns_there_were() -> None:
     loop: Any = NotingLoop()
     broker = Broker(Config(), Clock())
-    turns = Turns(loop, broker, 1024)
-    broker.agenda.chores.begin(endless())
+    scheduler = PassScheduler(loop, broker, 1024)
+    broker.pass_work.chores.begin(endless())
     for _ in range(20):
-        turns.begin_turn(1)
-        turns.end_turn()
+        scheduler.begin_turn(1)
+        scheduler.end_turn()
         loop.iterate()
         assert len(loop.soon) == 1
 
@@ -46,16 +46,16 @@ def test_sockets_are_looked_at_between_passes_however_many_turns_there_were() ->
 def test_many_links_share_a_turn() -> None:
     loop: Any = NotingLoop()
     broker = Broker(Config(), Clock())
-    turns = Turns(loop, broker, 262_144)
-    turns.begin_turn(8)
-    alone = broker.agenda.copies_max
-    assert turns.read_bytes == 262_144
-    turns.end_turn()
-    turns.begin_turn(256)
-    assert turns.read_bytes == 8192
-    assert broker.agenda.copies_max * 256 <= alone
-    turns.end_turn()
-    turns.limit_reads(4096)
-    assert turns.read_bytes == 4096
-    turns.begin_turn(1)
-    assert turns.read_bytes == 4096
+    scheduler = PassScheduler(loop, broker, 262_144)
+    scheduler.begin_turn(8)
+    alone = broker.pass_work.copies_max
+    assert scheduler.read_bytes == 262_144
+    scheduler.end_turn()
+    scheduler.begin_turn(256)
+    assert scheduler.read_bytes == 8192
+    assert broker.pass_work.copies_max * 256 <= alone
+    scheduler.end_turn()
+    scheduler.limit_reads(4096)
+    assert scheduler.read_bytes == 4096
+    scheduler.begin_turn(1)
+    assert scheduler.read_bytes == 4096

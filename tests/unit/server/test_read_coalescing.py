@@ -1,11 +1,11 @@
-"""Pauses: only in a rush of small turns, and only as long as they pay."""
+"""Pauses: only between small turns in quick succession, and only as long as they pay."""
 
 from __future__ import annotations
 
 import pytest
 
 from flintmq.server import read_coalescing
-from flintmq.server.read_coalescing import TURNS_MIN, TURNS_WITHOUT, Rush
+from flintmq.server.read_coalescing import TURNS_MIN, TURNS_WITHOUT, ReadCoalescing
 
 
 class Time:
@@ -28,40 +28,40 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     return scripted
 
 
-def turn(rush: Rush, time: Time, octets: int, after_s: float = 20e-6) -> None:
+def turn(coalescing: ReadCoalescing, time: Time, octets: int, after_s: float = 20e-6) -> None:
     time.now_s += after_s
-    rush.octets += octets
-    rush.end_turn()
+    coalescing.octets += octets
+    coalescing.end_turn()
 
 
 def test_many_small_turns_in_a_row_are_paused_while_it_pays(time: Time) -> None:
-    rush = Rush()
+    coalescing = ReadCoalescing()
     for _ in range(TURNS_MIN):
-        turn(rush, time, 60)
+        turn(coalescing, time, 60)
     assert time.pauses == 1
     for _ in range(100):
-        turn(rush, time, 3000)
+        turn(coalescing, time, 3000)
     assert time.pauses == 101
 
 
 def test_a_peer_that_waits_for_answers_is_left_alone(time: Time) -> None:
-    rush = Rush()
+    coalescing = ReadCoalescing()
     for _ in range(TURNS_MIN):
-        turn(rush, time, 60)
+        turn(coalescing, time, 60)
     for _ in range(TURNS_WITHOUT):
-        turn(rush, time, 60)
+        turn(coalescing, time, 60)
     assert time.pauses == 1
 
 
 def test_turns_with_time_between_them_are_no_rush(time: Time) -> None:
-    rush = Rush()
+    coalescing = ReadCoalescing()
     for _ in range(10 * TURNS_MIN):
-        turn(rush, time, 60, after_s=200e-6)
+        turn(coalescing, time, 60, after_s=200e-6)
     assert time.pauses == 0
 
 
 def test_large_turns_need_no_pause(time: Time) -> None:
-    rush = Rush()
+    coalescing = ReadCoalescing()
     for _ in range(10 * TURNS_MIN):
-        turn(rush, time, 100_000)
+        turn(coalescing, time, 100_000)
     assert time.pauses == 0

@@ -52,7 +52,7 @@ class Bench:
         self.loop = Loop()
         self.alarm = Scripted(config)
         self.broker = Broker(config, Clock())
-        self.turns = SimpleNamespace(room=Room(), schedule_pass=lambda: None)
+        self.scheduler = SimpleNamespace(room=Room(), schedule_pass=lambda: None)
         self.links: dict[Any, None] = {}
         self.stopping = None
         self.has_garbage = False
@@ -73,15 +73,15 @@ class Bench:
 def test_there_is_one_step_at_a_time_with_a_pause_before_it() -> None:
     bench = Bench()
     bench.uses(60)
-    assert (bench.delays_s(), bench.broker.agenda.is_short) == ([], False)
+    assert (bench.delays_s(), bench.broker.pass_work.is_short) == ([], False)
     bench.uses(80)
     bench.uses(81)
-    assert (bench.delays_s(), bench.broker.agenda.is_short) == ([STEP_S], True)
+    assert (bench.delays_s(), bench.broker.pass_work.is_short) == ([STEP_S], True)
     for _ in range(3):
         bench.loop.ring()
         assert bench.delays_s() == [ROUND_S], "there is nothing to move"
     bench.uses(50)
-    assert not bench.broker.agenda.is_short
+    assert not bench.broker.pass_work.is_short
     bench.loop.ring()
     assert bench.delays_s() == []
 
@@ -116,4 +116,4 @@ def test_the_heaviest_connections_end_where_memory_is_critical() -> None:
     assert ended == []
     bench.uses(112)
     assert ended == ["deaf dropped", "half 506"], "12 MiB are too much: the two hold 14"
-    assert bench.broker.agenda.is_critical
+    assert bench.broker.pass_work.is_critical

@@ -20,7 +20,7 @@ from .test_journal import opened
 def filled(directory: Path, count: int = 400) -> list[int]:
     """A journal of several synced batches in more than one segment."""
     journal, _, _ = opened(directory)
-    journal.put_wiring(b"key", b"value")
+    journal.put_value(b"key", b"value")
     sequences = []
     for n in range(count):
         sequences.append(journal.append_entry((1,), b"%d" % n, b"x" * 300))
@@ -183,7 +183,7 @@ def test_check_sees_what_repair_mends(tmp_path: Path) -> None:
     sound = journal_inspection.check(str(tmp_path))
     assert sound.sound
     assert sound.entries == 400
-    assert sound.wiring == 1
+    assert sound.keys == 1
     path = segments(tmp_path)[0]
     octets = bytearray(path.read_bytes())
     octets[9000] ^= 1
@@ -200,7 +200,7 @@ def test_check_sees_what_repair_mends(tmp_path: Path) -> None:
 def test_inspect_names_every_record(tmp_path: Path) -> None:
     journal, _, _ = opened(tmp_path)
     entry = journal.append_entry((1, 2), b"head", b"payload")
-    journal.put_wiring(b"key", b"value")
+    journal.put_value(b"key", b"value")
     journal.begin_group()
     journal.append_settle(1, entry)
     journal.commit_group()

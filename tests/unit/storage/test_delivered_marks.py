@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flintmq.storage.disk import Disk
-from flintmq.storage.journal.delivered_marks import HEAD, PAGE_OCTETS, SLOT, HandOuts
+from flintmq.storage.journal.delivered_marks import HEAD, PAGE_OCTETS, SLOT, DeliveredMarks
 
 
 @pytest.fixture
@@ -16,8 +16,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "hand-outs"
 
 
-def opened(path: Path, disk: Disk | None = None) -> HandOuts:
-    return HandOuts(disk or Disk(), str(path))
+def opened(path: Path, disk: Disk | None = None) -> DeliveredMarks:
+    return DeliveredMarks(disk or Disk(), str(path))
 
 
 def found(path: Path, last: int = 1 << 60) -> dict[int, int]:
@@ -29,28 +29,28 @@ def found(path: Path, last: int = 1 << 60) -> dict[int, int]:
 
 
 def test_what_is_written_is_there_without_a_close(path: Path) -> None:
-    hand_outs = opened(path)
-    hand_outs.put(3, 70)
-    hand_outs.put(5, 90)
-    hand_outs.put(3, 71)
+    delivered_marks = opened(path)
+    delivered_marks.put(3, 70)
+    delivered_marks.put(5, 90)
+    delivered_marks.put(3, 71)
     assert found(path) == {}  # not yet
-    hand_outs.write()
+    delivered_marks.write()
     assert found(path) == {3: 71, 5: 90}
     assert path.read_bytes()[: len(HEAD) + 2 * SLOT.size] == HEAD + SLOT.pack(3, 71) + SLOT.pack(5, 90)
 
 
 def test_it_grows_and_uses_again_what_was_forgotten(path: Path) -> None:
-    hand_outs = opened(path)
+    delivered_marks = opened(path)
     for number in range(1, 601):
-        hand_outs.put(number, number + 1000)
-    hand_outs.write()
+        delivered_marks.put(number, number + 1000)
+    delivered_marks.write()
     assert path.stat().st_size == 3 * PAGE_OCTETS
     for number in range(1, 601):
-        hand_outs.forget(number)
-    hand_outs.forget(1)
+        delivered_marks.forget(number)
+    delivered_marks.forget(1)
     for number in range(601, 1201):
-        hand_outs.put(number, number)
-    hand_outs.write()
+        delivered_marks.put(number, number)
+    delivered_marks.write()
     assert path.stat().st_size == 3 * PAGE_OCTETS
     assert found(path) == {number: number for number in range(601, 1201)}
 
@@ -64,25 +64,25 @@ def test_only_pages_that_have_changed_are_written(path: Path) -> None:
             super().write(handle, at, octets)
 
     disk = Watching()
-    hand_outs = opened(path, disk)
+    delivered_marks = opened(path, disk)
     for number in range(1, 1001):
-        hand_outs.put(number, 1)
-    hand_outs.write()
+        delivered_marks.put(number, 1)
+    delivered_marks.write()
     assert disk.places == [0, PAGE_OCTETS, 2 * PAGE_OCTETS, 3 * PAGE_OCTETS]
     disk.places.clear()
-    hand_outs.write()
-    hand_outs.put(300, 2)
-    hand_outs.put(301, 2)
-    hand_outs.write()
+    delivered_marks.write()
+    delivered_marks.put(300, 2)
+    delivered_marks.put(301, 2)
+    delivered_marks.write()
     assert disk.places == [PAGE_OCTETS]
 
 
 def test_marks_beyond_the_last_entry_are_cut_for_good(path: Path) -> None:
     """Those entries are lost, and others will have their numbers."""
-    hand_outs = opened(path)
-    hand_outs.put(1, 500)
-    hand_outs.put(2, 90)
-    hand_outs.write()
+    delivered_marks = opened(path)
+    delivered_marks.put(1, 500)
+    delivered_marks.put(2, 90)
+    delivered_marks.write()
     assert found(path, last=100) == {1: 100, 2: 90}
     assert found(path) == {1: 100, 2: 90}
 
@@ -98,10 +98,10 @@ def test_a_file_of_another_kind_is_written_anew_and_told(
 
 
 def test_a_file_cut_anywhere_gives_what_is_whole(path: Path) -> None:
-    hand_outs = opened(path)
+    delivered_marks = opened(path)
     for number in (1, 2, 3):
-        hand_outs.put(number, number)
-    hand_outs.write()
+        delivered_marks.put(number, number)
+    delivered_marks.write()
     whole = path.read_bytes()
     for size in range(len(HEAD) + 3 * SLOT.size):
         path.write_bytes(whole[:size])
@@ -122,16 +122,16 @@ def test_a_write_that_fails_is_told_once_and_made_good(path: Path, caplog: pytes
             super().write(handle, at, octets)
 
     disk = Failing()
-    hand_outs = opened(path, disk)
-    hand_outs.write()
+    delivered_marks = opened(path, disk)
+    delivered_marks.write()
     disk.is_full = True
-    hand_outs.put(1, 7)
-    hand_outs.write()
-    hand_outs.write()
-    assert hand_outs.is_failing
+    delivered_marks.put(1, 7)
+    delivered_marks.write()
+    delivered_marks.write()
+    assert delivered_marks.is_failing
     assert caplog.text.count("No space left on device") == 1
     disk.is_full = False
-    hand_outs.put(2, 8)
-    hand_outs.write()
-    assert not hand_outs.is_failing
+    delivered_marks.put(2, 8)
+    delivered_marks.write()
+    assert not delivered_marks.is_failing
     assert found(path) == {1: 7, 2: 8}

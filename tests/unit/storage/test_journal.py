@@ -26,7 +26,7 @@ class Told:
         self.keys: dict[bytes, bytes] = {}
         self.entries: list[tuple[int, tuple[int, ...], bytes, int]] = []
 
-    def wiring(self, key: bytes, octets: bytes) -> None:
+    def value(self, key: bytes, octets: bytes) -> None:
         self.keys[key] = octets
 
     def entry(self, sequence: int, owners: tuple[int, ...], header: bytes, payload_octets: int) -> None:
@@ -57,16 +57,16 @@ def test_what_is_committed_is_recovered_in_order(tmp_path: Path) -> None:
     assert told.entries == []
     first = journal.append_entry((1,), b"head", b"payload")
     second = journal.append_entry((1, 2), b"", b"")
-    journal.put_wiring(b"queue", b"one")
-    journal.put_wiring(b"queue", b"two")
-    journal.put_wiring(b"gone", b"x")
-    journal.delete_wiring(b"gone")
+    journal.put_value(b"queue", b"one")
+    journal.put_value(b"queue", b"two")
+    journal.put_value(b"gone", b"x")
+    journal.delete_value(b"gone")
     journal.commit_now()
     journal.close()
     journal, told, report = opened(tmp_path)
     assert told.entries == [(first, (1,), b"head", 7), (second, (1, 2), b"", 0)]
     assert told.keys == {b"queue": b"two"}
-    assert (report.entries, report.wiring, report.damaged, report.torn_octets) == (2, 1, [], 0)
+    assert (report.entries, report.keys, report.damaged, report.torn_octets) == (2, 1, [], 0)
     assert journal.read_entry(first) == (b"head", b"payload")
     assert journal.append_entry((1,), b"", b"") > second
     journal.close()
@@ -161,13 +161,13 @@ def test_a_group_inside_a_group_is_part_of_it(tmp_path: Path) -> None:
     assert [sequence for sequence, _, _, _ in told.entries] == [first, second, third]
 
 
-def test_wiring_that_is_too_large_leaves_the_old_one(tmp_path: Path) -> None:
+def test_topology_that_is_too_large_leaves_the_old_one(tmp_path: Path) -> None:
     journal, _, _ = opened(tmp_path)
-    journal.put_wiring(b"key", b"old")
+    journal.put_value(b"key", b"old")
     with pytest.raises(StorageFault, match="too large"), journal.group():
-        journal.put_wiring(b"key", bytes(1 << 30))
-    assert journal.wiring == {b"key": b"old"}
-    assert journal.wiring_octets == 6
+        journal.put_value(b"key", bytes(1 << 30))
+    assert journal.values == {b"key": b"old"}
+    assert journal.value_octets == 6
     journal.commit_now()
     journal.close()
     _, told, _ = opened(tmp_path)
@@ -281,15 +281,15 @@ def test_disk_use_follows_the_live_data(tmp_path: Path) -> None:
     assert [sequence for sequence, _, _, _ in opened(tmp_path)[1].entries] == kept
 
 
-def test_wiring_does_not_pin_dead_segments(tmp_path: Path) -> None:
+def test_topology_does_not_pin_dead_segments(tmp_path: Path) -> None:
     journal, _, _ = opened(tmp_path)
     for n in range(5000):
-        journal.put_wiring(b"key%d" % (n % 10), b"%d" % n)
-        journal.delete_wiring(b"key%d" % ((n + 5) % 10))
+        journal.put_value(b"key%d" % (n % 10), b"%d" % n)
+        journal.delete_value(b"key%d" % ((n + 5) % 10))
         journal.append_settle(1, journal.append_entry((1,), b"", b"x" * 100))
         if n % 50 == 0:
             journal.commit_now()
-    expected = dict(journal.wiring)
+    expected = dict(journal.values)
     settle_down(journal)
     assert journal.disk_octets() <= 3 * SMALL.segment_octets
     journal.close()

@@ -4,7 +4,7 @@ cimport flintmq.wire.amqp as amqp
 cimport flintmq.wire.content as content
 cimport flintmq.wire.octets as octets
 cimport flintmq.wire.traits as traits
-from flintmq.broker.queues.pass_work cimport Agenda
+from flintmq.broker.queues.pass_work cimport PassWork
 from flintmq.broker.queues.consumer cimport Consumer
 from flintmq.broker.queues.delivery cimport Delivery
 from flintmq.broker.messages.message cimport Message
@@ -27,7 +27,7 @@ cdef class Channel:
     cdef readonly object user
     cdef readonly Output output
     cdef readonly Router router
-    cdef Agenda agenda
+    cdef PassWork pass_work
     cdef readonly dict consumers
     cdef readonly Ring unacked
     cdef readonly long long fetched

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from flintmq.broker.exchanges.route import Route
     from flintmq.broker.exchanges.router import Router
     from flintmq.broker.queues.consumer import Consumer
-    from flintmq.broker.queues.pass_work import Agenda
+    from flintmq.broker.queues.pass_work import PassWork
     from flintmq.broker.queues.queue import Queue
     from flintmq.broker.store.store import Store
     from flintmq.broker.virtual_host import VirtualHost
@@ -52,7 +52,6 @@ class Channel:
     """One open channel of one connection."""
 
     __slots__ = (
-        "agenda",
         "cancel_notices",
         "confirm_due",
         "confirmed",
@@ -76,6 +75,7 @@ class Channel:
         "outstanding",
         "outstanding_bytes",
         "parked",
+        "pass_work",
         "prefetch_bytes",
         "prefetch_count",
         "published",
@@ -100,7 +100,7 @@ class Channel:
         self.user = user
         self.output = output
         self.router: Router = virtual_host.router
-        self.agenda: Agenda = virtual_host.agenda
+        self.pass_work: PassWork = virtual_host.pass_work
         self.consumers: dict[str, Consumer] = {}
         self.unacked = Ring()
         self.fetched = 0  # unsettled from basic.get, which no limit counts; `outstanding` are the others
@@ -156,7 +156,7 @@ class Channel:
             header_size += len(whole) - size
             found &= ~traits.UNPROVEN
         message = Message.create(route.octets, whole, header_size, found, self.origin)
-        message.arrived_ms = self.agenda.now_ms
+        message.arrived_ms = self.pass_work.now_ms
         if found & traits.HAS_EXPIRATION:
             message.lifetime_ms = lifetime_ms_of(whole)
         if self.transaction is not None:
@@ -169,7 +169,7 @@ class Channel:
         self.published += 1
         if not self.confirm_due:
             self.confirm_due = True
-            self.agenda.confirms.append(self)
+            self.pass_work.confirms.append(self)
         return 0
 
     def disown_publish(self) -> None:
@@ -222,7 +222,7 @@ class Channel:
             self.kept = entry_number.sequence_of(message.entry)
             if self.confirming and message.traits & traits.SPOOLED and self.store is not None:
                 self.store.promised[self.kept] = (self, self.published)
-        if self.agenda.logged:
+        if self.pass_work.logged:
             self.note_logged()
         return 0
 
@@ -240,7 +240,7 @@ class Channel:
 
     def note_logged(self) -> None:
         """One of the queues is a stream."""
-        self.agenda.logged = False
+        self.pass_work.logged = False
         if self.virtual_host.streams is not None:
             self.virtual_host.streams.note(self)
 
@@ -364,7 +364,7 @@ class Channel:
             self.unacked.pop()
         self.forgive(tag, True)
         if rest:
-            self.agenda.chores.begin(dismantling.settled(self.discard, rest, dismantling.ACKED))
+            self.pass_work.chores.begin(dismantling.settled(self.discard, rest, dismantling.ACKED))
         return 0
 
     def queue_settle(self, delivery: Delivery) -> int:
@@ -453,11 +453,11 @@ class Channel:
             return
         if requeue and len(deliveries) > dismantling.RETURNED:
             take = dismantling.portions(deliveries, dismantling.RETURNED)
-            self.agenda.chores.begin(dismantling.returned(self, take, False))
+            self.pass_work.chores.begin(dismantling.returned(self, take, False))
         elif requeue:
             self.requeue(deliveries, what == "basic.reject")
         elif len(deliveries) > dismantling.REFUSED:
-            self.agenda.chores.begin(dismantling.settled(self.refuse, deliveries, dismantling.REFUSED))
+            self.pass_work.chores.begin(dismantling.settled(self.refuse, deliveries, dismantling.REFUSED))
         else:
             self.refuse(deliveries)
 
@@ -551,7 +551,7 @@ class Channel:
         deliveries = self.held(0, True, "basic.recover")
         if requeue:
             take = dismantling.portions(deliveries, dismantling.RETURNED)
-            self.agenda.chores.begin(dismantling.returned(self, take, False))
+            self.pass_work.chores.begin(dismantling.returned(self, take, False))
             return
         orphans = [d for d in deliveries if d.consumer is None or d.consumer.cancelled]
         kept = [d for d in deliveries if d.consumer is not None and not d.consumer.cancelled]
@@ -564,7 +564,7 @@ class Channel:
                 delivery.queue.unacked -= 1
                 consumer.deliver(message, delivery.position, delivery.redeliveries + 1)
         take = dismantling.portions(orphans, dismantling.RETURNED)
-        self.agenda.chores.begin(dismantling.returned(self, take, False))
+        self.pass_work.chores.begin(dismantling.returned(self, take, False))
 
     def tidy(self) -> None:
         """Drops settled shells."""
@@ -657,7 +657,7 @@ class Channel:
         """The queue of the consumer is gone. It hears so after the answer to whoever deleted it."""
         self.consumers.pop(consumer.tag, None)
         if self.cancel_notices:
-            self.agenda.lost_consumers.append(consumer)
+            self.pass_work.lost_consumers.append(consumer)
 
     def notify_cancel(self, consumer: Consumer) -> None:
         """basic.cancel from the server, to clients that know it."""
@@ -690,5 +690,5 @@ class Channel:
         except Exception:
             log.exception("a bug leaves the transaction of a channel behind")
         if self.consumers or self.unacked.count:
-            self.agenda.chores.begin(dismantling.of_channel(self))
+            self.pass_work.chores.begin(dismantling.of_channel(self))
         self.part()

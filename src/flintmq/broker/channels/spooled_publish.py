@@ -61,7 +61,7 @@ def publish_spooled(
         spool.discard()
         raise
     message = new_message(route.octets, header, len(header), found, channel.origin)
-    message.arrived_ms = channel.virtual_host.agenda.now_ms
+    message.arrived_ms = channel.virtual_host.pass_work.now_ms
     if found & traits.HAS_EXPIRATION:
         message.lifetime_ms = lifetime_ms_of(header)
     store.arrived[message] = spool

@@ -139,7 +139,7 @@ class DeadLetters:
                     "a dead letter of queue %r cannot leave: the message is back there after a restart",
                     each[0].name,
                 )
-        timetable = self.router.agenda.timetable
+        timetable = self.router.pass_work.timetable
         timetable.at(timetable.now_ms() + AGAIN_MS, self.run_again)
 
     def run_again(self) -> None:
@@ -186,7 +186,7 @@ class DeadLetters:
             queues = [each for each in queues if not is_cycle(each.name, deaths)]
         if not queues:
             return
-        self.router.agenda.unwatched_bytes -= len(content)
+        self.router.pass_work.unwatched_bytes -= len(content)
         if found & traits.SPOOLED:
             self.send_spooled(message, letter, queues)
         else:
@@ -211,7 +211,7 @@ class DeadLetters:
         return list(found or ())
 
     def death_of(self, queue: Queue, message: Message, reason: str, keys: list[str]) -> FieldTable:
-        now_ms = self.router.agenda.timetable.now_ms()
+        now_ms = self.router.pass_work.timetable.now_ms()
         death: FieldTable = {
             "count": LongLong(1),
             "reason": reason,

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.exchanges import arguments
 from flintmq.broker.exchanges.exchange import ROUTED, TAKEN
-from flintmq.broker.exchanges.wrapping_exchange import OuterExchange
+from flintmq.broker.exchanges.wrapping_exchange import WrappingExchange
 from flintmq.broker.queues.deduplication import Cache, value_of
 
 if TYPE_CHECKING:
-    from flintmq.broker.exchanges.route import Passage
+    from flintmq.broker.exchanges.route import RoutingContext
 
 # A value is some 200 octets with its place in the cache: 200 MB at the worst.
 CACHE_SIZE_MAX = 1_000_000
 TTL_MS_MAX = 1 << 40
 
 
-class DeduplicatingExchange(OuterExchange):
+class DeduplicatingExchange(WrappingExchange):
     """Remembers `x-cache-size` values, each for `x-cache-ttl` ms, or as long as the message's own says."""
 
     __slots__ = ("cache", "ttl_ms")
@@ -28,13 +28,13 @@ class DeduplicatingExchange(OuterExchange):
         self.cache = Cache(arguments.whole(self.arguments, "x-cache-size", None, 1, CACHE_SIZE_MAX))
         self.ttl_ms = arguments.whole(self.arguments, "x-cache-ttl", 0, 0, TTL_MS_MAX)
 
-    def receive(self, passage: Passage) -> int:
-        headers = passage.headers()
+    def receive(self, context: RoutingContext) -> int:
+        headers = context.headers()
         value = value_of(headers)
         if value is None:
             return ROUTED
         own_ms = headers.get("x-cache-ttl")
         is_right = isinstance(own_ms, int) and not isinstance(own_ms, bool) and 0 < own_ms <= TTL_MS_MAX
         ttl_ms = own_ms if is_right and isinstance(own_ms, int) else self.ttl_ms
-        now_ms = self.router.agenda.timetable.now_ms()
+        now_ms = self.router.pass_work.timetable.now_ms()
         return TAKEN if self.cache.has_seen(value, now_ms, ttl_ms) else ROUTED

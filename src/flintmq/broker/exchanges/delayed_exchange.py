@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from flintmq.broker.exchanges import arguments
 from flintmq.broker.exchanges.exchange import ROUTED, TAKEN
-from flintmq.broker.exchanges.route import Passage
-from flintmq.broker.exchanges.wrapping_exchange import OuterExchange
+from flintmq.broker.exchanges.route import RoutingContext
+from flintmq.broker.exchanges.wrapping_exchange import WrappingExchange
 from flintmq.broker.messages import cc_bcc, entry_number
 from flintmq.broker.messages.message import Message, new_message
 from flintmq.broker.queues.chores import MESSAGES
@@ -58,7 +58,7 @@ _ENTRY_BITS = 64
 _ENTRY_MASK = (1 << _ENTRY_BITS) - 1
 
 
-class DelayedExchange(OuterExchange):
+class DelayedExchange(WrappingExchange):
     """Routes as the kind that `x-delayed-type` names, later."""
 
     __slots__ = ("alarm", "alarm_ms", "kept_here", "made", "owners", "waiting")
@@ -83,15 +83,15 @@ class DelayedExchange(OuterExchange):
     # Coming in
 
     def check(self, headers: dict[str, Any]) -> None:
-        due_of(headers, self.router.agenda.timetable.now_ms())
+        due_of(headers, self.router.pass_work.timetable.now_ms())
 
-    def receive(self, passage: Passage) -> int:
-        if passage.past is self or not passage.message.traits & traits.HAS_HEADERS:
+    def receive(self, context: RoutingContext) -> int:
+        if context.past is self or not context.message.traits & traits.HAS_HEADERS:
             return ROUTED
-        now_ms = self.router.agenda.timetable.now_ms()
-        channel = passage.channel
+        now_ms = self.router.pass_work.timetable.now_ms()
+        channel = context.channel
         try:
-            due_ms = due_of(passage.headers(), now_ms)
+            due_ms = due_of(context.headers(), now_ms)
         except ChannelFault as fault:
             if channel is not None and channel.transaction is None:
                 raise
@@ -106,7 +106,7 @@ class DelayedExchange(OuterExchange):
                 60,
                 40,
             )
-        entry = self.keep(passage.message, due_ms, channel)
+        entry = self.keep(context.message, due_ms, channel)
         try:
             self.put(due_ms, entry)
         except Exception:
@@ -165,14 +165,14 @@ class DelayedExchange(OuterExchange):
                 return
             self.alarm.cancel()
         self.alarm_ms = due_ms
-        self.alarm = self.router.agenda.timetable.at(due_ms, self.release_due)
+        self.alarm = self.router.pass_work.timetable.at(due_ms, self.release_due)
 
     # Going out
 
     def release_due(self) -> None:
         """Routes what is due; of very many only some, and the others a millisecond later."""
         self.alarm = None
-        timetable = self.router.agenda.timetable
+        timetable = self.router.pass_work.timetable
         now_ms = timetable.now_ms()
         released = 0
         while self.waiting and self.waiting[0] >> _ENTRY_BITS <= now_ms:
@@ -233,38 +233,38 @@ class DelayedExchange(OuterExchange):
             store.settle(self.number, entry)
 
     def put_off(self, entry: int) -> None:
-        self.put(self.router.agenda.timetable.now_ms() + AGAIN_MS, entry)
+        self.put(self.router.pass_work.timetable.now_ms() + AGAIN_MS, entry)
 
     def send(self, waited: Message) -> None:
         """Routes a message that has waited."""
         router: Router = self.router
         message = waited.twin()  # it gets an entry of its own
         message.arrived_ms = 0  # to its queues it comes now
-        passage = Passage(message, None, message.routing_key())
-        passage.past = self
-        keys = [passage.key]
+        context = RoutingContext(message, None, message.routing_key())
+        context.past = self
+        keys = [context.key]
         if message.traits & traits.HAS_COPIES:
             keys += cc_bcc.keys_of(message)
         store = router.store
         if store is None or not message.traits & traits.SPOOLED:
-            self.hand_over(passage, keys)
+            self.hand_over(context, keys)
             return
         spool = store.spool_of(waited)
         if spool is None:
             log.error("exchange %r: a message of %d octets is lost", self.name, len(waited.content))
             return
         with store.sharing(spool, message):
-            self.hand_over(passage, keys)
+            self.hand_over(context, keys)
 
-    def hand_over(self, passage: Passage, keys: list[str]) -> None:
+    def hand_over(self, context: RoutingContext, keys: list[str]) -> None:
         router: Router = self.router
-        queues, _ = router.resolve(self, keys, passage)
+        queues, _ = router.resolve(self, keys, context)
         if not queues:
             return
-        if passage.message.traits & traits.HAS_COPIES:
-            router.forward_shown(passage.message, queues)
+        if context.message.traits & traits.HAS_COPIES:
+            router.forward_shown(context.message, queues)
         else:
-            router.forward(passage.message, queues)
+            router.forward(context.message, queues)
 
     def leave(self) -> None:
         """Deleted: what waits here goes nowhere."""
@@ -273,7 +273,7 @@ class DelayedExchange(OuterExchange):
             self.alarm = None
         store: Store | None = self.router.store
         if store is not None:
-            self.router.agenda.chores.begin(self.let_go_of_all(store, self.waiting))
+            self.router.pass_work.chores.begin(self.let_go_of_all(store, self.waiting))
         self.waiting = []
         self.kept_here = {}
 

@@ -1,6 +1,6 @@
 cimport cython
 cimport flintmq.broker.matching.lookup as lookup
-cimport flintmq.broker.matching.counted_set as tally
+cimport flintmq.broker.matching.counted_set as counted_set
 from flintmq.broker.exchanges.binding cimport Binding
 from flintmq.broker.matching.match_index cimport MatchIndex
 from flintmq.broker.matching.topic_trie cimport TopicTrie
@@ -38,9 +38,9 @@ cdef class Exchange:
     cpdef bint leads_to(self, object destination) except -1
     cpdef bint is_unused(self) except -1
     cpdef route(self, str routing_key, object headers, dict found)
-    cpdef int receive(self, object passage) except -1
+    cpdef int receive(self, object context) except -1
     cpdef check(self, dict headers)
-    cpdef route_message(self, str routing_key, object passage, dict found)
+    cpdef route_message(self, str routing_key, object context, dict found)
     cpdef enter(self, object router)
     cpdef leave(self)
     cpdef prepare(self)

@@ -20,17 +20,16 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from flintmq.broker.exchanges.binding import Binding, Destination
-from flintmq.broker.matching import counted_set as tally
-from flintmq.broker.matching import lookup
+from flintmq.broker.matching import counted_set, lookup
 from flintmq.broker.matching.headers_condition import HeadersCondition, headers_form, match_mode
 from flintmq.broker.matching.match_index import MatchIndex
 from flintmq.broker.matching.topic_trie import TopicTrie
 from flintmq.broker.messages.published import headers_of
-from flintmq.ordered_names import Directory
+from flintmq.ordered_names import OrderedNames
 from flintmq.wire.tables import FieldValue
 
 if TYPE_CHECKING:
-    from flintmq.broker.exchanges.route import Passage
+    from flintmq.broker.exchanges.route import RoutingContext
     from flintmq.broker.exchanges.router import Router
     from flintmq.broker.messages.message import Message
     from flintmq.broker.store.publisher import Publisher
@@ -95,7 +94,7 @@ class Exchange:
         self.sources: dict[Exchange, None] = {}  # exchanges with bindings to it; the virtual host's to keep
         self.number = 0  # what the journal calls it
         self.numbered = 0  # bindings so far, which numbers them
-        self.order: Directory[Binding] | None = None  # by number, where there are many
+        self.order: OrderedNames[Binding] | None = None  # by number, where there are many
         self.deleted = False  # bindings from it and to it may still be there for a while
         self.life = 0  # tells it in the journal from one of the same name that is being taken apart
         self.router: Any = None
@@ -123,7 +122,7 @@ class Exchange:
         if self.order is not None:
             self.order.append(binding)
         elif len(self.bindings) > ORDERED_MIN:
-            self.order = Directory(attrgetter("number"))
+            self.order = OrderedNames(attrgetter("number"))
             for each in self.bindings.values():
                 self.order.append(each)
         older = self._newest.get(destination)
@@ -212,7 +211,7 @@ class Exchange:
         """Puts each destination that the message goes to into `found` as a key; values mean nothing."""
         raise NotImplementedError
 
-    def receive(self, passage: Passage) -> int:
+    def receive(self, context: RoutingContext) -> int:
         """What becomes of a message: ROUTED to the bindings, TAKEN, or REFUSED, as if none fitted."""
         return ROUTED
 
@@ -223,9 +222,9 @@ class Exchange:
         """The same for kinds that look at more than headers, or at who sends the message."""
         self.check(headers_of(message))  # fails on those that cannot be read
 
-    def route_message(self, routing_key: str, passage: Passage, found: dict[Any, Any]) -> None:
+    def route_message(self, routing_key: str, context: RoutingContext, found: dict[Any, Any]) -> None:
         """route() for kinds that look at more than headers."""
-        self.route(routing_key, passage.headers, found)
+        self.route(routing_key, context.headers, found)
 
     def prepare(self) -> None:
         """Makes what this kind looks its bindings up in, empty."""
@@ -248,20 +247,20 @@ class DirectExchange(Exchange):
     type = "direct"
 
     def prepare(self) -> None:
-        self.keys: dict[str, tally.Tally] = {}
+        self.keys: dict[str, counted_set.CountedSet] = {}
 
     def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
         destinations = self.keys.get(routing_key)
         if destinations is not None:
-            tally.collect(destinations, found)
+            counted_set.collect(destinations, found)
 
     def attach(self, binding: Binding) -> None:
         key = binding.routing_key
-        self.keys[key] = tally.add(self.keys.get(key), binding.destination)
+        self.keys[key] = counted_set.add(self.keys.get(key), binding.destination)
 
     def detach(self, binding: Binding) -> None:
         key = binding.routing_key
-        left = tally.remove(self.keys[key], binding.destination)
+        left = counted_set.remove(self.keys[key], binding.destination)
         if left is None:
             del self.keys[key]
         else:
@@ -273,16 +272,16 @@ class FanoutExchange(Exchange):
     type = "fanout"
 
     def prepare(self) -> None:
-        self.destinations: tally.Tally = None
+        self.destinations: counted_set.CountedSet = None
 
     def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
-        tally.collect(self.destinations, found)
+        counted_set.collect(self.destinations, found)
 
     def attach(self, binding: Binding) -> None:
-        self.destinations = tally.add(self.destinations, binding.destination)
+        self.destinations = counted_set.add(self.destinations, binding.destination)
 
     def detach(self, binding: Binding) -> None:
-        self.destinations = tally.remove(self.destinations, binding.destination)
+        self.destinations = counted_set.remove(self.destinations, binding.destination)
 
 
 class TopicExchange(Exchange):
@@ -325,6 +324,6 @@ class HeadersExchange(Exchange):
         self.index.remove(headers_form(binding.arguments), binding.destination)
 
 
-STANDARD_KINDS: dict[str, type[Exchange]] = {
+STANDARD_TYPES: dict[str, type[Exchange]] = {
     kind.type: kind for kind in (DirectExchange, FanoutExchange, TopicExchange, HeadersExchange)
 }

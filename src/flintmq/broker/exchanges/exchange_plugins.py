@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from flintmq.broker.exchanges.binding import Binding
 from flintmq.broker.exchanges.exchange import REFUSED, Exchange, Headers
-from flintmq.broker.exchanges.exchange_types import KINDS
+from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES
 from flintmq.errors import ChannelFault, PeerFault
 from flintmq.wire import amqp
 from flintmq.wire.tables import FieldValue
 
 if TYPE_CHECKING:
-    from flintmq.broker.exchanges.route import Passage
+    from flintmq.broker.exchanges.route import RoutingContext
 
 log = logging.getLogger("flintmq.plugins")
 
@@ -41,7 +41,7 @@ def load(wanted: Collection[str] | None) -> list[str]:
         if wanted is None or name in wanted:
             kind = load_one(point)
             if kind is not None:
-                KINDS[kind.type] = kind
+                EXCHANGE_TYPES[kind.type] = kind
                 loaded.append(kind.type)
                 log.info("exchange plug-in %r adds the exchange type %r", name, kind.type)
     return loaded
@@ -68,7 +68,7 @@ def fault_of(kind: Any) -> str:
     name = kind.type
     if not isinstance(name, str) or not 0 < len(name.encode()) <= TYPE_OCTETS_MAX:
         return f"its `type` is not text of 1 to {TYPE_OCTETS_MAX} octets"
-    known = KINDS.get(name)
+    known = EXCHANGE_TYPES.get(name)
     if name == "system" or (known is not None and not issubclass(known, kind)):
         return f"there is an exchange type {name!r} already"
     missing = [each for each in _DEMANDED if getattr(kind, each) is getattr(Exchange, each)]
@@ -112,9 +112,9 @@ def guarded(kind: type[Exchange]) -> type[Exchange]:
             except Exception:
                 log.exception("exchange %r: plug-in %r failed to route", self.name, kind.type)
 
-        def receive(self, passage: Passage) -> int:
+        def receive(self, context: RoutingContext) -> int:
             try:
-                return int(super().receive(passage))
+                return int(super().receive(context))
             except PeerFault:
                 raise
             except Exception:

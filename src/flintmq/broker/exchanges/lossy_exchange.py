@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.exchanges import arguments
 from flintmq.broker.exchanges.exchange import ROUTED, TAKEN
-from flintmq.broker.exchanges.wrapping_exchange import OuterExchange
+from flintmq.broker.exchanges.wrapping_exchange import WrappingExchange
 
 if TYPE_CHECKING:
-    from flintmq.broker.exchanges.route import Passage
+    from flintmq.broker.exchanges.route import RoutingContext
 
 
-class LossyExchange(OuterExchange):
+class LossyExchange(WrappingExchange):
     """Drops each message with the probability `x-drop-rate`; nobody hears of it."""
 
     __slots__ = ("drop_rate",)
@@ -22,5 +22,5 @@ class LossyExchange(OuterExchange):
         super().prepare()
         self.drop_rate = arguments.share(self.arguments, "x-drop-rate")
 
-    def receive(self, passage: Passage) -> int:
+    def receive(self, context: RoutingContext) -> int:
         return TAKEN if self.router.chance().random() < self.drop_rate else ROUTED

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from flintmq.broker.exchanges import arguments
 from flintmq.broker.exchanges.binding import Binding
 from flintmq.broker.exchanges.exchange import ROUTED, Exchange
-from flintmq.broker.exchanges.wrapping_exchange import OuterExchange
+from flintmq.broker.exchanges.wrapping_exchange import WrappingExchange
 from flintmq.broker.messages import cc_bcc
 from flintmq.broker.messages.message import Message
 from flintmq.broker.queues.queue import Queue
 from flintmq.wire import traits
 
 if TYPE_CHECKING:
-    from flintmq.broker.exchanges.route import Passage
+    from flintmq.broker.exchanges.route import RoutingContext
     from flintmq.broker.exchanges.router import Router
 
 LENGTH = 20
@@ -30,7 +30,7 @@ HISTORY_BYTES_SHORT = 1_048_576
 NO_STORE = "x-recent-history-no-store"
 
 
-class RecentHistoryExchange(OuterExchange):
+class RecentHistoryExchange(WrappingExchange):
     """Remembers `x-recent-history-length` messages."""
 
     __slots__ = ("history", "history_bytes", "length")
@@ -42,14 +42,14 @@ class RecentHistoryExchange(OuterExchange):
         self.history: deque[Message] = deque()
         self.history_bytes = 0
 
-    def receive(self, passage: Passage) -> int:
-        message = passage.message
-        if not message.traits & traits.SPOOLED and passage.headers().get(NO_STORE) is not True:
+    def receive(self, context: RoutingContext) -> int:
+        message = context.message
+        if not message.traits & traits.SPOOLED and context.headers().get(NO_STORE) is not True:
             if message.traits & traits.HAS_COPIES:
                 message = cc_bcc.without_blind(message)
             self.history.append(message)
             self.history_bytes += len(message.content)
-            is_short = self.router.agenda.is_short
+            is_short = self.router.pass_work.is_short
             bytes_max = HISTORY_BYTES_SHORT if is_short else HISTORY_BYTES_MAX
             while len(self.history) > self.length or self.history_bytes > bytes_max:
                 self.history_bytes -= len(self.history.popleft().content)

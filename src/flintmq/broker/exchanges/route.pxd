@@ -16,7 +16,7 @@ cdef class Route:
 
 
 @cython.final
-cdef class Passage:
+cdef class RoutingContext:
     cdef readonly Message message
     cdef readonly object channel
     cdef readonly str key

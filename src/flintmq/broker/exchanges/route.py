@@ -43,7 +43,7 @@ class Route:
         self.ruled = False  # whether one of the queues has a say in what it takes
 
 
-class Passage:
+class RoutingContext:
     """One message on its way through exchanges that want to look at it."""
 
     __slots__ = ("channel", "key", "lookup", "message", "past", "taken")

@@ -1,12 +1,12 @@
 cimport cython
 cimport flintmq.broker.messages.entry_number as entry_number
 cimport flintmq.broker.matching.lookup as lookup
-from flintmq.broker.queues.pass_work cimport Agenda
+from flintmq.broker.queues.pass_work cimport PassWork
 from flintmq.broker.exchanges.exchange cimport Exchange
 from flintmq.broker.messages.message cimport Message
 from flintmq.broker.queues.queue cimport Queue
 from flintmq.broker.queues.regime cimport Regime
-from flintmq.broker.exchanges.route cimport Passage, Route
+from flintmq.broker.exchanges.route cimport RoutingContext, Route
 from flintmq.broker.store.store cimport Store
 cimport flintmq.wire.traits as traits
 
@@ -19,7 +19,7 @@ cdef class Router:
     cdef readonly str name
     cdef readonly dict exchanges
     cdef readonly dict queues
-    cdef readonly Agenda agenda
+    cdef readonly PassWork pass_work
     cdef readonly Store store
     cdef public object streams
     cdef readonly object chains
@@ -41,10 +41,10 @@ cdef class Router:
     cdef bint is_ruled(self, list queues) except -1
     @cython.locals(exchange=Exchange, found=dict, queues=list)
     cpdef list match(self, Route route, Message message, channel)
-    @cython.locals(passage=Passage)
+    @cython.locals(context=RoutingContext)
     cpdef list match_keys(self, exchange, list keys, Message message, channel)
-    @cython.locals(queue=Queue, passage=Passage)
-    cpdef tuple resolve(self, exchange, list keys, Passage passage)
+    @cython.locals(queue=Queue, context=RoutingContext)
+    cpdef tuple resolve(self, exchange, list keys, RoutingContext context)
     cpdef bint is_gone(self, destination) except -1
     cpdef list reachable(self, Route route, list further)
     cpdef dict alternate(self, exchange)

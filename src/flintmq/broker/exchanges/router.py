@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from flintmq.broker.exchanges.chains import Chains
 from flintmq.broker.exchanges.dead_letter import DeadLetters
 from flintmq.broker.exchanges.exchange import REFUSED, TAKEN, Exchange
-from flintmq.broker.exchanges.route import Passage, Route
+from flintmq.broker.exchanges.route import Route, RoutingContext
 from flintmq.broker.matching import lookup
 from flintmq.broker.messages import cc_bcc, entry_number
 from flintmq.broker.messages.message import Message
@@ -26,7 +26,7 @@ from flintmq.errors import ChannelFault, ProtocolMisuse
 from flintmq.wire import amqp, traits
 
 if TYPE_CHECKING:
-    from flintmq.broker.queues.pass_work import Agenda
+    from flintmq.broker.queues.pass_work import PassWork
     from flintmq.broker.store.publisher import Publisher
     from flintmq.broker.store.store import Store
 
@@ -68,7 +68,6 @@ class Router:
     """The routes of one virtual host, whose exchanges and queues are given by name."""
 
     __slots__ = (
-        "agenda",
         "chains",
         "dead_letters",
         "departures",
@@ -76,6 +75,7 @@ class Router:
         "generation",
         "has_departures",
         "name",
+        "pass_work",
         "policies",
         "queues",
         "routes",
@@ -88,13 +88,13 @@ class Router:
         name: str,
         exchanges: dict[str, Exchange],
         queues: dict[str, Queue],
-        agenda: Agenda,
+        pass_work: PassWork,
         store: Store | None,
     ) -> None:
         self.name = name  # of the virtual host
         self.exchanges = exchanges
         self.queues = queues
-        self.agenda = agenda
+        self.pass_work = pass_work
         self.store = store
         self.streams: StreamLogs | None = None
         self.chains = Chains()
@@ -107,7 +107,7 @@ class Router:
 
     def chance(self) -> Any:
         """The clock's randomness."""
-        return self.agenda.timetable.clock.random
+        return self.pass_work.timetable.clock.random
 
     # Which queues
 
@@ -179,16 +179,16 @@ class Router:
         self, exchange: Exchange | None, keys: list[str], message: Message, channel: Publisher | None
     ) -> list[Queue] | None:
         """The same with further routing keys; the first is the message's own."""
-        passage = Passage(message, channel, keys[0])
-        queues, _ = self.resolve(exchange, keys, passage)
-        return None if passage.taken and not queues else queues
+        context = RoutingContext(message, channel, keys[0])
+        queues, _ = self.resolve(exchange, keys, context)
+        return None if context.taken and not queues else queues
 
     def resolve(
-        self, exchange: Exchange | None, keys: list[str], passage: Passage | None
+        self, exchange: Exchange | None, keys: list[str], context: RoutingContext | None
     ) -> tuple[list[Queue], bool]:
         """The queues that the keys lead to over all exchanges; whether each message may lead elsewhere.
 
-        If so, they are found only with a passage: without one this asks no more than that.
+        If so, they are found only with a routing context: without one this asks no more than that.
         """
         queues: dict[Queue, None] = {}
         if exchange is None:
@@ -198,7 +198,7 @@ class Router:
                     queues[queue] = None
             return list(queues), False
         by_headers = False
-        headers = None if passage is None else passage.lookup
+        headers = None if context is None else context.lookup
         found: dict[Queue | Exchange, None] = {}
         reached: list[Exchange] = [exchange]
         seen = {exchange}
@@ -210,17 +210,17 @@ class Router:
                 or (is_chained and self.chains.need_headers(source.name))
             ):
                 by_headers = True
-                if passage is None:
+                if context is None:
                     return [], True
             found.clear()
-            verdict = source.receive(passage) if passage is not None and source.receives else 0
+            verdict = source.receive(context) if context is not None and source.receives else 0
             if verdict == TAKEN:
-                passage.taken = True  # type: ignore[union-attr]
+                context.taken = True  # type: ignore[union-attr]
                 continue
             if verdict != REFUSED:
                 for key in keys:
-                    if passage is not None and source.receives:
-                        source.route_message(key, passage, found)
+                    if context is not None and source.receives:
+                        source.route_message(key, context, found)
                     else:
                         source.route(key, headers, found)
             if self.has_departures:
@@ -301,19 +301,19 @@ class Router:
         message.holders = len(queues)
         for queue in queues:
             queue.enqueue(message)
-        self.agenda.copies += len(queues)
+        self.pass_work.copies += len(queues)
         return ALL_TOOK_IT
 
     def enqueue_ruled(self, message: Message, queues: list[Queue]) -> int:
         """The same for queues with rules, and for a message that may expire."""
-        admitted = Regime.admit(message, queues, self.agenda)
+        admitted = Regime.admit(message, queues, self.pass_work)
         if admitted:
             self.enqueue_stored(message, admitted, None)
         return ALL_TOOK_IT if admitted is queues else SOME_REFUSED
 
     def enqueue_stored(self, message: Message, queues: list[Queue], owners: tuple[int, ...] | None) -> int:
         """Puts the message into these queues; if it is to last, the journal has it first."""
-        self.agenda.copies += len(queues)
+        self.pass_work.copies += len(queues)
         if message.traits & traits.SPOOLED:
             self.enqueue_spooled(message, queues)
             return ALL_TOOK_IT
@@ -389,7 +389,7 @@ class Router:
         from, and so a second time to where it went.
         """
         if not message.arrived_ms:
-            message.arrived_ms = self.agenda.now_ms
+            message.arrived_ms = self.pass_work.now_ms
         message.traits |= traits.MOVED
         with self.dead_letters.after():
             self.enqueue(message, queues, None, True)

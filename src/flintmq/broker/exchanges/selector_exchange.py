@@ -133,6 +133,6 @@ def text_argument(arguments: Mapping[str, FieldValue], name: str, default: str |
     )
 
 
-SELECTOR_KINDS: dict[str, type[Exchange]] = {
+SELECTOR_TYPES: dict[str, type[Exchange]] = {
     kind.type: kind for kind in (SelectorExchange, PropWildExchange, RegexpExchange)
 }

@@ -25,7 +25,7 @@ from flintmq.wire.properties import decode_basic_properties
 from flintmq.wire.tables import FieldValue
 
 if TYPE_CHECKING:
-    from flintmq.broker.exchanges.route import Passage
+    from flintmq.broker.exchanges.route import RoutingContext
 
 WEIGHT_MAX = 1_000_000
 HASH_PROPERTIES = ("message_id", "correlation_id", "timestamp", "app_id", "user_id", "type", "reply_to")
@@ -104,8 +104,8 @@ class ConsistentHashExchange(Exchange):
             value = None if headers is None else headers().get(self.hash_header)
         self.pick(value, found)
 
-    def route_message(self, routing_key: str, passage: Passage, found: dict[Any, Any]) -> None:
-        message = passage.message
+    def route_message(self, routing_key: str, context: RoutingContext, found: dict[Any, Any]) -> None:
+        message = context.message
         properties = decode_basic_properties(message.content, 12, message.header_size)
         self.pick(getattr(properties, self.hash_property), found)
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from flintmq.broker.exchanges import arguments
 from flintmq.broker.exchanges.binding import Binding
-from flintmq.broker.exchanges.exchange import STANDARD_KINDS, Exchange, Headers
+from flintmq.broker.exchanges.exchange import STANDARD_TYPES, Exchange, Headers
 from flintmq.wire.tables import FieldValue
 
 
-class OuterExchange(Exchange):
+class WrappingExchange(Exchange):
     """What such kinds share: `inner`, of the kind that an argument names, holds what looks bindings up."""
 
     __slots__ = ("inner",)
@@ -20,8 +20,8 @@ class OuterExchange(Exchange):
     type_default: str | None = "fanout"
 
     def prepare(self) -> None:
-        kind = arguments.one_of(self.arguments, self.type_argument, self.type_default, STANDARD_KINDS)
-        self.inner = STANDARD_KINDS[kind](self.name)
+        kind = arguments.one_of(self.arguments, self.type_argument, self.type_default, STANDARD_TYPES)
+        self.inner = STANDARD_TYPES[kind](self.name)
 
     def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
         self.inner.validate_binding(routing_key, arguments)

@@ -95,7 +95,7 @@ class Condition:
 
     def __init__(self, form: Hashable) -> None:
         self.form = form  # equal for two conditions that are the same
-        self.destinations: counted_set.Tally = None
+        self.destinations: counted_set.CountedSet = None
         self.homes: tuple[Any, ...] | None = None  # one home, or a tuple of several
         # Whether a message that meets any of the homes fulfils it: nothing is left to look at.
         self.exact = False

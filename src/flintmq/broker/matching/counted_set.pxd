@@ -1,9 +1,9 @@
-cpdef object add(object tally, object item)
+cpdef object add(object counted, object item)
 
-cpdef object remove(object tally, object item)
+cpdef object remove(object counted, object item)
 
-cpdef bint holds(object tally, object item) except -1
+cpdef bint holds(object counted, object item) except -1
 
-cpdef Py_ssize_t size(object tally) except -1
+cpdef Py_ssize_t size(object counted) except -1
 
-cpdef collect(object tally, dict found)
+cpdef collect(object counted, dict found)

@@ -1,5 +1,5 @@
 cimport cython
-cimport flintmq.broker.matching.counted_set as tally
+cimport flintmq.broker.matching.counted_set as counted_set
 from flintmq.broker.matching.condition cimport Condition
 from flintmq.broker.matching.intervals cimport Intervals
 from flintmq.broker.matching.lookup cimport Lookup

@@ -22,7 +22,7 @@ from collections.abc import Hashable
 from math import inf
 from typing import Any
 
-from flintmq.broker.matching import counted_set as tally
+from flintmq.broker.matching import counted_set
 from flintmq.broker.matching.condition import (
     ALL_OF,
     ANY_OF,
@@ -63,15 +63,15 @@ class Pieces:
     __slots__ = ("counts", "sizes", "texts")
 
     def __init__(self) -> None:
-        self.texts: dict[str, tally.Tally] = {}
+        self.texts: dict[str, counted_set.CountedSet] = {}
         self.counts: dict[int, int] = {}
         self.sizes: list[int] = []
 
-    def find(self, text: str) -> tally.Tally:
+    def find(self, text: str) -> counted_set.CountedSet:
         return self.texts.get(text)
 
     def add(self, text: str, condition: Condition) -> None:
-        self.texts[text] = tally.add(self.texts.get(text), condition)
+        self.texts[text] = counted_set.add(self.texts.get(text), condition)
         size = len(text)
         self.counts[size] = self.counts.get(size, 0) + 1
         if self.counts[size] == 1:
@@ -93,8 +93,8 @@ class NameSlot:
 
     def __init__(self) -> None:
         self.uses = 0  # homes here; at 0 the name is forgotten
-        self.present: tally.Tally = None
-        self.values: dict[Hashable, tally.Tally] | None = None
+        self.present: counted_set.CountedSet = None
+        self.values: dict[Hashable, counted_set.CountedSet] | None = None
         self.prefixes: Pieces | None = None
         self.suffixes: Pieces | None = None
         self.grams: Pieces | None = None
@@ -103,26 +103,26 @@ class NameSlot:
     def crowd(self, kind: int, value: Any) -> int:
         """How many conditions share a home."""
         if kind == PRESENT:
-            return tally.size(self.present)
+            return counted_set.size(self.present)
         if kind == EQUAL:
-            return 0 if self.values is None else tally.size(self.values.get(value))
+            return 0 if self.values is None else counted_set.size(self.values.get(value))
         if kind == PREFIX:
-            return 0 if self.prefixes is None else tally.size(self.prefixes.find(value))
+            return 0 if self.prefixes is None else counted_set.size(self.prefixes.find(value))
         if kind == SUFFIX:
-            return 0 if self.suffixes is None else tally.size(self.suffixes.find(value))
+            return 0 if self.suffixes is None else counted_set.size(self.suffixes.find(value))
         if kind == GRAM:
-            return 0 if self.grams is None else tally.size(self.grams.find(value))
+            return 0 if self.grams is None else counted_set.size(self.grams.find(value))
         # An interval shares a value with a part of the others; with how many depends on the message.
         return 0 if self.intervals is None else self.intervals.count() // 4
 
     def hang(self, kind: int, value: Any, condition: Condition) -> None:
         self.uses += 1
         if kind == PRESENT:
-            self.present = tally.add(self.present, condition)
+            self.present = counted_set.add(self.present, condition)
         elif kind == EQUAL:
             if self.values is None:
                 self.values = {}
-            self.values[value] = tally.add(self.values.get(value), condition)
+            self.values[value] = counted_set.add(self.values.get(value), condition)
         elif kind == PREFIX:
             if self.prefixes is None:
                 self.prefixes = Pieces()
@@ -143,7 +143,7 @@ class NameSlot:
     def unhang(self, kind: int, value: Any, condition: Condition) -> None:
         self.uses -= 1
         if kind == PRESENT:
-            self.present = tally.remove(self.present, condition)
+            self.present = counted_set.remove(self.present, condition)
         elif kind == EQUAL and self.values is not None:
             if not _take(self.values, value, condition):
                 self.values = None
@@ -174,7 +174,7 @@ class MatchIndex:
         self.typed = typed
         self.names: dict[Reference, NameSlot] = {}
         self.conditions: dict[Hashable, Condition] = {}
-        self.everywhere: tally.Tally = None
+        self.everywhere: counted_set.CountedSet = None
         self.numbers: list[int] = []  # those of the names that are no headers
         self.serial = 0
 
@@ -186,12 +186,12 @@ class MatchIndex:
         """Leads what fulfils the condition to one more destination; they need not be distinct."""
         if condition.form not in self.conditions:
             self.insert(condition)
-        condition.destinations = tally.add(condition.destinations, destination)
+        condition.destinations = counted_set.add(condition.destinations, destination)
 
     def remove(self, form: Hashable, destination: Any) -> None:
         """Takes back one add of the same form and destination; KeyError when there was none."""
         condition = self.conditions[form]
-        condition.destinations = tally.remove(condition.destinations, destination)
+        condition.destinations = counted_set.remove(condition.destinations, destination)
         if condition.destinations is None:
             self.dismiss(condition)
 
@@ -199,7 +199,7 @@ class MatchIndex:
         cover = condition.cover()
         homes: list[Any] = []
         if self.choose(cover, homes) == inf:
-            self.everywhere = tally.add(self.everywhere, condition)
+            self.everywhere = counted_set.add(self.everywhere, condition)
         else:
             # Most have one home, and a tuple around it for each of 100,000 would be 5 MB.
             condition.homes = homes[0] if len(homes) == 1 else tuple(dict.fromkeys(homes)) or None
@@ -243,8 +243,8 @@ class MatchIndex:
                 del self.names[reference]
                 if isinstance(reference, int):
                     self.numbers.remove(reference)
-        if condition.homes is None and tally.holds(self.everywhere, condition):
-            self.everywhere = tally.remove(self.everywhere, condition)
+        if condition.homes is None and counted_set.holds(self.everywhere, condition):
+            self.everywhere = counted_set.remove(self.everywhere, condition)
 
     def match(self, lookup: Lookup, found: dict[Any, Any]) -> None:
         """Puts the destinations of every condition that the message fulfils into `found` as keys."""
@@ -301,7 +301,7 @@ class MatchIndex:
                 for start in range(length - size + 1):
                     self.meet(slot.grams.texts.get(text[start : start + size]), lookup, found)
 
-    def meet(self, conditions: tally.Tally, lookup: Lookup, found: dict[Any, Any]) -> None:
+    def meet(self, conditions: counted_set.CountedSet, lookup: Lookup, found: dict[Any, Any]) -> None:
         if conditions is None:
             return
         if type(conditions) is not dict:
@@ -315,12 +315,12 @@ class MatchIndex:
             return
         condition.serial = self.serial
         if condition.exact or condition.holds(lookup):
-            tally.collect(condition.destinations, found)
+            counted_set.collect(condition.destinations, found)
 
 
-def _take(slots: dict[Any, tally.Tally], key: Hashable, condition: Condition) -> bool:
+def _take(slots: dict[Any, counted_set.CountedSet], key: Hashable, condition: Condition) -> bool:
     """Takes a condition from what hangs at `key`; whether anything is left at all."""
-    left = tally.remove(slots.get(key), condition)
+    left = counted_set.remove(slots.get(key), condition)
     if left is None:
         del slots[key]
     else:

@@ -1,5 +1,5 @@
 cimport cython
-cimport flintmq.broker.matching.counted_set as tally
+cimport flintmq.broker.matching.counted_set as counted_set
 
 
 cpdef list key_words(str key)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flintmq.broker.matching import counted_set as tally
+from flintmq.broker.matching import counted_set
 
 
 def key_words(key: str) -> list[str]:
@@ -55,8 +55,8 @@ SHARED_WORDS_MAX = 1024
 class TopicNode:
     """A place in the trie: the ways on, and the destinations of the patterns that end here.
 
-    Where nothing goes on behind a plain word, the tally of what ends there stands in the place of its node:
-    of a million patterns most lead to such an end.
+    Where nothing goes on behind a plain word, the counted set of what ends there stands in the place of its
+    node: of a million patterns most lead to such an end.
     """
 
     # A lone plain word is held in `word` and `only`; `words` comes with the second one, as a dict
@@ -65,15 +65,15 @@ class TopicNode:
 
     def __init__(self) -> None:
         self.word: str | None = None
-        self.only: TopicNode | tally.Tally = None
-        self.words: dict[str, TopicNode | tally.Tally] | None = None
+        self.only: TopicNode | counted_set.CountedSet = None
+        self.words: dict[str, TopicNode | counted_set.CountedSet] | None = None
         self.star: TopicNode | None = None
         self.hash: TopicNode | None = None
-        self.destinations: tally.Tally = None
+        self.destinations: counted_set.CountedSet = None
         self.serial = 0
 
-    def way(self, word: str) -> TopicNode | tally.Tally:
-        """What is behind a word of a pattern: a node, a tally, or None."""
+    def way(self, word: str) -> TopicNode | counted_set.CountedSet:
+        """What is behind a word of a pattern: a node, a counted set, or None."""
         if word == "*":
             return self.star
         if word == "#":
@@ -82,7 +82,7 @@ class TopicNode:
             return self.words.get(word)
         return self.only if self.word == word else None
 
-    def put(self, word: str, way: TopicNode | tally.Tally) -> None:
+    def put(self, word: str, way: TopicNode | counted_set.CountedSet) -> None:
         """Has a word lead there."""
         if word == "*":
             self.star = way
@@ -111,9 +111,9 @@ class TopicNode:
         way = self.way(word)
         if type(way) is TopicNode or word == "*" or word == "#":
             node = self.grow(word)
-            node.destinations = tally.add(node.destinations, destination)
+            node.destinations = counted_set.add(node.destinations, destination)
         else:
-            self.put(word, tally.add(way, destination))
+            self.put(word, counted_set.add(way, destination))
 
     def prune(self, word: str) -> None:
         """Forgets the node behind a word of a pattern."""
@@ -154,7 +154,7 @@ class TopicTrie:
         words = pattern_words(pattern)
         node = self.root
         if not words:
-            node.destinations = tally.add(node.destinations, destination)
+            node.destinations = counted_set.add(node.destinations, destination)
             return
         last = len(words) - 1
         for index in range(last):
@@ -180,7 +180,7 @@ class TopicTrie:
             if type(way) is not TopicNode:
                 if way is None or index + 1 < len(words):
                     raise KeyError(pattern)
-                left = tally.remove(way, destination)
+                left = counted_set.remove(way, destination)
                 if left is not None:
                     node.put(words[index], left)
                     return
@@ -189,7 +189,7 @@ class TopicTrie:
             path.append(node)
             node = way
         else:
-            node.destinations = tally.remove(node.destinations, destination)
+            node.destinations = counted_set.remove(node.destinations, destination)
         while words and node.is_bare():
             node = path.pop()
             node.prune(words.pop())
@@ -221,12 +221,12 @@ class TopicTrie:
             reached = following
         for node in reached:
             if node.destinations is not None:
-                tally.collect(node.destinations, found)
+                counted_set.collect(node.destinations, found)
 
     def _step(
         self, node: TopicNode, word: str, following: list[TopicNode], is_last: bool, found: dict[Any, Any]
     ) -> None:
-        way: TopicNode | tally.Tally = None
+        way: TopicNode | counted_set.CountedSet = None
         if node.words is not None:
             way = node.words.get(word)
         elif node.word == word:
@@ -236,7 +236,7 @@ class TopicTrie:
         if type(way) is TopicNode:
             following.append(way)
         elif is_last:
-            tally.collect(way, found)
+            counted_set.collect(way, found)
 
     def _enter(self, node: TopicNode, hashes: list[TopicNode], found: dict[Any, Any]) -> None:
         """Reaches a `#` node: it fits whatever follows, so its destinations are found already."""
@@ -244,6 +244,6 @@ class TopicTrie:
             return
         node.serial = self.serial
         if node.destinations is not None:
-            tally.collect(node.destinations, found)
+            counted_set.collect(node.destinations, found)
         if node.only is not None or node.words is not None:
             hashes.append(node)

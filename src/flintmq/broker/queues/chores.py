@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from flintmq.broker.queues.pass_work import Agenda
+    from flintmq.broker.queues.pass_work import PassWork
 
 log = logging.getLogger("flintmq.chores")
 
@@ -40,8 +40,8 @@ Chore = Iterator[Wait | None]
 class Chores:
     """The chores of one broker."""
 
-    def __init__(self, agenda: Agenda) -> None:
-        self.agenda = agenda
+    def __init__(self, pass_work: PassWork) -> None:
+        self.pass_work = pass_work
         self.waiting: deque[Chore] = deque()
         self.fresh: deque[Chore] | None = None  # begun by the step that is being taken
         self.credit = CREDIT
@@ -53,12 +53,12 @@ class Chores:
         if self.fresh is not None:
             self.fresh.append(chore)
             return
-        if self.pass_number != self.agenda.passes:
-            self.pass_number = self.agenda.passes
+        if self.pass_number != self.pass_work.passes:
+            self.pass_number = self.pass_work.passes
             self.credit = CREDIT
             self.credit_s = CREDIT_S
         self.fresh = deque((chore,))
-        monotonic_s = self.agenda.timetable.clock.monotonic_s
+        monotonic_s = self.pass_work.timetable.clock.monotonic_s
         now_s = monotonic_s()
         try:
             while self.fresh and self.credit > 0 and self.credit_s > 0:
@@ -73,11 +73,11 @@ class Chores:
         finally:
             left, self.fresh = self.fresh, None
             self.waiting.extend(left)
-            self.agenda.has_chores = bool(self.waiting)
+            self.pass_work.has_chores = bool(self.waiting)
 
     def run(self) -> None:
         """The share of one pass, at its end."""
-        monotonic_s = self.agenda.timetable.clock.monotonic_s
+        monotonic_s = self.pass_work.timetable.clock.monotonic_s
         until_s = monotonic_s() + PASS_S
         for _ in range(STEPS_MAX):
             if not self.waiting:
@@ -85,7 +85,7 @@ class Chores:
             self.step(self.waiting.popleft())
             if monotonic_s() >= until_s:
                 break
-        self.agenda.has_chores = bool(self.waiting)
+        self.pass_work.has_chores = bool(self.waiting)
 
     def step(self, chore: Chore) -> None:
         self.fresh = deque()
@@ -115,13 +115,13 @@ class Chores:
     def go_on(self, chore: Chore) -> None:
         """What the chore has waited for has come."""
         self.waiting.append(chore)
-        self.agenda.has_chores = True
+        self.pass_work.has_chores = True
 
     def finish(self) -> None:
         """All of it, for whoever is about to stop."""
         while self.waiting:
             self.step(self.waiting.popleft())
-        self.agenda.has_chores = False
+        self.pass_work.has_chores = False
 
 
 def repeated(step: Callable[[int], bool]) -> Chore:

@@ -1,6 +1,6 @@
 cimport cython
 cimport flintmq.wire.traits as traits
-from flintmq.broker.queues.pass_work cimport Agenda
+from flintmq.broker.queues.pass_work cimport PassWork
 from flintmq.broker.channels.channel cimport Channel
 from flintmq.broker.queues.delivery cimport Delivery
 from flintmq.broker.messages.message cimport Message
@@ -37,7 +37,7 @@ cdef class Consumer:
     cpdef bint is_selective(self)
     cdef bint accepts(self, Message message) noexcept
     cdef bint ready(self, Message message) except -1
-    @cython.locals(agenda=Agenda)
+    @cython.locals(pass_work=PassWork)
     cdef bint hoards(self) except -1
     cpdef park(self)
     cpdef forget(self)

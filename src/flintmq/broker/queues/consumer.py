@@ -100,7 +100,7 @@ class Consumer:
             return False
         if self.no_ack:
             return True
-        if self.channel.agenda.is_short and self.outstanding and self.hoards():
+        if self.channel.pass_work.is_short and self.outstanding and self.hoards():
             return False
         if self.prefetch_count and self.outstanding >= self.prefetch_count:
             return False
@@ -114,10 +114,10 @@ class Consumer:
 
     def hoards(self) -> bool:
         """Whether it holds as much unacked as it may while memory is short."""
-        agenda = self.channel.agenda
-        if self.outstanding_bytes + HOARDED_MESSAGE_BYTES * self.outstanding < agenda.hoard_bytes_max:
+        pass_work = self.channel.pass_work
+        if self.outstanding_bytes + HOARDED_MESSAGE_BYTES * self.outstanding < pass_work.hoard_bytes_max:
             return False
-        agenda.hoarders[self] = None
+        pass_work.hoarders[self] = None
         return True
 
     def park(self) -> None:
@@ -132,7 +132,7 @@ class Consumer:
         """Nobody need tell it anything any more."""
         self.channel.parked.pop(self, None)
         self.output.wanted.pop(self, None)
-        self.channel.agenda.hoarders.pop(self, None)
+        self.channel.pass_work.hoarders.pop(self, None)
 
     def deliver(self, message: Message, position: int, redeliveries: int) -> int:
         channel = self.channel

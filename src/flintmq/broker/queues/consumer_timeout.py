@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from flintmq.broker.queues.queue import Queue
     from flintmq.broker.store.publisher import Publisher
 
-log = logging.getLogger("flintmq.overdue")
+log = logging.getLogger("flintmq.consumer_timeout")
 
 # Settled ones behind the first are dropped when they are the larger half of so many.
 TIDY_MIN = 64
 
 
-class Overdue:
+class ConsumerTimeout:
     """The unsettled deliveries of one queue, oldest first."""
 
     def __init__(self, queue: Queue, timeout_ms: int) -> None:
@@ -32,7 +32,7 @@ class Overdue:
         self.out: deque[tuple[int, Publisher, int]] = deque()  # since when, by which channel, its tag
 
     def handed_out(self, channel: Publisher, tag: int) -> None:
-        self.out.append((self.queue.agenda.timetable.now_ms(), channel, tag))
+        self.out.append((self.queue.pass_work.timetable.now_ms(), channel, tag))
         if len(self.out) > TIDY_MIN and len(self.out) > 2 * self.queue.unacked:
             self.out = deque(each for each in self.out if each[1].holds(each[2]))
 
@@ -57,11 +57,13 @@ class Overdue:
             channel.take_back(tag)
 
 
-def overdue_of(queue: Queue, timeout_ms: int | None, present: Overdue | None) -> Overdue | None:
+def consumer_timeout_of(
+    queue: Queue, timeout_ms: int | None, present: ConsumerTimeout | None
+) -> ConsumerTimeout | None:
     """Who watches over consumers that take too long; what is out already stays watched."""
     if timeout_ms is None:
         return None
     if present is None:
-        return Overdue(queue, timeout_ms)
+        return ConsumerTimeout(queue, timeout_ms)
     present.timeout_ms = timeout_ms
     return present

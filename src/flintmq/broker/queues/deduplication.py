@@ -16,7 +16,7 @@ from flintmq.broker.messages.published import headers_of
 from flintmq.wire import traits
 
 if TYPE_CHECKING:
-    from flintmq.broker.queues.paged_tail import Shelf
+    from flintmq.broker.queues.paged_tail import PagedTail
     from flintmq.broker.store.store import Store
     from flintmq.wire.tables import FieldTable
 
@@ -85,9 +85,9 @@ class Duplicates:
     def clear(self) -> None:
         self.values.clear()
 
-    def recall(self, shelf: Shelf, store: Store) -> None:
-        """After a restart: the values of what is on the shelf."""
-        entries = list(shelf)
+    def recall(self, tail: PagedTail, store: Store) -> None:
+        """After a restart: the values of what is in the paged tail."""
+        entries = list(tail)
         for at in range(0, len(entries), 64):
             for message in store.load(entries[at : at + 64]):
                 if message is not None:

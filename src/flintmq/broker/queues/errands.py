@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from flintmq.broker.queues.chores import Chore
-    from flintmq.broker.queues.pass_work import Agenda
+    from flintmq.broker.queues.pass_work import PassWork
 
 
 class Errand(Protocol):
@@ -22,21 +22,21 @@ class Errand(Protocol):
         """The portions; never raises, whoever waits is told what went wrong."""
 
 
-def attend(agenda: Agenda, origin: int, errand: Errand) -> None:
+def attend(pass_work: PassWork, origin: int, errand: Errand) -> None:
     """Does the errand at once if there is time for it in this pass, else when its turn has come."""
-    waiting = agenda.asking.get(origin)
+    waiting = pass_work.asking.get(origin)
     if waiting is None:
-        agenda.asking[origin] = deque((errand,))
-        agenda.chores.begin(attended(agenda, origin))
+        pass_work.asking[origin] = deque((errand,))
+        pass_work.chores.begin(attended(pass_work, origin))
     else:
         waiting.append(errand)
-    if origin in agenda.asking:
-        agenda.load()
+    if origin in pass_work.asking:
+        pass_work.load()
 
 
-def attended(agenda: Agenda, origin: int) -> Chore:
+def attended(pass_work: PassWork, origin: int) -> Chore:
     """The errands of one connection, one after the other."""
-    waiting = agenda.asking[origin]
+    waiting = pass_work.asking[origin]
     try:
         while True:
             yield from waiting[0].serve()
@@ -45,4 +45,4 @@ def attended(agenda: Agenda, origin: int) -> Chore:
                 return
             yield None
     finally:
-        del agenda.asking[origin]
+        del pass_work.asking[origin]

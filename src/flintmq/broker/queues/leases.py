@@ -94,7 +94,7 @@ class Lease:
     def __init__(self, name: str, queue: Queue, timeout_ms: int) -> None:
         self.name = name
         self.queue = queue
-        self.timetable: Timetable = queue.agenda.timetable
+        self.timetable: Timetable = queue.pass_work.timetable
         self.timeout_ms = timeout_ms
         self.epoch = 0
         self.acked = 0
@@ -334,7 +334,7 @@ class Lease:
     def keep(self) -> None:
         journal = self.journal()
         if journal is not None:
-            journal.put_wiring(self.key(), self.encoded())
+            journal.put_value(self.key(), self.encoded())
 
     def encoded(self) -> bytes:
         head = _HEAD.pack(self.epoch, self.acked, self.last, self.timeout_ms, len(self.ends))
@@ -497,7 +497,7 @@ def end_leases(queue: Queue) -> Iterator[None]:
             yield
         journal = lease.journal()
         if journal is not None:
-            journal.delete_wiring(lease.key())
+            journal.delete_value(lease.key())
         yield
     queue.leases = None
 

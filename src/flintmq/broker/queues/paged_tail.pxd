@@ -2,7 +2,7 @@ cimport cython
 
 
 @cython.final
-cdef class Shelf:
+cdef class PagedTail:
     cdef object runs
     cdef Py_ssize_t taken
     cdef readonly Py_ssize_t count

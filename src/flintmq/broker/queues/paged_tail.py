@@ -1,6 +1,6 @@
 """The far end of a long queue: messages that lie on disk only, known here by eight octets each.
 
-    ready (messages in memory) | shelf (numbers of entries) .... 0 .... 0 0 ....
+    ready (messages in memory) | paged tail (numbers of entries) .... 0 .... 0 0 ....
                                ^ loaded from here when ready runs out    ^ holes
 
 A number names an entry of the journal, or of the overflow where the lowest bit is set. Consumers that refuse
@@ -21,7 +21,7 @@ HOLES_OCTETS = bytes(8 * RUN_ENTRIES)
 HOLES_RUN = array("Q", HOLES_OCTETS)
 
 
-class Shelf:
+class PagedTail:
     """First in, first out, with room for putting things back in front and for taking them from the middle."""
 
     __slots__ = ("count", "holes", "octets", "runs", "taken")

@@ -1,6 +1,6 @@
-"""Looking along the shelf of a queue without bringing it into memory, for consumers that refuse messages.
+"""Looking along the paged tail of a queue without loading it, for consumers that refuse messages.
 
-    ready ......... | shelf  17  18  19  20  0  22  23 ... | end
+    ready ......... | tail   17  18  19  20  0  22  23 ... | end
                     ^ first      ^ seen by one   ^ a hole: 21 was handed out
 
 What a consumer refuses stays on disk. What it takes leaves a hole in its place, and lies there again when it
@@ -27,10 +27,10 @@ PASS_BYTES = 4_194_304
 
 
 def read_along(queue: Queue, index: int) -> Iterator[list[Message | None]]:
-    """The messages of the shelf from `index` on, a portion at a time; None for those that are gone."""
+    """The messages of the paged tail from `index` on, a portion at a time; None for those that are gone."""
     store = queue.store
     most = READ_ENTRIES_MIN
-    while store is not None and (entries := queue.shelf.window(index, most)):
+    while store is not None and (entries := queue.tail.window(index, most)):
         messages = store.load(entries)
         size = octets_of(messages)
         most = min(max(READ_ENTRIES_MIN, READ_BYTES * len(entries) // (size + 1)), READ_ENTRIES_MAX)
@@ -42,8 +42,8 @@ def octets_of(messages: list[Message | None]) -> int:
     return sum([len(message.content) for message in messages if message is not None])
 
 
-def offer_shelved(queue: Queue) -> bool:
-    """Offers some of the shelf to those who have not seen it; whether there is more for the next pass."""
+def offer_from_tail(queue: Queue) -> bool:
+    """Offers some of the paged tail to consumers that have not seen it; whether more is left to offer."""
     first = queue.position + queue.ready.count
     position = min([max(first, consumer.seen) for consumer in queue.active])
     looked_at = octets = 0
@@ -54,9 +54,9 @@ def offer_shelved(queue: Queue) -> bool:
             if message is not None:
                 redeliveries = queue.redeliveries_of(message, position)
                 if queue.offer(message, position, redeliveries):
-                    queue.shelf.punch(position - first)
-                    queue.shelf.octets -= message.body_size()
-                    queue.reshelved.pop(position, None)
+                    queue.tail.punch(position - first)
+                    queue.tail.octets -= message.body_size()
+                    queue.tail_redeliveries.pop(position, None)
             position += 1
         looked_at += len(messages)
         octets += octets_of(messages)
@@ -64,23 +64,23 @@ def offer_shelved(queue: Queue) -> bool:
             break
     for consumer in queue.active:
         consumer.seen = max(consumer.seen, position)
-    more = position < first + queue.shelf.count + queue.shelf.holes
-    queue.tidy_shelf()
-    return more and bool(queue.active) and queue.shelf.count > 0
+    more = position < first + queue.tail.count + queue.tail.holes
+    queue.tidy_tail()
+    return more and bool(queue.active) and queue.tail.count > 0
 
 
-def reshelve(queue: Queue, deliveries: list[Delivery]) -> list[Delivery]:
-    """Puts back what came from the shelf; the deliveries that did not."""
+def return_to_tail(queue: Queue, deliveries: list[Delivery]) -> list[Delivery]:
+    """Puts back what came from the paged tail; the deliveries that did not."""
     first = queue.position + queue.ready.count
     others: list[Delivery] = []
     for delivery in deliveries:
         message = delivery.message
         index = delivery.position - first
-        if message is None or queue.store is None or not queue.shelf.is_hole(index):
+        if message is None or queue.store is None or not queue.tail.is_hole(index):
             others.append(delivery)
         else:
-            # It may have been handed out from memory, and its hole has been shelved since.
-            queue.shelf.fill(index, queue.store.shelved_entry(message, queue.number != 0))
-            queue.shelf.octets += message.body_size()
-            queue.reshelved[delivery.position] = delivery.redeliveries
+            # It may have been handed out from memory, and its hole has been paged out since.
+            queue.tail.fill(index, queue.store.paged_entry(message, queue.number != 0))
+            queue.tail.octets += message.body_size()
+            queue.tail_redeliveries[delivery.position] = delivery.redeliveries
     return others

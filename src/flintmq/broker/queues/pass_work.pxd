@@ -8,7 +8,7 @@ cdef Py_ssize_t COPIES_MIN
 
 
 @cython.final
-cdef class Agenda:
+cdef class PassWork:
     cdef public list queues
     cdef public list confirms
     cdef public list lost_consumers

@@ -32,7 +32,7 @@ COPIES_MIN = 256
 TRANSACTION_BYTES_MAX = 268_435_456
 
 
-class Agenda:
+class PassWork:
     """Queues with messages for ready consumers, channels with publishes to confirm, consumers to be told."""
 
     __slots__ = (

@@ -3,7 +3,7 @@ from flintmq.broker.queues.consumer cimport Consumer
 from flintmq.broker.queues.delivery cimport Delivery
 from flintmq.broker.messages.message cimport Message
 from flintmq.broker.queues.queue cimport Queue
-from flintmq.broker.queues.paged_tail cimport Shelf
+from flintmq.broker.queues.paged_tail cimport PagedTail
 
 
 cdef class PriorityQueue(Queue):
@@ -36,8 +36,8 @@ cdef class PriorityQueue(Queue):
     cpdef Py_ssize_t shed(self, Py_ssize_t most) except -1
     @cython.locals(size=cython.longlong, lane=Queue)
     cpdef Py_ssize_t body_bytes(self) except -1
-    cpdef restore(self, Shelf shelf, unsigned long long handed_out)
+    cpdef restore(self, PagedTail tail, unsigned long long handed_out)
     @cython.locals(lane=Queue)
-    cpdef restore_lane(self, long long priority, Shelf shelf)
+    cpdef restore_lane(self, long long priority, PagedTail tail)
     @cython.locals(lane=Queue)
     cpdef purge(self)

@@ -1,7 +1,7 @@
 """A queue with priorities: one lane for each priority that has messages, the highest served first.
 
     lane 9   | ... |      lanes are queues without consumers of their own: each has its ring, its returned
-    lane 5   | ........ |  messages and its shelf; they share the lists of consumers with the queue itself
+    lane 5   | ........ |  messages and its paged tail; lanes share the lists of consumers with the queue
     lane 0   | .. |
 
 A lane that is empty is let go; only its next position is remembered, so that messages that come back find
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.messages.message import Message
 from flintmq.broker.queues.delivery import Delivery
-from flintmq.broker.queues.pass_work import Agenda
+from flintmq.broker.queues.pass_work import PassWork
 from flintmq.broker.queues.queue import Queue
 from flintmq.wire.tables import FieldTable
 
 if TYPE_CHECKING:
-    from flintmq.broker.queues.paged_tail import Shelf
+    from flintmq.broker.queues.paged_tail import PagedTail
     from flintmq.broker.queues.queue_rules import Given
     from flintmq.broker.store.store import Store
 
@@ -36,7 +36,7 @@ class PriorityQueue(Queue):
     def __init__(
         self,
         name: str,
-        agenda: Agenda,
+        pass_work: PassWork,
         durable: bool,
         exclusive: bool,
         auto_delete: bool,
@@ -45,7 +45,7 @@ class PriorityQueue(Queue):
         store: Store | None = None,
         number: int = 0,
     ) -> None:
-        super().__init__(name, agenda, durable, exclusive, auto_delete, arguments, owner, store, number)
+        super().__init__(name, pass_work, durable, exclusive, auto_delete, arguments, owner, store, number)
         priority_max = arguments.get("x-max-priority")
         self.priority_max: int = priority_max if isinstance(priority_max, int) else 0
         self.lanes: dict[int, Queue] = {}
@@ -61,7 +61,7 @@ class PriorityQueue(Queue):
         if lane is None:
             lane = Queue(
                 self.name,
-                self.agenda,
+                self.pass_work,
                 self.durable,
                 self.exclusive,
                 self.auto_delete,
@@ -70,7 +70,7 @@ class PriorityQueue(Queue):
                 self.store,
                 self.number,
             )
-            lane.dirty = True  # it never goes on the agenda by itself
+            lane.dirty = True  # a lane is never part of the pass work by itself
             lane.consumers = self.consumers
             lane.active = self.active
             lane.regime = self.regime
@@ -91,8 +91,8 @@ class PriorityQueue(Queue):
 
     def append(self, message: Message) -> int:
         lane = self.lane(self.rank_of(message))
-        if self.store is not None and not lane.shelf.count and self.is_long():
-            lane.shelve(message)
+        if self.store is not None and not lane.tail.count and self.is_long():
+            lane.page_out(message)
         else:
             lane.append(message)
         if self.selective:
@@ -164,19 +164,19 @@ class PriorityQueue(Queue):
             size += lane.body_bytes()
         return size
 
-    def restore(self, shelf: Shelf, handed_out: int) -> None:
+    def restore(self, tail: PagedTail, handed_out: int) -> None:
         """What recovery found of messages without a priority; see restore_lane for others."""
         self.handed_out = handed_out
-        self.restore_lane(0, shelf)
+        self.restore_lane(0, tail)
 
-    def restore_lane(self, priority: int, shelf: Shelf) -> None:
+    def restore_lane(self, priority: int, tail: PagedTail) -> None:
         lane = self.lane(min(priority, self.priority_max))
-        if lane.shelf.count:
-            for entry in shelf:
-                lane.shelf.push(entry)
-            lane.shelf.octets += shelf.octets
+        if lane.tail.count:
+            for entry in tail:
+                lane.tail.push(entry)
+            lane.tail.octets += tail.octets
         else:
-            lane.restore(shelf, self.handed_out)
+            lane.restore(tail, self.handed_out)
 
     def purge(self) -> int:
         waiting = [] if self.regime is None else self.regime.purge()

@@ -1,13 +1,13 @@
 cimport cython
 cimport flintmq.broker.messages.entry_number as entry_number
 cimport flintmq.wire.traits as traits
-from flintmq.broker.queues.pass_work cimport Agenda
+from flintmq.broker.queues.pass_work cimport PassWork
 from flintmq.broker.queues.consumer cimport Consumer
 from flintmq.broker.queues.delivery cimport Delivery
 from flintmq.broker.messages.message cimport Message
 from flintmq.broker.queues.regime cimport Regime
 from flintmq.broker.queues.ring cimport Ring
-from flintmq.broker.queues.paged_tail cimport Shelf
+from flintmq.broker.queues.paged_tail cimport PagedTail
 from flintmq.broker.store.store cimport Store
 from flintmq.protocol.outbox cimport Output
 
@@ -15,12 +15,12 @@ cdef Py_ssize_t CONGESTED_MESSAGES
 cdef Py_ssize_t CONGESTED_BYTES
 cdef Py_ssize_t HOLES_MIN
 cdef Py_ssize_t SHED_MESSAGE_BYTES
-cdef Py_ssize_t SHELVED_COPIES
+cdef Py_ssize_t PAGED_COPIES
 
 
 cdef class Queue:
     cdef readonly str name
-    cdef readonly Agenda agenda
+    cdef readonly PassWork pass_work
     cdef readonly bint durable
     cdef readonly bint exclusive
     cdef readonly bint auto_delete
@@ -29,11 +29,11 @@ cdef class Queue:
     cdef readonly dict sources
     cdef readonly Store store
     cdef readonly unsigned int number
-    cdef readonly Shelf shelf
+    cdef readonly PagedTail tail
     cdef readonly unsigned long long handed_out
     cdef public bint handed_out_due
     cdef readonly unsigned long long marked
-    cdef readonly dict reshelved
+    cdef readonly dict tail_redeliveries
     cdef readonly Ring ready
     cdef readonly long long ready_bytes
     cdef readonly long long position
@@ -60,7 +60,7 @@ cdef class Queue:
     cpdef Regime oversee(self)
     cpdef int enqueue(self, Message message) except -1
     cdef int append(self, Message message) except -1
-    cdef int shelve(self, Message message) except -1
+    cdef int page_out(self, Message message) except -1
     @cython.locals(message=Message, entries=list, shed=Py_ssize_t, entry=cython.ulonglong)
     cpdef Py_ssize_t shed(self, Py_ssize_t most) except -1
     @cython.locals(
@@ -71,8 +71,8 @@ cdef class Queue:
     cpdef int load(self) except -1
     @cython.locals(redeliveries=cython.int)
     cpdef int redeliveries_of(self, Message message, long long position) except -1
-    cpdef tidy_shelf(self)
-    cpdef restore(self, Shelf shelf, unsigned long long handed_out)
+    cpdef tidy_tail(self)
+    cpdef restore(self, PagedTail tail, unsigned long long handed_out)
     @cython.locals(entry=cython.ulonglong)
     cpdef int hand_out(self, Message message, Output output) except -1
     cpdef mark(self)
@@ -118,7 +118,7 @@ cdef class Queue:
     @cython.locals(rest=Queue, count=Py_ssize_t)
     cpdef purge(self)
     @cython.locals(settled=Py_ssize_t, entry=cython.ulonglong)
-    cdef settle_shelved(self, list entries)
+    cdef settle_paged(self, list entries)
     @cython.locals(delivery=Delivery, message=Message, entry=cython.ulonglong)
     cpdef bint drop(self, Py_ssize_t most) except -1
     @cython.locals(other=Consumer)

@@ -1,14 +1,14 @@
 """A message queue: what is ready, what came back, and whose turn it is.
 
     positions   ... 17  18  19 | 20  21  22  23 ... | ...
-                    returned   |  ready (a ring)    |  shelf (on disk only)
+                    returned   |  ready (a ring)    |  paged tail (on disk only)
                     (sorted)     ^ position of its head
 
 Messages are numbered by their place. Those handed out and not acked live in their channel; one that
 comes back goes to `returned`, which is always ahead of the ring, so it regains its place for free.
-A consumer that may refuse messages (no-local, a selector) takes some from the middle and leaves a hole, on
-the shelf too (paged_tail_scan.py); one that comes back to the shelf lies in its old place there.
-Past a certain length, and sooner when memory is short, what arrives goes to the shelf and is loaded
+A consumer that may refuse messages (no-local, a selector) takes some from the middle and leaves a hole, in
+the paged tail too (paged_tail_scan.py); one that comes back to the paged tail lies in its old place there.
+Past a certain length, and sooner when memory is short, what arrives goes into the paged tail and is loaded
 again when ready runs out: a long queue costs little memory. Deliveries go to the consumers' outputs.
 """
 
@@ -26,8 +26,8 @@ from flintmq.broker.queues.chores import repeated
 from flintmq.broker.queues.consumer import Consumer
 from flintmq.broker.queues.deduplication import DEDUPLICATED, Duplicates
 from flintmq.broker.queues.delivery import Delivery
-from flintmq.broker.queues.paged_tail import Shelf
-from flintmq.broker.queues.pass_work import Agenda
+from flintmq.broker.queues.paged_tail import PagedTail
+from flintmq.broker.queues.pass_work import PassWork
 from flintmq.broker.queues.regime import Regime
 from flintmq.broker.queues.ring import Ring
 from flintmq.errors import ProtocolMisuse
@@ -50,8 +50,8 @@ AGAIN_MS = 1000
 CONGESTED_MESSAGES = 16_384
 CONGESTED_BYTES = 4_194_304
 
-# As many copies as this in memory cost as much time as one on the shelf.
-SHELVED_COPIES = 16
+# As many copies as this in memory cost as much time as one in the paged tail.
+PAGED_COPIES = 16
 
 # What a message takes in memory beside its content: the object, its place in a ring, allocation.
 SHED_MESSAGE_BYTES = 160
@@ -72,7 +72,6 @@ class Queue:
 
     __slots__ = (
         "active",
-        "agenda",
         "arguments",
         "auto_delete",
         "congested",
@@ -93,17 +92,18 @@ class Queue:
         "name",
         "number",
         "owner",
+        "pass_work",
         "position",
         "ready",
         "ready_bytes",
         "regime",
-        "reshelved",
         "returned",
         "returning",
         "selective",
-        "shelf",
         "sources",
         "store",
+        "tail",
+        "tail_redeliveries",
         "turn",
         "unacked",
     )
@@ -111,7 +111,7 @@ class Queue:
     def __init__(
         self,
         name: str,
-        agenda: Agenda,
+        pass_work: PassWork,
         durable: bool,
         exclusive: bool,
         auto_delete: bool,
@@ -121,7 +121,7 @@ class Queue:
         number: int = 0,
     ) -> None:
         self.name = name
-        self.agenda = agenda
+        self.pass_work = pass_work
         self.durable = durable
         self.exclusive = exclusive
         self.auto_delete = auto_delete
@@ -129,12 +129,12 @@ class Queue:
         self.owner = owner  # number of the connection that an exclusive queue belongs to
         self.store = store
         self.number = number  # what the journal calls it; 0 for a queue that is not durable
-        self.shelf = Shelf()
+        self.tail = PagedTail()
         # The newest entry that was handed out and asks for an ack; after a crash it is redelivered.
         self.handed_out = 0
         self.handed_out_due = False
         self.marked = 0  # the newest that was handed out in an earlier life
-        self.reshelved: dict[int, int] = {}  # by position: how often one on the shelf was handed out
+        self.tail_redeliveries: dict[int, int] = {}  # of messages in the paged tail, by position
         self.sources: dict[Exchange, None] = {}  # exchanges with bindings to it
         self.ready = Ring()
         self.ready_bytes = 0
@@ -163,7 +163,7 @@ class Queue:
 
     def message_count(self) -> int:
         """How many are ready, not counting those handed out."""
-        return self.ready.count - self.holes + len(self.returned) + self.shelf.count
+        return self.ready.count - self.holes + len(self.returned) + self.tail.count
 
     def parts(self) -> list[Queue]:
         """The queues that hold its messages: itself, or one for each priority, the highest first."""
@@ -184,10 +184,10 @@ class Queue:
         self.append(message)
         if self.congested:
             self.congested = False
-            self.agenda.pressed = True
+            self.pass_work.pressed = True
         if not self.dirty and self.active:
             self.dirty = True
-            self.agenda.queues.append(self)
+            self.pass_work.queues.append(self)
         return 0
 
     def append(self, message: Message) -> int:
@@ -195,25 +195,25 @@ class Queue:
         if self.store is not None and (
             self.ready.count >= self.store.kept_messages
             or self.ready_bytes >= self.store.kept_bytes
-            or self.shelf.count
+            or self.tail.count
         ):
-            self.shelve(message)
+            self.page_out(message)
         else:
             self.ready.push(message)
             self.ready_bytes += len(message.content)
         return 0
 
-    def shelve(self, message: Message) -> int:
+    def page_out(self, message: Message) -> int:
         """Keeps only the message's number; the message itself is on disk, or goes there now."""
         if self.store is None:
-            raise ProtocolMisuse("a queue without a store has no shelf")
-        self.shelf.push(self.store.shelved_entry(message, self.number != 0))
-        self.agenda.copies += SHELVED_COPIES
-        self.shelf.octets += message.body_size()
+            raise ProtocolMisuse("a queue without a store has no paged tail")
+        self.tail.push(self.store.paged_entry(message, self.number != 0))
+        self.pass_work.copies += PAGED_COPIES
+        self.tail.octets += message.body_size()
         return 0
 
     def shed(self, most: int) -> int:
-        """Memory is short: all but the first messages go to the shelf, until `most` octets have.
+        """Memory is short: all but the first messages go to the paged tail, until `most` octets have.
 
         How many have. The caller sees that the disk keeps up.
         """
@@ -228,7 +228,7 @@ class Queue:
             ):
                 message = self.ready.at(self.ready.count - 1)
                 # First what may fail: until then the message is where it was.
-                entry = 0 if message is None else self.store.shelved_entry(message, self.number != 0)
+                entry = 0 if message is None else self.store.paged_entry(message, self.number != 0)
                 self.ready.pop_last()
                 entries.append(entry)
                 if message is None:
@@ -236,31 +236,31 @@ class Queue:
                     shed += 1
                 else:
                     self.ready_bytes -= len(message.content)
-                    self.shelf.octets += message.body_size()
+                    self.tail.octets += message.body_size()
                     shed += len(message.content) + SHED_MESSAGE_BYTES
         finally:
             if entries:
                 entries.reverse()
-                self.shelf.put_back(entries)
-                self.tidy_shelf()  # if all of them were holes
+                self.tail.put_back(entries)
+                self.tidy_tail()  # if all of them were holes
         return shed
 
     def load(self) -> int:
-        """Brings the first of the shelf back into memory; the number of messages."""
+        """Brings the first of the paged tail back into memory; the number of messages."""
         if self.store is None:
-            raise ProtocolMisuse("a queue without a store has no shelf")
+            raise ProtocolMisuse("a queue without a store has no paged tail")
         wanted = self.store.loaded_messages
         loaded = 0
         size = 0
-        while self.shelf.count and loaded < wanted and size < self.store.kept_bytes_lean:
-            # As many as fit if they are like those before them; of the first, the shelf knows the bodies.
-            usual = size // loaded if loaded else self.shelf.octets // self.shelf.count
+        while self.tail.count and loaded < wanted and size < self.store.kept_bytes_lean:
+            # As many as fit if they are like those before them; the tail knows the size of the first ones.
+            usual = size // loaded if loaded else self.tail.octets // self.tail.count
             fitting = 1 + (self.store.kept_bytes_lean - size) // (usual + 1)
-            entries = self.shelf.take(min(wanted, 64 if loaded else 8, fitting))
+            entries = self.tail.take(min(wanted, 64 if loaded else 8, fitting))
             try:
                 messages = self.store.load(entries)
             except Exception:
-                self.shelf.put_back(entries)
+                self.tail.put_back(entries)
                 raise
             for message in messages:
                 if message is None:
@@ -269,46 +269,46 @@ class Queue:
                     continue
                 loaded += 1
                 size += len(message.content)
-                self.shelf.octets -= message.body_size()
+                self.tail.octets -= message.body_size()
                 redeliveries = self.redeliveries_of(message, self.position + self.ready.count)
                 if redeliveries:
                     self.draw_out(self.position + self.ready.count)
                     back = Delivery.create(0, message, self, None, self.position, redeliveries)
-                    self.reshelved.pop(self.position, None)
+                    self.tail_redeliveries.pop(self.position, None)
                     self.position += 1
                     self.returned.insert(0, back)
                 else:
                     self.ready.push(message)
                     self.ready_bytes += len(message.content)
-        self.tidy_shelf()
-        self.agenda.unwatched_bytes -= size
+        self.tidy_tail()
+        self.pass_work.unwatched_bytes -= size
         return loaded
 
     def redeliveries_of(self, message: Message, position: int) -> int:
-        """How often a message that was read from the shelf has been handed out, as far as is known."""
+        """How often a message that was read from the paged tail has been handed out, as far as is known."""
         redeliveries = 1
         if message.traits & traits.TIMED or self.regime is not None:
             redeliveries = self.oversee().loaded(message)
-        if self.reshelved and position in self.reshelved:
-            return self.reshelved[position]
+        if self.tail_redeliveries and position in self.tail_redeliveries:
+            return self.tail_redeliveries[position]
         is_marked = (
             entry_number.is_in_journal(message.entry)
             and entry_number.sequence_of(message.entry) <= self.marked
         )
         return redeliveries if is_marked else 0
 
-    def tidy_shelf(self) -> None:
-        """Where nothing but holes is left of the shelf, what comes next takes the places behind them."""
-        if self.shelf.count:
+    def tidy_tail(self) -> None:
+        """Where nothing but holes is left of the paged tail, what comes next takes the places behind them."""
+        if self.tail.count:
             return
-        if self.shelf.holes:
+        if self.tail.holes:
             self.draw_out(self.position + self.ready.count)
-            self.position += self.shelf.holes
-        self.shelf.clear()
+            self.position += self.tail.holes
+        self.tail.clear()
 
-    def restore(self, shelf: Shelf, handed_out: int) -> None:
+    def restore(self, tail: PagedTail, handed_out: int) -> None:
         """What recovery found of it."""
-        self.shelf = shelf
+        self.tail = tail
         self.handed_out = handed_out
         self.marked = handed_out
 
@@ -326,10 +326,10 @@ class Queue:
         return 0
 
     def mark(self) -> None:
-        """Puts the queue on the agenda if it may have something to hand out."""
+        """Puts the queue into the pass work if it may have something to hand out."""
         if not self.dirty and self.active and self.message_count():
             self.dirty = True
-            self.agenda.queues.append(self)
+            self.pass_work.queues.append(self)
 
     def head(self) -> Message | None:
         """The next message to hand out."""
@@ -343,7 +343,7 @@ class Queue:
             self.ready.pop()
             self.position += 1
             self.holes -= 1
-        if self.shelf.count and self.load():
+        if self.tail.count and self.load():
             return self.head()
         return None
 
@@ -400,9 +400,9 @@ class Queue:
         that what it refused is not offered again. Of what nobody takes, little is kept in memory.
         """
         self.offer_in_turn()
-        while self.store is not None and self.active and self.shelf.count:
+        while self.store is not None and self.active and self.tail.count:
             if self.ready.count + len(self.returned) >= self.store.loaded_messages:
-                return paged_tail_scan.offer_shelved(self)
+                return paged_tail_scan.offer_from_tail(self)
             if not self.load():
                 break
             self.offer_in_turn()
@@ -561,7 +561,7 @@ class Queue:
     def requeue(self, deliveries: list[Delivery], failed: bool = False) -> None:
         """Puts handed-out messages back. `failed`: they were refused, or their client was lost."""
         if len(deliveries) > RETURNED_MAX:
-            self.agenda.chores.begin(requeued(self, deliveries, failed))
+            self.pass_work.chores.begin(requeued(self, deliveries, failed))
             return
         for delivery in deliveries:
             delivery.redeliveries += 1
@@ -593,8 +593,8 @@ class Queue:
         """Each in its place."""
         if self.selective:
             self.look_again(min([delivery.position for delivery in deliveries]))
-        if self.shelf.holes:
-            deliveries = paged_tail_scan.reshelve(self, deliveries)
+        if self.tail.holes:
+            deliveries = paged_tail_scan.return_to_tail(self, deliveries)
             if not deliveries:
                 return
         self.draw_out(max([delivery.position for delivery in deliveries]))
@@ -648,7 +648,7 @@ class Queue:
 
     def body_bytes(self) -> int:
         """What the bodies of all that is ready come to."""
-        size = self.shelf.octets
+        size = self.tail.octets
         for index in range(self.ready.count):
             message = self.ready.at(index)
             if message is not None:
@@ -665,7 +665,7 @@ class Queue:
         count = self.message_count()
         rest = Queue(
             self.name,
-            self.agenda,
+            self.pass_work,
             self.durable,
             self.exclusive,
             False,
@@ -674,26 +674,26 @@ class Queue:
             self.store,
             self.number,
         )
-        rest.shelf, rest.ready, rest.returned = self.shelf, self.ready, self.returned
+        rest.tail, rest.ready, rest.returned = self.tail, self.ready, self.returned
         rest.regime = self.regime
         if self.duplicates is not None:
-            if count > FORGOTTEN_MAX or self.shelf.count:
-                self.duplicates.clear()  # what is on the shelf goes unread
+            if count > FORGOTTEN_MAX or self.tail.count:
+                self.duplicates.clear()  # what is in the paged tail goes unread
             else:
                 rest.duplicates = self.duplicates
-        self.position += self.ready.count + self.shelf.count + self.shelf.holes
-        self.shelf, self.ready, self.returned = Shelf(), Ring(), []
+        self.position += self.ready.count + self.tail.count + self.tail.holes
+        self.tail, self.ready, self.returned = PagedTail(), Ring(), []
         self.ready_bytes = 0
         self.holes = 0
-        self.reshelved = {}
+        self.tail_redeliveries = {}
         if rest.duplicates is not None:
             rest.drop(FORGOTTEN_MAX)
         if count:
-            self.agenda.chores.begin(repeated(rest.drop))
+            self.pass_work.chores.begin(repeated(rest.drop))
         return count
 
-    def settle_shelved(self, entries: list[int]) -> None:
-        """Lets go of what was on the shelf; from the one on for which that fails they are back there."""
+    def settle_paged(self, entries: list[int]) -> None:
+        """Lets go of what was in the paged tail; from the one on for which that fails they are back there."""
         settled = 0
         try:
             for entry in entries:
@@ -701,7 +701,7 @@ class Queue:
                     self.store.settle(self.number, entry)
                 settled += 1
         except Exception:
-            self.shelf.put_back(entries[settled:])
+            self.tail.put_back(entries[settled:])
             raise
 
     def drop(self, most: int) -> bool:
@@ -711,8 +711,8 @@ class Queue:
         """
         message = None
         try:
-            if self.store is not None and self.shelf.count:
-                self.settle_shelved(self.shelf.take(most))
+            if self.store is not None and self.tail.count:
+                self.settle_paged(self.tail.take(most))
                 return True
             while most > 0 and (self.returned or self.ready.count):
                 most -= 1
@@ -727,13 +727,13 @@ class Queue:
             log.exception("a bug in letting go of what queue %r has dropped: once more in a while", self.name)
             if message is not None:
                 self.returned.append(Delivery.create(0, message, self, None, 0, 0))
-            timetable = self.agenda.timetable
+            timetable = self.pass_work.timetable
             timetable.at(timetable.now_ms() + AGAIN_MS, self.go_on_dropping)
             return False
         return bool(self.returned or self.ready.count)
 
     def go_on_dropping(self) -> None:
-        self.agenda.chores.begin(repeated(self.drop))
+        self.pass_work.chores.begin(repeated(self.drop))
 
     def subscribe(self, consumer: Consumer) -> None:
         self.consumers.append(consumer)

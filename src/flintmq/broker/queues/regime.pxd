@@ -1,7 +1,7 @@
 cimport cython
 cimport flintmq.broker.messages.entry_number as entry_number
 cimport flintmq.wire.traits as traits
-from flintmq.broker.queues.pass_work cimport Agenda
+from flintmq.broker.queues.pass_work cimport PassWork
 from flintmq.broker.queues.consumer cimport Consumer
 from flintmq.broker.queues.delivery cimport Delivery
 from flintmq.broker.messages.message cimport Message
@@ -32,7 +32,7 @@ cdef class Regime:
     cdef readonly bint counts
     cdef readonly dict notes
     cdef readonly list waiting
-    cdef readonly object overdue
+    cdef readonly object consumer_timeout
     cdef readonly Py_ssize_t ranked
     cdef readonly bint single_active
     cdef readonly Consumer single
@@ -44,7 +44,7 @@ cdef class Regime:
     cpdef apply(self, rules, host)
     @staticmethod
     @cython.locals(timed=cython.bint, is_refused=cython.bint, queue=Queue, regime=Regime, admitted=list)
-    cdef list admit(Message message, list queues, Agenda agenda)
+    cdef list admit(Message message, list queues, PassWork pass_work)
     @cython.locals(queue=Queue, is_urgent=cython.bint)
     cdef int enqueue(self, Message message) except -1
     @cython.locals(lifetime_ms=cython.longlong)

@@ -23,14 +23,14 @@ from flintmq.broker.messages.header_changes import with_delivery_count
 from flintmq.broker.messages.message import Message
 from flintmq.broker.queues import succession
 from flintmq.broker.queues.consumer import Consumer
-from flintmq.broker.queues.consumer_timeout import Overdue, overdue_of
+from flintmq.broker.queues.consumer_timeout import ConsumerTimeout, consumer_timeout_of
 from flintmq.broker.queues.delivery import Delivery
 from flintmq.broker.queues.queue_rules import PLAIN, REJECT_PUBLISH_DLX, QueueRules
 from flintmq.broker.store.topology_records import forget_return, put_return
 from flintmq.wire import traits
 
 if TYPE_CHECKING:
-    from flintmq.broker.queues.pass_work import Agenda
+    from flintmq.broker.queues.pass_work import PassWork
     from flintmq.broker.queues.queue import Queue
     from flintmq.broker.queues.timetable import Alarm, Timetable
     from flintmq.broker.store.publisher import Publisher
@@ -64,6 +64,7 @@ class Regime:
     __slots__ = (
         "alarm",
         "bytes_max",
+        "consumer_timeout",
         "counts",
         "delivery_limit",
         "expires_ms",
@@ -71,7 +72,6 @@ class Regime:
         "length_max",
         "momentary",
         "notes",
-        "overdue",
         "queue",
         "ranked",
         "refuses",
@@ -90,7 +90,7 @@ class Regime:
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
-        self.timetable: Timetable = self.queue.agenda.timetable
+        self.timetable: Timetable = self.queue.pass_work.timetable
         self.host: Host | None = None
         self.rules: QueueRules = PLAIN
         self.alarm: Alarm | None = None
@@ -106,7 +106,7 @@ class Regime:
         self.counts = False  # whether deliveries are counted over restarts and told to consumers
         self.notes: dict[int, int] = {}  # by entry: how often it came back
         self.waiting: list[tuple[int, int, Delivery]] = []  # a heap: when it is due, its place
-        self.overdue: Overdue | None = None
+        self.consumer_timeout: ConsumerTimeout | None = None
         self.ranked = 0  # consumers with a priority
         self.single_active = False
         self.single: Consumer | None = None
@@ -137,7 +137,9 @@ class Regime:
         self.counts = rules.delivery_limit is not None or rules.retry_type != "disabled"
         self.single_active = rules.single_active_consumer
         self.yields = self.single_active and succession.yields(self.queue)
-        self.overdue = overdue_of(self.queue, rules.consumer_timeout_ms, self.overdue)
+        self.consumer_timeout = consumer_timeout_of(
+            self.queue, rules.consumer_timeout_ms, self.consumer_timeout
+        )
         if self.expires_ms < 0:
             self.unused_since_ms = now_ms
         self.expires_ms = -1 if rules.expires_ms is None else rules.expires_ms
@@ -147,7 +149,7 @@ class Regime:
     # Coming in
 
     @staticmethod
-    def admit(message: Message, queues: list[Queue], agenda: Agenda) -> list[Queue]:
+    def admit(message: Message, queues: list[Queue], pass_work: PassWork) -> list[Queue]:
         """Those of the queues that take the message, which is stamped if it may expire in any.
 
         The very same list when all of them do. Comes before the message goes to disk.
@@ -160,8 +162,8 @@ class Regime:
                 timed = timed or regime.ttl_ms >= 0
                 is_refused = is_refused or (regime.refuses and regime.is_full(message))
         if timed and not message.traits & traits.TIMED:
-            message.stamp(agenda.timetable.now_ms())
-        if not is_refused or agenda.is_promised:
+            message.stamp(pass_work.timetable.now_ms())
+        if not is_refused or pass_work.is_promised:
             return queues
         admitted = []
         for queue in queues:
@@ -187,12 +189,12 @@ class Regime:
         self.waiting_bytes += message.body_size()
         if queue.congested:
             queue.congested = False
-            queue.agenda.pressed = True
+            queue.pass_work.pressed = True
         if is_urgent:
             self.dispatch_momentary(message)
         elif not queue.dirty and queue.active:
             queue.dirty = True
-            queue.agenda.queues.append(queue)
+            queue.pass_work.queues.append(queue)
         if self.length_max >= 0 or self.bytes_max >= 0:
             self.tend()  # another one may be at the head now
         elif self.timed and (self.rules.priority_max or queue.message_count() == 1):
@@ -232,7 +234,7 @@ class Regime:
             self.momentary = None
 
     def has_just_come(self, message: Message) -> bool:
-        """Whether it is the one that is handed out however short it lives, from the shelf perhaps."""
+        """Whether it is the one that is handed out however short it lives, from the paged tail perhaps."""
         newest = self.momentary
         return newest is not None and (message is newest or 0 < newest.entry == message.entry)
 
@@ -381,8 +383,8 @@ class Regime:
 
     def handed_out(self, channel: Publisher, delivery: Delivery) -> None:
         """The client has it and is to settle it."""
-        if self.overdue is not None:
-            self.overdue.handed_out(channel, delivery.tag)
+        if self.consumer_timeout is not None:
+            self.consumer_timeout.handed_out(channel, delivery.tag)
             self.watch()
 
     def counted(self, message: Message, redeliveries: int) -> Message:
@@ -519,7 +521,7 @@ class Regime:
         return self.notes.get(message.entry, 1)
 
     def restore_returns(self, returns: dict[int, tuple[int, int]], waiting: list[int]) -> None:
-        """What recovery found: by entry the returns and when it is due; those that wait are not shelved."""
+        """What recovery found: by entry the returns and when it is due; those that wait are not paged out."""
         store = self.queue.store
         self.notes = {entry: count for entry, (count, _) in returns.items()}
         if store is None:
@@ -623,8 +625,8 @@ class Regime:
         if self.waiting:
             first: int = self.waiting[0][0]
             due_ms = first if due_ms < 0 else min(due_ms, first)
-        if self.overdue is not None:
-            first = self.overdue.next_due_ms()
+        if self.consumer_timeout is not None:
+            first = self.consumer_timeout.next_due_ms()
             if first >= 0:
                 due_ms = first if due_ms < 0 else min(due_ms, first)
         if self.expires_ms >= 0 and not queue.consumers:
@@ -650,13 +652,13 @@ class Regime:
         if queue.deleted:
             return
         self.trim()
-        if self.timed and not (queue.agenda.behind and self.is_slow()):
+        if self.timed and not (queue.pass_work.behind and self.is_slow()):
             self.expire()
         now_ms: int = self.timetable.now_ms()
         if self.waiting:
             self.end_waits(now_ms)
-        if self.overdue is not None:
-            self.overdue.run(now_ms)
+        if self.consumer_timeout is not None:
+            self.consumer_timeout.run(now_ms)
         if self.has_ended(now_ms) and self.host is not None:
             self.host.delete_queue(queue)
             return
@@ -664,10 +666,10 @@ class Regime:
 
     def is_slow(self) -> bool:
         """Whether what expires becomes copies while memory is short, or was not looked at for too long."""
-        agenda = self.queue.agenda
+        pass_work = self.queue.pass_work
         if self.rules.dead_letter_exchange is None:
             return False
-        return agenda.is_short or agenda.unwatched_bytes < 0
+        return pass_work.is_short or pass_work.unwatched_bytes < 0
 
     def has_ended(self, now_ms: int) -> bool:
         """Whether nobody has used the queue for as long as it may be unused."""

@@ -1,7 +1,7 @@
 """Looking into a queue without disturbing it, and moving what is in it.
 
     place      ... 17  18  19 | 20  21  22  23 ... | 40 41 ...
-                   returned   |  ready (a ring)    |  shelf, read from disk
+                   returned   |  ready (a ring)    |  paged tail, read from disk
 
 A message keeps its place while it waits, so `after` a place is where the next look goes on. Messages that
 are handed out are not seen.
@@ -43,7 +43,7 @@ def browse_lane(queue: Queue, after: int) -> Iterator[tuple[int, Message, bool]]
         if message is not None:
             yield place, message, False
         place += 1
-    yield from browse_shelf(queue, queue.position + queue.ready.count, place)
+    yield from browse_tail(queue, queue.position + queue.ready.count, place)
 
 
 def oldest_ms(queue: Queue) -> int | None:
@@ -59,14 +59,14 @@ def oldest_ms(queue: Queue) -> int | None:
 
 
 def first_of(queue: Queue) -> Message | None:
-    """The message that is handed out next, without bringing any back from the shelf."""
+    """The message that is handed out next, without bringing any back from the paged tail."""
     if queue.returned:
         return queue.returned[-1].message
     for index in range(queue.ready.count):
         message: Message | None = queue.ready.at(index)
         if message is not None:
             return message
-    if queue.store is None or not queue.shelf.count:
+    if queue.store is None or not queue.tail.count:
         return None
     for messages in read_along(queue, 0):
         for message in messages:
@@ -75,9 +75,9 @@ def first_of(queue: Queue) -> Message | None:
     return None
 
 
-def browse_shelf(queue: Queue, first: int, place: int) -> Iterator[tuple[int, Message, bool]]:
+def browse_tail(queue: Queue, first: int, place: int) -> Iterator[tuple[int, Message, bool]]:
     """What lies on disk, of which `first` is the place of the first."""
-    if queue.store is None or not queue.shelf.count:
+    if queue.store is None or not queue.tail.count:
         return
     for messages in read_along(queue, place - first):
         for message in messages:
@@ -86,7 +86,7 @@ def browse_shelf(queue: Queue, first: int, place: int) -> Iterator[tuple[int, Me
                     entry_number.is_in_journal(message.entry)
                     and entry_number.sequence_of(message.entry) <= queue.marked
                 )
-                yield place, message, is_marked or place in queue.reshelved
+                yield place, message, is_marked or place in queue.tail_redeliveries
             place += 1
 
 

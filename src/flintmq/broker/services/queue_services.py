@@ -142,7 +142,7 @@ class Asking:
     def look_again(self) -> None:
         """By the clock; what it raises is the answer, as it is where the request is served."""
         self.request.function = lambda _: self.look_there()
-        self.lease.queue.agenda.chores.begin(self.request.serve())
+        self.lease.queue.pass_work.chores.begin(self.request.serve())
 
     def look_there(self) -> Iterator[None]:
         self.lease.check_there(self.epoch)

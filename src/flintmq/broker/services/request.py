@@ -31,7 +31,7 @@ from flintmq.wire.tables import FieldTable, FieldValue, encode_value
 
 if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
-    from flintmq.broker.exchanges.route import Passage
+    from flintmq.broker.exchanges.route import RoutingContext
     from flintmq.broker.messages.message import Message
     from flintmq.broker.store.publisher import Publisher
 
@@ -211,15 +211,15 @@ def check(message: Message, channel: Publisher) -> None:
     )
 
 
-def ask(passage: Passage) -> bool:
+def ask(context: RoutingContext) -> bool:
     """Serves what was published to the exchange `amq.system`; False if nobody can be told it is not known."""
-    channel = passage.channel
+    channel = context.channel
     if not isinstance(channel, Channel):
         return False  # the broker itself has sent it
-    message = passage.message
+    message = context.message
     properties = decode_basic_properties(message.content, 12, message.header_size)
     body = b"" if message.traits & traits.SPOOLED else message.content[message.header_size :]
-    request = Request(channel, passage.key, properties, body)
+    request = Request(channel, context.key, properties, body)
     try:
         require_reply(request)
     except PeerFault as fault:
@@ -250,15 +250,15 @@ def too_large(request: Request) -> None:
 
 def admit(request: Request) -> None:
     """Serves the request at once if there is time for it in this pass, else when its turn has come."""
-    origin, agenda = request.channel.origin, request.channel.virtual_host.agenda
-    if len(agenda.asking.get(origin, ())) < REQUESTS_WAITING_MAX:
-        attend(agenda, origin, request)
+    origin, pass_work = request.channel.origin, request.channel.virtual_host.pass_work
+    if len(pass_work.asking.get(origin, ())) < REQUESTS_WAITING_MAX:
+        attend(pass_work, origin, request)
         return
     request.fail(
         amqp.RESOURCE_ERROR,
         f"RESOURCE_ERROR - {request.name}: {REQUESTS_WAITING_MAX} requests of this connection wait",
     )
-    agenda.load()
+    pass_work.load()
 
 
 def require_reply(request: Request) -> None:

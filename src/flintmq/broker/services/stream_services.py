@@ -72,7 +72,7 @@ class OffsetsWatch:
         self.request = request
         self.queue = queue
         self.beyond = beyond
-        timetable = queue.streams.agenda.timetable
+        timetable = queue.streams.pass_work.timetable
         self.alarm: Alarm = timetable.at(timetable.now_ms() + wait_ms, self.answer)
         queue.streams.watch(queue.log, self.added)
 

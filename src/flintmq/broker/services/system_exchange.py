@@ -13,7 +13,7 @@ from flintmq.wire import amqp
 from flintmq.wire.tables import FieldValue
 
 if TYPE_CHECKING:
-    from flintmq.broker.exchanges.route import Passage
+    from flintmq.broker.exchanges.route import RoutingContext
     from flintmq.broker.messages.message import Message
     from flintmq.broker.store.publisher import Publisher
 
@@ -28,9 +28,9 @@ class SystemExchange(Exchange):
     def check_message(self, message: Message, channel: Publisher) -> None:
         request.check(message, channel)
 
-    def receive(self, passage: Passage) -> int:
+    def receive(self, context: RoutingContext) -> int:
         """A request that cannot be answered, as nobody knows the service, is like one without a route."""
-        return TAKEN if request.ask(passage) else REFUSED
+        return TAKEN if request.ask(context) else REFUSED
 
     def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
         raise ChannelFault(

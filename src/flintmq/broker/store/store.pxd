@@ -11,7 +11,7 @@ from flintmq.storage.journal.journal cimport Journal
 cdef class Store:
     cdef readonly Journal journal
     cdef readonly object overflow
-    cdef readonly object hand_outs
+    cdef readonly object delivered_marks
     cdef readonly unsigned long long synced
     cdef readonly unsigned long long recovered
     cdef readonly object waiting
@@ -48,7 +48,7 @@ cdef class Store:
     @cython.locals(entry=cython.ulonglong)
     cpdef unsigned long long spill(self, Message message) except? 0
     @cython.locals(entry=cython.ulonglong, beside=cython.ulonglong)
-    cpdef unsigned long long shelved_entry(self, Message message, bint is_durable) except? 0
+    cpdef unsigned long long paged_entry(self, Message message, bint is_durable) except? 0
     cpdef list load(self, list entries)
     @cython.locals(head=bytes)
     cpdef keep_spooled(self, Message message, tuple owners)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from flintmq.broker.queues.queue import Queue
     from flintmq.broker.store.publisher import Publisher
     from flintmq.protocol.outbox import Output
-    from flintmq.storage.journal.delivered_marks import HandOuts
+    from flintmq.storage.journal.delivered_marks import DeliveredMarks
     from flintmq.storage.journal.journal import Journal
     from flintmq.storage.journal.overflow import Overflow
 
@@ -54,7 +54,7 @@ KEPT_BYTES = 67_108_864
 # The same when memory is short.
 KEPT_MESSAGES_LEAN = 1024
 KEPT_BYTES_LEAN = 1_048_576
-# Loaded from the shelf at a time; large messages come in smaller portions of the same octets.
+# Loaded from the paged tail at a time; large messages come in smaller portions of the same octets.
 LOADED_MESSAGES = 1024
 
 
@@ -68,8 +68,8 @@ class Store:
         "beside_of",
         "branch_owners",
         "branches_made",
+        "delivered_marks",
         "due",
-        "hand_outs",
         "handed_out",
         "held",
         "journal",
@@ -89,10 +89,10 @@ class Store:
         "waiting",
     )
 
-    def __init__(self, journal: Journal, overflow: Overflow, hand_outs: HandOuts) -> None:
+    def __init__(self, journal: Journal, overflow: Overflow, delivered_marks: DeliveredMarks) -> None:
         self.journal = journal
         self.overflow = overflow
-        self.hand_outs = hand_outs
+        self.delivered_marks = delivered_marks
         self.synced = journal.synced_sequence
         self.recovered = journal.synced_sequence  # the newest record of an earlier life
         self.waiting: deque[tuple[int, Publisher, int]] = deque()
@@ -214,7 +214,7 @@ class Store:
             self.shared[entry] = message.holders
         return entry
 
-    def shelved_entry(self, message: Message, is_durable: bool) -> int:
+    def paged_entry(self, message: Message, is_durable: bool) -> int:
         """The entry by which a queue finds the message again; it goes to disk now unless it is there."""
         entry = message.entry
         if entry_number.is_transient(entry) or (entry and is_durable):
@@ -376,7 +376,7 @@ class Store:
             self.journal.commit_group()
         if self.handed_out:
             self.note_handed_out()
-        self.hand_outs.write()
+        self.delivered_marks.write()
         self.journal.end_batch()
         paged_out = self.overflow.journal
         paged_out.end_batch()
@@ -387,7 +387,7 @@ class Store:
         for queue in queues:
             queue.handed_out_due = False
             if not queue.deleted:
-                self.hand_outs.put(queue.number, queue.handed_out)
+                self.delivered_marks.put(queue.number, queue.handed_out)
                 try:
                     put_handed_out(self.journal, queue.number, queue.handed_out)
                 except Exception:  # the pass goes on for all others
@@ -442,7 +442,7 @@ class Store:
         self.arrived.clear()
         self.held.clear()
         self.overflow.close()
-        self.hand_outs.close()
+        self.delivered_marks.close()
         try:
             self.journal.close()
         except StorageFault as fault:

@@ -54,7 +54,7 @@ def handed_out_key(number: int) -> bytes:
 
 
 def put_handed_out(journal: Journal, number: int, entry: int) -> None:
-    journal.put_wiring(handed_out_key(number), _NUMBER.pack(entry))
+    journal.put_value(handed_out_key(number), _NUMBER.pack(entry))
 
 
 def return_key(number: int, entry: int) -> bytes:
@@ -63,11 +63,11 @@ def return_key(number: int, entry: int) -> bytes:
 
 def put_return(journal: Journal, number: int, entry: int, count: int, due_ms: int) -> None:
     """Of a queue that counts: the entry came back so often, and is ready again at that time (0: now)."""
-    journal.put_wiring(return_key(number, entry), _RETURN.pack(count, due_ms))
+    journal.put_value(return_key(number, entry), _RETURN.pack(count, due_ms))
 
 
 def forget_return(journal: Journal, number: int, entry: int) -> None:
-    journal.delete_wiring(return_key(number, entry))
+    journal.delete_value(return_key(number, entry))
 
 
 def return_of(rest: bytes, octets: bytes) -> tuple[int, int, int, int]:

@@ -5,7 +5,7 @@ from flintmq.broker.queues.consumer cimport Consumer
 from flintmq.broker.queues.delivery cimport Delivery
 from flintmq.broker.messages.message cimport Message
 from flintmq.broker.queues.queue cimport Queue
-from flintmq.broker.queues.paged_tail cimport Shelf
+from flintmq.broker.queues.paged_tail cimport PagedTail
 from flintmq.broker.streams.stream_reader cimport StreamReader
 from flintmq.storage.streams.chunk cimport ChunkBuilder
 from flintmq.protocol.outbox cimport Output
@@ -41,7 +41,7 @@ cdef class StreamQueue(Queue):
     cpdef int settle(self, Message message) except -1
     cpdef int hand_out(self, Message message, Output output) except -1
     cpdef requeue(self, list deliveries, bint failed=*)
-    cpdef restore(self, Shelf shelf, unsigned long long handed_out)
+    cpdef restore(self, PagedTail tail, unsigned long long handed_out)
     cpdef Py_ssize_t shed(self, Py_ssize_t most) except -1
     cpdef Delivery take(self)
     cpdef purge(self)

@@ -15,8 +15,8 @@ from flintmq.broker.messages import entry_number
 from flintmq.broker.messages.message import Message
 from flintmq.broker.queues.consumer import Consumer
 from flintmq.broker.queues.delivery import Delivery
-from flintmq.broker.queues.paged_tail import Shelf
-from flintmq.broker.queues.pass_work import Agenda
+from flintmq.broker.queues.paged_tail import PagedTail
+from flintmq.broker.queues.pass_work import PassWork
 from flintmq.broker.queues.queue import Queue
 from flintmq.broker.streams.stream_arguments import (
     filter_value_of,
@@ -55,7 +55,7 @@ class StreamQueue(Queue):
     def __init__(
         self,
         name: str,
-        agenda: Agenda,
+        pass_work: PassWork,
         arguments: FieldTable,
         store: Store | None,
         number: int,
@@ -63,7 +63,7 @@ class StreamQueue(Queue):
         log: StreamLog,
         what: str,
     ) -> None:
-        super().__init__(name, agenda, True, False, False, arguments, 0, store, number)
+        super().__init__(name, pass_work, True, False, False, arguments, 0, store, number)
         self.is_stream = True
         self.streams = streams
         self.log = log
@@ -95,7 +95,7 @@ class StreamQueue(Queue):
             refuse_too_large([self], len(content))
         builder = self.builder
         if builder.count & TIME_EVERY_MASK == 0:
-            self.now_ms = self.agenda.timetable.now_ms()
+            self.now_ms = self.pass_work.timetable.now_ms()
             if builder.count == 0:
                 self.log.begin_chunk()
         value = None
@@ -112,8 +112,8 @@ class StreamQueue(Queue):
         if fill >= self.full_octets:
             self.log.seal()
             if self.log.pending_octets > PRESSED_OCTETS:
-                self.agenda.pressed = True
-        self.agenda.logged = True
+                self.pass_work.pressed = True
+        self.pass_work.logged = True
         return 0
 
     def enqueue_spooled(self, message: Message) -> None:
@@ -137,10 +137,10 @@ class StreamQueue(Queue):
     # Reading
 
     def mark(self) -> None:
-        """Puts the stream on the agenda if anybody reads it."""
+        """Puts the stream into the pass work if anybody reads it."""
         if not self.dirty and self.active:
             self.dirty = True
-            self.agenda.queues.append(self)
+            self.pass_work.queues.append(self)
 
     def dispatch(self) -> int:
         """Gives each reader what there is for it."""
@@ -190,7 +190,7 @@ class StreamQueue(Queue):
             raise refused(f"consumer prefetch count is not set for stream {self.what}")
         wanted, match_unfiltered = filters(consumer.arguments)
         offset = first_offset(
-            self.log, consumer.arguments.get("x-stream-offset"), self.agenda.timetable.now_ms()
+            self.log, consumer.arguments.get("x-stream-offset"), self.pass_work.timetable.now_ms()
         )
         self.readers[consumer] = StreamReader(consumer, self.log, offset, wanted, match_unfiltered)
         self.consumers.append(consumer)
@@ -218,8 +218,8 @@ class StreamQueue(Queue):
         """They are in the log, where they were."""
         self.unacked -= len(deliveries)
 
-    def restore(self, shelf: Shelf, handed_out: int) -> None:
-        log.warning("%s is a stream, but the journal holds %d messages for it", self.what, shelf.count)
+    def restore(self, tail: PagedTail, handed_out: int) -> None:
+        log.warning("%s is a stream, but the journal holds %d messages for it", self.what, tail.count)
 
     def shed(self, most: int) -> int:
         """Streams.shed does it for all."""

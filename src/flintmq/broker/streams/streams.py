@@ -21,7 +21,7 @@ from flintmq.storage.streams.store import StreamStore
 from flintmq.wire.tables import FieldTable
 
 if TYPE_CHECKING:
-    from flintmq.broker.queues.pass_work import Agenda
+    from flintmq.broker.queues.pass_work import PassWork
     from flintmq.broker.store.publisher import Publisher
     from flintmq.broker.store.store import Store
     from flintmq.protocol.outbox import Output
@@ -35,9 +35,9 @@ STREAM_BARRIER = 1 << 63
 class Streams:
     """All stream queues of a broker."""
 
-    def __init__(self, storage: StreamStore, agenda: Agenda, store: Store | None) -> None:
+    def __init__(self, storage: StreamStore, pass_work: PassWork, store: Store | None) -> None:
         self.storage = storage
-        self.agenda = agenda
+        self.pass_work = pass_work
         self.store = store
         self.queues: dict[StreamLog, StreamQueue] = {}
         self.waiting: deque[tuple[int, Publisher, int]] = deque()
@@ -48,7 +48,7 @@ class Streams:
         self.gone: list[StreamLog] = []  # in this pass
         self.made = 0  # numbers given out where there is no journal to give them
         storage.on_committed = self.committed
-        storage.now_ms = agenda.timetable.now_ms
+        storage.now_ms = pass_work.timetable.now_ms
 
     @property
     def alarm(self) -> str:
@@ -85,7 +85,7 @@ class Streams:
         self, host: str, name: str, arguments: FieldTable, number: int, stream: StreamLog
     ) -> StreamQueue:
         what = f"queue '{name}' in vhost '{host}'"
-        queue = StreamQueue(name, self.agenda, arguments, self.store, number, self, stream, what)
+        queue = StreamQueue(name, self.pass_work, arguments, self.store, number, self, stream, what)
         self.queues[stream] = queue
         return queue
 
@@ -137,7 +137,7 @@ class Streams:
 
     def note_moved(self) -> None:
         """Inside somebody's group of the journal, which will let go of what has just gone to a stream."""
-        if self.agenda.logged:
+        if self.pass_work.logged:
             self.moved = True
 
     def secure(self) -> None:
@@ -148,7 +148,7 @@ class Streams:
         If the disk does not take it now, the journal is not written until it has: not this group, nor
         anything that comes after it, and nobody is told that any of it is safe.
         """
-        if self.agenda.logged or self.moved:
+        if self.pass_work.logged or self.moved:
             self.moved = False
             try:
                 is_safe = self.storage.commit_now()
@@ -156,7 +156,7 @@ class Streams:
                 log.exception("a bug in writing to streams: the journal waits until it is done")
                 is_safe = False
             if is_safe:
-                self.agenda.logged = False  # else a channel that is publishing just now has to wait for it
+                self.pass_work.logged = False  # else a channel that is publishing just now has to wait for it
             elif self.store is not None:
                 if not self.awaited:
                     log.error("the journal waits for its streams: %s", self.storage.alarm)

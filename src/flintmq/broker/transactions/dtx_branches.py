@@ -68,7 +68,7 @@ class Branches:
         self.scans: dict[tuple[int, int], int] = {}  # by connection and channel: where its scan has come
 
     def now_ms(self) -> int:
-        return self.router.agenda.timetable.now_ms()
+        return self.router.pass_work.timetable.now_ms()
 
     # Finding
 
@@ -403,7 +403,7 @@ class Branches:
         branch.set_alarm(None)
         if timeout_s:
             due_ms = self.now_ms() + 1000 * timeout_s
-            branch.set_alarm(self.router.agenda.timetable.at(due_ms, lambda: self.expire(branch)))
+            branch.set_alarm(self.router.pass_work.timetable.at(due_ms, lambda: self.expire(branch)))
 
     def expire(self, branch: Branch) -> None:
         if branch.state is BranchState.OPEN:
@@ -415,7 +415,7 @@ class Branches:
         branch.set_alarm(None)
         if self.limits.heuristic_timeout_s:
             due_ms = branch.since_ms + 1000 * self.limits.heuristic_timeout_s
-            branch.set_alarm(self.router.agenda.timetable.at(due_ms, lambda: self.decide(branch)))
+            branch.set_alarm(self.router.pass_work.timetable.at(due_ms, lambda: self.decide(branch)))
 
     def decide(self, branch: Branch) -> None:
         if branch.state is BranchState.PREPARED:
@@ -424,7 +424,7 @@ class Branches:
             except Exception:
                 log.exception("a bug keeps branch %s from its heuristic end", branch.xid)
                 due_ms = self.now_ms() + AGAIN_MS
-                branch.set_alarm(self.router.agenda.timetable.at(due_ms, lambda: self.decide(branch)))
+                branch.set_alarm(self.router.pass_work.timetable.at(due_ms, lambda: self.decide(branch)))
 
     # Markers
 
@@ -468,7 +468,7 @@ class Branches:
 
     def forget_marker(self, name: str) -> None:
         if self.store is not None:
-            self.store.journal.delete_wiring(marker_key(self.router.name, name))
+            self.store.journal.delete_value(marker_key(self.router.name, name))
         self.markers.pop(name, None)
         self.brief_markers.pop(name, None)
 
@@ -489,7 +489,7 @@ class Branches:
             return
         entries, branch.entries = branch.entries, array("Q")
         self.emptying.add(branch.owner())
-        self.router.agenda.chores.begin(self.emptied(self.store, branch.owner(), entries))
+        self.router.pass_work.chores.begin(self.emptied(self.store, branch.owner(), entries))
 
     def emptied(self, store: Store, owner: int, entries: array[int]) -> Iterator[None]:
         """Lets go of messages of a branch that is over. Until then no other branch has its number.

@@ -27,7 +27,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from flintmq.broker.messages import entry_number
-from flintmq.broker.queues.paged_tail import Shelf
+from flintmq.broker.queues.paged_tail import PagedTail
 from flintmq.broker.transactions.dtx_branch import Branch, BranchState, Lock, Settlement
 from flintmq.broker.transactions.xid import xid_of
 from flintmq.wire.tables import FieldTable, decode_table, encode_table
@@ -110,7 +110,7 @@ def put_marker(store: Store, virtual_host: str, name: str, marker: Marker) -> No
     fields: FieldTable = {"number": marker.number, "user": marker.user, "used": used}
     fields.update({"note": marker.note, "used-ms": marker.used_ms, "keep-s": marker.keep_s})
     value = encode_table(fields)
-    store.journal.put_wiring(marker_key(virtual_host, name), value)
+    store.journal.put_value(marker_key(virtual_host, name), value)
 
 
 class FoundBranches:
@@ -138,11 +138,11 @@ class FoundBranches:
             self.manifests[owner] = (sequence, _table(header[_HEAD.size :]))
 
     def take_locked(
-        self, shelves: dict[int, Shelf], ranked: dict[int, dict[int, Shelf]], store: Store
+        self, tails: dict[int, PagedTail], ranked: dict[int, dict[int, PagedTail]], store: Store
     ) -> None:
-        """Reads the manifests, and takes what prepared branches have locked from the shelves of queues.
+        """Reads the manifests, and takes what prepared branches have locked from the paged tails of queues.
 
-        `ranked`: further shelves of queues with priorities, by the queue's number and then by priority.
+        `ranked`: further paged tails of queues with priorities, by the queue's number and then by priority.
         """
         self.drop_unfinished(store)
         taken: dict[int, set[int]] = {}
@@ -156,7 +156,7 @@ class FoundBranches:
                     locks.append((Settlement(kind), queue, entry))
                     taken.setdefault(queue, set()).add(entry_number.of_journal(entry))
         for number, entries in taken.items():
-            keep_others(shelves, number, entries)
+            keep_others(tails, number, entries)
             for priority in list(ranked.get(number, ())):
                 keep_others(ranked[number], priority, entries)
 
@@ -281,12 +281,12 @@ def _whole(value: object) -> int:
     return value
 
 
-def keep_others(shelves: dict[int, Shelf], key: int, entries: set[int]) -> None:
-    """Takes the entries from one of the shelves, if it is there."""
-    if key in shelves:
-        kept = Shelf()
-        for entry in shelves[key]:
+def keep_others(tails: dict[int, PagedTail], key: int, entries: set[int]) -> None:
+    """Takes the entries from one of the paged tails, if it is there."""
+    if key in tails:
+        kept = PagedTail()
+        for entry in tails[key]:
             if entry not in entries:
                 kept.push(entry)
-        kept.octets = shelves[key].octets
-        shelves[key] = kept
+        kept.octets = tails[key].octets
+        tails[key] = kept

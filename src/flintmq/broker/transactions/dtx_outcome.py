@@ -187,7 +187,7 @@ class Outcomes:
     def go_on(self, wait_ms: int = 0) -> None:
         if not self.is_due and self.decided:
             self.is_due = True
-            timetable = self.router.agenda.timetable
+            timetable = self.router.pass_work.timetable
             timetable.at(timetable.now_ms() + wait_ms, self.apply_some)
 
     def apply_some(self) -> None:
@@ -285,10 +285,10 @@ class Outcomes:
 
         At most so many `messages`, and of those that go to many queues each so many `copies` and one more.
         """
-        agenda = self.router.agenda
-        copies_max = None if copies is None else agenda.copies + copies
+        pass_work = self.router.pass_work
+        copies_max = None if copies is None else pass_work.copies + copies
         sent = 0
-        agenda.is_promised = branch.is_own  # it was looked for room when the commit began
+        pass_work.is_promised = branch.is_own  # it was looked for room when the commit began
         try:
             for index, message in self.load(branch):
                 if message is not None:
@@ -299,10 +299,10 @@ class Outcomes:
                 sent = index + 1
                 if octets < 0 or sent == messages:
                     break
-                if copies_max is not None and agenda.copies > copies_max:
+                if copies_max is not None and pass_work.copies > copies_max:
                     break
         finally:
-            agenda.is_promised = False
+            pass_work.is_promised = False
             branch.shorten(sent)
 
     def load(self, branch: Branch) -> Iterator[tuple[int, Message | None]]:
@@ -324,7 +324,7 @@ class Outcomes:
                 message.route, message.content, message.header_size, message.traits, work.origin
             )
             message.lifetime_ms = lifetime_ms
-        message.arrived_ms = self.router.agenda.now_ms
+        message.arrived_ms = self.router.pass_work.now_ms
         message.traits |= traits.MOVED
         if not self.router.has_exchange_of(message.route):
             branch.unrouted += 1

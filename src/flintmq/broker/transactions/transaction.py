@@ -82,11 +82,11 @@ class Transaction:
 
     def publish(self, message: Message, flags: int) -> None:
         self.content_bytes += len(message.content) + MESSAGE_BYTES
-        agenda = self.channel.virtual_host.agenda
+        pass_work = self.channel.virtual_host.pass_work
         most = (
-            min(SHORT_BYTES_MAX, agenda.transaction_bytes_max)
-            if agenda.is_short
-            else agenda.transaction_bytes_max
+            min(SHORT_BYTES_MAX, pass_work.transaction_bytes_max)
+            if pass_work.is_short
+            else pass_work.transaction_bytes_max
         )
         if self.content_bytes > most:
             raise ChannelFault(

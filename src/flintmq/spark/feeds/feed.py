@@ -2,7 +2,7 @@
 
     StreamFeed    a stream of FlintMQ: offsets, read by anyone, any number of times
     LeaseFeed     a queue of FlintMQ: numbers of a lease, the same messages until they are acked
-    HeldFeed      a queue of another broker: deliveries that the driver holds unacked
+    UnackedFeed      a queue of another broker: deliveries that the driver holds unacked
     ReplayFeed    a stream of another broker: read from an offset by consuming
 
 A Task is what travels to an executor: plain values, read there over a connection of that process.

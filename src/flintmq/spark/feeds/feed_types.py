@@ -10,7 +10,7 @@ from flintmq.spark.feeds.feed import Feed
 from flintmq.spark.feeds.lease_feed import LeaseFeed
 from flintmq.spark.feeds.replay_feed import ReplayFeed
 from flintmq.spark.feeds.stream_feed import StreamFeed
-from flintmq.spark.feeds.unacked_feed import HeldFeed
+from flintmq.spark.feeds.unacked_feed import UnackedFeed
 from flintmq.spark.options import ReadOptions
 
 log = logging.getLogger("flintmq.spark")
@@ -39,7 +39,7 @@ def feed_of(connection: Connection, queue: str, options: ReadOptions, consumer: 
     )
     if (options.queue_type or kind_elsewhere(connection, queue)) == STREAM:
         return ReplayFeed(queue, options, connection)
-    return HeldFeed(queue, options)
+    return UnackedFeed(queue, options)
 
 
 def kind_here(connection: Connection, queue: str) -> str:

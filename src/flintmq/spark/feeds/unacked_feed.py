@@ -46,7 +46,7 @@ class HeldTask(Task):
         yield BatchMaker(schema, self.queue).make(Columns(self.body))
 
 
-class HeldFeed(Feed):
+class UnackedFeed(Feed):
     def __init__(self, queue: str, options: ReadOptions, clock: Clock | None = None) -> None:
         super().__init__(queue, options)
         self.clock = clock or Clock()

@@ -16,7 +16,7 @@ from flintmq.spark.feeds.feed import Feed, Task
 from flintmq.spark.feeds.feed_types import feed_of
 from flintmq.spark.feeds.lease_feed import LeaseFeed
 from flintmq.spark.feeds.record_batches import BatchMaker
-from flintmq.spark.feeds.unacked_feed import HeldFeed
+from flintmq.spark.feeds.unacked_feed import UnackedFeed
 from flintmq.spark.options import EARLIEST, LATEST, ReadOptions
 from flintmq.spark.read.driver import matching
 from flintmq.spark.schema import wanted_columns
@@ -77,7 +77,7 @@ class AmqpBatchReader(DataSourceReader):  # type: ignore[misc]
             ready = connection.request("queue.info", {"queue": queue}).results["messages-ready"]
             self._takes_no_place(queue)
             return [PeekTask(queue, 0, ready)] if isinstance(ready, int) and ready else []
-        if isinstance(feed, HeldFeed):
+        if isinstance(feed, UnackedFeed):
             raise AmqpError(
                 f"Queue {queue!r} cannot be looked into without taking its messages on this broker; use "
                 "spark.readStream with trigger(availableNow=True), or a stream."

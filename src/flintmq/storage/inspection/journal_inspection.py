@@ -57,7 +57,7 @@ class RecordView:
     kind: str
     grouped: bool
     text: str
-    # Of wiring.
+    # Of a value.
     key: bytes = b""
     value: bytes = b""
 
@@ -95,7 +95,7 @@ class CheckResult:
 
     segments: list[SegmentView] = field(default_factory=list)
     entries: int = 0
-    wiring: int = 0
+    keys: int = 0
     groups_incomplete: int = 0
     records_dropped: list[int] = field(default_factory=list)  # of these groups, though they were synced
     holes: list[Hole] = field(default_factory=list)
@@ -109,7 +109,7 @@ class CheckResult:
 
     def lines(self) -> list[str]:
         text = [segment.line() for segment in self.segments]
-        text.append(f"{self.entries} live entries, {self.wiring} keys of wiring")
+        text.append(f"{self.entries} live entries, {self.keys} keys")
         if self.groups_incomplete:
             text.append(f"{self.groups_incomplete} incomplete groups: a start drops them")
         if self.records_dropped:
@@ -189,7 +189,7 @@ def _describe(octets: bytes, at: int, length: int, kind: int) -> str:
     if kind == layout.COMMIT:
         return f"{count} records from {layout.get_u64(octets, body)}"
     if kind == layout.CHECKPOINT:
-        return f"wiring before {layout.get_u64(octets, body)} is void"
+        return f"values before {layout.get_u64(octets, body)} are void"
     if kind == layout.BATCH:
         return f"synced up to {layout.get_u64(octets, body)}"
     return ""
@@ -227,7 +227,7 @@ def check(directory: str, disk: Disk | None = None) -> CheckResult:
         if not view.void:
             view.live_octets = replay.segments[view.number].live_octets
     result.entries = replay.index.entries
-    result.wiring = len(replay.wiring_in_force())
+    result.keys = len(replay.values_in_force())
     result.groups_incomplete = replay.groups_dropped
     result.records_dropped = replay.synced_and_dropped()
     newest = max(replay.segments, default=0)
@@ -278,7 +278,7 @@ def _known(name: str) -> bool:
 class _Silent:
     """Wants to know nothing."""
 
-    def wiring(self, key: bytes, octets: bytes) -> None:
+    def value(self, key: bytes, octets: bytes) -> None:
         """Nothing to do."""
 
     def entry(self, sequence: int, owners: tuple[int, ...], header: bytes, payload_octets: int) -> None:

@@ -10,8 +10,8 @@ cdef class Appender:
     cdef readonly object options
     cdef public EntryIndex index
     cdef public dict segments
-    cdef public dict wiring
-    cdef public long long wiring_octets
+    cdef public dict values
+    cdef public long long value_octets
     cdef public unsigned long long epoch
     cdef public unsigned long long next_sequence
     cdef public unsigned long long next_segment
@@ -41,7 +41,7 @@ cdef class Appender:
     cdef unsigned long long _append_entry(self, tuple owners, bytes header, bytes payload, unsigned int flags) except? 0
     @cython.locals(state=cython.int, target=cython.ulonglong)
     cpdef bint append_settle(self, unsigned int owner, unsigned long long sequence) except -1
-    cpdef unsigned long long append_wiring(self, unsigned int kind, bytes key, bytes octets) except? 0
+    cpdef unsigned long long append_value(self, unsigned int kind, bytes key, bytes octets) except? 0
     cpdef begin_group(self)
     cpdef bint in_group(self)
     cpdef unsigned long long commit_group(self) except? 0

@@ -76,8 +76,8 @@ class Appender:
         self.emptied = False
         self.index = EntryIndex()
         self.segments: dict[int, Segment] = {}
-        self.wiring: dict[bytes, bytes] = {}
-        self.wiring_octets = 0
+        self.values: dict[bytes, bytes] = {}
+        self.value_octets = 0
         self.epoch = 1
         self.next_sequence = 1
         self.next_segment = 1
@@ -182,32 +182,32 @@ class Appender:
                 count += 1
         return count
 
-    def put_wiring(self, key: bytes, octets: bytes) -> int:
+    def put_value(self, key: bytes, octets: bytes) -> int:
         """Set what is stored under a key; the last one wins."""
-        sequence = self.append_wiring(layout.PUT, key, octets)  # first: it fails for what is too large
-        old = self.wiring.get(key)
-        self.wiring_octets += len(octets) + (len(key) if old is None else -len(old))
-        self.wiring[key] = octets
+        sequence = self.append_value(layout.PUT, key, octets)  # first: it fails for what is too large
+        old = self.values.get(key)
+        self.value_octets += len(octets) + (len(key) if old is None else -len(old))
+        self.values[key] = octets
         return sequence
 
-    def delete_wiring(self, key: bytes) -> int:
+    def delete_value(self, key: bytes) -> int:
         """Remove a key; it need not be there."""
-        sequence = self.append_wiring(layout.DELETE, key, b"")
-        old = self.wiring.pop(key, None)
+        sequence = self.append_value(layout.DELETE, key, b"")
+        old = self.values.pop(key, None)
         if old is not None:
-            self.wiring_octets -= len(key) + len(old)
+            self.value_octets -= len(key) + len(old)
         return sequence
 
-    def append_wiring(self, kind: int, key: bytes, octets: bytes) -> int:
+    def append_value(self, kind: int, key: bytes, octets: bytes) -> int:
         """The record alone; a checkpoint uses it for keys that stay as they are."""
         sequence = self._append_plain(kind, self._flags, len(key), key + octets)
-        self._current().wiring_sequence = sequence
+        self._current().value_sequence = sequence
         return sequence
 
     def append_checkpoint(self, first_sequence: int) -> int:
-        """Wiring records older than `first_sequence` are void from here on."""
+        """Values older than `first_sequence` are void from here on."""
         sequence = self._append_plain(layout.CHECKPOINT, 0, 0, first_sequence.to_bytes(8, "little"))
-        self._current().wiring_sequence = sequence
+        self._current().value_sequence = sequence
         return sequence
 
     def group(self) -> Group:
@@ -393,7 +393,7 @@ class Appender:
                 elif kind == layout.SETTLE:
                     segment.obliges[old.number] = segment.obliges.get(old.number, 0) + size
                 elif kind in (layout.PUT, layout.DELETE, layout.CHECKPOINT):
-                    segment.wiring_sequence = layout.get_u64(octets, at + 8)
+                    segment.value_sequence = layout.get_u64(octets, at + 8)
                 batch.fill = record.seal(batch.buffer, batch.fill, length, segment.seed)
                 segment.end += size
             at += size

@@ -35,7 +35,7 @@ SLOT = struct.Struct("<QQ")
 PAGE_OCTETS = 4096
 
 
-class HandOuts:
+class DeliveredMarks:
     """The file of one data directory, and all of it in memory."""
 
     def __init__(self, disk: Disk, path: str) -> None:

@@ -122,11 +122,11 @@ class Journal(Appender):
         self.reclaimer.keep_spares()
         return report
 
-    def adopt(self, replay: Replay, wiring: dict[bytes, bytes], next_segment: int, epoch: int) -> None:
+    def adopt(self, replay: Replay, values: dict[bytes, bytes], next_segment: int, epoch: int) -> None:
         """Go on from what recovery found; appending starts in a segment of its own."""
         self.index = replay.index
-        self.wiring = wiring
-        self.wiring_octets = sum(len(key) + len(octets) for key, octets in wiring.items())
+        self.values = values
+        self.value_octets = sum(len(key) + len(octets) for key, octets in values.items())
         self.next_sequence = replay.last_sequence + 1
         self.next_segment = next_segment
         self.epoch = epoch
@@ -462,7 +462,7 @@ class Journal(Appender):
 
     def live_octets(self) -> int:
         """What of it is needed."""
-        return sum(segment.live_octets for segment in self.segments.values()) + self.wiring_octets
+        return sum(segment.live_octets for segment in self.segments.values()) + self.value_octets
 
     def close(self) -> None:
         """Write and sync what was appended, end the threads, let go of the directory.

@@ -80,7 +80,7 @@ class Overflow:
 class _Nothing:
     """Visits an empty journal."""
 
-    def wiring(self, key: bytes, octets: bytes) -> None:
+    def value(self, key: bytes, octets: bytes) -> None:
         raise AssertionError("an emptied directory holds nothing")
 
     def entry(self, sequence: int, owners: tuple[int, ...], header: bytes, payload_octets: int) -> None:

@@ -1,7 +1,7 @@
 """Keeping the disk's use near the data's: dead segments go, sparse ones are rewritten.
 
     full segments > 1.75 x needed    ->  the one with the smallest needed share is the victim
-    victim: wiring in it?            ->  checkpoint first: all keys are put again; once that is synced,
+    victim: values in it?            ->  checkpoint first: all keys are put again; once that is synced,
                                          a record says that older ones are void
             live entries             ->  appended again as MOVED, in steps between batches
             settles still needed     ->  said again
@@ -157,7 +157,7 @@ class Reclaimer:
     def _choose(self) -> None:
         journal = self._journal
         used = 0
-        needed = journal.wiring_octets
+        needed = journal.value_octets
         sparsest: Segment | None = None
         share = 1.0
         for segment in journal.segments.values():
@@ -171,7 +171,7 @@ class Reclaimer:
                 share = keep / segment.end
         if sparsest is None or (share > 0.0 and not self._sparse_for_long(used > 1.75 * needed)):
             return
-        if sparsest.wiring_sequence >= max(self.checkpoint_sequence, 1):
+        if sparsest.value_sequence >= max(self.checkpoint_sequence, 1):
             if self._worth_checkpoint(used - needed):
                 self._begin_checkpoint()
             return
@@ -193,15 +193,15 @@ class Reclaimer:
         return segment.safe and segment.touched <= self._journal.synced_sequence
 
     def _worth_checkpoint(self, garbage: int) -> bool:
-        """A checkpoint writes all wiring: only for at least as much room, and one at a time."""
+        """A checkpoint writes all values: only for at least as much room, and one at a time."""
         if self._checkpoint_keys is not None or self._checkpoint_last:
             return False
-        return garbage >= max(self._journal.wiring_octets, self._journal.options.segment_octets // 2)
+        return garbage >= max(self._journal.value_octets, self._journal.options.segment_octets // 2)
 
     # Checkpoint
 
     def _begin_checkpoint(self) -> None:
-        self._checkpoint_keys = deque(self._journal.wiring)
+        self._checkpoint_keys = deque(self._journal.values)
         self._checkpoint_first = self._journal.next_sequence
         self._checkpoint_put = self._checkpoint_first - 1
         self._checkpoint_step()
@@ -214,9 +214,9 @@ class Reclaimer:
         octets = 0
         while keys and octets < journal.options.rewrite_step_octets:
             key = keys.popleft()
-            value = journal.wiring.get(key)
+            value = journal.values.get(key)
             if value is not None:
-                self._checkpoint_put = journal.append_wiring(layout.PUT, key, value)
+                self._checkpoint_put = journal.append_value(layout.PUT, key, value)
                 octets += layout.RECORD_HEAD + len(key) + len(value)
         # Written together, a torn batch could leave the record and not the keys.
         if not keys and journal.synced_sequence >= self._checkpoint_put:
@@ -243,7 +243,7 @@ class Reclaimer:
             if journal.synced_sequence >= self._emptied_sequence and self._settled(segment):
                 self._drop(segment)
             return
-        if segment.wiring_sequence >= max(self.checkpoint_sequence, 1):
+        if segment.value_sequence >= max(self.checkpoint_sequence, 1):
             if self._checkpoint_keys is None and not self._checkpoint_last:
                 self._begin_checkpoint()
             return

@@ -13,7 +13,7 @@
     COMMIT      first sequence u64; the count records from there on are one group
     PUT         key of count octets; value
     DELETE      key of count octets
-    CHECKPOINT  first sequence u64; wiring older than that is void
+    CHECKPOINT  first sequence u64; values older than that are void
     BATCH       everything before this sequence u64 was synced when the batch began
     PAD         nothing; covers octets that recovery has set aside
     END         nothing; the last record of a full segment

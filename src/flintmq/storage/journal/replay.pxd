@@ -8,7 +8,7 @@ from flintmq.storage.journal.segment cimport Segment
 cdef class Replay:
     cdef public EntryIndex index
     cdef public dict segments
-    cdef public dict wiring
+    cdef public dict values
     cdef public unsigned long long checkpoint_sequence
     cdef public unsigned long long synced_sequence
     cdef public unsigned long long last_sequence

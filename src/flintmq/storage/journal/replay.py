@@ -1,12 +1,12 @@
 """Recovery: what the files of a journal say, whatever a crash or the disk left behind.
 
     1  heads of all segments: which belong to the chain, and where each one ends
-    2  every record in order: index of live entries, wiring, settles, whole groups
+    2  every record in order: index of live entries, values by key, settles, whole groups
     3  holes: octets between records that check. After the last sync: a torn tail, cut.
        Before it: damage. The octets are set aside in a file of their own, and reported. What was synced
        last is noted outside of the segments (promises.py); so is which of them have to be there.
        Either way a PAD record covers the place, so that it is met only once.
-    4  the visitor is told all wiring, then all live entries in order
+    4  the visitor is told all keys and values, then all live entries in order
 
 What a record means depends on its sequence and never on where it lies: a segment whose head was lost
 may repeat what earlier ones hold in part, so an entry can be read after its settle, and a key after
@@ -53,7 +53,7 @@ class Replay:
         self.index = EntryIndex()
         self.segments: dict[int, Segment] = {}
         # By key the highest sequence, and what it put; None if it removed the key.
-        self.wiring: dict[bytes, tuple[int, bytes | None]] = {}
+        self.values: dict[bytes, tuple[int, bytes | None]] = {}
         self.checkpoint_sequence = 0
         self.synced_sequence = 0
         self.last_sequence = 0
@@ -218,27 +218,27 @@ class Replay:
         elif kind == layout.CHECKPOINT:
             first = layout.get_u64(octets, at + layout.RECORD_HEAD)
             self.checkpoint_sequence = max(self.checkpoint_sequence, first)
-            self._segment.wiring_sequence = sequence
+            self._segment.value_sequence = sequence
         return 0
 
     def _wire(self, key: bytes, sequence: int, value: bytes | None) -> None:
-        self._segment.wiring_sequence = sequence
-        known = self.wiring.get(key)
+        self._segment.value_sequence = sequence
+        known = self.values.get(key)
         if known is None or known[0] < sequence:
-            self.wiring[key] = (sequence, value)
+            self.values[key] = (sequence, value)
 
     def synced_and_dropped(self) -> list[int]:
         """Records of incomplete groups that had been synced: no crash tears these off, so they are a loss."""
         return [sequence for sequence in self.ungrouped if sequence <= self.synced_sequence]
 
-    def wiring_in_force(self) -> dict[bytes, bytes]:
+    def values_in_force(self) -> dict[bytes, bytes]:
         """What is stored under each key, by the last checkpoint and what came after it; to be asked once."""
         in_force = {
             key: value
-            for key, (sequence, value) in self.wiring.items()
+            for key, (sequence, value) in self.values.items()
             if value is not None and sequence >= self.checkpoint_sequence
         }
-        self.wiring = {}  # much memory, which whoever is told of the wiring needs
+        self.values = {}  # much memory, which whoever is told of the values needs
         return in_force
 
     def _entry(self, octets: bytes, at: int, length: int, sequence: int) -> int:
@@ -584,7 +584,7 @@ def _adopt(journal: Journal, files: list[_File], replay: Replay) -> None:
     epochs.extend(journal.spools.epochs())
     epochs.extend(int.from_bytes(reference[4:8], "little") for reference in replay.spooled.values())
     journal.adopt(
-        replay, replay.wiring_in_force(), newest.number + 1 if newest else 1, max(epochs, default=0) + 1
+        replay, replay.values_in_force(), newest.number + 1 if newest else 1, max(epochs, default=0) + 1
     )
 
 
@@ -600,9 +600,9 @@ def _adopt_spools(journal: Journal, replay: Replay, report: RecoveryReport) -> N
 
 
 def _tell(journal: Journal, visitor: RecoveryVisitor, report: RecoveryReport) -> None:
-    for key, octets in journal.wiring.items():
-        visitor.wiring(key, octets)
-    report.wiring = len(journal.wiring)
+    for key, octets in journal.values.items():
+        visitor.value(key, octets)
+    report.keys = len(journal.values)
     report.entries_unreadable.extend(tell_entries(journal, visitor, report.octets))
     report.entries = journal.index.entries
 

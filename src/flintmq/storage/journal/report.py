@@ -11,7 +11,7 @@ from flintmq.storage.journal.segment import segment_name
 class RecoveryVisitor(Protocol):
     """Who wants to know what was recovered."""
 
-    def wiring(self, key: bytes, octets: bytes) -> None:
+    def value(self, key: bytes, octets: bytes) -> None:
         """What is stored under a key; in no particular order."""
 
     def entry(self, sequence: int, owners: tuple[int, ...], header: bytes, payload_octets: int) -> None:
@@ -51,7 +51,7 @@ class RecoveryReport:
     segments: int = 0
     records: int = 0
     entries: int = 0
-    wiring: int = 0
+    keys: int = 0
     octets: int = 0
     torn_octets: int = 0
     damaged: list[Hole] = field(default_factory=list)
@@ -83,7 +83,7 @@ class RecoveryReport:
         """For people; with `losses`."""
         text = [
             f"{self.records} records in {self.segments} segments, {self.octets} octets",
-            f"{self.entries} live entries, {self.wiring} keys of wiring",
+            f"{self.entries} live entries, {self.keys} keys",
         ]
         if self.torn_octets:
             text.append(f"torn tail of {self.torn_octets} octets cut: none of it was promised")

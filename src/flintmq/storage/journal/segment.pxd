@@ -10,7 +10,7 @@ cdef class Segment:
     cdef public long long live_octets
     cdef public dict obliges
     cdef public long long moved
-    cdef public unsigned long long wiring_sequence
+    cdef public unsigned long long value_sequence
     cdef public unsigned long long touched
     cdef public bint recyclable
     cdef public unsigned long long first_sequence

@@ -12,7 +12,7 @@ promised (an abandoned batch) are not read. Records follow the head, each at a m
 A segment may be dropped when nothing in it is needed any more:
     live entries    none whose newest copy lies here
     settles         `obliges`: segments on disk whose entries were let go by records here
-    wiring          none younger than the last finished checkpoint
+    values          none younger than the last finished checkpoint
 and only once what made it so is itself synced (`touched`).
 """
 
@@ -118,7 +118,7 @@ class Segment:
         "sealed",
         "seed",
         "touched",
-        "wiring_sequence",
+        "value_sequence",
     )
 
     def __init__(self, number: int, capacity: int, previous: int = 0, previous_end: int = 0) -> None:
@@ -147,8 +147,8 @@ class Segment:
         self.obliges: dict[int, int] = {}
         # Records here that are newer copies of entries: their settles name sequences of other segments.
         self.moved = 0
-        # The newest wiring or checkpoint record here.
-        self.wiring_sequence = 0
+        # The newest record of a value or a checkpoint here.
+        self.value_sequence = 0
         # The sequence that has to be synced before what was let go here is surely let go.
         self.touched = 0
 

@@ -17,7 +17,7 @@ KEPT_MESSAGES = 4
 LOADED_MESSAGES = 4
 
 
-class ShelvedPlaybook(Playbook):
+class PagedPlaybook(Playbook):
     """Its time stands still; it may be restarted."""
 
     def __init__(self, directory: Path) -> None:
@@ -44,7 +44,7 @@ class ShelvedPlaybook(Playbook):
     def passes(self, milliseconds: int) -> None:
         """So much time goes by."""
         self.clock.now_s += milliseconds / 1000
-        self.broker.agenda.tick()
+        self.broker.pass_work.tick()
 
     def queue(self, name: str) -> Queue:
         found: Queue = self.broker.virtual_hosts["/"].queues[name]

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 from playbook.dialogue import Client
-from playbook.shelved import KEPT_MESSAGES, ShelvedPlaybook
+from playbook.paged import KEPT_MESSAGES, PagedPlaybook
 from playbook.test_services import ask, reply_queue
 
 from flintmq.wire.methods import BasicConsume, BasicConsumeOk, BasicNack
 
 
 @pytest.fixture
-def playbook(tmp_path: Path) -> Iterator[ShelvedPlaybook]:
-    playbook = ShelvedPlaybook(tmp_path)
+def playbook(tmp_path: Path) -> Iterator[PagedPlaybook]:
+    playbook = PagedPlaybook(tmp_path)
     yield playbook
     playbook.end()
     playbook.close()
@@ -27,21 +27,21 @@ def age(client: Client, queue: str) -> object:
 
 
 @pytest.mark.parametrize("mode", [1, 2])
-def test_the_age_of_the_oldest_message(playbook: ShelvedPlaybook, client: Client, mode: int) -> None:
+def test_the_age_of_the_oldest_message(playbook: PagedPlaybook, client: Client, mode: int) -> None:
     reply_queue(client)
     client.declares("q", durable=True)
     assert age(client, "q") is None, "there is none"
     for number in range(12):
         client.publishes("q", b"%d" % number, delivery_mode=mode)
         playbook.passes(1000)
-    assert playbook.queue("q").shelf.count == 8
+    assert playbook.queue("q").tail.count == 8
     for number in range(12):
         assert age(client, "q") == 12_000 - number * 1000
         assert client.gets("q") == b"%d" % number
     assert age(client, "q") is None
 
 
-def test_the_age_after_a_restart_is_that_of_before(playbook: ShelvedPlaybook, client: Client) -> None:
+def test_the_age_after_a_restart_is_that_of_before(playbook: PagedPlaybook, client: Client) -> None:
     client.declares("q", durable=True)
     client.publishes("q", b"kept", delivery_mode=2)
     playbook.passes(7000)
@@ -50,10 +50,10 @@ def test_the_age_after_a_restart_is_that_of_before(playbook: ShelvedPlaybook, cl
     other = playbook.client()
     reply_queue(other)
     assert age(other, "q") == 8000
-    assert playbook.queue("q").shelf.count == 1, "it was looked at and stayed where it was"
+    assert playbook.queue("q").tail.count == 1, "it was looked at and stayed where it was"
 
 
-def test_the_oldest_of_all_priorities_counts(playbook: ShelvedPlaybook, client: Client) -> None:
+def test_the_oldest_of_all_priorities_counts(playbook: PagedPlaybook, client: Client) -> None:
     reply_queue(client)
     client.declares("q", arguments={"x-max-priority": 5})
     client.publishes("q", b"low", priority=1)
@@ -65,7 +65,7 @@ def test_the_oldest_of_all_priorities_counts(playbook: ShelvedPlaybook, client: 
     assert age(client, "q") == 4000
 
 
-def test_a_message_that_came_back_keeps_its_age(playbook: ShelvedPlaybook, client: Client) -> None:
+def test_a_message_that_came_back_keeps_its_age(playbook: PagedPlaybook, client: Client) -> None:
     reply_queue(client)
     client.declares("q")
     other = playbook.client()
@@ -81,12 +81,12 @@ def test_a_message_that_came_back_keeps_its_age(playbook: ShelvedPlaybook, clien
 
 
 @pytest.mark.parametrize("mode", [1, 2])
-def test_no_local_holds_for_what_was_on_disk(playbook: ShelvedPlaybook, client: Client, mode: int) -> None:
+def test_no_local_holds_for_what_was_on_disk(playbook: PagedPlaybook, client: Client, mode: int) -> None:
     other = playbook.client()
     client.declares("q", durable=True)
     for number in range(20):
         (client if number % 2 else other).publishes("q", b"%d" % number, delivery_mode=mode)
-    assert playbook.queue("q").shelf.count == 16
+    assert playbook.queue("q").tail.count == 16
     client.consumes("q", "mine", no_ack=True, no_local=True)
     assert [found.body for _, found in client.heard()] == [b"%d" % number for number in range(0, 20, 2)]  # type: ignore[attr-defined]
     client.inbox.clear()
@@ -95,7 +95,7 @@ def test_no_local_holds_for_what_was_on_disk(playbook: ShelvedPlaybook, client: 
     other.inbox.clear()
 
 
-def test_after_a_restart_nobody_is_local(playbook: ShelvedPlaybook, client: Client) -> None:
+def test_after_a_restart_nobody_is_local(playbook: PagedPlaybook, client: Client) -> None:
     client.declares("q", durable=True)
     client.publishes("q", b"of an earlier life", delivery_mode=2)
     playbook.restart()
@@ -106,20 +106,20 @@ def test_after_a_restart_nobody_is_local(playbook: ShelvedPlaybook, client: Clie
     other.inbox.clear()
 
 
-def test_a_search_reads_the_shelf_and_leaves_it(playbook: ShelvedPlaybook, client: Client) -> None:
+def test_a_search_reads_the_paged_tail_and_leaves_it(playbook: PagedPlaybook, client: Client) -> None:
     reply_queue(client)
     client.declares("q")
     for number in range(3000):
         client.publishes("q", b"%d" % number, headers={"n": number})
-    shelved = playbook.queue("q").shelf.count
+    paged = playbook.queue("q").tail.count
     found = ask(client, "queue.peek", queue="q", selector="n = 2999")
     assert (found["count"], found["looked-at"], found["more"]) == (0, 2048, True)
     found = ask(client, "queue.peek", queue="q", selector="n = 2999", after=found["last"])
     assert (found["count"], found["looked-at"], found["more"]) == (1, 952, False)
-    assert playbook.queue("q").shelf.count == shelved
+    assert playbook.queue("q").tail.count == paged
 
 
-def test_a_search_sees_every_priority(playbook: ShelvedPlaybook, client: Client) -> None:
+def test_a_search_sees_every_priority(playbook: PagedPlaybook, client: Client) -> None:
     reply_queue(client)
     client.declares("q", arguments={"x-max-priority": 3})
     for number in range(30):
@@ -132,7 +132,7 @@ def test_a_search_sees_every_priority(playbook: ShelvedPlaybook, client: Client)
 
 @pytest.mark.parametrize("mode", [1, 2])
 def test_blind_copies_are_known_of_what_was_on_disk(
-    playbook: ShelvedPlaybook, client: Client, mode: int
+    playbook: PagedPlaybook, client: Client, mode: int
 ) -> None:
     reply_queue(client)
     client.declares("blind", durable=True)
@@ -140,7 +140,7 @@ def test_blind_copies_are_known_of_what_was_on_disk(
     for number in range(20):
         client.publishes("q", b"%d" % number, headers={"BCC": ["blind"]}, delivery_mode=mode)
     client.gets_all("blind")
-    assert playbook.queue("q").shelf.count == 16
+    assert playbook.queue("q").tail.count == 16
     assert ask(client, "queue.peek", queue="q", selector="routing_key = 'q'")["count"] == 20
     other = playbook.client()
     other.consumes("q", "c", no_ack=False)
@@ -155,8 +155,8 @@ def test_blind_copies_are_known_of_what_was_on_disk(
 
 
 @pytest.mark.parametrize("mode", [1, 2])
-def test_one_that_lives_for_a_moment_is_handed_out_from_the_shelf(
-    playbook: ShelvedPlaybook, client: Client, mode: int
+def test_one_that_lives_for_a_moment_is_handed_out_from_the_paged_tail(
+    playbook: PagedPlaybook, client: Client, mode: int
 ) -> None:
     client.declares("q", durable=True)
     backlog = [b"%d" % number for number in range(KEPT_MESSAGES + 2)]
@@ -164,7 +164,7 @@ def test_one_that_lives_for_a_moment_is_handed_out_from_the_shelf(
     client.publishes("q", b"old", delivery_mode=mode, expiration="100")
     client.publishes("q", *backlog[2:], delivery_mode=mode)
     playbook.passes(200)
-    assert playbook.queue("q").shelf.count
+    assert playbook.queue("q").tail.count
     other = playbook.client()
     with playbook.one_pass():
         other >> BasicConsume(queue="q", consumer_tag="c", no_ack=True)

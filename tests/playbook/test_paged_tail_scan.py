@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from playbook.dialogue import Carried, Client, Playbook
-from playbook.shelved import ShelvedPlaybook
+from playbook.paged import PagedPlaybook
 
-from flintmq.broker.queues.paged_tail import RUN_ENTRIES, Shelf
+from flintmq.broker.queues.paged_tail import RUN_ENTRIES, PagedTail
 from flintmq.wire.methods import (
     BasicAck,
     BasicCancel,
@@ -28,8 +28,8 @@ RARE = {"x-selector": "n >= 2990"}
 
 
 @pytest.fixture
-def playbook(tmp_path: Path) -> Iterator[ShelvedPlaybook]:
-    playbook = ShelvedPlaybook(tmp_path)
+def playbook(tmp_path: Path) -> Iterator[PagedPlaybook]:
+    playbook = PagedPlaybook(tmp_path)
     yield playbook
     playbook.end()
     playbook.close()
@@ -52,7 +52,7 @@ def bodies(*numbers: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("mode", [1, 2])
-def test_what_nobody_takes_stays_on_disk(playbook: ShelvedPlaybook, client: Client, mode: int) -> None:
+def test_what_nobody_takes_stays_on_disk(playbook: PagedPlaybook, client: Client, mode: int) -> None:
     fill(client, 3000, mode)
     queue = playbook.queue("q")
     other = playbook.client()
@@ -67,10 +67,10 @@ def test_what_nobody_takes_stays_on_disk(playbook: ShelvedPlaybook, client: Clie
     assert [body for _, body, _ in deliveries(other)] == [b"next"]
     other >> BasicAck(delivery_tag=11, multiple=True)
     assert client.gets_all("q") == bodies(*range(2990))
-    assert (queue.message_count(), queue.unacked, queue.shelf.octets) == (0, 0, 0)
+    assert (queue.message_count(), queue.unacked, queue.tail.octets) == (0, 0, 0)
 
 
-def test_what_comes_back_lies_in_its_old_place(playbook: ShelvedPlaybook, client: Client) -> None:
+def test_what_comes_back_lies_in_its_old_place(playbook: PagedPlaybook, client: Client) -> None:
     fill(client, 100, 2)
     other = playbook.client()
     other.consumes("q", "c", arguments={"x-selector": "n IN (50, 60, 99)"})
@@ -90,7 +90,7 @@ def test_what_comes_back_lies_in_its_old_place(playbook: ShelvedPlaybook, client
     assert queue.message_count() == queue.unacked == 0
 
 
-def test_one_that_is_refused_again_and_again_goes_round(playbook: ShelvedPlaybook, client: Client) -> None:
+def test_one_that_is_refused_again_and_again_goes_round(playbook: PagedPlaybook, client: Client) -> None:
     fill(client, 50, 1)
     client >> BasicQos(prefetch_count=1)
     client << BasicQosOk()
@@ -106,7 +106,7 @@ def test_one_that_is_refused_again_and_again_goes_round(playbook: ShelvedPlayboo
     client >> BasicAck(delivery_tag=tag)
 
 
-def test_after_a_restart_the_rest_is_there(playbook: ShelvedPlaybook, client: Client) -> None:
+def test_after_a_restart_the_rest_is_there(playbook: PagedPlaybook, client: Client) -> None:
     fill(client, 60, 2)
     client.consumes("q", "c", arguments={"x-selector": "n IN (30, 40)"})
     [(first, _, _), _] = deliveries(client)
@@ -116,7 +116,7 @@ def test_after_a_restart_the_rest_is_there(playbook: ShelvedPlaybook, client: Cl
     assert other.gets_all("q") == bodies(*[n for n in range(60) if n != 30])
 
 
-def test_a_purge_takes_what_is_between_the_holes(playbook: ShelvedPlaybook, client: Client) -> None:
+def test_a_purge_takes_what_is_between_the_holes(playbook: PagedPlaybook, client: Client) -> None:
     fill(client, 60)
     client.consumes("q", "c", arguments={"x-selector": "n IN (30, 40)"})
     [(tag, _, _), _] = deliveries(client)
@@ -132,9 +132,9 @@ def test_a_purge_takes_what_is_between_the_holes(playbook: ShelvedPlaybook, clie
 @pytest.mark.parametrize("seed", range(6))
 def test_it_is_as_if_all_were_in_memory(tmp_path: Path, seed: int, arguments: dict[str, Any]) -> None:
     """The same history with a disk and without gives every client the same."""
-    shelved = ShelvedPlaybook(tmp_path)
-    assert history(shelved, seed, arguments) == history(Playbook(), seed, arguments)
-    shelved.close()
+    paged = PagedPlaybook(tmp_path)
+    assert history(paged, seed, arguments) == history(Playbook(), seed, arguments)
+    paged.close()
 
 
 def history(playbook: Playbook, seed: int, arguments: dict[str, Any]) -> list[Any]:
@@ -179,23 +179,23 @@ def history(playbook: Playbook, seed: int, arguments: dict[str, Any]) -> list[An
     return told
 
 
-def test_a_shelf_with_holes() -> None:
-    shelf = Shelf()
+def test_a_paged_tail_with_holes() -> None:
+    tail = PagedTail()
     for entry in range(1, 3 * RUN_ENTRIES + 1):
-        shelf.push(entry)
-    assert shelf.take(10) == list(range(1, 11))
+        tail.push(entry)
+    assert tail.take(10) == list(range(1, 11))
     for index in range(RUN_ENTRIES - 10, 2 * RUN_ENTRIES - 10):
-        shelf.punch(index)
-    assert (shelf.count, shelf.holes) == (2 * RUN_ENTRIES - 10, RUN_ENTRIES)
-    assert shelf.window(RUN_ENTRIES - 11, 3) == [RUN_ENTRIES, 0, 0]
-    assert list(shelf) == [*range(11, RUN_ENTRIES + 1), *range(2 * RUN_ENTRIES + 1, 3 * RUN_ENTRIES + 1)]
-    assert shelf.fill(RUN_ENTRIES - 9, 7)
-    assert not shelf.fill(RUN_ENTRIES - 9, 8), "it is full again"
-    assert not shelf.fill(3 * RUN_ENTRIES, 8), "there is no such place"
-    assert shelf.window(RUN_ENTRIES - 11, 3) == [RUN_ENTRIES, 0, 7]
-    shelf.put_back([9, 10])
-    assert shelf.window(RUN_ENTRIES - 9, 3) == [RUN_ENTRIES, 0, 7]
-    other = Shelf()
+        tail.punch(index)
+    assert (tail.count, tail.holes) == (2 * RUN_ENTRIES - 10, RUN_ENTRIES)
+    assert tail.window(RUN_ENTRIES - 11, 3) == [RUN_ENTRIES, 0, 0]
+    assert list(tail) == [*range(11, RUN_ENTRIES + 1), *range(2 * RUN_ENTRIES + 1, 3 * RUN_ENTRIES + 1)]
+    assert tail.fill(RUN_ENTRIES - 9, 7)
+    assert not tail.fill(RUN_ENTRIES - 9, 8), "it is full again"
+    assert not tail.fill(3 * RUN_ENTRIES, 8), "there is no such place"
+    assert tail.window(RUN_ENTRIES - 11, 3) == [RUN_ENTRIES, 0, 7]
+    tail.put_back([9, 10])
+    assert tail.window(RUN_ENTRIES - 9, 3) == [RUN_ENTRIES, 0, 7]
+    other = PagedTail()
     for entry in range(1, RUN_ENTRIES + 1):
         other.push(entry)
     for index in range(RUN_ENTRIES):

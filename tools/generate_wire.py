@@ -28,7 +28,7 @@ from wire_spec import (
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATES = ROOT / "tools" / "wire_templates"
-WIRE = ROOT / "src" / "flintmq" / "wire"
+PACKAGE = ROOT / "src" / "flintmq"
 
 LINE_MAX = 110
 
@@ -480,17 +480,21 @@ def snake(name: str) -> str:
     return name.replace("-", "_").upper()
 
 
-def amqp_code(sections: list[tuple[str, list[tuple[str, int, str]]]], constants: list[Constant]) -> str:
+def amqp_code(sections: list[tuple[str, list[tuple[str, int, str]]]]) -> str:
     lines: list[str] = []
     for comment, rows in sections:
         lines += ["", f"# {comment}", *(f"{name} = {text}" for name, _, text in rows)]
+    return fill("amqp.py.txt", {"NUMBERS": lines[1:]})
+
+
+def reply_codes_code(constants: list[Constant]) -> str:
     replies = [constant for constant in constants if constant.group == "reply"]
     blocks = {
-        "NUMBERS": lines[1:],
+        "CODES": [f"{reply.name} = {reply.number}" for reply in replies],
         "REPLY_NAMES": [f'    {reply.name}: "{reply.name}",' for reply in replies],
         "HARD": [f"        {reply.name}," for reply in replies if reply.closes == "connection"],
     }
-    return fill("amqp.py.txt", blocks)
+    return fill("reply_codes.py.txt", blocks)
 
 
 def amqp_pxd(sections: list[tuple[str, list[tuple[str, int, str]]]]) -> str:
@@ -519,14 +523,15 @@ def fill(template: str, blocks: dict[str, list[str]]) -> str:
 
 
 def generate() -> dict[str, str]:
-    """The text of each generated file, by name."""
+    """The text of each generated file, by its path in the package."""
     methods, classes, constants = read_methods(), read_properties(), read_constants()
     sections = numbers(constants, methods, classes)
     return {
-        "amqp.py": amqp_code(sections, constants),
-        "amqp.pxd": amqp_pxd(sections),
-        "methods.py": methods_code(methods),
-        "properties.py": properties_code(classes),
+        "reply_codes.py": reply_codes_code(constants),
+        "wire/amqp.py": amqp_code(sections),
+        "wire/amqp.pxd": amqp_pxd(sections),
+        "wire/methods.py": methods_code(methods),
+        "wire/properties.py": properties_code(classes),
     }
 
 
@@ -536,7 +541,7 @@ def main(arguments: list[str], report: Callable[[str], object] = sys.stderr.writ
         return 2
     stale = 0
     for name, text in generate().items():
-        path = WIRE / name
+        path = PACKAGE / name
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
         if arguments:

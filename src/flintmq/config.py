@@ -500,7 +500,7 @@ def _config(document: dict[str, object]) -> Config:
         queue_templates=_templates(document.get("queue_templates", {})),
         exchanges=_listed(ExchangeSettings, document, "exchanges", ("name", "type"), virtual_hosts),
         queues=_listed(QueueSettings, document, "queues", ("name",), virtual_hosts),
-        bindings=_listed(BindingSettings, document, "bindings", ("source",), virtual_hosts),
+        bindings=_bindings(document, virtual_hosts),
         plugins=_section(Plugins, document.get("plugins", {}), "plugins"),
         policies=_policies(document, "policies", virtual_hosts),
         operator_policies=_policies(document, "operator_policies", virtual_hosts),
@@ -538,6 +538,14 @@ def _listed(
             raise ConfigFault(f"{where}.virtual_host: no such virtual host '{each.virtual_host}'{hint}")
         found.append(replace(each, virtual_host=each.virtual_host or virtual_hosts[0]))
     return tuple(found)
+
+
+def _bindings(document: dict[str, object], virtual_hosts: Sequence[str]) -> tuple[BindingSettings, ...]:
+    bindings = _listed(BindingSettings, document, "bindings", ("source",), virtual_hosts)
+    for index, binding in enumerate(bindings):
+        if bool(binding.queue) == bool(binding.exchange):
+            raise ConfigFault(f"bindings[{index}]: give either queue or exchange, where it leads to")
+    return bindings
 
 
 def _policies(

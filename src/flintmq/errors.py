@@ -1,24 +1,42 @@
 """The faults of FlintMQ, one tree.
 
-A PeerFault is the peer's: it carries the reply code and text of the Close that answers it.
+A PeerFault is the peer's: it carries the reply code and text of the Close that answers it. The text says what
+is wrong; the name of the code, with which every reply text starts, comes from REPLY_NAMES alone.
 A ServiceFault is the answer to a request that the broker itself does not serve.
 ProtocolMisuse is a bug of ours, StorageFault is the disk's, ConfigFault is the operator's.
 """
 
 from __future__ import annotations
 
+from flintmq.reply_codes import REPLY_NAMES
+
 
 class FlintError(Exception):
     """Anything FlintMQ raises on purpose."""
 
 
-class PeerFault(FlintError):
-    """The peer broke a rule; answered with a Close that carries `code` and `text`."""
+class RepliedFault(FlintError):
+    """A fault that the peer is told of: an AMQP reply code, and what was wrong."""
 
-    def __init__(self, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
-        super().__init__(f"{code} {text}")
+    def __init__(self, code: int, text: str) -> None:
         self.code = code
         self.text = text
+        self.reply_text = reply_text(code, text)
+        super().__init__(f"{code} {self.reply_text}")
+
+
+def reply_text(code: int, text: str) -> str:
+    """What a peer is told. It starts with the name of the code, as clients of RabbitMQ know it."""
+    name = REPLY_NAMES.get(code, "INTERNAL_ERROR")
+    # A plug-in may have written the name already.
+    return text if text.startswith(name) else f"{name} - {text}"
+
+
+class PeerFault(RepliedFault):
+    """The peer broke a rule; answered with a Close that carries `code` and `reply_text`."""
+
+    def __init__(self, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
+        super().__init__(code, text)
         self.class_id = class_id
         self.method_id = method_id
 
@@ -31,13 +49,8 @@ class ConnectionFault(PeerFault):
     """Closes the whole connection."""
 
 
-class ServiceFault(FlintError):
-    """A request that is answered by a failure: an AMQP reply code, and what was wrong."""
-
-    def __init__(self, code: int, text: str) -> None:
-        super().__init__(f"{code} {text}")
-        self.code = code
-        self.text = text
+class ServiceFault(RepliedFault):
+    """A request that is answered by a failure."""
 
 
 class ProtocolMisuse(FlintError):

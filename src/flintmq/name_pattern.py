@@ -49,7 +49,7 @@ def machine(text: str) -> Regexp:
     try:
         return Regexp(Machine(parse_regexp(text)), _budget)
     except ChannelFault as fault:
-        raise PatternFault(fault.text.removeprefix("PRECONDITION_FAILED - pattern, ")) from None
+        raise PatternFault(fault.text.removeprefix("pattern, ")) from None
 
 
 def end_of_group(text: str) -> int:

@@ -18,8 +18,8 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from flintmq.errors import ChannelFault
+from flintmq.reply_codes import PRECONDITION_FAILED
 
-PRECONDITION_FAILED = 406
 TEXT_CHARS_MAX = 1024
 DEPTH_MAX = 32
 REPEATS_MAX = 1000
@@ -48,7 +48,7 @@ ESCAPES = {"n": 10, "t": 9, "r": 13, "f": 12, "v": 11, "a": 7, "e": 27, "0": 0}
 
 
 def fault(at: int, text: str) -> ChannelFault:
-    return ChannelFault(PRECONDITION_FAILED, f"PRECONDITION_FAILED - pattern, position {at + 1}: {text}")
+    return ChannelFault(PRECONDITION_FAILED, f"pattern, position {at + 1}: {text}")
 
 
 def union(ranges: list[tuple[int, int]]) -> Ranges:

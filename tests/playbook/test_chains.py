@@ -323,7 +323,7 @@ def test_a_condition_that_is_no_longer_understood_lets_nothing_through(
 
     class Stricter(Sieve):
         def attach(self, binding: Binding) -> None:
-            raise ChannelFault(amqp.PRECONDITION_FAILED, "PRECONDITION_FAILED - not like this")
+            raise ChannelFault(amqp.PRECONDITION_FAILED, "not like this")
 
     monkeypatch.setitem(EXCHANGE_TYPES, Sieve.type, Stricter)
     playbook.restart()

@@ -9,6 +9,7 @@ from playbook.dialogue import Client, Heartbeat, Playbook, carrying, frame
 
 from flintmq.config import Config, Limits
 from flintmq.errors import ConnectionFault
+from flintmq.reply_codes import REPLY_NAMES
 from flintmq.wire import amqp
 from flintmq.wire.methods import (
     AccessRequest,
@@ -182,7 +183,7 @@ def test_frames_that_are_wrong(client: Client, octets: bytes, code: int, text: s
     close = client.hears(ConnectionClose)
     assert close.reply_code == code
     assert text in close.reply_text
-    assert close.reply_text.startswith(amqp.REPLY_NAMES[code])
+    assert close.reply_text.startswith(REPLY_NAMES[code])
 
 
 def publish_frames(

@@ -467,7 +467,7 @@ def test_a_table_of_any_octets_is_read_as_it_is_decoded(octets: bytes) -> None:
 def check_fault(fault: ChannelFault) -> None:
     assert fault.code == 406
     assert re.search(r"position \d+: ", fault.text)
-    assert len(fault.text.encode()) <= 255
+    assert len(fault.reply_text.encode()) <= 255
 
 
 @given(st.text("abAND ()='<>,.1+-*/NOTRIS\"", max_size=40))

@@ -10,8 +10,7 @@ from enum import StrEnum
 from flintmq.auth.permissions import NAMELESS_EXCHANGE
 from flintmq.auth.user import User
 from flintmq.errors import ChannelFault, ConnectionFault
-
-ACCESS_REFUSED = 403
+from flintmq.reply_codes import ACCESS_REFUSED
 
 
 class Operation(StrEnum):
@@ -42,7 +41,7 @@ def require(user: User, virtual_host: str, operation: Operation, kind: str, name
             name = NAMELESS_EXCHANGE  # as the patterns of the settings have to spell it
         raise ChannelFault(
             ACCESS_REFUSED,
-            f"ACCESS_REFUSED - user '{user.name}' may not {_VERBS[operation]} {kind} '{name}' "
+            f"user '{user.name}' may not {_VERBS[operation]} {kind} '{name}' "
             f"in virtual host '{virtual_host}'",
         )
 
@@ -50,6 +49,4 @@ def require(user: User, virtual_host: str, operation: Operation, kind: str, name
 def require_virtual_host(user: User, virtual_host: str) -> None:
     """Nothing if the user may use `virtual_host`, else the fault that ends connection.open."""
     if not user.may_enter(virtual_host):
-        raise ConnectionFault(
-            ACCESS_REFUSED, f"ACCESS_REFUSED - user '{user.name}' may not use virtual host '{virtual_host}'"
-        )
+        raise ConnectionFault(ACCESS_REFUSED, f"user '{user.name}' may not use virtual host '{virtual_host}'")

@@ -18,11 +18,11 @@ from typing import Protocol
 
 from flintmq.auth.users import Accepted, Refused, Users, Verification
 from flintmq.errors import ConnectionFault, PeerFault
+from flintmq.reply_codes import ACCESS_REFUSED
 from flintmq.wire.tables import decode_table
 
 # A user of 255 octets, a password of 1024, their names and types in the table: far less than this.
 RESPONSE_OCTETS_MAX = 4096
-ACCESS_REFUSED = 403
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +125,11 @@ def mechanism(name: str, users: Users, peer_address: str) -> Mechanism:
     if chosen is None:
         raise ConnectionFault(
             ACCESS_REFUSED,
-            f"ACCESS_REFUSED - no SASL mechanism '{name[:32]}' here, choose from: {mechanisms_offered()}",
+            f"no SASL mechanism '{name[:32]}' here, choose from: {mechanisms_offered()}",
         )
     return chosen(users, peer_address)
 
 
 def login_refused(name: str) -> ConnectionFault:
     """What the peer hears of any refused login, whatever the reason was."""
-    return ConnectionFault(
-        ACCESS_REFUSED, f"ACCESS_REFUSED - login by {name} refused; the log of the broker has the reason"
-    )
+    return ConnectionFault(ACCESS_REFUSED, f"login by {name} refused; the log of the broker has the reason")

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def reserved_name(kind: str, name: str, class_id: int, method_id: int) -> ChannelFault:
-    text = f"ACCESS_REFUSED - {kind} name '{name}' contains reserved prefix 'amq.*'"
+    text = f"{kind} name '{name}' contains reserved prefix 'amq.*'"
     return ChannelFault(amqp.ACCESS_REFUSED, text, class_id, method_id)
 
 
 def check_exclusive_use(queue: Queue, consumer: Consumer, virtual_host: str) -> None:
     """Raises 403 where one of the consumers would have to be the only one."""
-    what = f"ACCESS_REFUSED - queue '{queue.name}' in vhost '{virtual_host}'"
+    what = f"queue '{queue.name}' in vhost '{virtual_host}'"
     # An exclusive consumer is the only one: it is enough to look at the first.
     if queue.consumers and (consumer.exclusive or queue.consumers[0].exclusive):
         raise ChannelFault(amqp.ACCESS_REFUSED, f"{what} in exclusive use", 60, 20)
@@ -125,7 +125,7 @@ def inequivalent(
     ]
     return ChannelFault(
         code,
-        f"{amqp.REPLY_NAMES[code]} - inequivalent arg '{argument}' for {what}: "
+        f"inequivalent arg '{argument}' for {what}: "
         f"received '{texts[0][:64]}' but current is '{texts[1][:64]}'",
         class_id,
         10,

@@ -57,7 +57,7 @@ def check_binding(
 def reached(host: VirtualHost, kind: str, limit: int, setting: str, why: str) -> ChannelFault:
     return ChannelFault(
         amqp.PRECONDITION_FAILED,
-        f"PRECONDITION_FAILED - {kind} limit in vhost '{host.name}' ({limit}) is reached "
+        f"{kind} limit in vhost '{host.name}' ({limit}) is reached "
         f"(limits.{setting}_per_virtual_host_max): {why}",
     )
 
@@ -77,5 +77,5 @@ def check_consumer(limits: Limits, broker: Broker, channel: Channel) -> None:
 def too_many_consumers(limit: int, kind: str) -> ConnectionFault:
     return ConnectionFault(
         amqp.NOT_ALLOWED,
-        f"NOT_ALLOWED - reached maximum ({limit}) of consumers per {kind} (limits.consumers_per_{kind}_max)",
+        f"reached maximum ({limit}) of consumers per {kind} (limits.consumers_per_{kind}_max)",
     )

@@ -326,7 +326,7 @@ def restored_exchange(identity: FieldTable, rest: FieldTable) -> Exchange | None
             arguments=table(rest),
         )
     except PeerFault as fault:
-        log.error("exchange %r is left out: %s", name, fault.text)
+        log.error("exchange %r is left out: %s", name, fault.reply_text)
         return None
 
 
@@ -355,7 +355,7 @@ def rebind(
     try:
         host.rebind(source, destination, key, arguments)
     except PeerFault as fault:
-        log.error("a binding from %r to %r is left out: %s", source.name, destination.name, fault.text)
+        log.error("a binding from %r to %r is left out: %s", source.name, destination.name, fault.reply_text)
 
 
 def merged(tails: list[PagedTail]) -> PagedTail:

@@ -38,7 +38,7 @@ def declare_all(broker: Broker) -> None:
             where = f"bindings[{index}]"
             bind(broker, binding)
     except PeerFault as fault:
-        raise ConfigFault(f"{where}: {fault.text}") from None
+        raise ConfigFault(f"{where}: {fault.reply_text}") from None
 
 
 def declare_exchange(broker: Broker, settings: ExchangeSettings) -> None:
@@ -51,7 +51,9 @@ def declare_exchange(broker: Broker, settings: ExchangeSettings) -> None:
     except PeerFault as fault:
         if not existed:
             raise
-        log.error("exchange %r stays as it is, not as the settings have it: %s", settings.name, fault.text)
+        log.error(
+            "exchange %r stays as it is, not as the settings have it: %s", settings.name, fault.reply_text
+        )
     host.static_topology.add((EXCHANGE, settings.name))
 
 
@@ -67,14 +69,12 @@ def declare_queue(broker: Broker, settings: QueueSettings) -> None:
     except PeerFault as fault:
         if existing is None:
             raise
-        log.error("queue %r stays as it is, not as the settings have it: %s", settings.name, fault.text)
+        log.error("queue %r stays as it is, not as the settings have it: %s", settings.name, fault.reply_text)
     host.static_topology.add((QUEUE, settings.name))
 
 
 def bind(broker: Broker, settings: BindingSettings) -> None:
     host = broker.virtual_hosts[settings.virtual_host]
-    if bool(settings.queue) == bool(settings.exchange):
-        raise ChannelFault(amqp.PRECONDITION_FAILED, "give either queue or exchange, where it leads to")
     source = host.find_exchange(settings.source)
     destination: Queue | Exchange
     if settings.queue:
@@ -92,7 +92,7 @@ def refuse_deletion(host: VirtualHost, kind: str, name: str) -> None:
     if (kind, name) in host.static_topology:
         raise ChannelFault(
             amqp.ACCESS_REFUSED,
-            f"ACCESS_REFUSED - {kind} '{name}' in vhost '{host.name}' is declared by the broker's settings",
+            f"{kind} '{name}' in vhost '{host.name}' is declared by the broker's settings",
         )
 
 
@@ -109,6 +109,6 @@ def refuse_unbinding(
     ):
         raise ChannelFault(
             amqp.ACCESS_REFUSED,
-            f"ACCESS_REFUSED - the binding from '{source.name}' to {kind} '{destination.name}' "
+            f"the binding from '{source.name}' to {kind} '{destination.name}' "
             f"is declared by the broker's settings",
         )

@@ -135,7 +135,7 @@ class VirtualHost:
         if exchange is not None and exchange.internal:
             raise ChannelFault(
                 amqp.ACCESS_REFUSED,
-                f"ACCESS_REFUSED - cannot publish to internal exchange '{name}' in vhost '{self.name}'",
+                f"cannot publish to internal exchange '{name}' in vhost '{self.name}'",
                 60,
                 40,
             )
@@ -163,7 +163,7 @@ class VirtualHost:
             known = ", ".join(sorted(EXCHANGE_TYPES))
             raise ChannelFault(
                 amqp.PRECONDITION_FAILED,
-                f"PRECONDITION_FAILED - unknown exchange type '{kind}': known are {known}",
+                f"unknown exchange type '{kind}': known are {known}",
                 40,
                 10,
             )
@@ -196,13 +196,11 @@ class VirtualHost:
         if name.startswith("amq."):
             raise equivalence.reserved_name("exchange", name, 40, 20)
         if isinstance(exchange, SystemExchange):
-            raise ChannelFault(
-                amqp.ACCESS_REFUSED, f"ACCESS_REFUSED - exchange '{name}' is the broker's own", 40, 20
-            )
+            raise ChannelFault(amqp.ACCESS_REFUSED, f"exchange '{name}' is the broker's own", 40, 20)
         if if_unused and not exchange.is_unused():
             raise ChannelFault(
                 amqp.PRECONDITION_FAILED,
-                f"PRECONDITION_FAILED - exchange '{name}' in vhost '{self.name}' in use",
+                f"exchange '{name}' in vhost '{self.name}' in use",
                 40,
                 20,
             )
@@ -280,12 +278,12 @@ class VirtualHost:
         queue = self.lookup_queue(name)
         if queue is None:
             raise ChannelFault(
-                amqp.NOT_FOUND, f"NOT_FOUND - no queue '{name}' in vhost '{self.name}'", class_id, method_id
+                amqp.NOT_FOUND, f"no queue '{name}' in vhost '{self.name}'", class_id, method_id
             )
         if queue.exclusive and queue.owner != origin:
             raise ChannelFault(
                 amqp.RESOURCE_LOCKED,
-                f"RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '{name}' "
+                f"cannot obtain exclusive access to locked queue '{name}' "
                 f"in vhost '{self.name}'. It was declared by another connection",
                 class_id,
                 method_id,
@@ -364,9 +362,7 @@ class VirtualHost:
 
     def need_streams(self) -> Streams:
         if self.streams is None:
-            raise ChannelFault(
-                amqp.PRECONDITION_FAILED, "PRECONDITION_FAILED - this broker has no room for streams", 50, 10
-            )
+            raise ChannelFault(amqp.PRECONDITION_FAILED, "this broker has no room for streams", 50, 10)
         return self.streams
 
     def govern(self, queue: Queue, given: Given) -> None:
@@ -391,7 +387,7 @@ class VirtualHost:
             return check_arguments(arguments, f"queue '{name}' in vhost '{self.name}'")
         except ChannelFault as fault:
             # It was declared by a version that did not know the argument: the queue is worth more.
-            log.error("arguments of a queue mean nothing here: %s", fault.text)
+            log.error("arguments of a queue mean nothing here: %s", fault.reply_text)
             return {}
 
     def reapply_policies(self) -> None:

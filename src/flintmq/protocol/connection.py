@@ -87,9 +87,7 @@ class Connection:
             if end >= size:
                 break
             if frames[end] != amqp.FRAME_END:
-                raise ConnectionFault(
-                    amqp.FRAME_ERROR, f"FRAME_ERROR - frame of {length} octets does not end with 0xCE"
-                )
+                raise ConnectionFault(amqp.FRAME_ERROR, f"frame of {length} octets does not end with 0xCE")
             number = octets.read_short(frames, at + 1)
             if number and self.state == phases.CONNECTION_CLOSING:
                 at = end + 1  # dropped unseen: the channels have given back all they had
@@ -284,18 +282,16 @@ class Connection:
         if class_id != expected:
             raise ConnectionFault(
                 amqp.UNEXPECTED_FRAME,
-                f"UNEXPECTED_FRAME - content header of class {class_id} after a method of class {expected}",
+                f"content header of class {class_id} after a method of class {expected}",
             )
         if payload[2] or payload[3]:
             weight = int.from_bytes(payload[2:4], "big")
-            text = f"UNEXPECTED_FRAME - content header with a weight of {weight}, where 0 was due"
+            text = f"content header with a weight of {weight}, where 0 was due"
             raise ConnectionFault(amqp.UNEXPECTED_FRAME, text, expected, 40)
         size = int.from_bytes(payload[4:12], "big")
         if size > self.message_bytes_max:
             channel.abandon_content()
-            text = (
-                f"PRECONDITION_FAILED - message size {size} is above the maximum of {self.message_bytes_max}"
-            )
+            text = f"message size {size} is above the maximum of {self.message_bytes_max}"
             self.events.fault(channel, ChannelFault(amqp.PRECONDITION_FAILED, text, expected, 40))
             return
         self.has_content = True
@@ -320,7 +316,7 @@ class Connection:
         if channel.remaining < 0:
             raise ConnectionFault(
                 amqp.FRAME_ERROR,
-                f"FRAME_ERROR - content body on channel {number} is larger than its header announced",
+                f"content body on channel {number} is larger than its header announced",
             )
         if channel.sink is None:
             channel.add_body(payload)
@@ -351,33 +347,31 @@ class Connection:
     def receive_other(self, kind: int, number: int, length: int) -> None:
         if kind == amqp.FRAME_HEARTBEAT:
             if number != 0 or length != 0:
-                raise ConnectionFault(amqp.FRAME_ERROR, "FRAME_ERROR - a heartbeat is empty and on channel 0")
+                raise ConnectionFault(amqp.FRAME_ERROR, "a heartbeat is empty and on channel 0")
             return
-        raise ConnectionFault(amqp.FRAME_ERROR, f"FRAME_ERROR - unknown frame type {kind}")
+        raise ConnectionFault(amqp.FRAME_ERROR, f"unknown frame type {kind}")
 
     def discard(self, number: int, channel: Channel | None, what: str) -> None:
         """Content frames of a channel that is closing are dropped; on one that never was they are a fault."""
         if channel is None and self.state != phases.CONNECTION_CLOSING:
-            raise ConnectionFault(
-                amqp.CHANNEL_ERROR, f"CHANNEL_ERROR - {what} on channel {number}, which is not open"
-            )
+            raise ConnectionFault(amqp.CHANNEL_ERROR, f"{what} on channel {number}, which is not open")
 
     def oversized(self, length: int) -> ConnectionFault:
         return ConnectionFault(
             amqp.FRAME_ERROR,
-            f"FRAME_ERROR - frame of {length + 8} octets is larger than the agreed {self.frame_bytes_max}",
+            f"frame of {length + 8} octets is larger than the agreed {self.frame_bytes_max}",
         )
 
     def unexpected(self, channel: Channel, what: str) -> ConnectionFault:
         wanted = ("a method", "a content header", "a content body")[channel.expects]
         return ConnectionFault(
             amqp.UNEXPECTED_FRAME,
-            f"UNEXPECTED_FRAME - got {what} on channel {channel.number} where {wanted} was due",
+            f"got {what} on channel {channel.number} where {wanted} was due",
         )
 
 
 def truncated(what: str) -> ConnectionFault:
-    return ConnectionFault(amqp.SYNTAX_ERROR, f"SYNTAX_ERROR - {what} is cut short")
+    return ConnectionFault(amqp.SYNTAX_ERROR, f"{what} is cut short")
 
 
 def check_texts(method: Method) -> None:
@@ -389,5 +383,4 @@ def check_texts(method: Method) -> None:
 
 
 def fault_of(method: Method, code: int, why: str) -> ConnectionFault:
-    name = amqp.REPLY_NAMES.get(code, "INTERNAL_ERROR")
-    return ConnectionFault(code, f"{name} - {method.NAME}: {why}", method.CLASS_ID, method.METHOD_ID)
+    return ConnectionFault(code, f"{method.NAME}: {why}", method.CLASS_ID, method.METHOD_ID)

@@ -95,12 +95,12 @@ def refuse_growth(channel: Channel, method: Method) -> None:
         return
     if isinstance(method, methods.BasicConsume) and not broker_channel(channel).consumers:
         return
-    text = f"RESOURCE_ERROR - memory is short: no {method.NAME} for now"
+    text = f"memory is short: no {method.NAME} for now"
     raise ChannelFault(amqp.RESOURCE_ERROR, text, method.CLASS_ID, method.METHOD_ID)
 
 
 def not_implemented(method: Method) -> ConnectionFault:
-    text = f"NOT_IMPLEMENTED - {method.NAME} is not served here"
+    text = f"{method.NAME} is not served here"
     return ConnectionFault(amqp.NOT_IMPLEMENTED, text, method.CLASS_ID, method.METHOD_ID)
 
 
@@ -119,7 +119,7 @@ def command(
 def broker_channel(channel: Channel) -> BrokerChannel:
     owner = channel.owner
     if not isinstance(owner, BrokerChannel):
-        raise ConnectionFault(amqp.CHANNEL_ERROR, f"CHANNEL_ERROR - channel {channel.number} is not open")
+        raise ConnectionFault(amqp.CHANNEL_ERROR, f"channel {channel.number} is not open")
     return owner
 
 
@@ -274,15 +274,11 @@ def exists(those: Mapping[str, object], *names: str) -> bool:
 
 def not_default(name: str) -> None:
     if not name:
-        raise ChannelFault(
-            amqp.ACCESS_REFUSED, "ACCESS_REFUSED - operation not permitted on the default exchange"
-        )
+        raise ChannelFault(amqp.ACCESS_REFUSED, "operation not permitted on the default exchange")
 
 
 def bad_argument(name: str, expected: str) -> ChannelFault:
-    return ChannelFault(
-        amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - invalid arg '{name}': expected {expected}"
-    )
+    return ChannelFault(amqp.PRECONDITION_FAILED, f"invalid arg '{name}': expected {expected}")
 
 
 def may_see(owner: BrokerChannel, kind: str, name: str) -> None:
@@ -353,7 +349,7 @@ def declare_reply_queue(session: Session, channel: Channel, method: methods.Queu
     """Makes nothing: tells whether somebody waits there for an answer."""
     host = broker_channel(channel).virtual_host
     if not direct_reply.exists(host.queues, method.queue):
-        raise ChannelFault(amqp.NOT_FOUND, f"NOT_FOUND - no queue '{method.queue}' in vhost '{host.name}'")
+        raise ChannelFault(amqp.NOT_FOUND, f"no queue '{method.queue}' in vhost '{host.name}'")
     if not method.no_wait:
         found = methods.QueueDeclareOk(queue=method.queue, message_count=0, consumer_count=1)
         session.send(channel.number, found)
@@ -370,7 +366,7 @@ def may_dead_letter(owner: BrokerChannel, name: str, arguments: Mapping[str, Any
 def last_queue(owner: BrokerChannel) -> str:
     """The queue that an empty name stands for."""
     if not owner.last_queue:
-        raise ChannelFault(amqp.NOT_FOUND, "NOT_FOUND - no previously declared queue")
+        raise ChannelFault(amqp.NOT_FOUND, "no previously declared queue")
     return owner.last_queue
 
 
@@ -396,8 +392,7 @@ def queue_bind(session: Session, channel: Channel, method: methods.QueueBind) ->
         # 0-9, queue.bind, transient-exchange; 0-9-1 demands the opposite.
         raise ConnectionFault(
             amqp.NOT_ALLOWED,
-            f"NOT_ALLOWED - durable queue '{queue.name}' cannot be bound to exchange '{source.name}', "
-            "which is transient",
+            f"durable queue '{queue.name}' cannot be bound to exchange '{source.name}', which is transient",
         )
     limits = session.broker.config.limits
     quotas.check_binding(limits, owner.virtual_host, source, queue, key, arguments)
@@ -474,7 +469,7 @@ def queue_delete(session: Session, channel: Channel, method: methods.QueueDelete
 def in_use(queue: Queue, owner: BrokerChannel, why: str) -> ChannelFault:
     return ChannelFault(
         amqp.PRECONDITION_FAILED,
-        f"PRECONDITION_FAILED - queue '{queue.name}' in vhost '{owner.virtual_host.name}' {why}",
+        f"queue '{queue.name}' in vhost '{owner.virtual_host.name}' {why}",
     )
 
 
@@ -509,7 +504,7 @@ def basic_consume(session: Session, channel: Channel, method: methods.BasicConsu
     session.broker.tell_lost_consumers()
     tag = method.consumer_tag or session.broker.new_name("amq.ctag-")
     if tag in owner.consumers:
-        raise ConnectionFault(amqp.NOT_ALLOWED, f"NOT_ALLOWED - attempt to reuse consumer tag '{tag}'")
+        raise ConnectionFault(amqp.NOT_ALLOWED, f"attempt to reuse consumer tag '{tag}'")
     quotas.check_consumer(session.broker.config.limits, session.broker, owner)
     if queue is None:
         token = session.broker.new_name(f"{direct_reply.NAME}.")
@@ -577,9 +572,7 @@ def fetched(session: Session, channel: Channel, owner: BrokerChannel, queue: Que
     if not is_open(session, channel, owner):
         return
     if queue.deleted:
-        raise ChannelFault(
-            amqp.NOT_FOUND, f"NOT_FOUND - no queue '{queue.name}' in vhost '{owner.virtual_host.name}'"
-        )
+        raise ChannelFault(amqp.NOT_FOUND, f"no queue '{queue.name}' in vhost '{owner.virtual_host.name}'")
     if not owner.get(queue, no_ack):
         session.send(channel.number, methods.BasicGetEmpty())
 
@@ -617,9 +610,7 @@ class Awaited:
                 self.session.fail(self.channel, fault)
         except Exception:
             log.exception("a bug ends the connection of %s", self.session)
-            self.session.close_connection(
-                ConnectionFault(amqp.INTERNAL_ERROR, "INTERNAL_ERROR - see the log of the broker")
-            )
+            self.session.close_connection(ConnectionFault(amqp.INTERNAL_ERROR, "see the log of the broker"))
 
 
 @command("basic.ack")
@@ -707,4 +698,4 @@ def open_transaction(channel: Channel) -> Transaction:
 
 
 def wrong_mode(why: str) -> ChannelFault:
-    return ChannelFault(amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - {why}")
+    return ChannelFault(amqp.PRECONDITION_FAILED, f"{why}")

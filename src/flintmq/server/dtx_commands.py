@@ -96,7 +96,7 @@ def demarcation_select(session: Session, channel: Channel, method: methods.DtxDe
 @command("dtx-demarcation.start")
 def demarcation_start(session: Session, channel: Channel, method: methods.DtxDemarcationStart) -> None:
     if method.join and method.resume:
-        raise ConnectionFault(amqp.COMMAND_INVALID, "COMMAND_INVALID - join and resume exclude each other")
+        raise ConnectionFault(amqp.COMMAND_INVALID, "join and resume exclude each other")
     work = work_of(channel)
     code = work.branches.start(work, xid_of(method.xid), method.join, method.resume)
     session.send(channel.number, methods.DtxDemarcationStartOk(flags=code))
@@ -105,7 +105,7 @@ def demarcation_start(session: Session, channel: Channel, method: methods.DtxDem
 @command("dtx-demarcation.end")
 def demarcation_end(session: Session, channel: Channel, method: methods.DtxDemarcationEnd) -> None:
     if method.fail and method.suspend:
-        raise ConnectionFault(amqp.COMMAND_INVALID, "COMMAND_INVALID - fail and suspend exclude each other")
+        raise ConnectionFault(amqp.COMMAND_INVALID, "fail and suspend exclude each other")
     work = work_of(channel)
     code = work.branches.end(work, xid_of(method.xid), method.fail, method.suspend)
     session.send(channel.number, methods.DtxDemarcationEndOk(flags=code))

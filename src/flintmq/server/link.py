@@ -194,9 +194,7 @@ class Link:
         except Exception:
             log.exception("a bug ends the connection of %s", session)
             try:
-                session.close_connection(
-                    ConnectionFault(amqp.INTERNAL_ERROR, "INTERNAL_ERROR - see the log of the broker")
-                )
+                session.close_connection(ConnectionFault(amqp.INTERNAL_ERROR, "see the log of the broker"))
             except Exception:
                 log.exception("a bug in closing the connection of %s: it is dropped", session)
                 self.drop()

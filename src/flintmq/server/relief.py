@@ -166,7 +166,7 @@ def weight_of(link: Link) -> int:
 
 
 def end(link: Link, weight: int) -> None:
-    text = f"RESOURCE_ERROR - memory is short, and this connection holds {weight >> 10} KiB of it"
+    text = f"memory is short, and this connection holds {weight >> 10} KiB of it"
     if link.output.pending():
         log.warning("%s ends: %s", link.session, text)
         link.drop()  # it does not read, so it would not hear of it

@@ -345,7 +345,7 @@ class Server:
         """Closes every connection properly and waits for the answers, for a while."""
         self.stopping = asyncio.Event()
         self.close_listeners()
-        fault = ConnectionFault(amqp.CONNECTION_FORCED, "CONNECTION_FORCED - the broker is shutting down")
+        fault = ConnectionFault(amqp.CONNECTION_FORCED, "the broker is shutting down")
         for link in list(self.links):
             link.unhold(HELD_ALARM | HELD_PRESSED)
             link.session.close_connection(fault)

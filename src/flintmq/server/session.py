@@ -231,7 +231,7 @@ class Session(Events):
 
     def start_ok(self, method: methods.ConnectionStartOk) -> None:
         if self.login is not None:  # one for each connection: a second guess costs a new one
-            raise ConnectionFault(amqp.COMMAND_INVALID, "COMMAND_INVALID - a login is in progress already")
+            raise ConnectionFault(amqp.COMMAND_INVALID, "a login is in progress already")
         self.pass_work.unwatched_bytes -= LOGIN_BYTES
         if len(self.broker.connections) >= CONNECTIONS_CRITICAL and self.is_critical():
             self.end_handshake("memory is short")
@@ -243,7 +243,7 @@ class Session(Events):
         try:
             self.login = mechanism(method.mechanism, self.broker.users, self.peer_address)
         except ConnectionFault as fault:
-            self.end_handshake(fault.text)
+            self.end_handshake(fault.reply_text)
             return
         self.login_step(self.login.start(method.response))
 
@@ -288,7 +288,7 @@ class Session(Events):
         """The pause after a failed login is over."""
         name = self.login.name if self.login is not None else "SASL"
         if "authentication_failure_close" in self.capabilities:
-            text = f"ACCESS_REFUSED - Login was refused using authentication mechanism {name}."
+            text = f"Login was refused using authentication mechanism {name}."
             self.close_connection(ConnectionFault(amqp.ACCESS_REFUSED, text))
         else:
             self.link.drop()
@@ -334,9 +334,9 @@ class Session(Events):
         user = self.user
         virtual_host = self.broker.virtual_hosts.get(name)
         if virtual_host is None:
-            raise ConnectionFault(amqp.NOT_ALLOWED, f"NOT_ALLOWED - vhost {name} not found")
+            raise ConnectionFault(amqp.NOT_ALLOWED, f"vhost {name} not found")
         if user is None or not user.may_enter(name):
-            raise ConnectionFault(amqp.NOT_ALLOWED, f"NOT_ALLOWED - access to vhost '{name}' refused")
+            raise ConnectionFault(amqp.NOT_ALLOWED, f"access to vhost '{name}' refused")
         self.virtual_host = virtual_host
         self.broker.connections[self.number] = ClientConnection(
             self.number,
@@ -397,9 +397,9 @@ class Session(Events):
 
     def open_channel(self, channel: Channel) -> None:
         if self.virtual_host is None or self.user is None:
-            raise ConnectionFault(amqp.CHANNEL_ERROR, "CHANNEL_ERROR - the connection is not open")
+            raise ConnectionFault(amqp.CHANNEL_ERROR, "the connection is not open")
         if self.connection.open_channels > CHANNELS_CRITICAL and self.is_critical():
-            text = f"RESOURCE_ERROR - memory is short: no more than {CHANNELS_CRITICAL} channels for now"
+            text = f"memory is short: no more than {CHANNELS_CRITICAL} channels for now"
             raise ConnectionFault(amqp.RESOURCE_ERROR, text)
         opened = BrokerChannel(channel.number, self.number, self.virtual_host, self.user, self.output)
         opened.cancel_notices = "consumer_cancel_notify" in self.capabilities
@@ -436,7 +436,7 @@ class Session(Events):
         if channel is None or not isinstance(fault, ChannelFault):
             self.close_connection(fault)
             return
-        log.info("channel %d of %s closed: %s", channel.number, self, fault.text)
+        log.info("channel %d of %s closed: %s", channel.number, self, fault.reply_text)
         channel.abandon_content()
         channel.state = phases.CHANNEL_CLOSING
         self.release_channel(channel, partial(self.say_channel_close, channel, channel.owner, fault))
@@ -450,7 +450,7 @@ class Session(Events):
             channel.number,
             methods.ChannelClose(
                 reply_code=fault.code,
-                reply_text=reply_text(fault),
+                reply_text=cut(fault.reply_text),
                 class_id=fault.class_id,
                 method_id=fault.method_id,
             ),
@@ -460,7 +460,7 @@ class Session(Events):
         """Sends connection.close and waits for the answer, for a while."""
         if self.connection.state >= phases.CONNECTION_CLOSING:
             return
-        log.warning("connection of %s closed: %s", self, fault.text)
+        log.warning("connection of %s closed: %s", self, fault.reply_text)
         greeted = self.connection.state != phases.CONNECTION_HEADER
         # After a fault of the broker nobody can tell what is safe.
         self.release(None if fault.code == amqp.INTERNAL_ERROR else partial(self.say_close, fault))
@@ -480,7 +480,7 @@ class Session(Events):
             0,
             methods.ConnectionClose(
                 reply_code=fault.code,
-                reply_text=reply_text(fault),
+                reply_text=cut(fault.reply_text),
                 class_id=fault.class_id,
                 method_id=fault.method_id,
             ),
@@ -556,12 +556,6 @@ def start_payload(version: int) -> bytes:
         locales=b"en_US",
     )
     return encode_method(version, start)
-
-
-def reply_text(fault: PeerFault) -> str:
-    """The text of a Close. It starts with the name of its code, as clients of RabbitMQ know it."""
-    name = amqp.REPLY_NAMES.get(fault.code, "INTERNAL_ERROR")
-    return cut(fault.text if fault.text.startswith(name) else f"{name} - {fault.text}")
 
 
 def cut(text: str) -> str:

@@ -23,7 +23,7 @@ class LengthExchange(Exchange):
 
     def validate_binding(self, routing_key: str, arguments: Mapping[str, Any]) -> None:
         if not routing_key.isdigit():
-            raise ChannelFault(406, f"PRECONDITION_FAILED - binding key '{routing_key}': expected a length")
+            raise ChannelFault(406, f"binding key '{routing_key}': expected a length")
 
     def attach(self, binding: Binding) -> None:
         self.lengths.setdefault(int(binding.routing_key), []).append(binding.destination)

@@ -116,7 +116,7 @@ def test_an_unknown_mechanism_is_told_what_there_is(users: Users) -> None:
     with pytest.raises(ConnectionFault) as caught:
         mechanism("GSSAPI" * 50, users, "::1")
     assert caught.value.code == 403
-    assert caught.value.text == (
+    assert caught.value.reply_text == (
         "ACCESS_REFUSED - no SASL mechanism 'GSSAPIGSSAPIGSSAPIGSSAPIGSSAPIGS' here, "
         "choose from: PLAIN AMQPLAIN"
     )
@@ -125,4 +125,6 @@ def test_an_unknown_mechanism_is_told_what_there_is(users: Users) -> None:
 def test_the_peer_hears_the_same_of_every_refusal() -> None:
     refusal = login_refused("PLAIN")
     assert refusal.code == 403
-    assert refusal.text == "ACCESS_REFUSED - login by PLAIN refused; the log of the broker has the reason"
+    assert (
+        refusal.reply_text == "ACCESS_REFUSED - login by PLAIN refused; the log of the broker has the reason"
+    )

@@ -85,7 +85,7 @@ ALICE = User(
 def test_a_refusal_names_who_and_what(operation: Operation, kind: str, name: str, said: str) -> None:
     with pytest.raises(ChannelFault) as caught:
         require(ALICE, "/", operation, kind, name)
-    assert (caught.value.code, caught.value.text) == (403, said)
+    assert (caught.value.code, caught.value.reply_text) == (403, said)
 
 
 def test_what_is_allowed_passes_without_a_word() -> None:
@@ -100,4 +100,4 @@ def test_another_virtual_host_is_closed() -> None:
     with pytest.raises(ConnectionFault) as caught:
         require_virtual_host(ALICE, "other")
     assert caught.value.code == 403
-    assert caught.value.text == "ACCESS_REFUSED - user 'alice' may not use virtual host 'other'"
+    assert caught.value.reply_text == "ACCESS_REFUSED - user 'alice' may not use virtual host 'other'"

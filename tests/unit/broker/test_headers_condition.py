@@ -106,7 +106,7 @@ def test_another_x_match_is_refused(mode: Any) -> None:
     with pytest.raises(ChannelFault, match="x-match") as fault:
         match_mode({"x-match": mode})
     assert fault.value.code == 406
-    assert len(fault.value.text.encode()) <= 255
+    assert len(fault.value.reply_text.encode()) <= 255
 
 
 def test_removal_leaves_nothing() -> None:

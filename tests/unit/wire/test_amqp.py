@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flintmq import reply_codes
 from flintmq.wire import amqp, methods
 
 
@@ -59,8 +60,8 @@ def test_number(name: str, number: int) -> None:
 
 
 def test_reply_codes_close_what_the_standard_says() -> None:
-    assert amqp.REPLY_NAMES[404] == "NOT_FOUND"
-    soft = set(amqp.REPLY_NAMES) - amqp.HARD_REPLY_CODES
+    assert reply_codes.REPLY_NAMES[404] == "NOT_FOUND"
+    soft = set(reply_codes.REPLY_NAMES) - reply_codes.HARD_REPLY_CODES
     assert soft == {200, 310, 311, 312, 313, 403, 404, 405, 406}
 
 

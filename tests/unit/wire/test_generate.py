@@ -26,17 +26,18 @@ def test_the_committed_files_are_fresh(generator: ModuleType) -> None:
 def test_a_stale_file_is_told_and_written(
     generator: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generator, "WIRE", tmp_path)
+    monkeypatch.setattr(generator, "PACKAGE", tmp_path)
     monkeypatch.setattr(generator, "ROOT", tmp_path)
     said: list[str] = []
     assert generator.main(["--check"], said.append) == 1
-    assert len(said) == 4
+    assert len(said) == 5
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "wire").mkdir()
     assert generator.main([], said.append) == 0
     assert generator.main(["--check"], said.append) == 0
-    (tmp_path / "amqp.py").write_text("FRAME_END = 207\n", encoding="utf-8")
+    (tmp_path / "wire" / "amqp.py").write_text("FRAME_END = 207\n", encoding="utf-8")
     assert generator.main(["--check"], said.append) == 1
-    assert said[-1].startswith("amqp.py is not what spec/ gives")
+    assert said[-1].startswith("wire/amqp.py is not what spec/ gives")
 
 
 def test_generated_files_say_so(generator: ModuleType) -> None:

@@ -29,13 +29,9 @@ NAME_OCTETS = encode_shortstr(NAME)
 def open_queue(channel: Channel, name: str, no_ack: bool) -> Queue:
     """What basic.consume of amq.rabbitmq.reply-to consumes from; `name` is NAME and a token."""
     if not no_ack:
-        raise ChannelFault(
-            amqp.PRECONDITION_FAILED, "PRECONDITION_FAILED - reply consumer cannot acknowledge", 60, 20
-        )
+        raise ChannelFault(amqp.PRECONDITION_FAILED, "reply consumer cannot acknowledge", 60, 20)
     if is_open(channel):
-        raise ChannelFault(
-            amqp.PRECONDITION_FAILED, "PRECONDITION_FAILED - reply consumer already set", 60, 20
-        )
+        raise ChannelFault(amqp.PRECONDITION_FAILED, "reply consumer already set", 60, 20)
     queue = channel.virtual_host.add_queue(name, False, True, True, {}, channel.origin)
     channel.reply_name = name
     return queue
@@ -57,8 +53,6 @@ def rewritten(channel: Channel, whole: bytes, header_size: int) -> bytes:
     if header[start:end] != NAME_OCTETS:
         return whole  # the octets were elsewhere in the header
     if not is_open(channel):
-        raise ChannelFault(
-            amqp.PRECONDITION_FAILED, "PRECONDITION_FAILED - fast reply consumer does not exist", 60, 40
-        )
+        raise ChannelFault(amqp.PRECONDITION_FAILED, "fast reply consumer does not exist", 60, 40)
     changed = with_property(header, amqp.FLAG_REPLY_TO, encode_shortstr(channel.reply_name))
     return changed + whole[header_size:]

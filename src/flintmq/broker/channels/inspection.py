@@ -28,7 +28,7 @@ def proven(channel: Channel, whole: bytes, header_size: int) -> tuple[bytes, int
     if len(header) != header_size and len(header) > frame_bytes_max - 8:
         raise ChannelFault(
             amqp.PRECONDITION_FAILED,
-            f"PRECONDITION_FAILED - a content header of {len(header)} octets, with the field types of 0-9-1, "
+            f"a content header of {len(header)} octets, with the field types of 0-9-1, "
             f"does not fit into a frame of {frame_bytes_max}",
             60,
             40,

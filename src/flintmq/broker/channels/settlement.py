@@ -42,6 +42,4 @@ class Late:
 
 def unknown_tag(tag: int, what: str = "basic.ack") -> ChannelFault:
     method_id = {"basic.ack": 80, "basic.reject": 90, "basic.nack": 120}.get(what, 0)
-    return ChannelFault(
-        amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - unknown delivery tag {tag}", 60, method_id
-    )
+    return ChannelFault(amqp.PRECONDITION_FAILED, f"unknown delivery tag {tag}", 60, method_id)

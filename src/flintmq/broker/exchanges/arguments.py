@@ -13,9 +13,7 @@ Arguments = Mapping[str, FieldValue]
 
 
 def wrong(name: str, expected: str) -> ChannelFault:
-    return ChannelFault(
-        amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - invalid arg '{name}': expected {expected}"
-    )
+    return ChannelFault(amqp.PRECONDITION_FAILED, f"invalid arg '{name}': expected {expected}")
 
 
 def whole(arguments: Arguments, name: str, default: int | None, least: int, most: int) -> int:

@@ -74,7 +74,9 @@ class Condition:
         except PeerFault as fault:
             # Checked when it was made, so this is recovery. To do without it would let everything through.
             self.unfit.add(binding)
-            log.error("a chained binding of exchange %r fits nothing: %s", binding.source.name, fault.text)
+            log.error(
+                "a chained binding of exchange %r fits nothing: %s", binding.source.name, fault.reply_text
+            )
 
     def detach(self, binding: Binding) -> None:
         if binding in self.unfit:
@@ -182,17 +184,17 @@ def check(
     """Raises unless such a binding can be made."""
     for name in via_of(arguments):
         if name not in exchanges:
-            raise ChannelFault(amqp.NOT_FOUND, f"NOT_FOUND - no exchange '{name}', which '{VIA}' names")
+            raise ChannelFault(amqp.NOT_FOUND, f"no exchange '{name}', which '{VIA}' names")
     if source.receives:
         raise ChannelFault(
             amqp.PRECONDITION_FAILED,
-            f"PRECONDITION_FAILED - an exchange of type '{source.type}' cannot be part of a chain ('{VIA}')",
+            f"an exchange of type '{source.type}' cannot be part of a chain ('{VIA}')",
         )
     lasts = destination.durable and not (isinstance(destination, Queue) and destination.exclusive)
     if lasts and not source.durable:
         raise ChannelFault(
             amqp.PRECONDITION_FAILED,
-            f"PRECONDITION_FAILED - exchange '{source.name}' is transient: it cannot filter ('{VIA}') for "
+            f"exchange '{source.name}' is transient: it cannot filter ('{VIA}') for "
             f"'{destination.name}', which is durable and would be without it after a restart",
         )
 
@@ -202,7 +204,7 @@ def refuse_deletion(chains: Chains, exchange: Exchange, virtual_host: str) -> No
     if exchange in chains.filters:
         raise ChannelFault(
             amqp.PRECONDITION_FAILED,
-            f"PRECONDITION_FAILED - exchange '{exchange.name}' in vhost '{virtual_host}' filters what comes "
+            f"exchange '{exchange.name}' in vhost '{virtual_host}' filters what comes "
             f"by other exchanges ('{VIA}'): unbind these bindings first",
             40,
             20,

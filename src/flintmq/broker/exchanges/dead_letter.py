@@ -116,7 +116,7 @@ class DeadLetters:
                 try:
                     self.bury_one(queue, message, reason)
                 except PeerFault as fault:
-                    log.error("a dead letter of queue %r is dropped: %s", queue.name, fault.text)
+                    log.error("a dead letter of queue %r is dropped: %s", queue.name, fault.reply_text)
                     self.let_go(queue, message, reason, tries)
                 except Exception:
                     log.exception("a bug keeps a dead letter of queue %r from leaving", queue.name)

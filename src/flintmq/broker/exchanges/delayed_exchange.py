@@ -95,14 +95,14 @@ class DelayedExchange(WrappingExchange):
         except ChannelFault as fault:
             if channel is not None and channel.transaction is None:
                 raise
-            log.warning("%s: not delayed: %s", self.name, fault.text)
+            log.warning("%s: not delayed: %s", self.name, fault.reply_text)
             return ROUTED
         if due_ms <= now_ms:
             return ROUTED
         if len(self.waiting) >= WAITING_MAX and channel is not None and channel.transaction is None:
             raise ChannelFault(
                 amqp.RESOURCE_ERROR,
-                f"RESOURCE_ERROR - exchange '{self.name}': {WAITING_MAX} messages wait already",
+                f"exchange '{self.name}': {WAITING_MAX} messages wait already",
                 60,
                 40,
             )
@@ -223,7 +223,7 @@ class DelayedExchange(WrappingExchange):
         try:
             self.send(message)
         except PeerFault as fault:
-            log.error("exchange %r: a message is dropped when it is due: %s", self.name, fault.text)
+            log.error("exchange %r: a message is dropped when it is due: %s", self.name, fault.reply_text)
 
     def let_go(self, entry: int) -> None:
         store: Store | None = self.router.store

@@ -144,5 +144,5 @@ class Watch:
             )
             raise ChannelFault(
                 amqp.INTERNAL_ERROR,
-                f"INTERNAL_ERROR - exchange '{self.exchange}' {self.what}: plug-in '{self.kind}' failed",
+                f"exchange '{self.exchange}' {self.what}: plug-in '{self.kind}' failed",
             ) from error

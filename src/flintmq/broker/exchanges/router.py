@@ -135,7 +135,7 @@ class Router:
         if exchange is None:
             raise ChannelFault(
                 amqp.NOT_FOUND,
-                f"NOT_FOUND - no exchange '{name}' in vhost '{self.name}'",
+                f"no exchange '{name}' in vhost '{self.name}'",
                 class_id,
                 method_id,
             )

@@ -128,9 +128,7 @@ def text_argument(arguments: Mapping[str, FieldValue], name: str, default: str |
     if isinstance(value, str):
         return value
     found = "nothing" if value is None else f"a value of type {type(value).__name__}"
-    raise ChannelFault(
-        amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - expected a text as argument '{name}', found {found}"
-    )
+    raise ChannelFault(amqp.PRECONDITION_FAILED, f"expected a text as argument '{name}', found {found}")
 
 
 SELECTOR_TYPES: dict[str, type[Exchange]] = {

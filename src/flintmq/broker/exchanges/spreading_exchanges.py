@@ -153,5 +153,5 @@ def weight_of(routing_key: str) -> int:
             return weight
     raise ChannelFault(
         amqp.PRECONDITION_FAILED,
-        f"PRECONDITION_FAILED - binding key '{routing_key[:40]}': expected a weight from 1 to {WEIGHT_MAX}",
+        f"binding key '{routing_key[:40]}': expected a weight from 1 to {WEIGHT_MAX}",
     )

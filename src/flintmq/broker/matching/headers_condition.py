@@ -18,12 +18,12 @@ from flintmq.broker.matching import field_equality
 from flintmq.broker.matching.condition import EQUAL, PRESENT, Condition, Cover, all_of, any_of
 from flintmq.broker.matching.lookup import Lookup
 from flintmq.errors import ChannelFault
+from flintmq.reply_codes import PRECONDITION_FAILED
 from flintmq.wire.tables import FieldValue
 
 Term: TypeAlias = tuple[str, Hashable]
 HeadersForm: TypeAlias = tuple[Term, ...]
 
-PRECONDITION_FAILED = 406
 # Stands before the terms of which one is enough; no header has the number 0 for a name.
 _ANY: Term = (0, None)  # type: ignore[assignment]
 MATCH_MODES = ("all", "any", "all-with-x", "any-with-x")

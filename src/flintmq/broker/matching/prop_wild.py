@@ -43,9 +43,7 @@ def prop_wild_form(arguments: Mapping[str, FieldValue]) -> PropWildForm:
 
 def refused(name: str, why: str) -> ChannelFault:
     shown = name[:SHOWN_VALUE_CHARS_MAX].encode("ascii", "backslashreplace").decode()[:SHOWN_VALUE_CHARS_MAX]
-    return ChannelFault(
-        amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - argument '{shown}' of a binding: {why}"
-    )
+    return ChannelFault(amqp.PRECONDITION_FAILED, f"argument '{shown}' of a binding: {why}")
 
 
 class PropWildCondition(Condition):

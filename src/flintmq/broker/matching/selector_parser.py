@@ -81,9 +81,7 @@ class Token:
 
 
 def fault(at: int, text: str) -> ChannelFault:
-    return ChannelFault(
-        amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - selector, position {at + 1}: {text}"
-    )
+    return ChannelFault(amqp.PRECONDITION_FAILED, f"selector, position {at + 1}: {text}")
 
 
 def tokenize(text: str) -> list[Token]:

@@ -54,7 +54,7 @@ def keys_in(headers: FieldTable, names: tuple[str, ...] = (CC, BCC)) -> list[str
     if len(keys) > KEYS_MAX:
         raise ChannelFault(
             amqp.PRECONDITION_FAILED,
-            f"PRECONDITION_FAILED - over {KEYS_MAX} routing keys in CC and BCC",
+            f"over {KEYS_MAX} routing keys in CC and BCC",
             60,
             40,
         )
@@ -70,7 +70,7 @@ def key_of_octets(octets: bytes) -> str | None:
 def unacceptable(name: str, kind: str) -> ChannelFault:
     return ChannelFault(
         amqp.PRECONDITION_FAILED,
-        f"PRECONDITION_FAILED - header '{name}' must be an array, and is {kind}",
+        f"header '{name}' must be an array, and is {kind}",
         60,
         40,
     )

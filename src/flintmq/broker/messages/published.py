@@ -28,13 +28,11 @@ def refused(found: int, header: bytes) -> PeerFault:
         mode = header[place_of(header, amqp.FLAG_DELIVERY_MODE)[0]]
         return ChannelFault(
             amqp.PRECONDITION_FAILED,
-            f"PRECONDITION_FAILED - invalid message: delivery mode {mode} is neither 1 nor 2",
+            f"invalid message: delivery mode {mode} is neither 1 nor 2",
             60,
             40,
         )
-    return ConnectionFault(
-        amqp.SYNTAX_ERROR, "SYNTAX_ERROR - properties of a content header do not fit its size", 60, 40
-    )
+    return ConnectionFault(amqp.SYNTAX_ERROR, "properties of a content header do not fit its size", 60, 40)
 
 
 def check_user_id(user: User, whole: bytes, header_size: int) -> None:
@@ -43,8 +41,7 @@ def check_user_id(user: User, whole: bytes, header_size: int) -> None:
     if named != user.name and Tag.IMPERSONATOR not in user.tags:
         raise ChannelFault(
             amqp.PRECONDITION_FAILED,
-            f"PRECONDITION_FAILED - user_id property set to '{named}' "
-            f"but authenticated user was '{user.name}'",
+            f"user_id property set to '{named}' but authenticated user was '{user.name}'",
             60,
             40,
         )
@@ -57,7 +54,7 @@ def lifetime_ms_of(content: bytes) -> int:
     if number is None or not 0 <= int(number[0]) <= TIMER_MS_MAX:
         raise ChannelFault(
             amqp.PRECONDITION_FAILED,
-            f"PRECONDITION_FAILED - invalid expiration '{text[:64]}': "
+            f"invalid expiration '{text[:64]}': "
             f"expected milliseconds as a whole number from 0 to {TIMER_MS_MAX}",
             60,
             40,

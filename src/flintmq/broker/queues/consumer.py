@@ -217,7 +217,7 @@ def priority_of(arguments: FieldTable) -> int:
     if type(priority) is not int or not -(2**31) <= priority < 2**31:
         raise ChannelFault(
             amqp.PRECONDITION_FAILED,
-            "PRECONDITION_FAILED - invalid arg 'x-priority' of a consumer: expected a number of 32 bits",
+            "invalid arg 'x-priority' of a consumer: expected a number of 32 bits",
             60,
             20,
         )

@@ -117,7 +117,7 @@ class Lease:
         if epoch != self.epoch:
             raise ServiceFault(
                 amqp.ACCESS_REFUSED,
-                f"ACCESS_REFUSED - '{self.name}' reads queue '{self.queue.name}' under epoch {self.epoch}, "
+                f"'{self.name}' reads queue '{self.queue.name}' under epoch {self.epoch}, "
                 f"not {epoch}: another reader of that name has claimed it, or the lease has expired",
             )
 
@@ -130,7 +130,7 @@ class Lease:
         if not self.acked <= start <= self.last:
             raise ServiceFault(
                 amqp.PRECONDITION_FAILED,
-                f"PRECONDITION_FAILED - queue.lease: argument 'start': {start} is not from {self.acked}, "
+                f"queue.lease: argument 'start': {start} is not from {self.acked}, "
                 f"what is acked, to {self.last}, the last number given",
             )
         if start < self.last:
@@ -146,7 +146,7 @@ class Lease:
         if rows_max <= 0 or bytes_max <= 0:
             raise ServiceFault(
                 amqp.RESOURCE_ERROR,
-                f"RESOURCE_ERROR - '{self.name}' holds {len(self.deliveries)} messages of queue "
+                f"'{self.name}' holds {len(self.deliveries)} messages of queue "
                 f"'{self.queue.name}', {self.held_bytes} octets: ack some of them first",
             )
         queue = self.queue
@@ -218,7 +218,7 @@ class Lease:
     def check_there(self, epoch: int) -> None:
         """Raises unless queue and lease are as they were when the request came."""
         if self.queue.deleted:
-            raise ServiceFault(amqp.NOT_FOUND, f"NOT_FOUND - queue '{self.queue.name}' is gone")
+            raise ServiceFault(amqp.NOT_FOUND, f"queue '{self.queue.name}' is gone")
         self.check(epoch)
 
     def between(self, start: int, end: int) -> Iterator[Delivery]:
@@ -226,7 +226,7 @@ class Lease:
         if not self.acked <= start <= end <= self.last:
             raise ServiceFault(
                 amqp.PRECONDITION_FAILED,
-                f"PRECONDITION_FAILED - lease.read: ({start}, {end}] is not within ({self.acked}, "
+                f"lease.read: ({start}, {end}] is not within ({self.acked}, "
                 f"{self.last}], what '{self.name}' holds of queue '{self.queue.name}'",
             )
         return islice(self.deliveries, start - self.acked, end - self.acked)
@@ -236,8 +236,7 @@ class Lease:
         if through > self.last:
             raise ServiceFault(
                 amqp.PRECONDITION_FAILED,
-                f"PRECONDITION_FAILED - lease.ack: argument 'through': {through} is above {self.last}, "
-                "the last number given",
+                f"lease.ack: argument 'through': {through} is above {self.last}, the last number given",
             )
         epoch = self.epoch
         settled = 0
@@ -466,7 +465,7 @@ def find_lease(queue: Queue, name: str) -> Lease:
     lease = queue.leases.get(name) if queue.leases is not None else None
     if lease is None:
         raise ServiceFault(
-            amqp.NOT_FOUND, f"NOT_FOUND - '{name}' has no lease of queue '{queue.name}': ask for queue.lease"
+            amqp.NOT_FOUND, f"'{name}' has no lease of queue '{queue.name}': ask for queue.lease"
         )
     return lease
 
@@ -480,7 +479,7 @@ def lease_of(queue: Queue, name: str, timeout_ms: int) -> Lease:
         if len(queue.leases) >= LEASES_MAX:
             raise ServiceFault(
                 amqp.RESOURCE_ERROR,
-                f"RESOURCE_ERROR - queue '{queue.name}' has {LEASES_MAX} readers already: release some",
+                f"queue '{queue.name}' has {LEASES_MAX} readers already: release some",
             )
         lease = queue.leases[name] = Lease(name, queue, timeout_ms)
     return lease

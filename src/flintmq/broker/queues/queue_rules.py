@@ -161,8 +161,7 @@ def check_properties(
             if wrong:
                 raise ChannelFault(
                     amqp.PRECONDITION_FAILED,
-                    f"PRECONDITION_FAILED - invalid property '{name}' for {what}: "
-                    "a quorum queue is durable and not exclusive",
+                    f"invalid property '{name}' for {what}: a quorum queue is durable and not exclusive",
                     50,
                     10,
                 )
@@ -209,6 +208,4 @@ def least(one: int, other: int) -> int:
 
 
 def bad_argument(name: str, what: str, why: str) -> ChannelFault:
-    return ChannelFault(
-        amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - invalid arg '{name}' for {what}: {why}", 50, 10
-    )
+    return ChannelFault(amqp.PRECONDITION_FAILED, f"invalid arg '{name}' for {what}: {why}", 50, 10)

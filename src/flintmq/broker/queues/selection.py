@@ -65,7 +65,7 @@ def selection_of(arguments: FieldTable, consumers: list[Consumer]) -> Selection 
         kind = type(text).__name__
         raise ChannelFault(
             amqp.PRECONDITION_FAILED,
-            f"PRECONDITION_FAILED - expected a text as argument 'x-selector', found a value of type {kind}",
+            f"expected a text as argument 'x-selector', found a value of type {kind}",
             60,
             20,
         )

@@ -47,7 +47,7 @@ def branches_of(request: Request) -> Branches:
     if store is not None and store.journal.in_group():
         raise ServiceFault(
             amqp.PRECONDITION_FAILED,
-            f"PRECONDITION_FAILED - {request.name}: cannot be asked from inside a transaction",
+            f"{request.name}: cannot be asked from inside a transaction",
         )
     return branches
 
@@ -218,9 +218,7 @@ def goes_nowhere(request: Request, octets: bytes, count: int, why: str) -> Servi
     where = f"exchange '{exchange}' with routing key '{key}'"
     if not exchange:
         where, why = f"queue '{key}'", "there is no such queue"
-    return ServiceFault(
-        amqp.NO_ROUTE, f"NO_ROUTE - {request.name}: {count} messages to {where} go to no queue: {why}"
-    )
+    return ServiceFault(amqp.NO_ROUTE, f"{request.name}: {count} messages to {where} go to no queue: {why}")
 
 
 def check_room(request: Request, queue: Queue, count: int, size: int) -> None:
@@ -236,7 +234,7 @@ def check_room(request: Request, queue: Queue, count: int, size: int) -> None:
         if 0 <= limit < there + more:
             raise ServiceFault(
                 amqp.RESOURCE_ERROR,
-                f"RESOURCE_ERROR - {request.name}: queue '{queue.name}' has no room for {more} {unit}: it "
+                f"{request.name}: queue '{queue.name}' has no room for {more} {unit}: it "
                 f"holds {there} of at most {limit}, and refuses more",
             )
 
@@ -274,7 +272,7 @@ def prepared(request: Request, xids: list[Xid]) -> list[Branch]:
         if branch.state is not BranchState.PREPARED:
             raise ServiceFault(
                 amqp.PRECONDITION_FAILED,
-                f"PRECONDITION_FAILED - {request.name}: branch {branch.xid} is {branch.state_text()}",
+                f"{request.name}: branch {branch.xid} is {branch.state_text()}",
             )
     return found
 

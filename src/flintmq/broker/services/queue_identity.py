@@ -39,6 +39,6 @@ def require_same(queue: Queue, request: Request) -> None:
     if asked and asked != creation_id(queue, request):
         raise ServiceFault(
             amqp.PRECONDITION_FAILED,
-            f"PRECONDITION_FAILED - {request.name}: queue '{queue.name}' was made again: its {CREATION_ID} "
+            f"{request.name}: queue '{queue.name}' was made again: its {CREATION_ID} "
             f"is {creation_id(queue, request)}, not {asked}",
         )

@@ -52,9 +52,7 @@ def queue_of(request: Request, argument: str = "queue", operation: Operation = O
     request.require(operation, "queue", name)
     queue = request.channel.virtual_host.find_queue(name, request.channel.origin)
     if queue.is_stream and operation is Operation.READ:
-        raise ServiceFault(
-            amqp.NOT_IMPLEMENTED, f"NOT_IMPLEMENTED - queue '{name}' is a stream: read it with stream.fetch"
-        )
+        raise ServiceFault(amqp.NOT_IMPLEMENTED, f"queue '{name}' is a stream: read it with stream.fetch")
     return queue
 
 
@@ -87,9 +85,7 @@ def queue_lease(request: Request) -> Iterator[None]:
     queue = queue_of(request)
     require_same(queue, request)
     if queue.consumers and queue.consumers[0].exclusive:
-        raise ServiceFault(
-            amqp.RESOURCE_LOCKED, f"RESOURCE_LOCKED - queue '{queue.name}' has an exclusive consumer"
-        )
+        raise ServiceFault(amqp.RESOURCE_LOCKED, f"queue '{queue.name}' has an exclusive consumer")
     timeout_ms = request.number("timeout-ms", TIMEOUT_MS, 1, TIMEOUT_MS_MAX)
     lease = lease_of(queue, reader_of(request), timeout_ms)
     if request.flag("claim", False):
@@ -169,7 +165,7 @@ def rows_of(request: Request, deliveries: Iterable[Delivery], number: int) -> It
             if body is None:
                 raise ServiceFault(
                     amqp.CONTENT_TOO_LARGE,
-                    f"CONTENT_TOO_LARGE - {request.name}: message {number} has {message.body_size()} octets, "
+                    f"{request.name}: message {number} has {message.body_size()} octets, "
                     "or its file is lost: release the lease and take it with basic.get",
                 )
             yield Row(number, message, body, delivery.redeliveries > 0)

@@ -24,7 +24,7 @@ from flintmq.auth import Operation, require
 from flintmq.broker.channels.channel import Channel
 from flintmq.broker.messages.composing import composed
 from flintmq.broker.queues.errands import attend
-from flintmq.errors import PeerFault, ProtocolMisuse, ServiceFault
+from flintmq.errors import PeerFault, ProtocolMisuse, ServiceFault, reply_text
 from flintmq.wire import amqp, traits
 from flintmq.wire.properties import BasicProperties, decode_basic_properties, encode_properties
 from flintmq.wire.tables import FieldTable, FieldValue, encode_value
@@ -104,9 +104,7 @@ class Request:
 
     def wrong(self, name: str, why: str) -> ServiceFault:
         """The fault of an argument."""
-        return ServiceFault(
-            amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - {self.name}: argument '{name}': {why}"
-        )
+        return ServiceFault(amqp.PRECONDITION_FAILED, f"{self.name}: argument '{name}': {why}")
 
     def require(self, operation: Operation, kind: str, name: str) -> None:
         """Raises unless the asker may do this to the exchange or queue; answered by 403 if it escapes."""
@@ -124,18 +122,18 @@ class Request:
         properties = BasicProperties(headers=results, correlation_id=self.correlation_id)
         header_bytes_max = self.channel.output.frame_bytes_max - 20
         if len(encode_properties(properties)) > header_bytes_max:
-            text = f"RESOURCE_ERROR - {self.name}: the results do not fit in a frame: ask for less of them"
-            properties.headers = {"error-code": amqp.RESOURCE_ERROR, "error-text": text}
+            why = f"{self.name}: the results do not fit in a frame: ask for less of them"
+            properties.headers = failure(amqp.RESOURCE_ERROR, why)
             body = b""
         try:
             if not self.channel.router.post(composed("", self.reply_to, properties, body)):
                 log.debug("%s: the queue for the reply is gone", self.name)
         except PeerFault as fault:
-            log.info("%s: the queue does not take the reply: %s", self.name, fault.text)
+            log.info("%s: the queue does not take the reply: %s", self.name, fault.reply_text)
 
-    def fail(self, code: int, text: str) -> None:
+    def fail(self, code: int, why: str) -> None:
         """Answers that it cannot be done."""
-        self.reply({"error-code": code, "error-text": text})
+        self.reply(failure(code, why))
 
     def page(self, rows: Iterable[tuple[str, Callable[[], FieldTable]]]) -> Iterator[None]:
         """Answers with a page of rows, of which there are few, in any order; see `listing`."""
@@ -188,7 +186,11 @@ class Request:
         except Exception:
             log.exception("a bug ends a request to %s", self.name)
             if not self.is_answered:
-                self.fail(amqp.INTERNAL_ERROR, f"INTERNAL_ERROR - {self.name} failed; see the broker's log")
+                self.fail(amqp.INTERNAL_ERROR, f"{self.name} failed; see the broker's log")
+
+
+def failure(code: int, why: str) -> FieldTable:
+    return {"error-code": code, "error-text": reply_text(code, why)}
 
 
 def service(name: str) -> Callable[[Service], Service]:
@@ -226,7 +228,7 @@ def ask(context: RoutingContext) -> bool:
         if channel.transaction is None:
             raise
         # Over another exchange, so that nobody asked before the commit began: too late to refuse.
-        log.warning("a request to %s is not served: %s", request.name[:80], fault.text)
+        log.warning("a request to %s is not served: %s", request.name[:80], fault.reply_text)
         return False
     function = SERVICES.get(request.name)
     if function is None and not request.reply_to:
@@ -241,11 +243,11 @@ def ask(context: RoutingContext) -> bool:
 
 
 def unknown(request: Request) -> None:
-    raise ServiceFault(amqp.NOT_FOUND, f"NOT_FOUND - no service '{request.name}': see broker.services")
+    raise ServiceFault(amqp.NOT_FOUND, f"no service '{request.name}': see broker.services")
 
 
 def too_large(request: Request) -> None:
-    raise ServiceFault(amqp.CONTENT_TOO_LARGE, f"CONTENT_TOO_LARGE - {request.name}: body is too large")
+    raise ServiceFault(amqp.CONTENT_TOO_LARGE, f"{request.name}: body is too large")
 
 
 def admit(request: Request) -> None:
@@ -256,7 +258,7 @@ def admit(request: Request) -> None:
         return
     request.fail(
         amqp.RESOURCE_ERROR,
-        f"RESOURCE_ERROR - {request.name}: {REQUESTS_WAITING_MAX} requests of this connection wait",
+        f"{request.name}: {REQUESTS_WAITING_MAX} requests of this connection wait",
     )
     pass_work.load()
 

@@ -44,7 +44,7 @@ def stream_of(request: Request) -> StreamQueue:
     if not isinstance(queue, StreamQueue):
         raise ServiceFault(
             amqp.PRECONDITION_FAILED,
-            f"PRECONDITION_FAILED - queue '{name}' in vhost '{host.name}' is not a stream",
+            f"queue '{name}' in vhost '{host.name}' is not a stream",
         )
     return queue
 
@@ -87,7 +87,7 @@ class OffsetsWatch:
         self.alarm.cancel()
         self.queue.streams.forget_watcher(self.queue.log, self.added)
         if self.queue.deleted:
-            self.request.fail(amqp.NOT_FOUND, f"NOT_FOUND - {self.queue.what} was deleted")
+            self.request.fail(amqp.NOT_FOUND, f"{self.queue.what} was deleted")
         else:
             self.request.reply(extent(self.queue, self.request))
 
@@ -151,7 +151,7 @@ def wanted_columns(request: Request) -> tuple[int, ...]:
     if len(found) != len(names) or not found or len(set(found)) != len(found):
         raise ServiceFault(
             amqp.PRECONDITION_FAILED,
-            f"PRECONDITION_FAILED - argument 'columns': expected some of {', '.join(columns.OF_STREAMS)}",
+            f"argument 'columns': expected some of {', '.join(columns.OF_STREAMS)}",
         )
     return found
 
@@ -161,4 +161,4 @@ def with_disk(request: Request, work: Callable[[], None]) -> None:
     try:
         work()
     except (OSError, StorageFault) as failure:
-        request.fail(amqp.INTERNAL_ERROR, f"INTERNAL_ERROR - {request.name}: the disk says: {failure}")
+        request.fail(amqp.INTERNAL_ERROR, f"{request.name}: the disk says: {failure}")

@@ -35,7 +35,7 @@ class SystemExchange(Exchange):
     def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
         raise ChannelFault(
             amqp.ACCESS_REFUSED,
-            f"ACCESS_REFUSED - exchange '{self.name}' answers requests: it has no bindings",
+            f"exchange '{self.name}' answers requests: it has no bindings",
         )
 
     def prepare(self) -> None:

@@ -274,9 +274,7 @@ def channel_info(request: Request) -> None:
     client = request.broker.connections.get(request.channel.origin)
     channel = None if client is None else client.channels.get(number)
     if channel is None:
-        raise ServiceFault(
-            amqp.NOT_FOUND, f"NOT_FOUND - {request.name}: this connection has no channel {number}"
-        )
+        raise ServiceFault(amqp.NOT_FOUND, f"{request.name}: this connection has no channel {number}")
     request.reply(
         {
             "channel": number,

@@ -69,6 +69,4 @@ class Sharing:
 
 
 def no_room(why: str) -> ChannelFault:
-    return ChannelFault(
-        amqp.RESOURCE_ERROR, f"RESOURCE_ERROR - the message cannot be stored: {why}", amqp.CLASS_BASIC, 40
-    )
+    return ChannelFault(amqp.RESOURCE_ERROR, f"the message cannot be stored: {why}", amqp.CLASS_BASIC, 40)

@@ -161,7 +161,7 @@ def refuse_too_large(queues: list[Queue], size: int) -> None:
             if queue.is_stream:
                 raise ChannelFault(
                     amqp.CONTENT_TOO_LARGE,
-                    f"CONTENT_TOO_LARGE - a message of {size} octets is too large for stream "
+                    f"a message of {size} octets is too large for stream "
                     f"'{queue.name}': it takes {MESSAGE_OCTETS_MAX}",
                     amqp.CLASS_BASIC,
                     40,
@@ -169,4 +169,4 @@ def refuse_too_large(queues: list[Queue], size: int) -> None:
 
 
 def refused(why: str) -> ChannelFault:
-    return ChannelFault(amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - {why}")
+    return ChannelFault(amqp.PRECONDITION_FAILED, f"{why}")

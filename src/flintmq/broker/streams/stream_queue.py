@@ -238,4 +238,4 @@ class StreamQueue(Queue):
 
 
 def not_implemented(why: str) -> ConnectionFault:
-    return ConnectionFault(amqp.NOT_IMPLEMENTED, f"NOT_IMPLEMENTED - {why}")
+    return ConnectionFault(amqp.NOT_IMPLEMENTED, f"{why}")

@@ -75,13 +75,11 @@ class Branches:
     def find(self, xid: Xid, user: User) -> Branch:
         branch = self.branches.get(xid)
         if branch is None or branch.state is BranchState.DECIDED:
-            raise ChannelFault(
-                amqp.NOT_FOUND, f"NOT_FOUND - no branch with xid {xid} in vhost '{self.router.name}'"
-            )
+            raise ChannelFault(amqp.NOT_FOUND, f"no branch with xid {xid} in vhost '{self.router.name}'")
         if not may_touch(user, branch.user):
             raise ChannelFault(
                 amqp.ACCESS_REFUSED,
-                f"ACCESS_REFUSED - branch {xid} belongs to user '{branch.user}', not to '{user.name}'",
+                f"branch {xid} belongs to user '{branch.user}', not to '{user.name}'",
             )
         if branch.is_own:
             raise wrong_state(f"branch {xid} is a commit of the tx class, which its channel ends")
@@ -434,7 +432,7 @@ class Branches:
         if marker is not None and not may_touch(user, marker.user):
             raise ChannelFault(
                 amqp.ACCESS_REFUSED,
-                f"ACCESS_REFUSED - marker '{name}' belongs to user '{marker.user}', not to '{user.name}'",
+                f"marker '{name}' belongs to user '{marker.user}', not to '{user.name}'",
             )
         return marker
 
@@ -541,8 +539,8 @@ def may_touch(user: User, owner: str) -> bool:
 
 
 def wrong_state(why: str) -> ChannelFault:
-    return ChannelFault(amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - {why}")
+    return ChannelFault(amqp.PRECONDITION_FAILED, f"{why}")
 
 
 def too_much(why: str) -> PeerFault:
-    return ChannelFault(amqp.RESOURCE_ERROR, f"RESOURCE_ERROR - {why}")
+    return ChannelFault(amqp.RESOURCE_ERROR, f"{why}")

@@ -346,7 +346,7 @@ class Outcomes:
                 self.note_streams(work)
         except PeerFault as fault:
             branch.refused += 1
-            log.warning("a message of branch %s is dropped: %s", branch.xid, fault.text)
+            log.warning("a message of branch %s is dropped: %s", branch.xid, fault.reply_text)
 
     def note_streams(self, work: DtxWork | None) -> None:
         """What went to a stream is there before the journal lets go of it."""

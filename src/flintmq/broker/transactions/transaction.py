@@ -91,7 +91,7 @@ class Transaction:
         if self.content_bytes > most:
             raise ChannelFault(
                 amqp.RESOURCE_ERROR,
-                f"RESOURCE_ERROR - over {most} octets in a transaction: commit more often",
+                f"over {most} octets in a transaction: commit more often",
                 60,
                 40,
             )
@@ -118,7 +118,7 @@ class Transaction:
         if self.settlements > most:
             raise ChannelFault(
                 amqp.RESOURCE_ERROR,
-                f"RESOURCE_ERROR - over {most} settlements in a transaction, of which a rejected message is "
+                f"over {most} settlements in a transaction, of which a rejected message is "
                 f"{LETTER_SETTLEMENTS}: commit more often",
             )
 
@@ -300,7 +300,7 @@ def check_room(coming: dict[Queue, list[Message]], virtual_host: str) -> None:
         if queue.regime is not None and queue.regime.lacks_room(messages):
             raise ChannelFault(
                 amqp.PRECONDITION_FAILED,
-                f"PRECONDITION_FAILED - queue '{queue.name}' in vhost '{virtual_host}' is full: "
+                f"queue '{queue.name}' in vhost '{virtual_host}' is full: "
                 "nothing of the transaction was done",
                 90,
                 20,

@@ -92,4 +92,4 @@ def checked(xid: Xid) -> Xid:
 
 
 def malformed(why: str) -> ChannelFault:
-    return ChannelFault(amqp.PRECONDITION_FAILED, f"PRECONDITION_FAILED - not an xid: {why}")
+    return ChannelFault(amqp.PRECONDITION_FAILED, f"not an xid: {why}")

@@ -18,7 +18,7 @@ from collections import OrderedDict
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from flintmq.errors import ServiceFault
+from flintmq.errors import ServiceFault, reply_text
 from flintmq.wire import amqp
 from flintmq.wire.tables import FieldTable, encode_table
 
@@ -110,8 +110,11 @@ class Answers:
             request.reply(
                 {
                     "error-code": amqp.NOT_FOUND,
-                    "error-text": f"NOT_FOUND - {request.name}: a repeat of request '{key}', which is not "
-                    "known here: whether it was done is not known either",
+                    "error-text": reply_text(
+                        amqp.NOT_FOUND,
+                        f"{request.name}: a repeat of request '{key}', which is not known here: whether it "
+                        "was done is not known either",
+                    ),
                     "request-unknown": True,
                 }
             )
@@ -119,7 +122,7 @@ class Answers:
         if len(kept.open) >= SCOPE_ANSWERS_MAX:
             raise ServiceFault(
                 amqp.RESOURCE_ERROR,
-                f"RESOURCE_ERROR - {request.name}: {SCOPE_ANSWERS_MAX} requests with an id are under way",
+                f"{request.name}: {SCOPE_ANSWERS_MAX} requests with an id are under way",
             )
         kept.open[key] = request.kept = Answer(request.name, digest_of(request), now_ms)
         return True
@@ -155,7 +158,7 @@ def repeat(request: Request, known: Answer) -> None:
     if known.digest != digest_of(request):
         raise ServiceFault(
             amqp.PRECONDITION_FAILED,
-            f"PRECONDITION_FAILED - {request.name}: the id '{request.message_id}' was used for another "
+            f"{request.name}: the id '{request.message_id}' was used for another "
             f"request to {known.name}: give each request an id of its own",
         )
     if known.results is not None:
@@ -165,7 +168,7 @@ def repeat(request: Request, known: Answer) -> None:
     else:
         raise ServiceFault(
             amqp.RESOURCE_ERROR,
-            f"RESOURCE_ERROR - {request.name}: request '{request.message_id}' is being worked on, and "
+            f"{request.name}: request '{request.message_id}' is being worked on, and "
             f"{WAITING_MAX} wait for its answer",
         )
 

@@ -12,6 +12,7 @@ cdef Py_ssize_t PASS_LOADED_BYTES_MAX
 @cython.final
 cdef class Broker:
     cdef readonly Agenda agenda
+    cdef readonly object answers
     cdef public object clock
     cdef public object condition
     cdef readonly object config

@@ -18,6 +18,7 @@ from flintmq.auth import Users
 from flintmq.broker.policies import Policies
 from flintmq.broker.queues.pass_work import Agenda
 from flintmq.broker.queues.timetable import Timetable
+from flintmq.broker.services.answers import Answers
 from flintmq.broker.streams.streams import Streams
 from flintmq.broker.virtual_host import VirtualHost
 
@@ -48,6 +49,7 @@ class Broker:
 
     __slots__ = (
         "agenda",
+        "answers",
         "clock",
         "condition",
         "config",
@@ -69,6 +71,7 @@ class Broker:
         self.users = Users.from_config(config)
         self.timetable = Timetable(clock)
         self.agenda = Agenda(self.timetable)
+        self.answers = Answers(self.timetable)
         self.virtual_hosts: dict[str, VirtualHost] = {
             name: VirtualHost(name, self.agenda, store) for name in config.virtual_hosts
         }

@@ -227,7 +227,7 @@ class Session(Events):
     # The handshake
 
     def greeted(self, version: int) -> None:
-        self.output.write_method(0, start_payload(version))
+        self.output.write_method(0, start_payload(version, self.broker.answers.memory))
 
     def start_ok(self, method: methods.ConnectionStartOk) -> None:
         if self.login is not None:  # one for each connection: a second guess costs a new one
@@ -541,10 +541,10 @@ CONNECTION_COMMANDS: dict[str, Any] = {
 
 
 @lru_cache
-def start_payload(version: int) -> bytes:
-    """connection.start, the same for every client of a version."""
+def start_payload(version: int, memory: str) -> bytes:
+    """connection.start, the same for every client of a version. `memory`: see broker/services/answers.py."""
     major, minor = (8, 0) if version == amqp.VERSION_0_8 else (0, 9)
-    properties = dict(SERVER_PROPERTIES)
+    properties = {**SERVER_PROPERTIES, "request_memory": memory}
     if version == amqp.VERSION_0_8:
         # Its field tables have no booleans, and its clients know no capabilities.
         del properties["capabilities"]

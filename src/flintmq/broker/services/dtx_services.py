@@ -114,7 +114,7 @@ def described(branch: Branch) -> FieldTable:
     }
 
 
-@service("dtx.prepare")
+@service("dtx.prepare", changes=True)
 def dtx_prepare(request: Request) -> None:
     """Prepares `xids`, one after the other; those that were rolled back or had nothing in them are named."""
     branches = branches_of(request)
@@ -132,7 +132,7 @@ def dtx_prepare(request: Request) -> None:
     reply_when_safe(request, max((sequence for _, sequence in codes.values()), default=0), results)
 
 
-@service("dtx.commit")
+@service("dtx.commit", changes=True)
 def dtx_commit(request: Request) -> None:
     """Commits `xids`, all prepared, in one go; rolls back those in `rollback-xids`, known or not.
 
@@ -291,7 +291,7 @@ def roll_back(branches: Branches, found: list[Branch]) -> tuple[int, int]:
     return count, sequence
 
 
-@service("dtx.rollback")
+@service("dtx.rollback", changes=True)
 def dtx_rollback(request: Request) -> None:
     """Rolls back `xids`; one that is not there is named in `unknown`. `heuristic` as with dtx.commit."""
     branches = branches_of(request)
@@ -334,7 +334,7 @@ def dtx_markers(request: Request) -> Iterator[None]:
     )
 
 
-@service("dtx.forget-marker")
+@service("dtx.forget-marker", changes=True)
 def dtx_forget_marker(request: Request) -> None:
     """Forgets `marker`: whoever committed under it does not come back. `forgotten`: whether there was one."""
     branches = branches_of(request)

@@ -81,7 +81,7 @@ def promise(request: Request) -> None:
         store.hold_back(request.channel.output, store.last())
 
 
-@service("queue.lease")
+@service("queue.lease", changes=True)
 def queue_lease(request: Request) -> Iterator[None]:
     """Consecutive messages for a named reader: queue, consumer, epoch or claim, start, max-rows."""
     queue = queue_of(request)
@@ -208,7 +208,7 @@ def reply_rows(request: Request, rows: list[Row], chosen: list[str], results: di
     request.reply({"count": len(rows), **results}, lay_out(rows, results["last"] + 1, chosen, now_ms))
 
 
-@service("lease.ack")
+@service("lease.ack", changes=True)
 def lease_ack(request: Request) -> Iterator[None]:
     """Lets go of the messages of a lease up to a number: queue, consumer, epoch, through."""
     lease = held_lease(request)
@@ -233,7 +233,7 @@ def lease_renew(request: Request) -> None:
     )
 
 
-@service("lease.release")
+@service("lease.release", changes=True)
 def lease_release(request: Request) -> None:
     """Ends a lease: what is not acked goes back to the queue."""
     lease = held_lease(request)
@@ -303,7 +303,7 @@ class Look:
         self.more = False
 
 
-@service("queue.copy")
+@service("queue.copy", changes=True)
 def queue_copy(request: Request) -> Iterator[None]:
     """Copies messages to the end of another queue: queue, to, limit, after."""
     source, target = queue_of(request), queue_of(request, "to", Operation.WRITE)
@@ -324,7 +324,7 @@ def queue_copy(request: Request) -> Iterator[None]:
     request.reply({"copied": copied, "last": last})
 
 
-@service("queue.move")
+@service("queue.move", changes=True)
 def queue_move(request: Request) -> Iterator[None]:
     """Moves messages from the head of a queue to the end of another: queue, to, limit."""
     source, target = queue_of(request), queue_of(request, "to", Operation.WRITE)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
     from flintmq.broker.exchanges.route import Passage
     from flintmq.broker.messages.message import Message
+    from flintmq.broker.services.answers import Answer
     from flintmq.broker.store.publisher import Publisher
 
 log = logging.getLogger("flintmq.services")
@@ -41,6 +42,8 @@ Service = Callable[["Request"], Iterator[None] | None]
 Row = tuple[str, Callable[[], FieldTable] | None]
 
 SERVICES: dict[str, Service] = {}
+# Those whose answers are kept for a repeat under the same message-id: see answers.py.
+CHANGING: set[str] = set()
 
 # An answer's results travel in one content header, which is one frame: so much of a frame is for others
 # than the rows of a page. Correlation-id 256, names and counts 200, the frame itself 22.
@@ -67,6 +70,8 @@ class Request:
         self.function: Service = unknown
         self.reply_to = properties.reply_to or ""
         self.correlation_id = properties.correlation_id
+        self.message_id = properties.message_id or ""
+        self.kept: Answer | None = None  # where the answer is kept, if this is the first to ask for it
         self.is_answered = False
 
     @property
@@ -119,6 +124,8 @@ class Request:
         if self.is_answered:
             raise ProtocolMisuse(f"{self.name} answers a request twice")
         self.is_answered = True
+        if self.kept is not None:
+            self.broker.answers.give(self, results, body)
         if not self.reply_to:
             return
         properties = BasicProperties(headers=results, correlation_id=self.correlation_id)
@@ -177,8 +184,11 @@ class Request:
             yield
 
     def serve(self) -> Iterator[None]:
-        """Calls the service; what it raises is the answer."""
+        """Calls the service, unless the answer is known; what it raises is the answer."""
         try:
+            is_kept = bool(self.message_id) and self.kept is None and self.name in CHANGING
+            if is_kept and not self.broker.answers.begin(self):
+                return
             work = self.function(self)
             if work is not None:
                 yield from work
@@ -191,13 +201,18 @@ class Request:
                 self.fail(amqp.INTERNAL_ERROR, f"INTERNAL_ERROR - {self.name} failed; see the broker's log")
 
 
-def service(name: str) -> Callable[[Service], Service]:
-    """Registers a function(request: Request) as the service of this name; its docstring is the help."""
+def service(name: str, changes: bool = False) -> Callable[[Service], Service]:
+    """Registers a function(request: Request) as the service of this name; its docstring is the help.
+
+    One that `changes` something is done once for each message-id, however often it is asked.
+    """
 
     def register(function: Service) -> Service:
         if name in SERVICES:
             raise ProtocolMisuse(f"there are two services called {name}")
         SERVICES[name] = function
+        if changes:
+            CHANGING.add(name)
         return function
 
     return register

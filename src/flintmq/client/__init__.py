@@ -1,7 +1,8 @@
 """The AMQP client: `connect` for blocking code, `flintmq.client.aio.connection` for asyncio.
 
-    transport   sync/connection.py (blocking sockets), aio/connection.py (asyncio)
-    API         sync/channel.py, aio/channel.py: Channel, Queue, Exchange, Consumer
+    API         aio/connection.py, aio/channel.py: Connection, Channel, Queue, Exchange, Consumer;
+                sync/ has the same without asyncio, made by tools/generate_sync_client.py
+    transport   aio/transport.py (asyncio), sync/transport.py (blocking sockets): by hand, with the same names
     core        core/connection.py, core/channel.py: no sockets; both clients share it
     protocol    flintmq.protocol.client: the state machine
     framing     flintmq.wire: generated

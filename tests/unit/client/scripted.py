@@ -53,11 +53,15 @@ class Script:
 
     def __init__(self, **options: Any) -> None:
         self.clock = StillClock()
-        self.core = ConnectionCore(Settings.of("amqp://me:secret-word@here", **options), self.clock, 0)
+        self.core = ConnectionCore(
+            Settings.of("amqp://me:secret-word@here", **{"heartbeat_s": 0, **options}), self.clock
+        )
         self.core.flush = lambda: None
 
     def says(self, octets: bytes) -> int:
-        return self.core.receive(bytearray(octets), len(octets))
+        used = self.core.receive(bytearray(octets), len(octets))
+        self.core.call_back()
+        return used
 
     def tells(self, channel: int, method: Method) -> None:
         self.says(method_frame(channel, method))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from flintmq.client.aio.dtx import Branches
+from flintmq.client.aio.transport import Waiters
 from flintmq.client.core.batch import total_bytes
 from flintmq.client.core.channel import ChannelCore, ConsumerRecord, slices
-from flintmq.client.core.errors import ClientError, ConsumerCancelled, PublishFailed
+from flintmq.client.core.confirms import Ledger
+from flintmq.client.core.deadline import Deadline
+from flintmq.client.core.errors import CallTimeout, ClientError, ConsumerCancelled, PublishFailed
 from flintmq.client.core.message import Message
 from flintmq.client.core.pending import Pending, Steps
 from flintmq.client.core.publishing import merged, properties_of
@@ -27,14 +29,11 @@ T = TypeVar("T")
 
 
 class Channel:
-    """A channel of a connection. Tasks may share it."""
+    """A channel of a connection."""
 
     def __init__(self, connection: Connection, core: ChannelCore) -> None:
         self.connection = connection
         self.core = core
-        core.listeners.append(connection.wake)
-        if core.ledger is not None:
-            core.ledger.told = connection.wake
 
     async def _run(self, steps: Callable[[], Steps[T]], repeat: bool = True) -> T:
         return await self.connection.run(steps, repeat=repeat)
@@ -112,17 +111,17 @@ class Channel:
         """
         made = properties_of(properties, headers, persistent)
         total_bytes([body])
-        await self._make_room(timeout_s)
+        deadline = self.connection.deadline(timeout_s)
+        await self._make_room(deadline)
         rows = self.core.rows([body], exchange, routing_key, made, mandatory)
         ledger = self.core.ledger
         if ledger is None:
-            self._send(rows)
+            await self._send_unconfirmed(rows, deadline)
             return 0
         pending = _confirm(1, exchange) if wait else None
-        number = ledger.add(rows, pending)
-        self._send(rows)
+        number = self._send(rows, ledger, pending, deadline)
         if pending is not None:
-            await self._settle(pending, timeout_s)
+            await self._settle(pending, deadline)
         return number
 
     async def publish_many(
@@ -149,10 +148,11 @@ class Channel:
         ledger = self.core.ledger
         first = 1 if ledger is None else ledger.published + 1
         pendings: list[Pending] = []
+        deadline = self.connection.deadline(timeout_s)
         count = 0
         for piece in slices(bodies):
             start, count = count, count + len(piece)
-            await self._make_room(timeout_s)
+            await self._make_room(deadline)
             rows = self.core.rows(
                 piece,
                 exchange,
@@ -163,64 +163,104 @@ class Channel:
                 None if each is None else each[start:count],
             )
             if ledger is None:
-                self._send(rows)
+                await self._send_unconfirmed(rows, deadline)
                 continue
             pending = _confirm(len(piece), exchange) if wait else None
-            ledger.add(rows, pending)
             if pending is not None:
                 pendings.append(pending)
-            self._send(rows)
+            self._send(rows, ledger, pending, deadline)
         failures: list[PublishFailed] = []
         for pending in pendings:
             try:
-                await self._settle(pending, timeout_s)
+                await self._settle(pending, deadline)
             except PublishFailed as failure:
                 failures.append(failure)
         if failures:
             raise merged(failures, first)
         return count
 
-    def _send(self, rows: Rows) -> None:
+    def _send(self, rows: Rows, ledger: Ledger, pending: Pending | None, deadline: Deadline) -> int:
         """All of them in one go: nothing may be published between. What is lost is in the ledger."""
-        for chunk in self.core.chunks(rows):
-            if self.core.connection.failure is not None:
-                return
-            self.connection.send_all(chunk)
+        try:
+            number = ledger.add(rows, pending)
+            for chunk in self.core.chunks(rows):
+                if self.core.connection.failure is not None:
+                    break
+                self.connection.write(chunk, deadline)
+        except BaseException:
+            self.connection.give_up_life("publishing was interrupted")
+            raise
+        return number
 
-    async def _make_room(self, timeout_s: float | None = None) -> None:
-        """Waits until the channel may publish; nothing else runs between that and the publish."""
+    async def _send_unconfirmed(self, rows: Rows, deadline: Deadline) -> None:
+        """Nothing tells what arrived, so nothing is sent twice: what was written before a loss is gone."""
+        try:
+            for chunk in self.core.chunks(rows):
+                if self.core.connection.failure is not None:
+                    await self._make_room(deadline)
+                self.connection.write(chunk, deadline)
+        except ClientError:
+            raise
+        except BaseException:
+            self.connection.give_up_life("publishing was interrupted")
+            raise
+
+    def _has_room(self) -> bool:
         ledger = self.core.ledger
+        return (
+            self.connection.is_open
+            and self.core.flowing
+            and self.connection.is_writable
+            and (ledger is None or not ledger.is_full())
+        )
 
-        def has_room() -> bool:
-            return (
-                self.connection.is_open
-                and self.core.flowing
-                and self.connection.is_writable
-                and (ledger is None or not ledger.is_full())
+    async def _make_room(self, deadline: Deadline) -> None:
+        """Waits until the channel may publish; nothing else runs between that and the publish."""
+        self.connection.glance()
+        await self.connection.ready(deadline)
+        if not self._has_room():
+            await self._until(
+                self._has_room, "publishing: the broker is too slow, or stopped the flow", deadline
             )
-
-        await self.connection.ready()
-        if not has_room():
-            doing = "publishing: the broker is too slow, or stopped the flow"
-            await self.connection.until(has_room, doing, timeout_s, self._check_open)
         self.core.check_publishable()
+
+    async def _until(self, holds: Callable[[], bool], doing: str, deadline: Deadline) -> None:
+        """Waits until it holds, over as many connections as it takes."""
+        while not holds():
+            self._check_open()
+            if deadline.is_over():
+                raise CallTimeout(
+                    f"{doing}: not done in {deadline.timeout_s:g} seconds{self.connection.blocking()}"
+                )
+            await self.connection.ready(deadline)
+            if not holds():
+                self._check_open()
+                await self.connection.changed.wait(deadline)
 
     def _check_open(self) -> None:
         if self.core.failure is not None:
             raise self.core.failure
 
-    async def _settle(self, pending: Pending, timeout_s: float | None) -> None:
-        chosen = self.connection.settings.timeout_s if timeout_s is None else timeout_s
-        await self.connection.wait(pending, chosen)
+    async def _settle(self, pending: Pending, deadline: Deadline) -> None:
+        """Waits for the confirms of one publish, over as many connections as it takes."""
+        while not pending.done:
+            if deadline.is_over():
+                raise CallTimeout(
+                    f"{pending.doing}: not done in {deadline.timeout_s:g} seconds{self.connection.blocking()}"
+                )
+            await self.connection.ready(deadline)
+            if not pending.done:
+                await self.connection.until_told(pending, deadline)
+        pending.outcome()
 
     async def wait_for_confirms(self, timeout_s: float | None = None) -> None:
         """Waits until all that was published is settled; PublishFailed if anything of it is not safe."""
         ledger = self.core.ledger
         if ledger is None:
             raise ClientError("the channel has no confirms; open it with confirm=True")
-        await self.connection.until(
-            lambda: ledger.outstanding == 0, "waiting for confirms", timeout_s, self._check_open
-        )
+        self.connection.check_use()
+        deadline = self.connection.deadline(timeout_s)
+        await self._until(lambda: ledger.outstanding == 0, "waiting for confirms", deadline)
         failure = ledger.take_failure()
         if failure is not None:
             raise failure
@@ -311,7 +351,7 @@ class Channel:
         self.core.end(ClientError("the channel was closed; open another"))
 
     async def leave(self, error: BaseException | None) -> None:
-        """The end of `async with`."""
+        """The end of `with`."""
         if error is None:
             await self.close()
             return
@@ -319,6 +359,14 @@ class Channel:
             await self._abandon()
         except ClientError as second:
             error.add_note(f"and closing the channel failed: {second}")
+
+    async def __aenter__(self) -> Channel:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.leave(error)
 
     def __repr__(self) -> str:
         return f"<Channel {self.core.number} of {self.connection!r}>"
@@ -431,7 +479,7 @@ class Consumer:
         self.record = record
         self.timeout_s = timeout_s
         self._inbox = record.inbox
-        self._wakers: list[asyncio.Future[None]] = []
+        self._readers = Waiters(channel.connection, reading=False)
 
     @property
     def tag(self) -> str:
@@ -441,6 +489,7 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Message:
+        self.channel.connection.check_use()
         message = self._inbox.next()
         while message is None:
             if not await self._await(self.timeout_s):
@@ -450,38 +499,36 @@ class Consumer:
 
     async def take(self, count_max: int, timeout_s: float | None = None) -> list[Message]:
         """What is there, up to so many; waits for the first one at most `timeout_s`, then is empty."""
+        self.channel.connection.check_use()
         if not self._inbox.waiting():
             await self._await(timeout_s)
         return self._inbox.take(count_max)
 
     async def _await(self, timeout_s: float | None) -> bool:
         """Waits until something is in the inbox; False when the time, or the consumer, is over."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not self._inbox.waiting():
-                    ended = self._inbox.ended
-                    if ended is not None:
-                        if isinstance(ended, ConsumerCancelled) or self.channel.core.failure is not None:
-                            raise ended
-                        return False
-                    await self._told()
-        except TimeoutError:
-            return False
+        connection = self.channel.connection
+        deadline = None if timeout_s is None else connection.deadline(timeout_s)
+        while not self._inbox.waiting():
+            ended = self._inbox.ended
+            if ended is not None:
+                if isinstance(ended, ConsumerCancelled) or self.channel.core.failure is not None:
+                    raise ended
+                return False
+            if deadline is not None and deadline.is_over():
+                return False
+            if not connection.is_open:
+                try:
+                    await connection.ready(deadline or connection.forever())
+                except CallTimeout:
+                    return False
+                continue
+            self._inbox.told = self._wake
+            await self._readers.wait(deadline)
         return True
 
-    async def _told(self) -> None:
-        """Until something happens to the inbox. Several tasks may read one consumer."""
-        waker: asyncio.Future[None] = self.channel.connection.loop.create_future()
-        self._wakers.append(waker)
-        self._inbox.told = self._wake
-        await waker
-
     def _wake(self) -> None:
-        wakers, self._wakers = self._wakers, []
-        for waker in wakers:
-            if not waker.done():
-                waker.set_result(None)
         self._inbox.told = None  # a delivery costs no call while nobody waits
+        self._readers.wake()
 
     async def cancel(self) -> None:
         """No more deliveries; what is in the inbox can still be read, and has to be settled."""

@@ -1,25 +1,23 @@
-"""The async client: the same core on asyncio.
+"""The connection of the async client: calls, recovery, services, and its end.
 
     async with await connect("amqp://guest:guest@localhost") as connection:
         async with connection.channel(confirm=True) as channel:
             ...
 
-Nothing per message goes through the event loop but what the application awaits itself. When the connection
-is lost, a task opens it again; calls wait for that, consumers go on.
+Every call has one deadline, which holds for all that it waits for: a connection that is being opened again,
+room to publish, an answer, confirms. The socket is the Transport's.
 """
 
 from __future__ import annotations
 
-import asyncio
-import socket
-import ssl
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
 from flintmq.client.aio.channel import Channel
 from flintmq.client.aio.services import Browser, Lease, Stream
-from flintmq.client.core.connection import ConnectionCore
+from flintmq.client.aio.transport import Background, Lock, Transport, Waiters
+from flintmq.client.core.deadline import Deadline
 from flintmq.client.core.errors import (
     CallTimeout,
     ClientError,
@@ -31,265 +29,185 @@ from flintmq.client.core.errors import (
 )
 from flintmq.client.core.pending import Pending, Steps
 from flintmq.client.core.services import Ask, Reply, ServiceCalls
-from flintmq.client.core.settings import Settings
+from flintmq.client.core.settings import Recovery, Settings
 from flintmq.clock import Clock
 from flintmq.wire.tables import FieldTable
 
-READ_BYTES = 262_144
+# A call that is repeated on a new connection this often, and kills each, is not repeated again.
 CALL_ATTEMPTS_MAX = 3
 CLOSE_TIMEOUT_S = 10.0
+# A call whose deadline is near has this long for an attempt to connect again: with less none would succeed.
+ATTEMPT_S_MIN = 0.8
+FOREVER_S = 1e8  # three years; a timer takes no infinity
 
 T = TypeVar("T")
 
 
-class _Link(asyncio.BufferedProtocol):
-    """One socket of a connection, which is told of what it reads and of its end."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.transport: asyncio.Transport | None = None
-        self.ended: asyncio.Future[None] = connection.loop.create_future()
-        self.buffer = bytearray(connection.settings.frame_bytes_max + READ_BYTES)
-        self.fill = 0
-        self.is_paused = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        if len(self.buffer) - self.fill < 4096:
-            # Only while paused: what the transport had read already must go somewhere.
-            self.buffer = self.buffer + bytearray(READ_BYTES)
-        return memoryview(self.buffer)[self.fill :]
-
-    def buffer_updated(self, size: int) -> None:
-        self.fill += size
-        self.take()
-
-    def take(self) -> None:
-        if self.connection.link is not self:
-            return
-        used = self.connection.core.receive(self.buffer, self.fill)
-        rest = self.fill - used
-        if rest and used:
-            self.buffer[:rest] = self.buffer[used : self.fill]
-        self.fill = rest
-        self.connection.received()
-
-    def pause_reading(self, pause: bool) -> None:
-        if self.transport is None or pause == self.is_paused or self.transport.is_closing():
-            return
-        self.is_paused = pause
-        if pause:
-            self.transport.pause_reading()
-        else:
-            self.transport.resume_reading()
-            self.connection.loop.call_soon(self.take)
-
-    def pause_writing(self) -> None:
-        self.connection.is_writable = False
-
-    def resume_writing(self) -> None:
-        self.connection.is_writable = True
-        self.connection.wake()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if not self.ended.done():
-            self.ended.set_result(None)
-        if self.connection.link is self:
-            reason = "the server hung up"
-            if isinstance(error, OSError):
-                reason = error.strerror or type(error).__name__
-            self.connection.lost(reason)
-
-
-class Connection:
-    """A connection to a broker, of one event loop. Made by `connect`."""
+class Connection(Transport):
+    """A connection to a broker. Made by `connect`."""
 
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
-        self.settings = settings
-        self.clock = clock or Clock()
-        self.loop = asyncio.get_running_loop()
-        self.core = ConnectionCore(settings, self.clock, heartbeat_s_default=None)
-        self.core.flush = self.flush_soon
-        self.core.on_resumed = self._read_again
-        self.link: _Link | None = None
+        super().__init__(settings, clock or Clock())
         self.is_closed = False
-        self.is_writable = True
-        self._flush_due = False
-        self._wakers: list[asyncio.Future[None]] = []
-        self._beating: asyncio.TimerHandle | None = None
-        self._recovery: asyncio.Task[None] | None = None
-        self._exhausted = False  # the last attempt has failed
+        self.changed = Waiters(self)
+        self.core.on_change = self.changed.wake
+        self._recovery = Background(self, self._recover)
+        self._attempt = 0  # of the recovery that goes on
+        self._attempt_at_s: float | None = None  # when the next one is due
         self._services: ServiceCalls | None = None
-        self._services_lock = asyncio.Lock()
+        self._services_lock = Lock()
 
-    # The socket
+    # Lives
 
-    async def open(self) -> None:
+    async def open(self, deadline: Deadline | None = None) -> None:
         """A socket, and the handshake."""
+        timeout_s = self.settings.connection_timeout_s
+        until = Deadline(self.clock, timeout_s) if deadline is None else deadline.within(timeout_s)
         opened = self.core.begin()
-        link = _Link(self)
-        settings = self.settings
-        address = settings.address
         try:
-            async with asyncio.timeout(settings.connection_timeout_s):
-                if settings.tls is None:
-                    await self.loop.create_connection(lambda: link, settings.host, settings.port)
-                else:
-                    await self.loop.create_connection(
-                        lambda: link,
-                        settings.host,
-                        settings.port,
-                        ssl=settings.tls.context(),
-                        server_hostname=settings.tls.server_name or settings.host,
-                    )
-        except TimeoutError:
-            waited = f"{settings.connection_timeout_s:g} seconds"
-            raise ConnectFailed(f"{address} cannot be reached: no answer in {waited}") from None
-        except ssl.SSLCertVerificationError as error:
-            why = error.verify_message
-            raise ConnectFailed(f"{address} is not trusted: {why}; name its authority") from None
-        except OSError as error:
-            reason = error.strerror or str(error) or type(error).__name__
-            raise ConnectFailed(
-                f"{address} cannot be reached: {reason}; is the broker running there?"
-            ) from None
-        self.link = link
-        self.is_writable = True
-        assert link.transport is not None
-        connected = link.transport.get_extra_info("socket")
-        if connected is not None:
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        try:
-            await self.wait(opened, settings.connection_timeout_s)
-        except BaseException:
-            self._drop()
+            await self.connect_socket(until)
+            await self.answer(opened, until)
+        except BaseException as error:
+            self.drop()
+            self.core.end(error if isinstance(error, ClientError) else ConnectFailed("it was called off"))
             raise
-        self._beat()
+        self.begin_beating()
 
-    def _drop(self) -> None:
-        link, self.link = self.link, None
-        if self._beating is not None:
-            self._beating.cancel()
-            self._beating = None
-        if link is not None and link.transport is not None:
-            link.transport.abort()
+    def ended(self) -> None:
+        """This life of the connection is over: is there to be another?"""
+        failure = self.core.failure
+        if failure is None or not self.core.opened_once or self._recovery.is_running:
+            return
+        if self.is_closed or self.settings.recovery is None or not isinstance(failure, ConnectionLost):
+            self._give_up(failure)
+        else:
+            self._recovery.start()
 
-    def _hang_up(self) -> None:
-        """Ends the socket when what was written has left."""
-        link, self.link = self.link, None
-        if self._beating is not None:
-            self._beating.cancel()
-            self._beating = None
-        if link is not None and link.transport is not None:
-            link.transport.close()
+    async def _recover(self, deadline: Deadline | None) -> None:
+        """Connects again after a loss, and restores what was. The last failure stays if that cannot be."""
+        recovery = self.settings.recovery
+        assert recovery is not None
+        failure = self.core.failure
+        while self._attempt < recovery.attempts_max:
+            await self._wait_for_attempt(recovery, deadline)
+            self._attempt += 1
+            self._attempt_at_s = None
+            try:
+                await self._open_again(deadline)
+            except LoginRefused as error:
+                failure = error
+                break
+            except ClientError as error:
+                failure = error
+            else:
+                self._attempt = 0
+                return
+        self._attempt = 0
+        lost = ConnectionLost(
+            f"the connection to {self.settings.address} was lost and could not be opened again: {failure}"
+        )
+        self.core.failure = lost
+        self.core.told()
 
-    def flush_soon(self) -> None:
-        """What is written in one turn of the loop leaves in one piece."""
-        if not self._flush_due:
-            self._flush_due = True
-            self.loop.call_soon(self.flush)
+    async def _wait_for_attempt(self, recovery: Recovery, deadline: Deadline | None) -> None:
+        """Until the next attempt is due, which calls with short deadlines do not put off."""
+        now_s = self.clock.monotonic_s()
+        if self._attempt_at_s is None:
+            self._attempt_at_s = now_s + recovery.delay_s(self._attempt, self.clock.random.random())
+        delay_s = max(0.0, self._attempt_at_s - now_s)
+        if deadline is None or delay_s <= deadline.left_s():
+            await self.sleep(delay_s)
+            return
+        await self.sleep(deadline.left_s())
+        raise CallTimeout(
+            f"the connection to {self.settings.address} is lost, and not open again in "
+            f"{deadline.timeout_s:g} seconds"
+        )
 
-    def flush(self) -> None:
-        self._flush_due = False
-        output = self.core.output
-        size = output.pending()
-        if size and self.link is not None and self.link.transport is not None:
-            self.link.transport.write(bytes(memoryview(output.buffer)[output.start : output.fill]))
-            output.sent(size)
-            self.core.sent_s = self.clock.monotonic_s()
-        self.core.outbox.clear()
-        output.waiting = False
-
-    def send_all(self, octets: bytearray) -> None:
-        self.flush()
-        if self.link is not None and self.link.transport is not None:
-            self.link.transport.write(octets)
-
-    def received(self) -> None:
-        """The core has taken what was read."""
-        if self.core.output.pending():
+    async def _open_again(self, deadline: Deadline | None) -> None:
+        """One attempt: all of it, or nothing that looks like a connection."""
+        until = self.deadline() if deadline is None else deadline.at_least(ATTEMPT_S_MIN)
+        try:
+            await self.open(until)
+            await self._drive(self.core.recover(), until)
             self.flush()
-        if self.core.failure is not None:
-            self._hang_up()
-            self._ended()
-        elif self.core.protocol.paused and self.link is not None:
-            self.link.pause_reading(True)
+            if self.core.failure is not None:
+                raise self.core.failure
+        except BaseException as error:
+            self.drop()
+            lost = ConnectionLost(
+                f"the connection to {self.settings.address} was lost, and is not open again: {error}"
+            )
+            self.core.end(lost)
+            self.core.failure = lost
+            raise
 
-    def _read_again(self) -> None:
-        if self.link is not None:
-            self.link.pause_reading(False)
-
-    def lost(self, reason: str) -> None:
-        self._drop()
-        self.core.lost(reason)
-        self._ended()
-
-    def _beat(self) -> None:
-        wait_s = self.core.beat()
-        self.flush()
-        if self.core.failure is not None:
-            self._drop()
-            self._ended()
-        elif wait_s is not None:
-            self._beating = self.loop.call_later(wait_s, self._beat)
+    def _give_up(self, failure: ClientError) -> None:
+        for channel in list(self.core.channels.values()):
+            channel.end(failure)
+        self.core.told()
 
     # Waiting
 
-    def wake(self) -> None:
-        wakers, self._wakers = self._wakers, []
-        for waker in wakers:
-            if not waker.done():
-                waker.set_result(None)
+    def deadline(self, timeout_s: float | None = None) -> Deadline:
+        """That of a call which begins now."""
+        return Deadline(self.clock, self.settings.timeout_s if timeout_s is None else timeout_s)
 
-    async def until(
-        self, holds: Callable[[], bool], doing: str, timeout_s: float | None, failed: Callable[[], None]
-    ) -> None:
-        """Waits until it holds; `failed` raises when it never will."""
-        timeout_s = self.settings.timeout_s if timeout_s is None else timeout_s
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not holds():
-                    failed()
-                    waker = self.loop.create_future()
-                    self._wakers.append(waker)
-                    await waker
-        except TimeoutError:
-            blocked = f"; the broker blocks publishers ({self.blocked})" if self.blocked else ""
-            raise CallTimeout(f"{doing}: not done in {timeout_s:g} seconds{blocked}") from None
+    def forever(self) -> Deadline:
+        """For a consumer that waits without a limit."""
+        return Deadline(self.clock, FOREVER_S)
 
-    async def wait(self, pending: Pending, timeout_s: float) -> Any:
+    async def ready(self, deadline: Deadline) -> None:
+        """Waits while the connection is being opened again; raises if it is over."""
+        self.check_use()
+        if self.is_closed:
+            raise ConnectionClosed("the connection was closed; open another")
+        failure = self.core.failure
+        if failure is None and not self._recovery.is_running:
+            return
+        if failure is not None and not self._recovery.is_running:
+            if self.settings.recovery is None or not isinstance(failure, ConnectionLost):
+                raise failure
+            self._recovery.start()
+        await self._recovery.finish(deadline)
+        if self.core.failure is not None:
+            raise self.core.failure
+
+    async def answer(self, pending: Pending, deadline: Deadline) -> Any:
         """What the Pending is resolved with. A call without an answer mostly ends the connection: a late one
         would belong to nobody."""
         self.flush()
-        if not pending.done:
-            done: asyncio.Future[None] = self.loop.create_future()
-            pending.told = lambda: None if done.done() else done.set_result(None)
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await done
-            except TimeoutError:
-                what = f"{pending.doing}: no answer from {self.settings.address} in {timeout_s:g} seconds"
-                if self.core.blocked is not None:
-                    what += f"; the broker blocks publishers ({self.core.blocked})"
-                opening = pending is self.core.opened
-                pending.fail(ConnectFailed(what) if opening else CallTimeout(what))
-                if not pending.late_is_fine:
-                    self._drop()
-                    self.core.end(ConnectFailed(what) if opening else ConnectionLost(what))
-                    self._ended()
+        while not pending.done:
+            if deadline.is_over():
+                self._timed_out(pending, deadline)
+            else:
+                await self.until_told(pending, deadline)
         return pending.outcome()
 
-    async def _drive(self, steps: Steps[T], timeout_s: float) -> T:
-        """Runs the steps to their end, awaiting at each."""
+    def _timed_out(self, pending: Pending, deadline: Deadline) -> None:
+        what = (
+            f"{pending.doing}: no answer from {self.settings.address} in {deadline.timeout_s:g} seconds"
+            f"{self.blocking()}"
+        )
+        opening = pending is self.core.opened
+        pending.fail(ConnectFailed(what) if opening else CallTimeout(what))
+        if not pending.late_is_fine:
+            self.drop()
+            self.core.end(ConnectFailed(what) if opening else ConnectionLost(what))
+            self.ended()
+
+    def blocking(self) -> str:
+        """For the text of an error: why the broker may not answer."""
+        return f"; the broker blocks publishers ({self.blocked})" if self.blocked else ""
+
+    async def _drive(self, steps: Steps[T], deadline: Deadline) -> T:
+        """Runs the steps to their end, waiting at each."""
         try:
             pending = next(steps)
             while True:
                 try:
-                    result = await self.wait(pending, timeout_s)
-                except (ClientError, asyncio.CancelledError) as error:
+                    result = await self.answer(pending, deadline)
+                except BaseException as error:
                     pending = steps.throw(error)
                 else:
                     pending = steps.send(result)
@@ -297,25 +215,15 @@ class Connection:
             result = stop.value
             return result  # type: ignore[no-any-return]
 
-    async def ready(self) -> None:
-        """Waits while the connection is being opened again; raises if it is over."""
-        if self.is_closed:
-            raise ConnectionClosed("the connection was closed; open another")
-        recovery = self._recovery
-        if recovery is not None:
-            await asyncio.wait([recovery])
-        if self.core.failure is not None:
-            raise self.core.failure
-
     async def run(
         self, steps: Callable[[], Steps[T]], timeout_s: float | None = None, repeat: bool = True
     ) -> T:
         """Runs the steps; when the connection is lost meanwhile, again on the next one."""
-        timeout_s = self.settings.timeout_s if timeout_s is None else timeout_s
+        deadline = self.deadline(timeout_s)
         for attempt in range(CALL_ATTEMPTS_MAX):
-            await self.ready()
+            await self.ready(deadline)
             try:
-                return await self._drive(steps(), timeout_s)
+                return await self._drive(steps(), deadline)
             except TransactionLost:
                 raise
             except ConnectionLost:
@@ -323,68 +231,11 @@ class Connection:
                     raise
         raise AssertionError("the last attempt returned or raised")
 
-    # Recovery
-
-    def _ended(self) -> None:
-        """This life of the connection is over: is there to be another?"""
-        failure = self.core.failure
-        if self._recovery is not None or failure is None or not self.core.opened_once:
-            self.wake()
-            return
-        if self.is_closed or self.settings.recovery is None or not isinstance(failure, ConnectionLost):
-            self._give_up(failure)
-            return
-        self._recovery = self.loop.create_task(self._recover())
-        self._recovery.add_done_callback(self._recovered)
-
-    def _recovered(self, task: asyncio.Task[None]) -> None:
-        self._recovery = None
-        if not task.cancelled():
-            task.result()
-        if self.core.failure is not None:
-            self._ended_again(self.core.failure)
-        self.wake()
-
-    def _ended_again(self, failure: ClientError) -> None:
-        """Lost once more between the end of the recovery and now, or given up."""
-        if isinstance(failure, ConnectionLost) and not self._exhausted:
-            self._ended()
-        else:
-            self._give_up(failure)
-
-    async def _recover(self) -> None:
-        recovery = self.settings.recovery
-        assert recovery is not None
-        failure = self.core.failure
-        for attempt in range(recovery.attempts_max):
-            await asyncio.sleep(recovery.delay_s(attempt, self.clock.random.random()))
-            try:
-                await self.open()
-                await self._drive(self.core.recover(), self.settings.timeout_s)
-                self.flush()
-                if self.core.failure is None:
-                    return
-            except LoginRefused as error:
-                failure = error
-                break
-            except (ConnectFailed, ConnectionClosed, CallTimeout) as error:
-                failure = error
-        self._drop()
-        self._exhausted = True
-        self.core.failure = ConnectionLost(
-            f"the connection to {self.settings.address} was lost and could not be opened again: {failure}"
-        )
-
-    def _give_up(self, failure: ClientError) -> None:
-        for channel in list(self.core.channels.values()):
-            channel.end(failure)
-        self.wake()
-
     # The application's side
 
     @property
     def is_open(self) -> bool:
-        return not self.is_closed and self._recovery is None and self.core.is_open
+        return not self.is_closed and not self._recovery.is_running and self.core.is_open
 
     @property
     def blocked(self) -> str | None:
@@ -399,11 +250,21 @@ class Connection:
     def server_properties(self) -> FieldTable:
         return self.core.server_properties
 
-    def channel(
-        self, *, confirm: bool = False, transactional: bool = False, prefetch: int | None = None
-    ) -> Opening:
-        """A new channel: `await` it, or use it in `async with`."""
-        return Opening(self, confirm, transactional, prefetch)
+    async def open_channel(self, confirm: bool, transactional: bool, prefetch: int | None) -> Channel:
+        deadline = self.deadline()
+        await self.ready(deadline)
+        core = self.core.new_channel(confirm, transactional, prefetch)
+        try:
+            await self._drive(core.open(), deadline)
+        except ConnectionLost as error:
+            if self.settings.recovery is None:
+                core.end(error)
+                raise
+            await self.ready(deadline)  # the recovery has opened it as well
+        except ClientError as error:
+            core.end(error)
+            raise
+        return Channel(self, core)
 
     async def request(
         self,
@@ -438,8 +299,11 @@ class Connection:
         return Lease(self, queue, consumer)
 
     async def close(self) -> None:
-        """Waits for outstanding confirms, and says goodbye; PublishFailed if a message is not safe."""
-        if self.is_closed:
+        """Waits for outstanding confirms, and says goodbye; PublishFailed if a message is not safe.
+
+        Nothing happens if it is closed already, or was opened by another process.
+        """
+        if self.is_closed or self.is_foreign():
             return
         try:
             for core in list(self.core.channels.values()):
@@ -450,22 +314,19 @@ class Connection:
 
     async def _abandon(self) -> None:
         """Goodbye, without another word about messages."""
-        if self.is_closed:
+        if self.is_closed or self.is_foreign():
             return
         self.is_closed = True
-        if self._recovery is not None:
-            self._recovery.cancel()
-            await asyncio.wait([self._recovery])
-        link = self.link
-        closing = self.core.close()
         try:
-            await self.wait(closing, min(self.settings.timeout_s, CLOSE_TIMEOUT_S))
+            await self._recovery.cancel()
+            deadline = Deadline(self.clock, min(self.settings.timeout_s, CLOSE_TIMEOUT_S))
+            await self.answer(self.core.close(), deadline)
+            await self.hang_up()
         except ClientError:
-            closing.resolve(None)  # it is gone: closed as well
-        self._hang_up()
-        if link is not None:
-            await asyncio.wait([link.ended], timeout=CLOSE_TIMEOUT_S)
-        self._give_up(ConnectionClosed("the connection was closed"))
+            self.core.closed.resolve(None)  # it is gone: closed as well
+        finally:
+            self.drop()
+            self._give_up(ConnectionClosed("the connection was closed"))
 
     async def __aenter__(self) -> Connection:
         return self
@@ -481,45 +342,6 @@ class Connection:
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "open" if self.core.is_open else "lost"
         return f"<Connection to {self.settings.address}, {state}>"
-
-
-class Opening:
-    """A channel to be: awaited, or entered."""
-
-    def __init__(
-        self, connection: Connection, confirm: bool, transactional: bool, prefetch: int | None
-    ) -> None:
-        self.connection = connection
-        self.wishes = (confirm, transactional, prefetch)
-        self.channel: Channel | None = None
-
-    async def open(self) -> Channel:
-        await self.connection.ready()
-        core = self.connection.core.new_channel(*self.wishes)
-        try:
-            await self.connection.run(core.open, repeat=False)
-        except ConnectionLost as error:
-            if self.connection.settings.recovery is None:
-                core.end(error)
-                raise
-            await self.connection.ready()  # the recovery has opened it as well
-        except BaseException:
-            core.end(ClientError("the channel was never open"))
-            raise
-        return Channel(self.connection, core)
-
-    def __await__(self) -> Generator[Any, None, Channel]:
-        return self.open().__await__()
-
-    async def __aenter__(self) -> Channel:
-        self.channel = await self.open()
-        return self.channel
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self.channel is not None
-        await self.channel.leave(error)
 
 
 async def connect(source: str | Settings = "amqp://guest:guest@localhost", **options: Any) -> Connection:

@@ -67,7 +67,7 @@ class ChannelCore:
         self.number = number
         self.transactional = transactional
         self.distributed = False  # whether it has dtx mode
-        self.ledger = Ledger() if confirm else None
+        self.ledger = Ledger(connection.changed) if confirm else None
         self.prefetch = prefetch  # None: that of the settings, when there is a consumer
         self.qos_sent: int | None = None
         self.qos_global = False
@@ -157,8 +157,9 @@ class ChannelCore:
             _tell(consumer.inbox)
         for listener in self.listeners:
             listener()
-        if self.ledger is not None and self.ledger.told is not None:
-            self.ledger.told()
+        if self.ledger is not None:
+            self.ledger.stir()
+        self.connection.changed()
 
     def doing(self) -> str:
         """What a refusal without a call was probably about."""
@@ -313,8 +314,10 @@ class ChannelCore:
         self.transaction_begun = self.transaction_lost = False
 
     def returned(self, message: Message, method: methods.BasicReturn) -> None:
-        if self.on_return is not None:
-            self.on_return(message, method.reply_code, method.reply_text)
+        told = self.on_return
+        if told is not None:
+            code, text = method.reply_code, method.reply_text
+            self.connection.callbacks.append(lambda: told(message, code, text))
         elif self.ledger is not None:
             self.ledger.note_returned(message)
         else:
@@ -356,6 +359,12 @@ class ChannelCore:
         self.deliveries.inboxes[encode_shortstr(consumer.tag)] = consumer.inbox
         self.consumers[consumer.tag] = consumer
         yield self.call(consumer.method, f"consuming from queue {consumer.queue.name!r}")
+
+    def is_bounded(self) -> bool:
+        """Whether what the server sends without a settlement is limited by a prefetch."""
+        return not self.consumers or (
+            bool(self.qos_sent) and not any(each.method.no_ack for each in self.consumers.values())
+        )
 
     def cancel(self, tag: str) -> Steps[None]:
         if tag not in self.consumers:

@@ -47,7 +47,8 @@ class Segment:
 class Ledger:
     """The confirms of one channel."""
 
-    def __init__(self) -> None:
+    def __init__(self, told: Callable[[], None]) -> None:
+        self.told = told  # called when something was settled
         self.next_tag = 1
         self.settled_through = 0
         self.beyond: set[int] = set()
@@ -58,7 +59,6 @@ class Ledger:
         self.unknown: list[int] = []
         self.returned: list[Message] = []
         self.returned_dropped = 0
-        self.told: Callable[[], None] | None = None  # called when something was settled
         self.ended_by: ClientError | None = None  # why the channel is gone
 
     @property
@@ -107,8 +107,13 @@ class Ledger:
                 break
             self.segments.popleft()
             self._end(segment)
-        if self.told is not None:
-            self.told()
+        self.told()
+
+    def stir(self) -> None:
+        """Whoever waits for a confirm looks whether there is still something to wait for."""
+        for segment in self.segments:
+            if segment.pending is not None and segment.pending.told is not None:
+                segment.pending.told()
 
     def _note_refused(self, tag: int, multiple: bool) -> None:
         start = self.settled_through + 1 if multiple else tag

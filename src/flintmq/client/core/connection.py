@@ -10,6 +10,7 @@ Drivers (`sync`, `aio`) own the socket: they bring what they read, send what is 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 
 from flintmq import __version__
@@ -38,6 +39,11 @@ from flintmq.wire.fields import encode_shortstr
 from flintmq.wire.methods import Method
 from flintmq.wire.tables import FieldTable
 
+# Deliveries that may wait for the application while a call waits for something else, in limits of the
+# settings: where nothing but these bounds them, and where the prefetch of each consumer does.
+RECEIVED_FACTOR = 4
+RECEIVED_FACTOR_BOUNDED = 1_000_000
+
 log = logging.getLogger("flintmq.client")
 
 _CAPABILITIES: FieldTable = {
@@ -54,15 +60,15 @@ _HEARTBEAT = bytes((amqp.FRAME_HEARTBEAT, 0, 0, 0, 0, 0, 0, amqp.FRAME_END))
 class ConnectionCore(Intake):
     """One connection of a client, through all its lives."""
 
-    def __init__(self, settings: Settings, clock: Clock, heartbeat_s_default: int | None) -> None:
+    def __init__(self, settings: Settings, clock: Clock) -> None:
         self.settings = settings
         self.clock = clock
-        self.heartbeat_s_wanted = (
-            settings.heartbeat_s if settings.heartbeat_s is not None else heartbeat_s_default
-        )
         self.flush: Callable[[], None] = _nowhere  # of the driver: send what is in the output
         self.on_blocked: Callable[[str | None], None] | None = None
         self.on_resumed: Callable[[], None] | None = None
+        self.on_change: Callable[[], None] | None = None  # something that calls wait for may have come
+        self.waits = 0  # calls that wait for what only the socket can bring
+        self.callbacks: deque[Callable[[], None]] = deque()
         self.channels: dict[int, ChannelCore] = {}
         self.topology = Topology()
         self.opened_once = False
@@ -150,6 +156,56 @@ class ConnectionCore(Intake):
         for channel in list(self.channels.values()):
             channel.interrupted(error)
 
+    def told(self) -> None:
+        """Whoever waits for something looks again."""
+        for channel in list(self.channels.values()):
+            channel.told()
+        self.changed()
+
+    def changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
+
+    def call_back(self) -> None:
+        """Calls what the application wants to be called, when nothing is half done."""
+        while self.callbacks:
+            callback = self.callbacks.popleft()
+            try:
+                callback()
+            except Exception:
+                log.exception("a callback of the connection to %s failed", self.settings.address)
+
+    # Reading, and when not to
+
+    def has_room(self) -> bool:
+        """Whether more may be read although nobody waits for it."""
+        return self.received_bytes <= self.settings.received_bytes_max
+
+    def begin_wait(self) -> None:
+        """A call waits for what only the socket can bring: reading goes on, whatever else comes with it."""
+        self.waits += 1
+        if self.waits == 1:
+            bounded = all(channel.is_bounded() for channel in self.channels.values())
+            factor = RECEIVED_FACTOR_BOUNDED if bounded else RECEIVED_FACTOR
+            self.received_bytes_max = self.settings.received_bytes_max * factor
+            if self.protocol.paused:
+                self.protocol.paused = False
+                self.resumed()
+
+    def overflow(self) -> None:
+        """Too much has come for a caller that reads something else first: it would wait for ever."""
+        self.end(
+            ConnectionClosed(
+                f"{self.received_bytes} octets of deliveries wait to be read before anything else can be; "
+                "use a smaller prefetch, or a connection of its own for consumers"
+            )
+        )
+
+    def end_wait(self) -> None:
+        self.waits -= 1
+        if self.waits == 0:
+            self.received_bytes_max = self.settings.received_bytes_max
+
     def resumed(self) -> None:
         if self.on_resumed is not None:
             self.on_resumed()
@@ -210,8 +266,7 @@ class ConnectionCore(Intake):
                 amqp.NOT_ALLOWED, f"frames of at most {frame_bytes_max} octets are too small"
             )
         channel_max = min(method.channel_max or settings.channel_max, settings.channel_max)
-        wanted = self.heartbeat_s_wanted
-        self.heartbeat_s = method.heartbeat if wanted is None else wanted
+        self.heartbeat_s = method.heartbeat if settings.heartbeat_s is None else settings.heartbeat_s
         self.protocol.frame_bytes_max = self.output.frame_bytes_max = frame_bytes_max
         self.protocol.channel_max = channel_max
         self.protocol.state = ClientState.OPENING
@@ -248,8 +303,9 @@ class ConnectionCore(Intake):
 
     def _set_blocked(self, reason: str | None) -> None:
         self.blocked = reason
-        if self.on_blocked is not None:
-            self.on_blocked(reason)
+        told = self.on_blocked
+        if told is not None:
+            self.callbacks.append(lambda: told(reason))
 
     def close(self) -> Pending:
         """connection.close; the Pending is resolved when the server has answered, or the socket is gone."""
@@ -269,7 +325,7 @@ class ConnectionCore(Intake):
         if self.heartbeat_s == 0 or self.failure is not None:
             return None
         now_s = self.clock.monotonic_s()
-        if now_s - self.heard_s > 2 * self.heartbeat_s:
+        if self.is_silent():
             self.lost(f"nothing was heard from it for {2 * self.heartbeat_s} seconds")
             return None
         due_s = self.sent_s + self.heartbeat_s / 2
@@ -278,6 +334,24 @@ class ConnectionCore(Intake):
             self.sent_s = now_s
             due_s = now_s + self.heartbeat_s / 2
         return max(0.0, min(due_s, self.heard_s + 2 * self.heartbeat_s + 0.001) - now_s)
+
+    def beat_due_s(self) -> float | None:
+        """How long until `beat` should be called."""
+        if self.heartbeat_s == 0 or self.failure is not None:
+            return None
+        due_s = min(self.sent_s + self.heartbeat_s / 2, self.heard_s + 2 * self.heartbeat_s + 0.001)
+        return max(0.0, due_s - self.clock.monotonic_s())
+
+    def is_silent(self) -> bool:
+        """Whether nothing was heard for longer than heartbeats allow."""
+        return self.heartbeat_s > 0 and self.clock.monotonic_s() - self.heard_s > 2 * self.heartbeat_s
+
+    def beat_beside(self) -> None:
+        """Sends a heartbeat if one is due, and judges nothing: what has come may not have been read."""
+        now_s = self.clock.monotonic_s()
+        if self.heartbeat_s and self.failure is None and now_s >= self.sent_s + self.heartbeat_s / 2:
+            self.output.write(_HEARTBEAT)
+            self.sent_s = now_s
 
     # Channels
 

@@ -108,8 +108,7 @@ class Settings:
     tls: Tls | None = None
     name: str = ""
     protocol: Literal["0-9-1", "0-9"] = "0-9-1"
-    # None: the server's wish for the async client, none for the sync one, which cannot send any while the
-    # application computes. 0: none. TCP keepalive is always on.
+    # None: the server's wish. 0: none. TCP keepalive is always on.
     heartbeat_s: int | None = None
     connection_timeout_s: float = 10.0
     timeout_s: float = 60.0  # for the answer to a call, and for confirms

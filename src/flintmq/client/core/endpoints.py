@@ -1,0 +1,40 @@
+"""What both clients know of sockets: their options, and the words for one that cannot be had."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+
+from flintmq.client.core.deadline import Deadline
+from flintmq.client.core.errors import ConnectFailed
+from flintmq.client.core.settings import Settings
+
+KEEPALIVE_IDLE_S = 30
+
+
+def prepare_socket(made: socket.socket | None, settings: Settings) -> None:
+    """Small frames leave at once; a peer that is gone is noticed by the system too."""
+    if made is None:
+        return
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_IDLE_S // 3)
+
+
+def silent(settings: Settings, deadline: Deadline) -> ConnectFailed:
+    waited = f"{deadline.timeout_s:g} seconds"
+    return ConnectFailed(f"{settings.address} cannot be reached: no answer in {waited}")
+
+
+def connect_failed(settings: Settings, error: OSError) -> ConnectFailed:
+    """The error of a socket that was not to be had, by its cause."""
+    address = settings.address
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return ConnectFailed(f"{address} is not trusted: {error.verify_message}; name its authority")
+    if isinstance(error, ssl.SSLError):
+        reason = error.reason or error.strerror or type(error).__name__
+        return ConnectFailed(f"{address} does not speak TLS with us: {reason}")
+    reason = error.strerror or str(error) or type(error).__name__
+    return ConnectFailed(f"{address} cannot be reached: {reason}; is the broker running there?")

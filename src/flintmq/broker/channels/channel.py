@@ -374,8 +374,7 @@ class Channel:
         if message is not None:
             queue.settle(message)  # first: if it fails, the channel holds the delivery as before
         self.release(delivery)
-        queue.unacked -= 1
-        return 0
+        return queue.settled(1)
 
     def release(self, delivery: Delivery) -> int:
         """The channel lets go of the delivery, which gives its consumer credit."""
@@ -468,7 +467,7 @@ class Channel:
             if message is not None:
                 delivery.queue.bury(message, "rejected")
                 self.release(delivery)
-                delivery.queue.unacked -= 1
+                delivery.queue.settled(1)
         self.tidy()
         self.wake_parked()
 
@@ -561,7 +560,7 @@ class Channel:
                 orphans.append(delivery)  # its client does not read so much at once
             elif message is not None and consumer is not None:
                 self.release(delivery)
-                delivery.queue.unacked -= 1
+                delivery.queue.settled(1)
                 consumer.deliver(message, delivery.position, delivery.redeliveries + 1)
         take = dismantling.portions(orphans, dismantling.RETURNED)
         self.pass_work.chores.begin(dismantling.returned(self, take, False))
@@ -603,8 +602,7 @@ class Channel:
                 newest = self.unacked.at(self.unacked.count - 1) if self.unacked.count else None
                 # The message alone may be one that the client has from another queue.
                 if newest is None or newest.message is not delivery.message or newest.queue is not queue:
-                    queue.unacked += 1
-                    queue.requeue([delivery])
+                    queue.give_back(delivery)
                 raise
 
     def give(self, queue: Queue, delivery: Delivery, message: Message, no_ack: bool) -> bool:
@@ -635,9 +633,7 @@ class Channel:
         )
         self.unacked.push(taken)
         self.fetched += 1
-        queue.unacked += 1
-        if queue.regime is not None:
-            queue.regime.handed_out(self, taken)
+        queue.delivered(self, taken)
         return True
 
     def wake_parked(self) -> None:

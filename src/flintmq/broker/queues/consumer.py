@@ -175,10 +175,7 @@ class Consumer:
         channel.outstanding_bytes += message.body_size()
         self.outstanding += 1
         self.outstanding_bytes += message.body_size()
-        self.queue.unacked += 1
-        if self.queue.regime is not None:
-            self.queue.regime.handed_out(channel, delivery)
-        return 0
+        return self.queue.delivered(channel, delivery)
 
     def undelivered(self, message: Message, position: int, redeliveries: int) -> None:
         """A bug has met a delivery: unless the channel holds it, the message goes back to its place."""
@@ -187,8 +184,7 @@ class Consumer:
             newest = unacked.at(unacked.count - 1)
             if newest.message is message and newest.queue is self.queue:
                 return
-        self.queue.unacked += 1
-        self.queue.requeue([Delivery.create(0, message, self.queue, None, position, redeliveries)])
+        self.queue.give_back(Delivery.create(0, message, self.queue, None, position, redeliveries))
 
     def settled(self, size: int) -> int:
         """One of its deliveries is off its account, with a body of so many octets."""

@@ -188,7 +188,7 @@ class Lease:
             message = delivery.message
             if message is None:
                 continue
-            queue.unacked += 1
+            queue.take_out(1)
             taken.append(delivery)
             queue.hand_out(message, None)  # whoever asked hears when the lease is safe
             size += len(message.content)
@@ -262,7 +262,7 @@ class Lease:
                     self.acked += 1
                     settled += 1
             finally:  # should one of them fail, those before it are acked
-                self.queue.unacked -= settled
+                self.queue.settled(settled)
                 del self.ends[: bisect_right(self.ends, self.acked)]
                 if settled:
                     drop_runs(self.runs, settled)
@@ -399,7 +399,7 @@ def picked(queue: Queue, entries: set[int]) -> list[Delivery]:
             others.append(delivery)
     if others:
         queue.put_back(others)
-    queue.unacked += len(found)
+    queue.take_out(len(found))
     return found
 
 

@@ -44,7 +44,7 @@ cdef class Queue:
     cdef readonly list active
     cdef Py_ssize_t turn
     cdef readonly Py_ssize_t selective
-    cdef public long long unacked
+    cdef readonly long long unacked
     cdef readonly bint dirty
     cdef bint congested
     cdef public bint deleted
@@ -102,6 +102,10 @@ cdef class Queue:
     cpdef int settle(self, Message message) except -1
     cdef int let_go(self, Message message) except -1
     cpdef bury(self, Message message, str reason)
+    cdef int delivered(self, channel, Delivery delivery) except -1
+    cpdef take_out(self, Py_ssize_t count)
+    cpdef int settled(self, Py_ssize_t count) except -1
+    cpdef give_back(self, Delivery delivery)
     @cython.locals(delivery=Delivery, count=Py_ssize_t)
     cpdef requeue(self, list deliveries, bint failed=*)
     cpdef all_returned(self)

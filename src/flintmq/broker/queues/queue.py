@@ -37,6 +37,7 @@ from flintmq.wire.tables import FieldTable
 if TYPE_CHECKING:
     from flintmq.broker.exchanges.exchange import Exchange
     from flintmq.broker.queues.leases import Lease
+    from flintmq.broker.store.publisher import Publisher
     from flintmq.broker.store.store import Store
     from flintmq.protocol.outbox import Output
 
@@ -557,6 +558,27 @@ class Queue:
             self.settle(message)
         else:
             self.regime.bury([message], reason)
+
+    def delivered(self, channel: Publisher, delivery: Delivery) -> int:
+        """A client has the message and is to settle it."""
+        self.unacked += 1
+        if self.regime is not None:
+            self.regime.handed_out(channel, delivery)
+        return 0
+
+    def take_out(self, count: int) -> None:
+        """So many messages that were taken are with a reader or a branch, which is to settle them."""
+        self.unacked += count
+
+    def settled(self, count: int) -> int:
+        """So many messages that were out are settled, or were lost."""
+        self.unacked -= count
+        return 0
+
+    def give_back(self, delivery: Delivery) -> None:
+        """A message that was taken has not been handed out: it is in its place again."""
+        self.unacked += 1
+        self.requeue([delivery])
 
     def requeue(self, deliveries: list[Delivery], failed: bool = False) -> None:
         """Puts handed-out messages back. `failed`: they were refused, or their client was lost."""

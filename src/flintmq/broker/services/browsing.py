@@ -140,15 +140,13 @@ def move(router: Router, source: Queue, target: Queue, limit: int) -> int:
                 # Those before it had expired, and died of being looked at.
                 message = delivery.message
                 if message is None or message.traits & traits.SPOOLED:
-                    source.unacked += 1
-                    source.requeue([delivery])
+                    source.give_back(delivery)
                     break
             try:
                 router.forward(message.twin(), [target])
                 source.settle(message)
             except Exception:
-                source.unacked += 1
-                source.requeue([delivery])  # where it was: it may be there twice, but never nowhere
+                source.give_back(delivery)  # where it was: it may be there twice, but never nowhere
                 raise
             moved += 1
     return moved

@@ -232,7 +232,7 @@ class FoundBranches:
             if queue is None:
                 store.journal.append_settle(number, entry)  # its queue was deleted meanwhile
             else:
-                queue.unacked += 1
+                queue.take_out(1)
                 yield Lock(settlement, queue, entry, None)
 
 

@@ -384,7 +384,7 @@ class Outcomes:
                 continue
             try:
                 self.settle_one(lock)
-                lock.queue.unacked -= 1
+                lock.queue.settled(1)
             except Exception as failure:
                 log.exception("a message settled in branch %s is back in its queue", branch.xid)
                 failures.append(failure)
@@ -425,7 +425,7 @@ class Outcomes:
         if self.store is not None:
             for queue, entries in found.items():
                 messages = [each for each in self.store.load(entries) if each is not None]
-                queue.unacked -= len(entries) - len(messages)
+                queue.settled(len(entries) - len(messages))
                 held.setdefault(queue, []).extend(come_back(queue, message) for message in messages)
         failures: list[Exception] = []
         for queue, deliveries in held.items():

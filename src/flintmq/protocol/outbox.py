@@ -77,6 +77,7 @@ class Output:
         "blocked",
         "buffer",
         "capacity",
+        "ended",
         "fill",
         "frame_bytes_max",
         "outbox",
@@ -107,6 +108,7 @@ class Output:
         self.streaming_channels: dict[int, BodyStream] = {}
         self.streaming = 0  # how many, with those that wait for another of their channel
         self.behind_bytes = 0  # what waits behind them
+        self.ended = False  # no more deliveries, whatever room there is
         self.wanted: dict[object, None] = {}  # who to tell when there is room for deliveries again
 
     def pending(self) -> int:
@@ -114,7 +116,7 @@ class Output:
 
     def has_room(self) -> bool:
         """Whether deliveries may still be added."""
-        if self.streaming and self.room.is_tight:
+        if self.ended or (self.streaming and self.room.is_tight):
             return False
         return self.fill - self.start + self.behind_bytes < self.room.output_bytes_max
 

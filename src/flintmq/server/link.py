@@ -207,7 +207,8 @@ class Link:
                     "%s is refused: it spoke %s", session, greeting.named(bytes(buffer[: min(size, 8)]))
                 )
             self.leftover = b""  # what follows the end means nothing
-            self.finish()
+            if not session.is_leaving:  # else the answer is yet to come
+                self.finish()
         elif session.connection.paused and not self.held & (HELD_LOGIN | HELD_REFUSED):
             if agenda.is_laden():
                 self.hold(HELD_TURN)
@@ -329,7 +330,7 @@ class Link:
 
     def finish(self) -> None:
         """Closes when everything is sent."""
-        if self.finishing:
+        if self.finishing or self.held & HELD_CLOSED:
             return
         self.finishing = True
         if not self.output.pending():
@@ -374,11 +375,10 @@ class Link:
         self.held |= HELD_CLOSED
         if self.verifying is not None:
             self.verifying.cancel()  # else a flood of broken logins would keep the honest ones waiting
-        if self.session.connection.state <= phases.CONNECTION_CLOSING:
-            try:  # while it closes, a channel may wait for confirms yet
-                self.session.release()
-            except Exception:  # the socket is closed, and the server must hear of that
-                log.exception("a bug leaves something of %s behind", self.session)
+        try:
+            self.session.release()
+        except Exception:  # the socket is closed, and the server must hear of that
+            log.exception("a bug leaves something of %s behind", self.session)
         self.session.connection.state = phases.CONNECTION_CLOSED
         self.output.end_streams()
         self.output.release()

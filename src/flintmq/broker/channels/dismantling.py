@@ -131,7 +131,7 @@ def ways_to(host: VirtualHost, gone: Queue | Exchange) -> Iterator[None]:
 
 
 def of_connection(host: VirtualHost, origin: int) -> Iterator[None]:
-    """Its exclusive queues."""
+    """Its exclusive queues, which VirtualHost.disown_exclusive has made gone for everybody."""
     try:
         while owned := host.exclusive.get(origin):
             for _ in range(min(QUEUES, len(owned))):

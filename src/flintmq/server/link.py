@@ -38,9 +38,6 @@ READ = 1
 WRITE = 4
 HANG_UP = 8 | 16
 
-# How often a link looks whether what its client waits for is done.
-ERRAND_S = 0.001
-
 # What a message takes in a queue beside itself.
 COPY_BYTES = 16
 
@@ -220,10 +217,15 @@ class Link:
         """Others have been read; what is left of the last read is looked at, unless an errand waits."""
         if self.held & HELD_CLOSED:
             return
-        if self.session.number in self.turns.agenda.asking:
-            self.server.loop.call_later(ERRAND_S, self.next_turn)  # it may wait for the disk
+        agenda = self.turns.agenda
+        if self.session.number in agenda.asking:
+            agenda.awaiting[self.session.number] = self.errands_done  # which may wait for the disk
         else:
             self.unhold(HELD_TURN)
+
+    def errands_done(self) -> None:
+        """What the client has asked for and waited for is done."""
+        self.server.loop.call_soon(self.next_turn)
 
     def hold(self, reason: int) -> None:
         if not self.held:

@@ -83,7 +83,7 @@ CHANNELS_CRITICAL = 8
 LOGIN_BYTES = 32_768
 
 # How a connection ends. Lost: nobody hears anything more. Closed by its client: what is safe already is
-# confirmed before close-ok. Closed by the broker: before close all publishes are confirmed, as they become safe.
+# confirmed before close-ok. Closed by the broker: before close all publishes are confirmed, as they get safe.
 PARTS_LOST = 0
 PARTS_CLOSED = 1
 PARTS_REFUSED = 2

@@ -228,6 +228,30 @@ def test_heartbeats_are_sent_to_the_silent_and_missed_from_them() -> None:
     run(scenario)
 
 
+def test_a_slow_disk_does_not_hold_back_heartbeats() -> None:
+    """What waits for a sync waits on; the heartbeat goes ahead of it, never into the middle of a frame."""
+
+    async def scenario(wire: Wire) -> None:
+        await wire.open()
+        output = wire.link.output
+        beat = frame(8, 0, b"")
+        for is_torn in (False, True):
+            output.write(beat + beat if is_torn else b"")
+            wire.link.sent = False
+            if is_torn:
+                output.sent(3)
+            output.barrier = 7
+            output.write_method(1, b"answer")
+            wire.link.flush()
+            assert wire.link.beat()
+            output.lift_barrier()
+            wire.link.flush()
+            came = await asyncio.get_running_loop().sock_recv(wire.far, 100)
+            assert came == ((beat + beat)[3:] if is_torn else beat) + frame(1, 1, b"answer")
+
+    run(scenario)
+
+
 def test_whoever_speaks_is_alive_and_so_is_who_is_not_listened_to() -> None:
     async def scenario(wire: Wire) -> None:
         await wire.open()

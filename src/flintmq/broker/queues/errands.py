@@ -2,7 +2,7 @@
 
 An errand is a request to a service (services/request.py), or a method whose work is more than a pass may
 take, such as a large tx.commit. Until the last errand of a connection is done, the connection is not read
-from: what its client has sent behind the errand has to find it done. Then `Agenda.awaiting` says whom to tell.
+from: what its client has sent behind the errand has to find it done. `Agenda.awaiting` says whom to tell.
 """
 
 from __future__ import annotations

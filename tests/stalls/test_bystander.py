@@ -238,6 +238,22 @@ def expiry(scene: Scene, count: int) -> Work:
     return work
 
 
+def expiry_in_chain(scene: Scene, count: int) -> Work:
+    """Forty queues, each of which hands its dead on to the next one: their story becomes long."""
+    chain = names("ttl", 40)
+    for name, following in pairwise([*chain, "end"]):
+        rules = {"x-message-ttl": 50, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": following}
+        scene.peer.call(1, methods.QueueDeclare(queue=name, arguments=rules))
+    scene.peer.call(1, methods.QueueDeclare(queue="end"))
+
+    def work() -> None:
+        scene.publish(scene.peer, count // 50, chain[0])
+        while scene.peer.call(1, methods.QueueDeclare(queue="end", passive=True)).message_count < count // 50:
+            pass
+
+    return work
+
+
 def declared(scene: Scene, count: int) -> Work:
     return lambda: declare(scene, count)
 
@@ -560,6 +576,7 @@ OPERATIONS: dict[str, Prepare] = {
     "connections lost, many": lost_channels(10, 10),
     "connection.close, channels": closed_channels,
     "expiry": expiry,
+    "expiry, chain": expiry_in_chain,
     "queue.declare": declared,
     "auto-delete": cascade,
     "queue.move": move,

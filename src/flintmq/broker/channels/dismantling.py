@@ -32,10 +32,10 @@ BINDINGS = 32
 # A queue with a few bindings and messages is some 20 microseconds.
 QUEUES = 8
 CONSUMERS = 32
-# Deliveries, half a microsecond each; a dead letter is some 20.
+# Deliveries, half a microsecond each; a dead letter is some 20, and two milliseconds if it has died often.
 RETURNED = 1024
 ACKED = 1024
-REFUSED = 32
+REFUSED = 8
 
 
 class Falling:

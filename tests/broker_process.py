@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import IO
 
@@ -54,6 +57,15 @@ class BrokerProcess:
             match = self.said.wait_for(found, timeout_s)
             assert match, f"no line with {pattern.pattern!r}:\n" + "\n".join(self.lines[start:])
             return match
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """The process stands still meanwhile, so that all that happens to its sockets is there at once."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """An orderly end: SIGTERM, and the exit status 0, with no bug met on the way."""

@@ -306,6 +306,11 @@ class Peer:
         self.input.close()
         self.socket.close()
 
+    def reset(self) -> None:
+        """Away without a word, and the broker hears of it at once: what is on its way either way is lost."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.abort()
+
     def __enter__(self) -> Peer:
         return self
 

@@ -34,9 +34,10 @@ def crowd(broker: Watched, count: int) -> list[Peer]:
     return peers
 
 
-def test_connections_that_publish_all_at_once(start: Any) -> None:
+@pytest.mark.parametrize("has_store", [True, False], ids=["with a store", "in memory"])
+def test_connections_that_publish_all_at_once(start: Any, has_store: bool) -> None:
     """None of them has published before, and each brings a buffer full."""
-    with start(has_store=False) as broker:
+    with start(has_store=has_store) as broker:
         broker.connect().call(1, methods.QueueDeclare(queue="q", exclusive=True))
         peers = crowd(broker, 1500)
         one = publication(os.urandom(120_000), key="q") * 2

@@ -39,11 +39,10 @@ class Bystander:
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == "ready\n"
 
-    def wait_s(self) -> float:
-        """The 99th percentile of what the broker took to answer, without waits for a processor."""
+    def waits_s(self) -> list[float]:
+        """What the broker took for each answer, without waits for a processor, the shortest first."""
         out, _ = self.process.communicate("", timeout=120)
-        waits: list[float] = sorted(json.loads(out))
-        return waits[int(len(waits) * 0.99)]
+        return sorted(json.loads(out))
 
 
 class Watched(BrokerProcess):
@@ -111,9 +110,13 @@ class Watched(BrokerProcess):
 
     def check(self) -> None:
         """Memory has never been above the bar, and the bystander was served."""
-        waited_s = self.bystander.wait_s()
+        waits_s = self.bystander.waits_s()
+        waited_s = waits_s[int(len(waits_s) * 0.99)]
         peak = self.peak_bytes()
-        said = f"peak {peak >> 20} MiB, bystander {waited_s * 1e3:.1f} ms"
+        said = (
+            f"peak {peak >> 20} MiB, bystander waited {waited_s * 1e3:.1f} ms at the 99th percentile "
+            f"of {len(waits_s)}, {waits_s[-1] * 1e3:.1f} ms at most"
+        )
         sys.stdout.write(said + "\n")
         assert peak < BAR_BYTES, said
         assert waited_s < WAIT_S, said

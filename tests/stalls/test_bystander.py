@@ -238,6 +238,22 @@ def expiry(scene: Scene, count: int) -> Work:
     return work
 
 
+def expiry_in_chain(scene: Scene, count: int) -> Work:
+    """Forty queues, each of which hands its dead on to the next one: their story becomes long."""
+    chain = names("ttl", 40)
+    for name, following in pairwise([*chain, "end"]):
+        rules = {"x-message-ttl": 50, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": following}
+        scene.peer.call(1, methods.QueueDeclare(queue=name, arguments=rules))
+    scene.peer.call(1, methods.QueueDeclare(queue="end"))
+
+    def work() -> None:
+        scene.publish(scene.peer, count // 50, chain[0])
+        while scene.peer.call(1, methods.QueueDeclare(queue="end", passive=True)).message_count < count // 50:
+            pass
+
+    return work
+
+
 def declared(scene: Scene, count: int) -> Work:
     return lambda: declare(scene, count)
 
@@ -256,6 +272,63 @@ def consumers(scene: Scene, count: int) -> Work:
         other.abort()
         while scene.peer.call(1, methods.QueueDeclare(queue="q", passive=True)).consumer_count:
             pass
+
+    return work
+
+
+def with_channels(scene: Scene, count: int, each: int) -> list[Peer]:
+    """Connections that have so many channels together, each of them with a consumer of `q` and a message."""
+    scene.peer.call(1, methods.QueueDeclare(queue="q"))
+    scene.publish(scene.peer, count, "q")
+    peers = []
+    for _ in range(count // each):
+        peer = scene.connect()
+        peers.append(peer)
+        peer.send(1, methods.QueueDeclare(queue="", exclusive=True, no_wait=True))
+        with peer.together():
+            for channel in range(2, each + 2):
+                peer.send(
+                    channel,
+                    methods.ChannelOpen(),
+                    methods.BasicQos(prefetch_count=1),
+                    methods.BasicConsume(queue="q", no_wait=True),
+                )
+        for channel in range(2, each + 2):
+            peer.expect(channel, methods.ChannelOpenOk)
+    assert scene.peer.call(1, methods.QueueDeclare(queue="q", passive=True)).consumer_count == count
+    return peers
+
+
+def lost_channels(each: int, share: int) -> Prepare:
+    """Connections with many channels are reset, all of them before the broker can look."""
+
+    def prepare(scene: Scene, count: int) -> Work:
+        peers = with_channels(scene, count // share, each)
+
+        def work() -> None:
+            with scene.broker.stopped():
+                for peer in peers:
+                    peer.reset()
+            until_back(scene, count // share)
+            assert scene.peer.call(1, methods.QueueDeclare(queue="q", passive=True)).consumer_count == 0
+
+        return work
+
+    return prepare
+
+
+def closed_channels(scene: Scene, count: int) -> Work:
+    """The same where the clients close their connections: with the answer all is given back."""
+    peers = with_channels(scene, count // 5, 2000)
+
+    def work() -> None:
+        with scene.broker.stopped():
+            for peer in peers:
+                peer.send(0, methods.ConnectionClose(reply_code=200))
+        for peer in peers:
+            peer.expect(0, methods.ConnectionCloseOk)
+        found = scene.peer.call(1, methods.QueueDeclare(queue="q", passive=True))
+        assert (found.consumer_count, found.message_count) == (0, count // 5)
 
     return work
 
@@ -499,7 +572,11 @@ OPERATIONS: dict[str, Prepare] = {
     "basic.ack": ack,
     "connection lost, unacked": lost_connection,
     "connection lost, consumers": consumers,
+    "connections lost, channels": lost_channels(2000, 1),
+    "connections lost, many": lost_channels(10, 10),
+    "connection.close, channels": closed_channels,
     "expiry": expiry,
+    "expiry, chain": expiry_in_chain,
     "queue.declare": declared,
     "auto-delete": cascade,
     "queue.move": move,

@@ -18,6 +18,7 @@ cdef class Broker:
     cdef readonly object config
     cdef readonly dict connections
     cdef readonly unsigned int connections_made
+    cdef readonly object endings
     cdef readonly object policies
     cdef readonly long long started_ms
     cdef readonly Store store

@@ -15,6 +15,7 @@ import flintmq.broker.services.queue_services
 import flintmq.broker.services.stream_services
 import flintmq.broker.services.system_services  # noqa: F401 - registers them
 from flintmq.auth import Users
+from flintmq.broker.channels.endings import Endings
 from flintmq.broker.policies import Policies
 from flintmq.broker.queues.pass_work import PassWork
 from flintmq.broker.queues.timetable import Timetable
@@ -54,6 +55,7 @@ class Broker:
         "config",
         "connections",
         "connections_made",
+        "endings",
         "pass_work",
         "policies",
         "started_ms",
@@ -85,6 +87,7 @@ class Broker:
             host.branches.limits = config.dtx
         self.connections_made = 0
         self.connections: dict[int, ClientConnection] = {}  # those that are open, by number
+        self.endings = Endings(self.pass_work)
         self.started_ms = self.timetable.now_ms()
         # What the server knows of alarms, memory and disk; None where there is no server.
         self.condition: Callable[[], FieldTable] | None = None

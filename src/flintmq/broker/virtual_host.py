@@ -429,12 +429,11 @@ class VirtualHost:
             self.pass_work.chores.begin(self.falling.taken_apart(queue, dismantling.of_queue(self, queue)))
         return count
 
-    def delete_exclusive(self, origin: int) -> None:
-        """The connection is gone, and its exclusive queues go with it."""
+    def disown_exclusive(self, origin: int) -> None:
+        """The connection is gone, and so are its exclusive queues: for everybody, though they exist yet."""
         if origin in self.exclusive:
             self.falling.depart(origin)
             self.router.rewired()
-            self.pass_work.chores.begin(dismantling.of_connection(self, origin))
 
     # Consumers
 

@@ -41,6 +41,8 @@ cdef class Output:
     cdef public Py_ssize_t frame_bytes_max
     cdef public bint waiting
     cdef public bint blocked
+    cdef readonly bint is_torn
+    cdef public bint ended
     cdef public unsigned long long barrier
     cdef public dict wanted
     cdef readonly list streams

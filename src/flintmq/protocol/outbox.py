@@ -77,8 +77,10 @@ class Output:
         "blocked",
         "buffer",
         "capacity",
+        "ended",
         "fill",
         "frame_bytes_max",
+        "is_torn",
         "outbox",
         "room",
         "sender",
@@ -102,11 +104,13 @@ class Output:
         self.frame_bytes_max = amqp.FRAME_BYTES_MIN
         self.waiting = False  # in the outbox, to be flushed at the end of the pass
         self.blocked = False  # the socket took less than it was offered; the server waits for it
+        self.is_torn = False  # what is pending may begin in the middle of a frame
         self.barrier = 0  # nothing is sent until the journal has synced this far
         self.streams: list[BodyStream] = []  # bodies that are read from elsewhere, in turn
         self.streaming_channels: dict[int, BodyStream] = {}
         self.streaming = 0  # how many, with those that wait for another of their channel
         self.behind_bytes = 0  # what waits behind them
+        self.ended = False  # no more deliveries, whatever room there is
         self.wanted: dict[object, None] = {}  # who to tell when there is room for deliveries again
 
     def pending(self) -> int:
@@ -114,7 +118,7 @@ class Output:
 
     def has_room(self) -> bool:
         """Whether deliveries may still be added."""
-        if self.streaming and self.room.is_tight:
+        if self.ended or (self.streaming and self.room.is_tight):
             return False
         return self.fill - self.start + self.behind_bytes < self.room.output_bytes_max
 
@@ -172,7 +176,8 @@ class Output:
     def sent(self, size: int) -> None:
         """The socket took `size` octets."""
         self.start += size
-        if self.start == self.fill:
+        self.is_torn = self.start != self.fill
+        if not self.is_torn:
             self.release()
         elif self.room.is_tight and self.capacity > 2 * (self.fill - self.start) + SMALL_BUFFER_BYTES:
             self.move(bytearray(self.fill - self.start))

@@ -23,6 +23,11 @@ cdef class Session(Events):
     cdef public frozenset capabilities
     cdef public dict client_properties
     cdef public bint has_published
+    cdef int parting
+    cdef readonly bint is_leaving
+    cdef bint is_to_leave_again
+    cdef dict unconfirmed
+    cdef object answer
 
     cpdef bint is_short(self) noexcept
     @cython.locals(channel=Channel)

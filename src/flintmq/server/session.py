@@ -22,7 +22,7 @@ from flintmq.auth import (
     mechanism,
     mechanisms_offered,
 )
-from flintmq.broker.channels import spooled_publish
+from flintmq.broker.channels import dismantling, spooled_publish
 from flintmq.broker.channels.channel import Channel as BrokerChannel
 from flintmq.broker.channels.client_connection import ClientConnection
 from flintmq.broker.queues.pass_work import PassWork
@@ -40,6 +40,7 @@ from flintmq.wire.methods import Method, encode_method
 
 if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
+    from flintmq.broker.queues.chores import Chore
     from flintmq.protocol.outbox import Output
 
 log = logging.getLogger("flintmq.session")
@@ -81,6 +82,14 @@ CHANNELS_CRITICAL = 8
 # hundred logins between two looks at memory are a tenth of a limit of 200 MiB.
 LOGIN_BYTES = 32_768
 
+# How a connection ends. Lost: nobody hears anything more. Closed by its client: what is safe already is
+# confirmed before close-ok. Closed by the broker: before close all publishes are confirmed, as they get safe.
+PARTS_LOST = 0
+PARTS_CLOSED = 1
+PARTS_REFUSED = 2
+# Channels that one step gives up: some 20 microseconds each.
+CHANNELS_LEFT = 16
+
 # What a client announces that understands the empty body frame at the end of a content called off.
 INTERRUPTS = "content.interrupt"
 
@@ -94,18 +103,23 @@ class Session(Events):
     """One client, from its protocol header to its last octet."""
 
     __slots__ = (
+        "answer",
         "broker",
         "capabilities",
         "client_properties",
         "connection",
         "has_published",
         "heartbeat_s",
+        "is_leaving",
+        "is_to_leave_again",
         "link",
         "login",
         "number",
         "output",
+        "parting",
         "pass_work",
         "peer_address",
+        "unconfirmed",
         "user",
         "virtual_host",
     )
@@ -125,6 +139,11 @@ class Session(Events):
         self.capabilities: frozenset[str] = frozenset()
         self.client_properties: dict[str, Any] = {}
         self.has_published = False
+        self.parting = PARTS_LOST
+        self.is_leaving = False  # what the connection holds is going back, in portions
+        self.is_to_leave_again = False
+        self.unconfirmed: dict[Channel, None] = {}  # those that have left but for publishes to confirm
+        self.answer: Callable[[], None] | None = None  # to be said when all is given back and confirmed
 
     # Events of the connection
 
@@ -461,38 +480,34 @@ class Session(Events):
         if self.connection.state >= phases.CONNECTION_CLOSING:
             return
         log.warning("connection of %s closed: %s", self, fault.reply_text)
-        greeted = self.connection.state != phases.CONNECTION_HEADER
-        # After a fault of the broker nobody can tell what is safe.
-        self.release(None if fault.code == amqp.INTERNAL_ERROR else partial(self.say_close, fault))
-        if not greeted:
+        if self.connection.state == phases.CONNECTION_HEADER:
             self.link.drop()
             return
         self.connection.state = phases.CONNECTION_CLOSING
-        self.say_close(fault)
         self.link.closing()
+        # After a fault of the broker nobody can tell what is safe.
+        parting = PARTS_LOST if fault.code == amqp.INTERNAL_ERROR else PARTS_REFUSED
+        self.depart(parting, partial(self.say_close, fault))
 
     def say_close(self, fault: PeerFault) -> None:
         """connection.close, when all that was published on any channel before is confirmed."""
-        is_released = self.connection.state == phases.CONNECTION_CLOSING
-        if not is_released or any(each.owner for each in self.connection.all_channels()):
-            return
-        self.send(
-            0,
-            methods.ConnectionClose(
-                reply_code=fault.code,
-                reply_text=cut(fault.reply_text),
-                class_id=fault.class_id,
-                method_id=fault.method_id,
-            ),
-        )
+        if self.connection.state == phases.CONNECTION_CLOSING:
+            self.send(
+                0,
+                methods.ConnectionClose(
+                    reply_code=fault.code,
+                    reply_text=cut(fault.reply_text),
+                    class_id=fault.class_id,
+                    method_id=fault.method_id,
+                ),
+            )
 
     def close(self, method: methods.ConnectionClose) -> None:
-        """The client says goodbye."""
-        for channel in self.connection.all_channels():
-            if isinstance(channel.owner, BrokerChannel):
-                channel.owner.confirm_safe()
-        self.release()
+        """The client says goodbye; the answer tells it that nothing of it is left."""
         self.connection.state = phases.CONNECTION_CLOSED
+        self.depart(PARTS_CLOSED, self.say_close_ok)
+
+    def say_close_ok(self) -> None:
         self.send(0, methods.ConnectionCloseOk())
         self.link.finish()
 
@@ -500,26 +515,89 @@ class Session(Events):
         self.connection.state = phases.CONNECTION_CLOSED
         self.link.finish()
 
-    def release(self, farewell: Callable[[], None] | None = None) -> None:
-        """Gives back all that the connection holds in the broker.
+    # Giving back what the connection holds
 
-        A `farewell` is called as each channel has confirmed what was published on it.
+    def release(self) -> None:
+        """The socket is closed: whatever the connection holds in the broker yet goes back."""
+        if self.connection.state <= phases.CONNECTION_CLOSING or self.is_leaving or self.unconfirmed:
+            self.depart(PARTS_LOST, None)
+
+    def depart(self, parting: int, answer: Callable[[], None] | None) -> None:
+        """Gives back all that the connection holds, in portions (see endings.py); then comes the answer.
+
+        At once its consumers get nothing more, and its exclusive queues are gone for everybody.
         """
+        self.parting = parting
+        self.answer = answer
         self.output.end_streams()  # nobody reads what follows, but for the answer to a close
-        for channel in self.connection.all_channels():
-            channel.state = phases.CHANNEL_CLOSING  # what still comes on it is discarded
-            channel.abandon_content()
-            self.release_channel(
-                channel, None if farewell is None else partial(self.channel_parted, channel, farewell)
-            )
+        self.output.ended = True
         self.broker.connections.pop(self.number, None)
         if self.virtual_host is not None:
-            self.virtual_host.delete_exclusive(self.number)
+            self.virtual_host.disown_exclusive(self.number)
+        if self.is_leaving:
+            self.is_to_leave_again = True  # some channels may have left in another way
+        else:
+            self.is_leaving = True
+            self.broker.endings.begin(self)
 
-    def channel_parted(self, channel: Channel, farewell: Callable[[], None]) -> None:
-        if channel.owner is not None:
+    def held_channels(self) -> list[BrokerChannel]:
+        found = [channel.owner for channel in self.connection.all_channels()]
+        return [owner for owner in found if isinstance(owner, BrokerChannel)]
+
+    def leave(self) -> Chore:
+        """Channel by channel, and then its exclusive queues."""
+        for count, channel in enumerate(self.connection.all_channels(), 1):
+            channel.state = phases.CHANNEL_CLOSING  # what still comes on it is discarded
+            try:
+                channel.abandon_content()
+                yield from self.leave_channel(channel)
+            except Exception:  # the other channels of the connection are to go as well
+                log.exception("a bug leaves something of channel %d of %s behind", channel.number, self)
+                self.channel_left(channel)
+            if count % CHANNELS_LEFT == 0:
+                yield None
+        host = self.virtual_host
+        if host is not None and self.number in host.falling.departed:
+            yield from dismantling.of_connection(host, self.number)
+
+    def leave_channel(self, channel: Channel) -> Chore:
+        owner = channel.owner
+        if not isinstance(owner, BrokerChannel):
+            return
+        if self.parting == PARTS_REFUSED:
+            self.unconfirmed[channel] = None
+            owner.retire(partial(self.channel_left, channel))
+        else:
+            if self.parting == PARTS_CLOSED:
+                owner.confirm_safe()
+            self.unconfirmed.pop(channel, None)
             channel.owner = None
-            farewell()
+            owner.retire(None)
+        yield from dismantling.of_channel(owner)
+        owner.part()
+
+    def channel_left(self, channel: Channel) -> None:
+        """All that was published on the channel is confirmed."""
+        channel.owner = None
+        self.unconfirmed.pop(channel, None)
+        self.say_answer()
+
+    def has_left(self) -> None:
+        """All is given back; some of it may have been written to nobody meanwhile."""
+        self.is_leaving = False
+        if self.is_to_leave_again:
+            self.is_to_leave_again = False
+            self.is_leaving = True
+            self.broker.endings.begin(self)
+        elif self.answer is None:
+            self.output.release()
+        else:
+            self.say_answer()
+
+    def say_answer(self) -> None:
+        if self.answer is not None and not self.is_leaving and not self.unconfirmed:
+            answer, self.answer = self.answer, None
+            answer()
 
     def send(self, number: int, method: Method) -> None:
         self.output.write_method(number, encode_method(self.connection.version, method))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 from flintmq.errors import ConfigFault
 from flintmq.server import sockets
-from flintmq.server.link import CLOSE_TIMEOUT_S, HELD_CLOSED, Link
+from flintmq.server.link import CLOSE_TIMEOUT_S, HEARTBEAT, HELD_CLOSED, Link
 
 if TYPE_CHECKING:
     from flintmq.config import Tls
@@ -149,6 +149,10 @@ class TlsLink(Link, asyncio.BufferedProtocol):
             self.streaming_due = True
             self.server.loop.call_soon(self.stream_on)
         self.after_send(output.pending())
+
+    def beat_ahead(self) -> None:
+        if self.transport is not None:
+            self.transport.write(HEARTBEAT)
 
     def stream_on(self) -> None:
         self.streaming_due = False

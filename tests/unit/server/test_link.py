@@ -228,6 +228,30 @@ def test_heartbeats_are_sent_to_the_silent_and_missed_from_them() -> None:
     run(scenario)
 
 
+def test_a_slow_disk_does_not_hold_back_heartbeats() -> None:
+    """What waits for a sync waits on; the heartbeat goes ahead of it, never into the middle of a frame."""
+
+    async def scenario(wire: Wire) -> None:
+        await wire.open()
+        output = wire.link.output
+        beat = frame(8, 0, b"")
+        for is_torn in (False, True):
+            output.write(beat + beat if is_torn else b"")
+            wire.link.sent = False
+            if is_torn:
+                output.sent(3)
+            output.barrier = 7
+            output.write_method(1, b"answer")
+            wire.link.flush()
+            assert wire.link.beat()
+            output.lift_barrier()
+            wire.link.flush()
+            came = await asyncio.get_running_loop().sock_recv(wire.far, 100)
+            assert came == ((beat + beat)[3:] if is_torn else beat) + frame(1, 1, b"answer")
+
+    run(scenario)
+
+
 def test_whoever_speaks_is_alive_and_so_is_who_is_not_listened_to() -> None:
     async def scenario(wire: Wire) -> None:
         await wire.open()
@@ -498,6 +522,46 @@ def test_a_request_that_waits_holds_what_comes_after_it() -> None:
             may_end = True
             await wire.hear(methods.QueueDeclareOk)
             assert not wire.link.held
+        finally:
+            del SERVICES["test.patient"]
+
+    run(scenario)
+
+
+def test_a_link_is_woken_when_its_request_is_done() -> None:
+    """It does not look for that again and again: a commit may wait for the disk for seconds."""
+
+    async def scenario(wire: Wire) -> None:
+        waiting: list[Callable[[], None]] = []
+        timers: list[float] = []
+
+        def patient(request: Request) -> Iterator[Any]:
+            yield waiting.append
+
+        class NotedTimers:
+            def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+                self.call_soon = loop.call_soon
+
+            def call_later(self, delay_s: float, *_: object) -> None:
+                timers.append(delay_s)
+
+        SERVICES["test.patient"] = patient
+        try:
+            await wire.open()
+            key = b"test.patient"
+            payload = b"\x00\x3c\x00\x28\x00\x00\x0aamq.system" + bytes((len(key),)) + key + b"\x00"
+            asked = frame(1, 1, payload) + frame(2, 1, b"\x00\x3c\x00\x00" + bytes(10))
+            wire.server.loop = NotedTimers(wire.server.loop)  # type: ignore[assignment]
+            await wire.say(asked, methods.QueueDeclare(queue="q"))
+            await wire.until(lambda: waiting and wire.link.held & HELD_TURN)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert not timers
+            waiting[0]()
+            wire.server.turns.schedule_pass()
+            await wire.hear(methods.QueueDeclareOk)
+            assert not wire.link.held
+            assert not wire.server.broker.pass_work.awaiting
         finally:
             del SERVICES["test.patient"]
 

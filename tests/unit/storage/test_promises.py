@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from flintmq.cli import journal as command
+from flintmq.clock import Clock
 from flintmq.storage.disk import Disk
 from flintmq.storage.inspection import journal_inspection
 from flintmq.storage.inspection.stream_inspection import check_streams
+from flintmq.storage.journal.journal import Journal
+from flintmq.storage.options import JournalOptions
 from flintmq.storage.promises import SEGMENT, STREAM, Notes, Promise, Promises
 from flintmq.storage.streams.log import StreamOptions
+from flintmq.storage.streams.store import StreamStore
 
-from .test_journal import opened
+from .test_journal import Told, opened
 from .test_stream_log import append, bodies, fill, numbered, open_store
 
 ENTRIES = 12
@@ -315,6 +320,59 @@ def test_notes_outlive_the_process_and_their_slots_are_used_again(tmp_path: Path
     assert found.all_of(STREAM).keys() == {*range(150, 200), *range(1000, 1100)}
     assert (found.epoch, found.time_ms, found.unreadable_at) == (3, 1234, [])
     promises.close()
+
+
+class Watched(Disk):
+    """Notes which threads write."""
+
+    def __init__(self) -> None:
+        self.threads: set[str] = set()
+
+    def write(self, handle: int, at: int, octets: bytes | bytearray | memoryview) -> None:
+        self.threads.add(threading.current_thread().name)
+        super().write(handle, at, octets)
+
+
+def test_the_thread_of_the_broker_writes_no_note_of_the_journal(tmp_path: Path) -> None:
+    """A write may take seconds where the disk is slow, and everybody would wait for it."""
+    disk = Watched()
+    woken = threading.Event()
+    journal = Journal.open(str(tmp_path), disk, JournalOptions(), wake=woken.set)
+    journal.recover(Told())
+    assert journal.promises is not None
+    later_ms = journal.now_ms() + 1_000_000
+    disk.threads.clear()
+    for _ in range(3):
+        journal.append_entry((1,), b"head", b"payload")
+        journal.commit_now()
+    journal.now_ms = lambda: later_ms
+    woken.clear()
+    journal.tick()
+    while journal.promises.time_ms != later_ms:
+        assert woken.wait(20)
+        woken.clear()
+        journal.tick()
+    noted = journal.promises.held(SEGMENT, next(iter(journal.segments)))
+    assert noted is not None
+    assert noted.mark == 3
+    assert disk.threads
+    assert threading.current_thread().name not in disk.threads
+    journal.close()
+
+
+def test_the_thread_of_the_broker_writes_no_note_of_a_stream(tmp_path: Path) -> None:
+    disk = Watched()
+    store = StreamStore(str(tmp_path / "streams"), disk, JournalOptions(), Clock())
+    log = store.create(1, StreamOptions(segment_octets=4096, octets_max=8192))
+    disk.threads.clear()
+    fill(store, log, 2000, per_batch=100)
+    assert log.first > 0  # some of it is gone again
+    assert store.promises is not None
+    noted = store.promises.held(STREAM, 1)
+    assert noted is not None
+    assert noted.end == 2000
+    assert disk.threads == {"stream-writer"}
+    store.close()
 
 
 class Refusing(Disk):

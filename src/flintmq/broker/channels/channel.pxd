@@ -81,7 +81,7 @@ cdef class Channel:
     cpdef confirm(self)
     cpdef confirm_logged(self, unsigned long long published)
     cpdef confirm_through(self, unsigned long long published)
-    cdef part(self)
+    cpdef part(self)
     cpdef confirm_safe(self)
     @cython.locals(delivery=Delivery)
     cpdef int ack(self, unsigned long long tag, bint multiple) except -1
@@ -107,6 +107,8 @@ cdef class Channel:
     cpdef take_back(self, unsigned long long tag)
     cdef bint is_late(self, unsigned long long tag) except -1
     cdef bint forgive(self, unsigned long long tag, bint multiple) except -1
+    @cython.locals(delivery=Delivery, last=Queue, found=list, index=Py_ssize_t)
+    cpdef list queues_held(self, Py_ssize_t start, Py_ssize_t most)
     @cython.locals(delivery=Delivery, taken=list)
     cpdef list take_unacked(self, Py_ssize_t most)
     @cython.locals(delivery=Delivery, kept=Delivery, message=Message)
@@ -127,3 +129,4 @@ cdef class Channel:
     cpdef lose_consumer(self, Consumer consumer)
     cpdef notify_cancel(self, Consumer consumer)
     cpdef close(self, farewell=*)
+    cpdef retire(self, farewell)

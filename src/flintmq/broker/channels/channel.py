@@ -496,6 +496,17 @@ class Channel:
         self.tidy()
         self.wake_parked()
 
+    def queues_held(self, start: int, most: int) -> list[Queue]:
+        """The queues of unsettled deliveries, `most` of them from the one at `start`; neighbours once."""
+        found: list[Queue] = []
+        last: Queue | None = None
+        for index in range(start, min(start + most, self.unacked.count)):
+            delivery = self.unacked.at(index)
+            if delivery.message is not None and delivery.queue is not last:
+                last = delivery.queue
+                found.append(delivery.queue)
+        return found
+
     def take_unacked(self, most: int) -> list[Delivery]:
         """The first of the deliveries that are unsettled; the channel forgets them."""
         taken: list[Delivery] = []
@@ -673,6 +684,12 @@ class Channel:
 
         With a `farewell`, what was published is confirmed yet as it becomes safe, and then it is called.
         """
+        self.retire(farewell)
+        self.pass_work.chores.begin(dismantling.of_channel(self))
+        self.part()
+
+    def retire(self, farewell: Callable[[], None] | None) -> None:
+        """The first part of `close`: the channel takes and gives nothing more, and holds its messages yet."""
         self.farewell = farewell
         if farewell is None:
             self.confirmed = self.published
@@ -685,6 +702,3 @@ class Channel:
                 transaction.close()
         except Exception:
             log.exception("a bug leaves the transaction of a channel behind")
-        if self.consumers or self.unacked.count:
-            self.pass_work.chores.begin(dismantling.of_channel(self))
-        self.part()

@@ -32,10 +32,10 @@ BINDINGS = 32
 # A queue with a few bindings and messages is some 20 microseconds.
 QUEUES = 8
 CONSUMERS = 32
-# Deliveries, half a microsecond each; a dead letter is some 20.
+# Deliveries, half a microsecond each; a dead letter is some 20, and two milliseconds if it has died often.
 RETURNED = 1024
 ACKED = 1024
-REFUSED = 32
+REFUSED = 8
 
 
 class Falling:
@@ -131,7 +131,7 @@ def ways_to(host: VirtualHost, gone: Queue | Exchange) -> Iterator[None]:
 
 
 def of_connection(host: VirtualHost, origin: int) -> Iterator[None]:
-    """Its exclusive queues."""
+    """Its exclusive queues, which VirtualHost.disown_exclusive has made gone for everybody."""
     try:
         while owned := host.exclusive.get(origin):
             for _ in range(min(QUEUES, len(owned))):

@@ -2,7 +2,7 @@
 
 An errand is a request to a service (services/request.py), or a method whose work is more than a pass may
 take, such as a large tx.commit. Until the last errand of a connection is done, the connection is not read
-from: what its client has sent behind the errand has to find it done.
+from: what its client has sent behind the errand has to find it done. `PassWork.awaiting` says whom to tell.
 """
 
 from __future__ import annotations
@@ -46,3 +46,6 @@ def attended(pass_work: PassWork, origin: int) -> Chore:
             yield None
     finally:
         del pass_work.asking[origin]
+        done = pass_work.awaiting.pop(origin, None)
+        if done is not None:
+            done()

@@ -15,6 +15,7 @@ cdef class PassWork:
     cdef public unsigned long long passes
     cdef readonly object chores
     cdef readonly dict asking
+    cdef readonly dict awaiting
     cdef public bint has_chores
     cdef public bint pressed
     cdef public bint is_promised

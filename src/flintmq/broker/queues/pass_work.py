@@ -13,6 +13,7 @@ from flintmq.protocol.outbox import Room
 
 if TYPE_CHECKING:
     from collections import deque
+    from collections.abc import Callable
 
     from flintmq.broker.queues.consumer import Consumer
     from flintmq.broker.queues.errands import Errand
@@ -37,6 +38,7 @@ class PassWork:
 
     __slots__ = (
         "asking",
+        "awaiting",
         "behind",
         "chores",
         "confirms",
@@ -73,6 +75,7 @@ class PassWork:
         self.has_chores = False  # for the next pass
         # What connections have asked for and wait for, see errands.py: they are not read from meanwhile.
         self.asking: dict[int, deque[Errand]] = {}
+        self.awaiting: dict[int, Callable[[], None]] = {}  # what to call when the last of them is done
         # A publish went to a queue whose consumers' sockets are full: its publisher should pause.
         self.pressed = False
         # Messages put into queues by what is being read now, one of them many times where it goes to many.

@@ -10,6 +10,8 @@ from flintmq.broker.store.store cimport Store
 
 cdef Py_ssize_t EXPIRED_MAX
 cdef Py_ssize_t EXPIRED_BYTES_MAX
+cdef Py_ssize_t LETTER_OCTETS
+cdef Py_ssize_t LETTERS_OCTETS_MAX
 cdef Py_ssize_t PASS_MS_MAX
 
 
@@ -57,8 +59,9 @@ cdef class Regime:
     cpdef bint lacks_room(self, list messages)
     cdef bint would_exceed(self, Message message) except -1
     cdef bint exceeds(self) except -1
-    @cython.locals(queue=Queue, dead=list, delivery=Delivery, message=Message)
+    @cython.locals(queue=Queue, dead=list, delivery=Delivery, message=Message, letters=Py_ssize_t)
     cpdef trim(self)
+    cdef Py_ssize_t letter_octets(self, Message message) except -1
     cpdef tend(self, bint trims=*)
     @cython.locals(index=Py_ssize_t)
     cpdef bury(self, list messages, str reason)
@@ -97,7 +100,10 @@ cdef class Regime:
     cdef long long due_ms(self, Message message) noexcept
     @cython.locals(due_ms=cython.longlong, now_ms=cython.longlong)
     cdef bint has_expired(self, Message message) except -1
-    @cython.locals(queue=Queue, dead=list, message=Message, size=Py_ssize_t, bytes_max=Py_ssize_t, has_more=bint)
+    @cython.locals(
+        queue=Queue, dead=list, message=Message, size=Py_ssize_t, bytes_max=Py_ssize_t, has_more=bint,
+        letters=Py_ssize_t
+    )
     cpdef bint expire(self) except -1
     cdef bint is_slow(self) except -1
     cpdef touch(self)

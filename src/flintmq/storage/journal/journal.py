@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -54,6 +54,8 @@ SEGMENT_OCTETS_LEAN = 1 << 20
 BEHIND_OCTETS = 16_777_216
 # What was promised of the segments.
 PROMISES_NAME = "segments.promised"
+# How often the time is noted there.
+TIME_NOTED_MS = 1000
 
 
 class Journal(Appender):
@@ -191,8 +193,8 @@ class Journal(Appender):
         """Due work: syncs by interval, attempts after a failure, rewriting. Call it a few times a second."""
         now_s = self.clock.monotonic_s()
         self._look()
-        self._tell_time(1000)
         self.collect()
+        self._tell_time()
         is_due = self._retry_due_s and now_s >= self._retry_due_s and self._in_flight is None
         if is_due and not self.held and not self.missing:
             self._retry_due_s = 0.0
@@ -216,12 +218,21 @@ class Journal(Appender):
             self.missing = missing
             self.refresh_alarm()
 
-    def _tell_time(self, interval_ms: int) -> None:
-        """Note how late it is, so that the time does not go back over a restart."""
-        if self.promises is not None:
-            now_ms = self.now_ms()
-            if now_ms >= self.promises.time_ms + interval_ms:
-                self.promises.tell_time(now_ms)
+    def _tell_time(self) -> None:
+        """Have it noted how late it is, so that the time does not go back over a restart.
+
+        The writer's thread does it, with a batch if there is one: a write takes as long as the disk likes.
+        """
+        now_ms = self._time_due_ms()
+        if now_ms and not self._worker.pending:
+            self._worker.submit(lambda: self._note((), now_ms), _ignore_error)
+
+    def _time_due_ms(self) -> int:
+        """The time, if it is to be noted again; else 0."""
+        if self.promises is None:
+            return 0
+        now_ms = self.now_ms()
+        return now_ms if now_ms >= self.promises.time_ms + TIME_NOTED_MS else 0
 
     def _submit(self) -> None:
         if self.held:
@@ -236,9 +247,14 @@ class Journal(Appender):
             self._batch = self._idle
         self._in_flight = batch
         sync = self._sync_wanted(batch.fill)
-        self._worker.submit(
-            lambda: self.writer.write(batch, sync), lambda error: self._written_batch(batch, sync, error)
-        )
+        notes = self._promised_by([*self._written, batch]) if sync else []
+        now_ms = self._time_due_ms()
+
+        def write() -> None:
+            self.writer.write(batch, sync)
+            self._note(notes, now_ms)
+
+        self._worker.submit(write, lambda error: self._written_batch(batch, sync, error))
 
     def _sync_wanted(self, octets: int) -> bool:
         if self.options.sync is SyncPolicy.INTERVAL:
@@ -262,8 +278,6 @@ class Journal(Appender):
         last_sequence = batch.last_sequence
         if sync or self.options.sync is SyncPolicy.NEVER:
             self.synced_sequence = last_sequence
-            if sync:
-                self._note_promised([*self._written, batch])
             self._close_sealed([*self._written, batch])
             self._written.clear()
             self._written_octets = 0
@@ -278,16 +292,25 @@ class Journal(Appender):
         self.on_synced(last_sequence)
         self.reclaimer.synced()
 
-    def _note_promised(self, batches: list[Batch]) -> None:
-        """Write down where each segment of these batches ends: what lies before that is synced."""
-        if self.promises is None:
-            return
+    def _promised_by(self, batches: list[Batch]) -> list[Promise]:
+        """Where each segment of these batches ends: what lies before that is safe when they are synced."""
+        notes = []
         for batch in batches:
             for piece in batch.pieces:
                 promise = promise_of(piece.segment, piece.at + piece.end - piece.start)
-                # The segment may have grown since, or still grows.
+                # The segment still grows, unless it is full.
                 last = min(promise.mark or batch.last_sequence, batch.last_sequence)
-                self.promises.note(replace(promise, mark=last))
+                notes.append(replace(promise, mark=last))
+        return notes
+
+    def _note(self, notes: Sequence[Promise], now_ms: int) -> None:
+        """On the writer's thread: write down what is safe now, and the time unless it is 0."""
+        if self.promises is None or not self.disk.is_there(self._lock_path, self._lock):
+            return
+        for promise in notes:
+            self.promises.note(promise)
+        if now_ms:
+            self.promises.tell_time(now_ms)
 
     def _close_sealed(self, batches: list[Batch]) -> None:
         """Segments that are full and safe need no handle for writing any more."""
@@ -500,7 +523,7 @@ class Journal(Appender):
         """An orderly end: everything is on disk, and it is written down that it is."""
         if self.promises is None:
             return
-        self._tell_time(0)
+        self.promises.tell_time(self.now_ms())
         # What the tidier is about to drop has no note any more, and gets none.
         self.tidier.close()
         for segment in self.segments.values():
@@ -533,6 +556,10 @@ def _ignore() -> None:
 
 def _ignore_text(text: str) -> None:
     """Nobody listens."""
+
+
+def _ignore_error(error: OSError | None) -> None:
+    """Notes that the disk refuses are told of where they are written."""
 
 
 def _ignore_sequence(sequence: int) -> None:

@@ -192,10 +192,29 @@ class StreamStore:
         self._unsynced_octets += octets
         to_sync = self._unsynced if sync else []
         stale = [each for each in self._stale if not each[0].deleted]
-        self._worker.submit(
-            lambda: self._write(writes, to_sync, stale),
-            lambda error: self._written(number, writes, sync, error),
-        )
+        notes = self._promised_by(to_sync)
+
+        def write() -> None:
+            self._write(writes, to_sync, stale)
+            self._note(notes)
+
+        self._worker.submit(write, lambda error: self._written(number, writes, sync, error))
+
+    def _promised_by(self, to_sync: Writes) -> list[Promise]:
+        """Where each stream with some of these ends: what lies before that is safe when they are synced."""
+        ends: dict[StreamLog, int] = {}
+        for stream, of_one in to_sync:
+            if not stream.deleted:
+                ends[stream] = max(
+                    [ends.get(stream, stream.end), *[write.chunk.end_offset for write in of_one]]
+                )
+        return [Promise(STREAM, each.number, each.first, end, each.epoch) for each, end in ends.items()]
+
+    def _note(self, notes: list[Promise]) -> None:
+        """On the writer's thread, as a write may take as long as the disk likes."""
+        if self.promises is not None:
+            for promise in notes:
+                self.promises.note(promise)
 
     def _sync_wanted(self, octets: int) -> bool:
         if self.sync is not SyncPolicy.INTERVAL:
@@ -268,7 +287,6 @@ class StreamStore:
         if error is not None:
             self._failed(writes, error)
             return
-        synced: Writes = self._unsynced if sync else []
         if sync or self.sync is SyncPolicy.NEVER:
             self._unsynced = []
             self._unsynced_octets = 0
@@ -285,9 +303,6 @@ class StreamStore:
                 self._keep_recent(stream, stream.recent_octets - before)
                 self._retain(stream)
                 committed.append(stream)
-        for stream in {stream: None for stream, _ in synced}:
-            if not stream.deleted:
-                self._note_promised(stream)
         if not self._unsynced:
             self._close_full()
         self.on_committed(committed)
@@ -389,14 +404,17 @@ class StreamStore:
         if dropped:
             for segment in dropped:
                 self._forget_handle(stream, segment)
-            if self.promises is not None:
-                noted = self.promises.held(STREAM, stream.number)
-                noted = noted or Promise(STREAM, stream.number, 0, 0, stream.epoch)
-                self.promises.note(replace(noted, first=stream.first))
-            self._worker.submit(lambda: self._remove_files(stream, dropped), _tell("remove old segments"))
+            first = stream.first
+            self._worker.submit(
+                lambda: self._remove_files(stream, dropped, first), _tell("remove old segments")
+            )
 
-    def _remove_files(self, stream: StreamLog, segments: list[StreamSegment]) -> None:
+    def _remove_files(self, stream: StreamLog, segments: list[StreamSegment], first: int) -> None:
+        """On the writer's thread: these go, and the stream begins at `first`."""
         if self.promises is not None:
+            noted = self.promises.held(STREAM, stream.number)
+            noted = noted or Promise(STREAM, stream.number, 0, 0, stream.epoch)
+            self.promises.note(replace(noted, first=first))
             self.promises.sync()  # or they would be missed
         for segment in segments:
             if segment.handle >= 0:

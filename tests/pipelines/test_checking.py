@@ -54,12 +54,12 @@ def test_good() -> None:
     ("old", "new", "line", "said"),
     [
         ('format = "json"', 'fromat = "json"', 6, "a source has no key 'fromat'; did you mean 'format'?"),
-        ('format = "json"', 'format = "jsno"', 6, "format = 'jsno': expected one of json, csv, raw"),
+        ('format = "json"', 'format = "jsno"', 6, "format = \"jsno\": expected one of json, csv, raw"),
         (
             'exchange = "dear"',
             'exchange = "dear"\norder = "symbol"',
             14,
-            "order = 'symbol': expected { within = \"symbol\", by = \"start\" }",
+            "order = \"symbol\": expected { within = \"symbol\", by = \"start\" }",
         ),
         (
             'exchange = "dear"',

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from flintmq.checks import Unfit, shown, suggestion
 from flintmq.pipelines.errors import Finding, PipelineWrong
 from flintmq.pipelines.file import columns, keys, schema, sql
-from flintmq.pipelines.file.document import Document, load, suggestion
+from flintmq.pipelines.file.document import Document, load
 from flintmq.pipelines.file.model import Pipeline, Rule, Sink, Source, Transform
+from flintmq.spark.columns import NAMES as AMQP_COLUMNS
 
 _KIND_KEYS = {
     "binding": ("exchange",), "declare": ("queue", "queues", "stream"), "exchange_type": ("exchange",),
@@ -102,10 +104,9 @@ class _Check:
                 self.fault(f"a {section} has no key {name!r}{suggestion(name, known)}", *path, name)
                 continue
             try:
-                found[name] = key.parse(value)
-            except ValueError as error:
-                shown = repr(value) if len(repr(value)) < 60 else repr(value)[:57] + "..."
-                self.fault(f"{name} = {shown}: expected {error}", *path, name)
+                found[name] = key.check(value)
+            except Unfit as unfit:
+                self.fault(f"{name} = {shown(value)}: {unfit}", *path, name)
         return found
 
     def _kind(self, given: Mapping[str, Any], kinds: tuple[str, ...], *path: str | int) -> str | None:
@@ -161,8 +162,8 @@ class _Check:
         for column in given.get("metadata", ()):
             if column in columns and given.get("format", "raw") != "raw":
                 self.fault(f"metadata: {column!r} is a column of the schema as well", *path, "metadata")
-            if column not in (*keys.AMQP_COLUMNS, *keys.PROPERTY_COLUMNS, "headers"):
-                near = suggestion(column, (*keys.AMQP_COLUMNS, *keys.PROPERTY_COLUMNS))
+            if column not in AMQP_COLUMNS:
+                near = suggestion(column, AMQP_COLUMNS)
                 self.fault(f"metadata: the amqp source has no column {column!r}{near}", *path, "metadata")
         return Source(name, kind, given[kind], given, self.document.lines.of(*path))
 

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
-from flintmq.pipelines.file import keys, schema, sql
+from flintmq.pipelines.file import schema, sql
 from flintmq.pipelines.file.model import Source, Transform
+from flintmq.spark.columns import STANDARD
 
 Columns = tuple[str, ...]
 
@@ -44,7 +45,7 @@ def of_source(source: Source) -> Columns | None:
     if source.kind == "rate":
         found: list[str] = ["timestamp", "value"]
     elif source.format == "raw":
-        found = list(given.get("metadata", keys.AMQP_COLUMNS))
+        found = list(given.get("metadata", STANDARD))
         found.append("value")
     else:
         found = [part.split()[0].strip("`:") for part in schema.columns(given["schema"])]

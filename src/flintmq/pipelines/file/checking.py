@@ -230,25 +230,29 @@ class _Check:
             self.fault(f"sql: {wrong}", *path)
         lowered = {name.lower(): name for name in earlier}
         inputs: list[str] = []
-        for token in sql.tables(text):
-            if token.text.lower() in lowered:
-                inputs.append(lowered[token.text.lower()])
+        tables = columns.tables_of(text)
+        if tables is None:  # only Spark can tell: whatever has the name of one that is known
+            words = [token.text.lower() for token in sql.tokens(text) if token.kind == "word"]
+            inputs = [lowered[word] for word in words if word in lowered]
+        for table in tables or ():
+            if table.name.lower() in lowered:
+                inputs.append(lowered[table.name.lower()])
                 continue
-            near = suggestion(token.text, earlier) or f"; there are {', '.join(earlier) or 'none'} before it"
-            line = self.document.lines.of(*path) + self._lines_into(text, token.start)
+            near = suggestion(table.name, earlier) or f"; there are {', '.join(earlier) or 'none'} before it"
+            line = self.document.lines.of(*path) + self._lines_into(text, table.line)
             self.document.findings.append(
-                Finding(line, f"sql: there is no source or transform {token.text!r}{near}")
+                Finding(line, f"sql: there is no source or transform {table.name!r}{near}")
             )
         if not inputs and wrong is None and not self.document.findings:
             self.fault("sql: it reads no source and no transform", *path)
         return tuple(dict.fromkeys(inputs))
 
-    def _lines_into(self, text: str, at: int) -> int:
-        """How far below its key a place in a text stands; a first newline after the quotes was dropped."""
+    def _lines_into(self, text: str, line: int) -> int:
+        """How far below its key a line of a text stands; a first newline after the quotes was dropped."""
         opening = (
             1 if "\n" in text and text in self.document.text and f'"""\n{text}' in self.document.text else 0
         )
-        return text.count("\n", 0, at) + opening
+        return line + opening
 
     def _module(self, reference: str, *path: str | int) -> None:
         module = reference.partition(":")[0]

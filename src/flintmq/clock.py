@@ -15,5 +15,9 @@ class Clock:
     def monotonic_s(self) -> float:
         return time.monotonic()
 
+    def sleep(self, seconds: float) -> None:
+        """For a pause that no event can end, such as the one before the next attempt to connect."""
+        time.sleep(seconds)
+
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000

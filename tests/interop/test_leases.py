@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,15 +37,21 @@ class Asker:
         )
 
     def ask(self, service: str, **arguments: Any) -> tuple[dict[str, Any], bytes]:
+        return self.answer(self.send(service, **arguments))
+
+    def send(self, service: str, **arguments: Any) -> str:
         headers = {name.replace("_", "-"): value for name, value in arguments.items()}
         properties = pika.BasicProperties(
             reply_to="amq.rabbitmq.reply-to", correlation_id=uuid.uuid4().hex, headers=headers
         )
         self.channel.basic_publish("amq.system", service, b"", properties)
+        return str(properties.correlation_id)
+
+    def answer(self, correlation_id: str) -> tuple[dict[str, Any], bytes]:
         while not self.replies:
             self.connection.process_data_events(time_limit=REPLY_S_MAX)
-        reply, body = self.replies.pop()
-        assert reply.correlation_id == properties.correlation_id
+        reply, body = self.replies.pop(0)
+        assert reply.correlation_id == correlation_id
         if "error-code" in reply.headers:
             raise Refused(reply.headers["error-code"], reply.headers["error-text"])
         return reply.headers, body
@@ -135,6 +142,31 @@ def test_waiting_for_a_message_ends_when_one_comes_or_the_time_is_up(asker: Aske
     asker.fill("orders")
     empty, _ = asker.ask("queue.lease", queue="orders", consumer="spark", claim=True, wait_ms=30)
     assert (empty["first"], empty["last"]) == (1, 0)
+
+
+def test_a_renewal_waits_until_a_message_comes_or_the_time_is_up(asker: Asker) -> None:
+    asker.fill("orders")
+    held = {"queue": "orders", "consumer": "spark"}
+    epoch = asker.ask("queue.lease", **held, claim=True, max_rows=0)[0]["epoch"]
+    assert asker.ask("lease.renew", **held, epoch=epoch, wait_ms=30)[0]["messages-ready"] == 0
+    begun = time.monotonic()
+    asked = asker.send("lease.renew", **held, epoch=epoch, wait_ms=30_000)
+    asker.fill("orders", b"0")
+    assert asker.answer(asked)[0]["messages-ready"] == 1
+    assert time.monotonic() - begun < REPLY_S_MAX
+    assert asker.depth("orders") == 1
+
+
+def test_a_renewal_that_waits_ends_when_somebody_else_claims_the_lease(asker: Asker) -> None:
+    asker.fill("orders")
+    held = {"queue": "orders", "consumer": "spark"}
+    epoch = asker.ask("queue.lease", **held, claim=True, max_rows=0)[0]["epoch"]
+    asked = asker.send("lease.renew", **held, epoch=epoch, wait_ms=30_000)
+    claim = asker.send("queue.lease", **held, claim=True, max_rows=0)
+    asker.answer(claim)
+    with pytest.raises(Refused, match="epoch") as refused:
+        asker.answer(asked)
+    assert refused.value.code == 403
 
 
 def test_leases_outlive_a_kill(tmp_path: Path) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from flintmq.pipelines.errors import PipelineFailed
 from flintmq.pipelines.file import keys
 from flintmq.pipelines.queries import brokers
+from flintmq.pipelines.run import sessions
+from flintmq.spark import sessions as spark_sessions
 
 
 def test_settings() -> None:
@@ -33,3 +38,10 @@ def test_a_password_goes_by_the_option_that_spark_hides() -> None:
 )
 def test_intervals_in_the_words_of_spark(given: str, made: str) -> None:
     assert keys.interval(given) == made
+
+
+def test_the_session_has_the_defaults_of_every_session_and_a_log_of_its_own() -> None:
+    made = sessions.settings_for("local[2]", {"spark.sql.session.timeZone": "CET"})
+    assert made == {**spark_sessions.DEFAULTS, **made} | {"spark.sql.session.timeZone": "CET"}
+    (named,) = re.findall(r"file://(\S+)", made["spark.driver.extraJavaOptions"])
+    assert Path(named).is_file()

@@ -54,12 +54,12 @@ def test_good() -> None:
     ("old", "new", "line", "said"),
     [
         ('format = "json"', 'fromat = "json"', 6, "a source has no key 'fromat'; did you mean 'format'?"),
-        ('format = "json"', 'format = "jsno"', 6, "format = 'jsno': expected one of json, csv, raw"),
+        ('format = "json"', 'format = "jsno"', 6, "format = \"jsno\": expected one of json, csv, raw"),
         (
             'exchange = "dear"',
             'exchange = "dear"\norder = "symbol"',
             14,
-            "order = 'symbol': expected { within = \"symbol\", by = \"start\" }",
+            "order = \"symbol\": expected { within = \"symbol\", by = \"start\" }",
         ),
         (
             'exchange = "dear"',
@@ -127,6 +127,43 @@ def test_ctes_and_functions_are_no_tables() -> None:
     assert of_text(changed("SELECT symbol, price FROM ticks WHERE price > 100", sql)).transforms[
         0
     ].inputs == ("ticks",)
+
+
+OTHER = '[[source]]\nname = "other"\nqueue = "other"\n'
+
+
+@pytest.mark.parametrize(
+    ("sql", "inputs"),
+    [
+        ("SELECT price FROM ticks, other", ("ticks", "other")),
+        ("SELECT price FROM ticks CROSS JOIN other", ("ticks", "other")),
+        ("SELECT price FROM ticks WHERE symbol IN (SELECT key FROM other)", ("ticks", "other")),
+        ("WITH a(b) AS (SELECT price FROM ticks) SELECT b FROM a", ("ticks",)),
+        ("SELECT price IS DISTINCT FROM symbol FROM ticks", ("ticks",)),
+        ("SELECT window.start, max(price) FROM ticks GROUP BY window(now(), '1 minute')", ("ticks",)),
+        ("SELECT symbol FROM `ticks` LATERAL VIEW explode(array(1)) other AS one", ("ticks",)),
+        # A path into a VARIANT, which sqlglot does not read.
+        ("SELECT parse_json(symbol):a.b::int FROM ticks", ("ticks",)),
+    ],
+)
+def test_the_tables_that_a_query_reads(sql: str, inputs: tuple[str, ...]) -> None:
+    text = changed("SELECT symbol, price FROM ticks WHERE price > 100", sql).replace(
+        "[[transform]]", OTHER + "[[transform]]"
+    )
+    text = text.replace('routing_key = "dear.{symbol}"', 'routing_key = "dear"')
+    if "other" not in inputs:
+        text += '[[sink]]\nname = "rest"\nfrom = "other"\nparquet = "rest"\n'
+    (made,) = of_text(text).transforms
+    assert set(made.inputs) == set(inputs)
+
+
+def test_without_sqlglot_a_query_reads_what_it_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sqlglot", None)
+    assert of_text(GOOD).transforms[0].inputs == ("ticks",)
+    assert findings(changed("FROM ticks", "FROM"))[0] == (
+        10,
+        "sql: it reads no source and no transform",
+    )
 
 
 def test_parameters(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -207,6 +208,66 @@ def test_a_job_that_is_given_up_takes_back_what_a_killed_task_has_prepared(
     writer.abort([None, *told[:3]])
     assert connection.request("dtx.list").results["rows"] == []
     assert drain(out) == []
+
+
+def test_a_task_that_prepares_after_its_job_was_given_up_takes_its_branch_back(
+    uri: str, connection: Connection, out: str, drain: Drain
+) -> None:
+    options = WriteOptions.of({"uri": uri, "queue": out, "mode": "transactional"})
+    writer = transactional.TransactionalBatchWriter(options)
+    late = iter([pyarrow.record_batch({"value": [b"1"]})])
+
+    def rows() -> Iterator[Any]:
+        yield next(late)
+        writer.abort([None])
+
+    told = writer.write(rows())
+    assert isinstance(told, transactional.Staged)
+    assert (told.xids, told.rows.count) == ([], 1)
+    assert connection.request("dtx.list").results["rows"] == []
+    assert drain(out) == []
+
+
+def test_a_task_that_prepares_after_its_batch_was_given_up_is_taken_back_by_the_next_run(
+    uri: str, connection: Connection, out: str, drain: Drain
+) -> None:
+    options = WriteOptions.of({"uri": uri, "queue": out, "mode": "transactional"})
+    query = uuid.UUID(int=7)
+
+    def staged(row: bytes) -> transactional.Staged:
+        batch = pyarrow.record_batch({"value": [row]})
+        global_id = query.bytes + (3).to_bytes(8, "big")
+        found = transactional.stage(options, [batch], str(query), global_id, 0, 0)
+        return transactional.without_late(options, found, str(query), 3)
+
+    transactional.TransactionalStreamWriter(options).abort([staged(b"1")], 3)
+    assert connection.request("dtx.list").results["rows"] == []
+    assert staged(b"1").xids, "prepared after the end of the batch"
+    transactional.TransactionalStreamWriter(options).commit([staged(b"2")], 3)
+    assert connection.request("dtx.list").results["rows"] == []
+    assert drain(out) == [2]
+    connection.request("dtx.forget-marker", {"marker": str(query)})
+
+
+def test_branches_of_queries_that_never_come_back_are_rolled_back_when_they_are_old(
+    uri: str, connection: Connection, out: str, drain: Drain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = WriteOptions.of({"uri": uri, "queue": out, "mode": "transactional"})
+    gone = uuid.UUID(int=8)
+    left = pyarrow.record_batch({"value": [b"1"]})
+    transactional.stage(options, [left], str(gone), gone.bytes + bytes(8), 0, 0)
+
+    def write(row: bytes) -> list[Any]:
+        monkeypatch.setattr(transactional, "_looked_s", {})
+        writer = transactional.TransactionalBatchWriter(options)
+        writer.commit([writer.write(iter([pyarrow.record_batch({"value": [row]})]))])
+        rows: Any = connection.request("dtx.list").results["rows"]
+        return [row["state"] for row in rows]
+
+    assert write(b"2") == ["prepared"], "it is young, and may be committed yet"
+    monkeypatch.setattr(transactional, "OLD_S", -60)
+    assert write(b"3") == []
+    assert drain(out) == [2, 3]
 
 
 def test_batch_writes_leave_no_marker_that_lasts(

@@ -20,9 +20,10 @@ from flintmq.broker.queues.queue_rules import (
     QUORUM,
     STREAM,
     Given,
-    Unfit,
     check_definition,
 )
+from flintmq.checks import NAME_OCTETS_MAX, Unfit, octets_of
+from flintmq.config.policies import POLICY_TARGETS
 from flintmq.errors import ConfigFault
 from flintmq.name_pattern import NamePattern, PatternFault
 
@@ -34,12 +35,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flintmq.policies")
 
-NAME_OCTETS_MAX = 255
 # Decisions kept about exchanges, which unroutable messages ask for: a name has 255 octets at most.
 DECISIONS_MAX = 1024
 EVERYTHING = NamePattern("")
 
-APPLY_TO = ("all", "queues", "classic_queues", "quorum_queues", "streams", "exchanges")
 KIND_OF = {"classic_queues": CLASSIC, "quorum_queues": QUORUM, "streams": STREAM}
 
 # Keys that RabbitMQ knows and that ask nothing of a queue here, or something of a stream.
@@ -87,7 +86,7 @@ class Policy:
     expression: NamePattern = field(default=EVERYTHING, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not 0 < len(self.name.encode("utf-8", "surrogateescape")) <= NAME_OCTETS_MAX:
+        if not 0 < octets_of(self.name) <= NAME_OCTETS_MAX:
             raise Unfit(f"name: expected text of 1 to {NAME_OCTETS_MAX} octets")
         try:
             object.__setattr__(self, "expression", NamePattern(self.pattern))
@@ -95,8 +94,8 @@ class Policy:
             raise Unfit(f"pattern: expected a regular expression ({fault})") from None
         if type(self.priority) is not int or not -(2**31) <= self.priority < 2**31:
             raise Unfit("priority: expected a whole number of 32 bits")
-        if self.apply_to not in APPLY_TO or (self.is_operator and self.apply_to == "exchanges"):
-            raise Unfit(f"apply-to: expected one of {', '.join(APPLY_TO)}")
+        if self.apply_to not in POLICY_TARGETS or (self.is_operator and self.apply_to == "exchanges"):
+            raise Unfit(f"apply-to: expected one of {', '.join(POLICY_TARGETS)}")
         known = OPERATOR_KEYS if self.is_operator else KEYS
         for key, value in self.definition.items():
             if key not in known:

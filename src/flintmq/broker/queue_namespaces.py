@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flintmq import checks
 from flintmq.broker.exchanges import arguments as arguments_of
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def qualified(name: str, arguments: FieldTable) -> tuple[str, FieldTable]:
     """The whole name of a queue, and the arguments that are left."""
     if NAMESPACE not in arguments:
         return name, arguments
-    namespace = arguments_of.text(arguments, NAMESPACE, "")
+    namespace = arguments_of.checked(arguments, NAMESPACE, checks.any_text, "")
     if not namespace or SEPARATOR in namespace:
         raise arguments_of.wrong(NAMESPACE, f"text without '{SEPARATOR}'")
     whole = f"{namespace}{SEPARATOR}{name}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from flintmq import checks
 from flintmq.broker.exchanges import arguments as arguments_of
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def applied(
         raise arguments_of.wrong(
             TEMPLATE, "the name of a template, and the settings have no [queue_templates]"
         )
-    name = arguments_of.one_of(arguments, TEMPLATE, None, templates)
+    name = arguments_of.checked(arguments, TEMPLATE, checks.one_of(*sorted(templates)))
     template = templates[name]
     if existing is not None and existing.arguments.get(TEMPLATE) == name:
         # As it was made: only what the client says for itself has to agree.

@@ -21,6 +21,7 @@ from flintmq.broker.queues import leases
 from flintmq.broker.queues.paged_tail import PagedTail
 from flintmq.broker.queues.priority_queue import PriorityQueue
 from flintmq.broker.store import topology_records
+from flintmq.broker.store.topology_records import text_of, whole_of
 from flintmq.broker.streams.stream_queue import StreamQueue
 from flintmq.broker.tail_recovery import TailRecovery
 from flintmq.broker.topology import is_of_another_life
@@ -82,11 +83,11 @@ class Recovery:
         elif kind == topology_records.EXCHANGE:
             self.exchanges.append((topology_records.named_of(rest), topology_records.table_of(octets)))
             if "number" in self.exchanges[-1][1]:
-                self.delays[whole(self.exchanges[-1][1], "number")] = []
+                self.delays[whole_of(self.exchanges[-1][1]["number"])] = []
         elif kind == topology_records.QUEUE:
             self.queues.append((key, octets))
             found = topology_records.queue_of(octets)
-            number = whole(found, "number")
+            number = whole_of(found["number"])
             self.numbers.add(number)
             highest = table(found).get("x-max-priority")
             if isinstance(highest, int):
@@ -137,7 +138,7 @@ class Recovery:
         numbers = self.queue_numbers()
         for queue_key, octets in self.queues:
             identity, rest = topology_records.named_of(queue_key[1:]), topology_records.queue_of(octets)
-            tail = self.tails.pop(whole(rest, "number"), None)
+            tail = self.tails.pop(whole_of(rest["number"]), None)
             host = self.host_of(virtual_hosts, identity)
             if host is not None:
                 self.restore_queue(host, identity, rest, tail)
@@ -211,7 +212,7 @@ class Recovery:
         host = binding["virtual-host"]
         kind = topology_records.QUEUE if binding["to-queue"] else topology_records.EXCHANGE
         is_source_there = (topology_records.EXCHANGE, host, binding["source"]) in self.names
-        return (is_source_there or text(binding, "source") in PREDECLARED_NAMES) and (
+        return (is_source_there or text_of(binding["source"]) in PREDECLARED_NAMES) and (
             kind,
             host,
             binding["destination"],
@@ -238,13 +239,13 @@ class Recovery:
     def restore_queue(
         self, host: VirtualHost, identity: FieldTable, rest: FieldTable, tail: PagedTail | None
     ) -> None:
-        number = whole(rest, "number")
-        queue = host.restore_queue(text(identity, "name"), number, bool(rest["auto-delete"]), table(rest))
+        number = whole_of(rest["number"])
+        queue = host.restore_queue(text_of(identity["name"]), number, bool(rest["auto-delete"]), table(rest))
         known = rest.get("creation-id")
         # A stream without a message may have lost its directory: it must not be taken for the same.
         if isinstance(known, bytes) and not (isinstance(queue, StreamQueue) and not queue.log.end):
             queue.creation_id = known
-        queue.life = whole(rest, "life") if "life" in rest else 0
+        queue.life = whole_of(rest["life"]) if "life" in rest else 0
         returns = self.returns.get(number, {})
         lanes = self.ranked.pop(number, {})
         waiting = self.waiting_among(returns, queue, [*lanes.values(), *([] if tail is None else [tail])])
@@ -300,8 +301,8 @@ class Recovery:
         exchange = restored_exchange(identity, rest)
         if exchange is None:
             return
-        exchange.number = whole(rest, "number") if "number" in rest else 0
-        exchange.life = whole(rest, "life") if "life" in rest else 0
+        exchange.number = whole_of(rest["number"]) if "number" in rest else 0
+        exchange.life = whole_of(rest["life"]) if "life" in rest else 0
         host.add_exchange(exchange)
         if isinstance(exchange, DelayedExchange):
             exchange.restore(self.delays[exchange.number])
@@ -309,7 +310,7 @@ class Recovery:
 
 def restored_exchange(identity: FieldTable, rest: FieldTable) -> Exchange | None:
     """The exchange that the journal tells of, if it can be served."""
-    name, kind = text(identity, "name"), text(rest, "type")
+    name, kind = text_of(identity["name"]), text_of(rest["type"])
     if name in PREDECLARED_NAMES:
         log.error("exchange %r is the broker's own: the one of type %r is left out", name, kind)
         return None
@@ -332,20 +333,20 @@ def restored_exchange(identity: FieldTable, rest: FieldTable) -> Exchange | None
 
 def restore_binding(host: VirtualHost, found: FieldTable) -> bool:
     """False when an end of it is missing."""
-    source = host.exchanges.get(text(found, "source"))
-    name = text(found, "destination")
+    source = host.exchanges.get(text_of(found["source"]))
+    name = text_of(found["destination"])
     destination = host.queues.get(name) if found["to-queue"] else host.exchanges.get(name)
     if source is None and destination is not None and VIA in table(found):
         # To do without a filter would let everything through.
-        source = MissingExchange(text(found, "source"), durable=True)
+        source = MissingExchange(text_of(found["source"]), durable=True)
         source.life = (
-            whole(found, topology_records.SOURCE_LIFE) if topology_records.SOURCE_LIFE in found else 0
+            whole_of(found[topology_records.SOURCE_LIFE]) if topology_records.SOURCE_LIFE in found else 0
         )
         host.add_exchange(source)
     if source is None or destination is None or is_of_another_life(host, found):
         log.warning("a binding from %r to %r has lost an end: left out", found["source"], name)
         return False
-    rebind(host, source, destination, text(found, "routing-key"), table(found))
+    rebind(host, source, destination, text_of(found["routing-key"]), table(found))
     return True
 
 
@@ -377,24 +378,6 @@ def without(tail: PagedTail, entries: set[int]) -> PagedTail:
             kept.push(entry)
     kept.octets = tail.octets
     return kept
-
-
-def text(found: FieldTable, name: str) -> str:
-    value = found[name]
-    return value if isinstance(value, str) else bytes_of(value).decode("utf-8", "surrogateescape")
-
-
-def bytes_of(value: object) -> bytes:
-    if not isinstance(value, bytes):
-        raise TypeError(f"expected text, found {type(value).__name__}")
-    return value
-
-
-def whole(found: FieldTable, name: str) -> int:
-    value = found[name]
-    if not isinstance(value, int):
-        raise TypeError(f"expected a number, found {type(value).__name__}")
-    return value
 
 
 def table(found: FieldTable) -> FieldTable:

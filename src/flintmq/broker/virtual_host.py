@@ -11,6 +11,7 @@ import logging
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from flintmq import checks
 from flintmq.auth import Operation, require
 from flintmq.broker import equivalence
 from flintmq.broker.channels import dismantling
@@ -320,7 +321,7 @@ class VirtualHost:
         is_stream = arguments.get("x-queue-type") == STREAM
         given: Given = {} if is_stream else check_arguments(arguments, what)
         check_properties(arguments, durable, exclusive, auto_delete, what)
-        arguments_of.switch(arguments, DEDUPLICATED, False)
+        arguments_of.checked(arguments, DEDUPLICATED, checks.switch, False)
         number = 0
         if self.store is not None and durable and not exclusive:
             number = self.store.next_number()

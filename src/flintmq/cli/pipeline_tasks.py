@@ -67,7 +67,7 @@ def check_files(options: argparse.Namespace) -> int:
         finally:
             spark.stop()
     if not columns.is_available():
-        print("columns were not checked: that needs sqlglot, of the extra flintmq[pipelines]")
+        print("tables and columns were not checked: that needs sqlglot, of the extra flintmq[pipelines]")
     for pipeline in pipelines:
         flows = ", ".join(flow.name for flow in pipeline.flows())
         print(f"{pipeline.file}: pipeline {pipeline.name!r} is in order; flows: {flows}")

@@ -14,6 +14,7 @@ from flintmq.auth import Operation, require
 from flintmq.broker import queue_namespaces, queue_templates, quotas, static_topology
 from flintmq.broker.channels import direct_reply
 from flintmq.broker.channels.channel import Channel as BrokerChannel
+from flintmq.broker.exchanges.arguments import wrong
 from flintmq.broker.exchanges.binding import VIA
 from flintmq.broker.exchanges.chains import via_of
 from flintmq.broker.queues.consumer import Consumer
@@ -201,7 +202,7 @@ def exchange_declare(session: Session, channel: Channel, method: methods.Exchang
         alternate = method.arguments.get("alternate-exchange")
         if alternate is not None:
             if not isinstance(alternate, str):
-                raise bad_argument("alternate-exchange", "text")
+                raise wrong("alternate-exchange", "text")
             may(owner, Operation.READ, "exchange", method.exchange)
             may(owner, Operation.WRITE, "exchange", alternate)
         quotas.check_exchange(session.broker.config.limits, host, method.exchange)
@@ -275,10 +276,6 @@ def exists(those: Mapping[str, object], *names: str) -> bool:
 def not_default(name: str) -> None:
     if not name:
         raise ChannelFault(amqp.ACCESS_REFUSED, "operation not permitted on the default exchange")
-
-
-def bad_argument(name: str, expected: str) -> ChannelFault:
-    return ChannelFault(amqp.PRECONDITION_FAILED, f"invalid arg '{name}': expected {expected}")
 
 
 def may_see(owner: BrokerChannel, kind: str, name: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import select
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -64,7 +63,7 @@ def open_connection(
                 raise
             _attempts[0] += 1
             log.warning("trying again to connect: %s", failure)
-        select.select([], [], [], delay_s)
+        clock.sleep(delay_s)
         delay_s = min(2 * delay_s, DELAY_S_MAX)
 
 

@@ -10,7 +10,6 @@ ours `url`, `password` and `passwordFile` do, and `uri` in sessions that session
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import re
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from flintmq import checks
 from flintmq.client.core.errors import BadSettings
 from flintmq.client.core.settings import Secret, Settings, parse_uri
 from flintmq.spark.errors import BadOption
@@ -33,6 +33,7 @@ LATEST = "latest"
 NUMBER_LATEST = -1
 NUMBER_EARLIEST = -2
 PASSWORD_FILE_BYTES_MAX = 4096
+RETRY_TIMEOUT_S = 120.0
 
 READ, STREAM, WRITE = "read", "stream", "write"
 # Not known yet which of the two reads it will be.
@@ -42,14 +43,8 @@ Positions = str | dict[str, int | str]
 """`earliest`, `latest`, or where each queue begins: a number or one of the words."""
 
 
-def _text(text: str) -> str:
-    if not text:
-        raise ValueError("expected some text")
-    return text
-
-
 def _uri(text: str) -> str:
-    if parse_uri(_text(text)).password.reveal() not in ("", "guest") and _has_password(text):
+    if parse_uri(checks.some_text(text)).password.reveal() not in ("", "guest") and _has_password(text):
         warnings.warn(
             "The option 'uri' has a password in it, which Spark shows in plans and logs unless the session "
             "was made by flintmq.spark.session. Give the same text as the option 'url', which Spark hides "
@@ -62,45 +57,37 @@ def _uri(text: str) -> str:
 
 
 def _flag(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("expected true or false")
-    return text.lower() == "true"
+    return bool(checks.switch({"true": True, "false": False}.get(text.lower())))
 
 
 def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 1 << 63:
-        raise ValueError("expected a whole number above 0")
-    return int(text)
+    return checks.count(int(text) if text.isascii() and text.isdigit() else None)
 
 
-_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_SIZE = re.compile(r"(\d+)\s*([bkmg]?)(?:i?b)?", re.IGNORECASE)
-_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?", re.IGNORECASE)
-_SECONDS = {None: 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_SIZES = {
+    f"{prefix}{b}": 1 << shift for prefix, shift in (("k", 10), ("m", 20), ("g", 30)) for b in ("", "b", "ib")
+}
+_SIZES |= {"": 1, "b": 1}
+_SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def _size(text: str) -> int:
-    found = _SIZE.fullmatch(text)
-    if found is None or not 0 < int(found[1]) * _UNITS[found[2].lower()] < 1 << 63:
-        raise ValueError("expected a size such as 64m or 67108864")
-    return int(found[1]) * _UNITS[found[2].lower()]
+    found = checks.quantity(text.lower(), _SIZES)
+    if not isinstance(found, int) or not 0 < found <= checks.NUMBER_MAX:
+        raise checks.expected("a size such as 64m or 67108864")
+    return found
 
 
 def _seconds(text: str) -> float:
-    found = _TIME.fullmatch(text)
-    seconds = 0.0 if found is None else float(found[1]) * _SECONDS[found[2].lower() if found[2] else None]
-    if not 0 < seconds <= 86_400:
-        raise ValueError("expected a time such as 60s or 500ms, one day at most")
-    return seconds
+    found = checks.quantity(text.lower(), _SECONDS)
+    if found is None or not 0 < found <= 86_400:
+        raise checks.expected("a time such as 60s or 500ms, one day at most")
+    return found
 
 
-def _one_of(*choices: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text.lower() not in choices:
-            raise ValueError(f"expected {' or '.join(choices)}")
-        return text.lower()
-
-    return read
+def _one_of(*choices: str) -> Callable[[str], Any]:
+    check = checks.one_of(*choices)
+    return lambda text: check(text.lower())
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -174,16 +161,16 @@ KNOWN = {
     each.name.lower(): each
     for each in (
         Known("uri", _uri, _ALL),
-        Known("url", _text, _ALL),
-        Known("username", _text, _ALL),
+        Known("url", checks.some_text, _ALL),
+        Known("username", checks.some_text, _ALL),
         Known("password", str, _ALL),
-        Known("passwordFile", _text, _ALL),
-        Known("retryTimeout", _seconds, _ALL, 120.0),
-        Known("queue", _text, _ALL),
+        Known("passwordFile", checks.some_text, _ALL),
+        Known("retryTimeout", _seconds, _ALL, RETRY_TIMEOUT_S),
+        Known("queue", checks.some_text, _ALL),
         Known("queues", _names, _READS),
         Known("queuePattern", _pattern, _READS),
         Known("queueType", _one_of("classic", "stream"), _READS),
-        Known("consumerName", _text, _STREAMS),
+        Known("consumerName", checks.some_text, _STREAMS),
         Known("startingOffsets", _positions, _READS),
         Known("startingTimestamp", _milliseconds, _READS),
         Known("endingOffsets", _positions, _BATCH, LATEST),
@@ -206,8 +193,8 @@ KNOWN = {
         Known("confirmTimeout", _seconds, _WRITES, 120.0),
         Known("knownBatches", _one_of("fail", "skip", "write"), _WRITES, "fail"),
         Known("waitForRows", _flag, _WRITES, False),
-        Known("orderBy", _text, _WRITES),
-        Known("figuresFile", _text, _WRITES),
+        Known("orderBy", checks.some_text, _WRITES),
+        Known("figuresFile", checks.some_text, _WRITES),
     )
 }
 # What Spark itself puts among the options of a reader or writer.
@@ -241,9 +228,9 @@ _WHERE = {READ: "in a batch read", STREAM: "in a streaming read", WRITE: "in a w
 
 
 def _nearest(name: str) -> str:
-    nearest = difflib.get_close_matches(name, KNOWN, 1, 0.6)
-    if nearest:
-        return f"; did you mean {KNOWN[nearest[0]].name!r}?"
+    nearest = checks.nearest(name, KNOWN)
+    if nearest is not None:
+        return f"; did you mean {KNOWN[nearest].name!r}?"
     return f"; there are {', '.join(sorted(known.name for known in KNOWN.values()))}."
 
 
@@ -364,9 +351,8 @@ def _check_places(option: str, found: Mapping[str, Any]) -> None:
     for name in places:
         if name in queues or (pattern and re.fullmatch(pattern, name)):
             continue
-        nearest = difflib.get_close_matches(name, queues, 1, 0.6)
-        advice = f"did you mean {nearest[0]!r}?" if nearest else "correct the name, or leave it out."
-        raise BadOption(f"Option {option!r} names {name!r}, which this query does not read; {advice}")
+        advice = checks.suggestion(name, queues) or "; correct the name, or leave it out."
+        raise BadOption(f"Option {option!r} names {name!r}, which this query does not read{advice}")
 
 
 def _ending_of(found: Mapping[str, Any]) -> Positions:

@@ -1,11 +1,8 @@
 """The columns that a read gives: their Spark types, their Arrow types, and which the broker has to send.
 
-    value BINARY, key STRING, queue STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,
-    exchange STRING, routing_key STRING, redelivered BOOLEAN       [properties ...] [headers]
-
+columns.py has their names.
 Spark does not prune the columns of a Python source, and each costs time: the option `columns`, or a schema
 given to the reader, leaves out what is not wanted, and then the broker does not send it either.
-`key` is the routing key again, by the name it has in Kafka's schema.
 """
 
 from __future__ import annotations
@@ -28,36 +25,17 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from flintmq.spark.columns import PROPERTIES, STANDARD
 from flintmq.spark.errors import BadOption
 from flintmq.spark.options import ANY_READ, parse
 
-STANDARD: dict[str, DataType] = {
-    "value": BinaryType(),
-    "key": StringType(),
-    "queue": StringType(),
-    "partition": IntegerType(),
-    "offset": LongType(),
-    "timestamp": TimestampType(),
-    "exchange": StringType(),
-    "routing_key": StringType(),
-    "redelivered": BooleanType(),
-}
-# `timestamp` of the standard columns is when the broker took the message; this one is its publisher's.
-PROPERTY_TIMESTAMP = "property_timestamp"
-PROPERTIES: dict[str, DataType] = {
-    "content_type": StringType(),
-    "content_encoding": StringType(),
-    "delivery_mode": IntegerType(),
-    "priority": IntegerType(),
-    "correlation_id": StringType(),
-    "reply_to": StringType(),
-    "expiration": StringType(),
-    "message_id": StringType(),
-    PROPERTY_TIMESTAMP: TimestampType(),
-    "type": StringType(),
-    "user_id": StringType(),
-    "app_id": StringType(),
-    "cluster_id": StringType(),
+_TYPES: dict[str, DataType] = {
+    "BINARY": BinaryType(),
+    "BIGINT": LongType(),
+    "BOOLEAN": BooleanType(),
+    "INT": IntegerType(),
+    "STRING": StringType(),
+    "TIMESTAMP": TimestampType(),
 }
 # The type as AMQP has it, and the value in the field of the like Spark type: headers['x'].long. A table, an
 # array and a decimal are text in `string`, JSON for the first two.
@@ -73,7 +51,10 @@ HEADER = StructType(
     ]
 )
 HEADERS = MapType(StringType(), HEADER)
-COLUMNS: dict[str, DataType] = {**STANDARD, **PROPERTIES, "headers": HEADERS}
+COLUMNS: dict[str, DataType] = {
+    **{name: _TYPES[kind] for name, kind in (STANDARD | PROPERTIES).items()},
+    "headers": HEADERS,
+}
 
 # What of the broker's columns each of ours is made of.
 SOURCES: dict[str, str] = {

@@ -110,17 +110,17 @@ def session(master: str = "local[*]", app_name: str = "flintmq", **settings: Any
     builder = SparkSession.builder.appName(app_name).master(master)
     given: dict[str, Any] = dict(settings.pop("settings", {}))
     given.update({name.replace("_", "."): value for name, value in settings.items()})
-    for name, value in {**_DEFAULTS, **given}.items():
+    for name, value in {**DEFAULTS, **given}.items():
         builder = builder.config(name, str(value))
     spark = builder.getOrCreate()
     return spark
 
 
-_DEFAULTS = {
+DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     # On a busy machine an interpreter takes longer than the 15 seconds that Spark gives it to start.
-    "spark.python.authenticate.socketTimeout": "60s",
+    "spark.python.authenticate.socketTimeout": "120s",
     # Spark's own is (?i)url: the password in a `uri` is to be hidden as well.
     "spark.sql.redaction.options.regex": "(?i)ur[il]",
 }

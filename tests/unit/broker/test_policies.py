@@ -8,7 +8,8 @@ import pytest
 from playbook.hourglass import TimedPlaybook, letter
 
 from flintmq.broker.policies import Policies, Policy
-from flintmq.broker.queues.queue_rules import QueueRules, Unfit
+from flintmq.broker.queues.queue_rules import QueueRules
+from flintmq.checks import Unfit
 from flintmq.config import parse
 from flintmq.errors import ConfigFault
 from flintmq.wire.methods import BasicNack, ConfirmSelect, ConfirmSelectOk, ExchangeDeclare, ExchangeDeclareOk

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flintmq import checks
 from flintmq.broker.exchanges import arguments
 from flintmq.broker.exchanges.exchange import ROUTED, TAKEN
 from flintmq.broker.exchanges.wrapping_exchange import WrappingExchange
@@ -25,8 +26,8 @@ class DeduplicatingExchange(WrappingExchange):
 
     def prepare(self) -> None:
         super().prepare()
-        self.cache = Cache(arguments.whole(self.arguments, "x-cache-size", None, 1, CACHE_SIZE_MAX))
-        self.ttl_ms = arguments.whole(self.arguments, "x-cache-ttl", 0, 0, TTL_MS_MAX)
+        self.cache = Cache(arguments.checked(self.arguments, "x-cache-size", checks.whole(1, CACHE_SIZE_MAX)))
+        self.ttl_ms = arguments.checked(self.arguments, "x-cache-ttl", checks.whole(0, TTL_MS_MAX), 0)
 
     def receive(self, context: RoutingContext) -> int:
         headers = context.headers()

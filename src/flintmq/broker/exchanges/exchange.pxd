@@ -60,5 +60,12 @@ cdef class TopicExchange(Exchange):
     cdef readonly TopicTrie patterns
 
 
-cdef class HeadersExchange(Exchange):
+cdef class ConditionExchange(Exchange):
     cdef readonly MatchIndex index
+
+    cpdef object form_of(self, Binding binding)
+    cpdef object condition_of(self, object form)
+
+
+cdef class HeadersExchange(ConditionExchange):
+    pass

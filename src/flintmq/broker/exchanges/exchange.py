@@ -15,13 +15,14 @@ Kinds that are FlintMQ's own are in selector_exchange.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from flintmq.broker.exchanges.binding import Binding, Destination
 from flintmq.broker.matching import counted_set, lookup
-from flintmq.broker.matching.headers_condition import HeadersCondition, headers_form, match_mode
+from flintmq.broker.matching.condition import Condition
+from flintmq.broker.matching.headers_condition import HeadersCondition, HeadersForm, headers_form, match_mode
 from flintmq.broker.matching.match_index import MatchIndex
 from flintmq.broker.matching.topic_trie import TopicTrie
 from flintmq.broker.messages.published import headers_of
@@ -301,10 +302,37 @@ class TopicExchange(Exchange):
         self.patterns.remove(binding.routing_key, binding.destination)
 
 
-class HeadersExchange(Exchange):
+class ConditionExchange(Exchange):
+    """Holds messages against an index of conditions. Bindings that ask for the same share a condition."""
+
     __slots__ = ("index",)
-    type = "headers"
     needs_headers = True
+
+    def prepare(self) -> None:
+        self.index = MatchIndex()
+
+    def form_of(self, binding: Binding) -> Hashable:
+        """What the binding asks for."""
+        raise NotImplementedError
+
+    def condition_of(self, form: Any) -> Condition:
+        raise NotImplementedError
+
+    def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
+        self.index.match(lookup.lookup_of(headers, routing_key), found)
+
+    def attach(self, binding: Binding) -> None:
+        form = self.form_of(binding)
+        condition = self.index.find(form)
+        self.index.add(self.condition_of(form) if condition is None else condition, binding.destination)
+
+    def detach(self, binding: Binding) -> None:
+        self.index.remove(self.form_of(binding), binding.destination)
+
+
+class HeadersExchange(ConditionExchange):
+    __slots__ = ()
+    type = "headers"
 
     def prepare(self) -> None:
         self.index = MatchIndex(typed=True)
@@ -312,16 +340,11 @@ class HeadersExchange(Exchange):
     def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
         match_mode(arguments)
 
-    def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
-        self.index.match(lookup.lookup_of(headers, routing_key), found)
+    def form_of(self, binding: Binding) -> Hashable:
+        return headers_form(binding.arguments)
 
-    def attach(self, binding: Binding) -> None:
-        form = headers_form(binding.arguments)
-        condition = self.index.find(form)
-        self.index.add(HeadersCondition(form) if condition is None else condition, binding.destination)
-
-    def detach(self, binding: Binding) -> None:
-        self.index.remove(headers_form(binding.arguments), binding.destination)
+    def condition_of(self, form: HeadersForm) -> Condition:
+        return HeadersCondition(form)
 
 
 STANDARD_TYPES: dict[str, type[Exchange]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flintmq import checks
 from flintmq.broker.exchanges import arguments
 from flintmq.broker.exchanges.exchange import ROUTED, TAKEN
 from flintmq.broker.exchanges.wrapping_exchange import WrappingExchange
@@ -20,7 +21,7 @@ class LossyExchange(WrappingExchange):
 
     def prepare(self) -> None:
         super().prepare()
-        self.drop_rate = arguments.share(self.arguments, "x-drop-rate")
+        self.drop_rate = arguments.checked(self.arguments, "x-drop-rate", checks.number(0, 1))
 
     def receive(self, context: RoutingContext) -> int:
         return TAKEN if self.router.chance().random() < self.drop_rate else ROUTED

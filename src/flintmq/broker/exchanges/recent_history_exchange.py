@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from flintmq import checks
 from flintmq.broker.exchanges import arguments
 from flintmq.broker.exchanges.binding import Binding
 from flintmq.broker.exchanges.exchange import ROUTED, Exchange
@@ -38,7 +39,9 @@ class RecentHistoryExchange(WrappingExchange):
 
     def prepare(self) -> None:
         super().prepare()
-        self.length = arguments.whole(self.arguments, "x-recent-history-length", LENGTH, 1, LENGTH_MAX)
+        self.length = arguments.checked(
+            self.arguments, "x-recent-history-length", checks.whole(1, LENGTH_MAX), LENGTH
+        )
         self.history: deque[Message] = deque()
         self.history_bytes = 0
 

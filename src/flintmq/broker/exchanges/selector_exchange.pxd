@@ -1,21 +1,20 @@
 cimport flintmq.broker.matching.lookup as lookup
 from flintmq.broker.exchanges.binding cimport Binding
 from flintmq.broker.matching.condition cimport Condition
-from flintmq.broker.exchanges.exchange cimport Exchange
+from flintmq.broker.exchanges.exchange cimport ConditionExchange
 from flintmq.broker.matching.match_index cimport MatchIndex
 from flintmq.broker.matching.regexp_condition cimport RegexpCondition
 from flintmq.regexp cimport StateBudget
 
 
-cdef class SelectorExchange(Exchange):
-    cdef readonly MatchIndex index
+cdef class SelectorExchange(ConditionExchange):
+    pass
 
 
-cdef class PropWildExchange(Exchange):
-    cdef readonly MatchIndex index
+cdef class PropWildExchange(ConditionExchange):
+    pass
 
 
-cdef class RegexpExchange(Exchange):
-    cdef readonly MatchIndex index
+cdef class RegexpExchange(ConditionExchange):
     cdef readonly StateBudget budget
     cdef readonly Py_ssize_t by_header

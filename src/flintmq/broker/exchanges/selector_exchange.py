@@ -9,15 +9,16 @@ x-regexp      the pattern is found in the routing key, or in the header that the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, TypeAlias
 
 from flintmq.broker.exchanges.binding import Binding
-from flintmq.broker.exchanges.exchange import Exchange, Headers
+from flintmq.broker.exchanges.exchange import ConditionExchange, Exchange, Headers
 from flintmq.broker.matching import lookup
+from flintmq.broker.matching.condition import Condition
 from flintmq.broker.matching.lookup import ROUTING_KEY, Reference, reference_of
 from flintmq.broker.matching.match_index import MatchIndex
-from flintmq.broker.matching.prop_wild import PropWildCondition, prop_wild_form
+from flintmq.broker.matching.prop_wild import PropWildCondition, PropWildForm, prop_wild_form
 from flintmq.broker.matching.regexp_condition import RegexpCondition
 from flintmq.broker.matching.selector_parser import parse_selector
 from flintmq.errors import ChannelFault
@@ -28,54 +29,36 @@ from flintmq.wire.tables import FieldValue
 RegexpForm: TypeAlias = tuple[Reference, str]
 
 
-class SelectorExchange(Exchange):
-    __slots__ = ("index",)
+class SelectorExchange(ConditionExchange):
+    __slots__ = ()
     type = "x-selector"
-    needs_headers = True
-
-    def prepare(self) -> None:
-        self.index = MatchIndex()
 
     def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
         parse_selector(text_argument(arguments, "x-selector", None))
 
-    def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
-        self.index.match(lookup.lookup_of(headers, routing_key), found)
+    def form_of(self, binding: Binding) -> Hashable:
+        return text_argument(binding.arguments, "x-selector", None)
 
-    def attach(self, binding: Binding) -> None:
-        text = text_argument(binding.arguments, "x-selector", None)
-        condition = self.index.find(text)
-        self.index.add(parse_selector(text) if condition is None else condition, binding.destination)
-
-    def detach(self, binding: Binding) -> None:
-        self.index.remove(text_argument(binding.arguments, "x-selector", None), binding.destination)
+    def condition_of(self, form: str) -> Condition:
+        return parse_selector(form)
 
 
-class PropWildExchange(Exchange):
-    __slots__ = ("index",)
+class PropWildExchange(ConditionExchange):
+    __slots__ = ()
     type = "x-prop-wild"
-    needs_headers = True
-
-    def prepare(self) -> None:
-        self.index = MatchIndex()
 
     def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
         prop_wild_form(arguments)
 
-    def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
-        self.index.match(lookup.lookup_of(headers, routing_key), found)
+    def form_of(self, binding: Binding) -> Hashable:
+        return prop_wild_form(binding.arguments)
 
-    def attach(self, binding: Binding) -> None:
-        form = prop_wild_form(binding.arguments)
-        condition = self.index.find(form)
-        self.index.add(PropWildCondition(form) if condition is None else condition, binding.destination)
-
-    def detach(self, binding: Binding) -> None:
-        self.index.remove(prop_wild_form(binding.arguments), binding.destination)
+    def condition_of(self, form: PropWildForm) -> Condition:
+        return PropWildCondition(form)
 
 
-class RegexpExchange(Exchange):
-    __slots__ = ("budget", "by_header", "index")
+class RegexpExchange(ConditionExchange):
+    __slots__ = ("budget", "by_header")
     type = "x-regexp"
 
     def prepare(self) -> None:
@@ -92,21 +75,23 @@ class RegexpExchange(Exchange):
         reference, pattern = regexp_form(routing_key, arguments)
         RegexpCondition((reference, pattern), reference, pattern, StateBudget())
 
+    def form_of(self, binding: Binding) -> RegexpForm:
+        return regexp_form(binding.routing_key, binding.arguments)
+
+    def condition_of(self, form: RegexpForm) -> Condition:
+        return RegexpCondition(form, form[0], form[1], self.budget)
+
     def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
         if not self.by_header:
             headers = None
         self.index.match(lookup.lookup_of(headers, routing_key), found)
 
     def attach(self, binding: Binding) -> None:
-        form = regexp_form(binding.routing_key, binding.arguments)
-        condition = self.index.find(form)
-        if condition is None:
-            condition = RegexpCondition(form, form[0], form[1], self.budget)
-        self.index.add(condition, binding.destination)
-        self.by_header += form[0] != ROUTING_KEY
+        ConditionExchange.attach(self, binding)
+        self.by_header += self.form_of(binding)[0] != ROUTING_KEY
 
     def detach(self, binding: Binding) -> None:
-        form = regexp_form(binding.routing_key, binding.arguments)
+        form = self.form_of(binding)
         condition = self.index.find(form)
         self.index.remove(form, binding.destination)
         if isinstance(condition, RegexpCondition) and condition.destinations is None:

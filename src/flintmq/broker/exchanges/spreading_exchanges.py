@@ -16,6 +16,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from flintmq import checks
 from flintmq.broker.exchanges import arguments
 from flintmq.broker.exchanges.binding import Binding, Destination
 from flintmq.broker.exchanges.exchange import Exchange, Headers
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 WEIGHT_MAX = 1_000_000
 HASH_PROPERTIES = ("message_id", "correlation_id", "timestamp", "app_id", "user_id", "type", "reply_to")
+HASHED_BY = checks.one_of("", *sorted(HASH_PROPERTIES))
 _MASK = (1 << 64) - 1
 
 
@@ -69,8 +71,8 @@ class ConsistentHashExchange(Exchange):
 
     def prepare(self) -> None:
         self.shares: dict[Destination, Share] = {}
-        self.hash_header = arguments.text(self.arguments, "hash-header", "")
-        self.hash_property = arguments.one_of(self.arguments, "hash-property", "", ("", *HASH_PROPERTIES))
+        self.hash_header = arguments.checked(self.arguments, "hash-header", checks.any_text, "")
+        self.hash_property = arguments.checked(self.arguments, "hash-property", HASHED_BY, "")
         if self.hash_header and self.hash_property:
             raise arguments.wrong("hash-property", "nothing where there is a hash-header")
 

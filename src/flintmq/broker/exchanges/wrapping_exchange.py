@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from flintmq import checks
 from flintmq.broker.exchanges import arguments
 from flintmq.broker.exchanges.binding import Binding
 from flintmq.broker.exchanges.exchange import STANDARD_TYPES, Exchange, Headers
@@ -20,7 +21,9 @@ class WrappingExchange(Exchange):
     type_default: str | None = "fanout"
 
     def prepare(self) -> None:
-        kind = arguments.one_of(self.arguments, self.type_argument, self.type_default, STANDARD_TYPES)
+        kind = arguments.checked(
+            self.arguments, self.type_argument, checks.one_of(*sorted(STANDARD_TYPES)), self.type_default
+        )
         self.inner = STANDARD_TYPES[kind](self.name)
 
     def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:

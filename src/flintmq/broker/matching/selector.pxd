@@ -30,18 +30,20 @@ cdef class Name(Expression):
     cdef readonly object reference
 
 
-@cython.final
-cdef class Arithmetic(Expression):
+cdef class Operation(Expression):
     cdef readonly str operator
     cdef readonly Expression left
     cdef readonly Expression right
 
 
 @cython.final
-cdef class Comparison(Expression):
-    cdef readonly str operator
-    cdef readonly Expression left
-    cdef readonly Expression right
+cdef class Arithmetic(Operation):
+    pass
+
+
+@cython.final
+cdef class Comparison(Operation):
+    pass
 
 
 cdef class Between(Expression):

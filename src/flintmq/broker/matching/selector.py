@@ -146,37 +146,34 @@ class Name(Expression):
         return [self.reference]
 
 
-class Arithmetic(Expression):
+class Operation(Expression):
+    """An operator between two values."""
+
     __slots__ = ("left", "operator", "right")
-    is_condition = False
 
     def __init__(self, operator: str, left: Expression, right: Expression) -> None:
         self.operator = operator
         self.left = left
         self.right = right
         self.height = 1 + max(left.height, right.height)
+
+    def references(self) -> list[Reference]:
+        return [*self.left.references(), *self.right.references()]
+
+
+class Arithmetic(Operation):
+    __slots__ = ()
+    is_condition = False
 
     def value(self, lookup: Lookup) -> Any:
         return calculate(self.operator, self.left.value(lookup), self.right.value(lookup))
 
-    def references(self) -> list[Reference]:
-        return [*self.left.references(), *self.right.references()]
 
-
-class Comparison(Expression):
-    __slots__ = ("left", "operator", "right")
-
-    def __init__(self, operator: str, left: Expression, right: Expression) -> None:
-        self.operator = operator
-        self.left = left
-        self.right = right
-        self.height = 1 + max(left.height, right.height)
+class Comparison(Operation):
+    __slots__ = ()
 
     def test(self, lookup: Lookup) -> int:
         return compare(self.operator, self.left.value(lookup), self.right.value(lookup))
-
-    def references(self) -> list[Reference]:
-        return [*self.left.references(), *self.right.references()]
 
     def cover(self, negated: bool) -> Cover:
         operator = _OPPOSITE[self.operator] if negated else self.operator

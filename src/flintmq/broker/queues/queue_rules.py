@@ -10,15 +10,15 @@ the policy. Arguments that nobody here knows are accepted and mean nothing, as i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from flintmq.broker.messages.published import TIMER_MS_MAX
+from flintmq.checks import NUMBER_MAX, Check, Unfit, key, one_of, switch, whole
 from flintmq.errors import ChannelFault
 from flintmq.wire import amqp
 
-COUNT_MAX = 2**63 - 1
 PRIORITY_MAX = 255
 # A quorum queue gives up on a message after so many returns, unless it says otherwise (RabbitMQ 4).
 QUORUM_DELIVERY_LIMIT = 20
@@ -27,7 +27,7 @@ UNLIMITED = -1
 CLASSIC, QUORUM, STREAM = "classic", "quorum", "stream"
 DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX = "drop-head", "reject-publish", "reject-publish-dlx"
 
-Check = Callable[[object], Any]
+Given = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,40 +56,6 @@ class QueueRules:
 PLAIN = QueueRules()
 
 
-class Unfit(ValueError):
-    """A value that an argument does not take; the text says what it does."""
-
-
-def _whole(least: int, most: int) -> Check:
-    def check(value: object) -> int:
-        if type(value) is not int or not least <= value <= most:
-            raise Unfit(f"expected a whole number from {least} to {most}")
-        return value
-
-    return check
-
-
-def _one_of(*choices: str) -> Check:
-    def check(value: object) -> str:
-        if not isinstance(value, str) or value not in choices:
-            raise Unfit("expected one of " + ", ".join(choices))
-        return value
-
-    return check
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or len(value.encode("utf-8", "surrogateescape")) > 255:
-        raise Unfit("expected text of at most 255 octets")
-    return value
-
-
-def _switch(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise Unfit("expected true or false")
-    return value
-
-
 @dataclass(frozen=True, slots=True)
 class Argument:
     """One key: the rule it sets ("" for one that is checked and means nothing here), and what it takes."""
@@ -99,31 +65,38 @@ class Argument:
     # Whether a policy may set it too, under the same name without "x-".
     in_policies: bool = True
 
+    def read(self, value: object, given: Given) -> None:
+        """Adds what the value asks for to the rules; Unfit says what was expected, and what was found."""
+        try:
+            checked = self.check(value)
+        except Unfit as unfit:
+            raise Unfit(f"{unfit}, not '{str(value)[:64]}'") from None
+        if self.rule:
+            given[self.rule] = checked
+
 
 ARGUMENTS: dict[str, Argument] = {
-    "x-message-ttl": Argument("message_ttl_ms", _whole(0, TIMER_MS_MAX)),
-    "x-expires": Argument("expires_ms", _whole(1, TIMER_MS_MAX)),
-    "x-max-length": Argument("length_max", _whole(0, COUNT_MAX)),
-    "x-max-length-bytes": Argument("length_bytes_max", _whole(0, COUNT_MAX)),
-    "x-overflow": Argument("overflow", _one_of(DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX)),
-    "x-dead-letter-exchange": Argument("dead_letter_exchange", _text),
-    "x-dead-letter-routing-key": Argument("dead_letter_routing_key", _text),
-    "x-dead-letter-strategy": Argument("", _one_of("at-most-once", "at-least-once")),
-    "x-max-priority": Argument("priority_max", _whole(0, PRIORITY_MAX), in_policies=False),
-    "x-single-active-consumer": Argument("single_active_consumer", _switch, in_policies=False),
-    "x-delivery-limit": Argument("delivery_limit", _whole(UNLIMITED, COUNT_MAX)),
-    "x-delayed-retry-type": Argument("retry_type", _one_of("disabled", "all", "failed", "returned")),
-    "x-delayed-retry-min": Argument("retry_min_ms", _whole(0, TIMER_MS_MAX)),
-    "x-delayed-retry-max": Argument("retry_max_ms", _whole(0, TIMER_MS_MAX)),
-    "x-consumer-timeout": Argument("consumer_timeout_ms", _whole(1, TIMER_MS_MAX)),
-    "x-queue-type": Argument("", _one_of(CLASSIC, QUORUM, STREAM), in_policies=False),
-    "x-queue-mode": Argument("", _one_of("default", "lazy")),
-    "x-queue-version": Argument("", _whole(1, 2)),
-    "x-queue-master-locator": Argument("", _text),
-    "x-queue-leader-locator": Argument("", _text),
+    "x-message-ttl": Argument("message_ttl_ms", whole(0, TIMER_MS_MAX)),
+    "x-expires": Argument("expires_ms", whole(1, TIMER_MS_MAX)),
+    "x-max-length": Argument("length_max", whole(0, NUMBER_MAX)),
+    "x-max-length-bytes": Argument("length_bytes_max", whole(0, NUMBER_MAX)),
+    "x-overflow": Argument("overflow", one_of(DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX)),
+    "x-dead-letter-exchange": Argument("dead_letter_exchange", key),
+    "x-dead-letter-routing-key": Argument("dead_letter_routing_key", key),
+    "x-dead-letter-strategy": Argument("", one_of("at-most-once", "at-least-once")),
+    "x-max-priority": Argument("priority_max", whole(0, PRIORITY_MAX), in_policies=False),
+    "x-single-active-consumer": Argument("single_active_consumer", switch, in_policies=False),
+    "x-delivery-limit": Argument("delivery_limit", whole(UNLIMITED, NUMBER_MAX)),
+    "x-delayed-retry-type": Argument("retry_type", one_of("disabled", "all", "failed", "returned")),
+    "x-delayed-retry-min": Argument("retry_min_ms", whole(0, TIMER_MS_MAX)),
+    "x-delayed-retry-max": Argument("retry_max_ms", whole(0, TIMER_MS_MAX)),
+    "x-consumer-timeout": Argument("consumer_timeout_ms", whole(1, TIMER_MS_MAX)),
+    "x-queue-type": Argument("", one_of(CLASSIC, QUORUM, STREAM), in_policies=False),
+    "x-queue-mode": Argument("", one_of("default", "lazy")),
+    "x-queue-version": Argument("", whole(1, 2)),
+    "x-queue-master-locator": Argument("", key),
+    "x-queue-leader-locator": Argument("", key),
 }
-
-Given = dict[str, Any]
 
 
 def kind_of(arguments: Mapping[str, Any]) -> str:
@@ -136,15 +109,11 @@ def check_arguments(arguments: Mapping[str, Any], what: str) -> Given:
     """The rules that the arguments of a declare ask for; a ChannelFault that names a bad one."""
     given: Given = {}
     for name, value in arguments.items():
-        argument = ARGUMENTS.get(name)
-        if argument is None:
-            continue
-        try:
-            checked = argument.check(value)
-        except Unfit as unfit:
-            raise bad_argument(name, what, f"{unfit}, not '{str(value)[:64]}'") from None
-        if argument.rule:
-            given[argument.rule] = checked
+        if name in ARGUMENTS:
+            try:
+                ARGUMENTS[name].read(value, given)
+            except Unfit as unfit:
+                raise bad_argument(name, what, str(unfit)) from None
     if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
         raise bad_argument("x-dead-letter-routing-key", what, "there is no x-dead-letter-exchange with it")
     if kind_of(arguments) == QUORUM:
@@ -175,11 +144,9 @@ def check_definition(definition: Mapping[str, Any]) -> Given:
         if argument is None or not argument.in_policies:
             continue
         try:
-            checked = argument.check(value)
+            argument.read(value, given)
         except Unfit as unfit:
-            raise Unfit(f"'{name}': {unfit}, not '{str(value)[:64]}'") from None
-        if argument.rule:
-            given[argument.rule] = checked
+            raise Unfit(f"'{name}': {unfit}") from None
     return given
 
 

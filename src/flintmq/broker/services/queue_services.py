@@ -13,7 +13,7 @@ from flintmq.broker.queues.leases import Lease, find_lease, lease_of
 from flintmq.broker.queues.selection import Recent, Selection
 from flintmq.broker.services import browsing
 from flintmq.broker.services.queue_identity import CREATION_ID, creation_id, require_same
-from flintmq.broker.services.request import Request, service
+from flintmq.broker.services.request import Request, Service, service
 from flintmq.broker.services.row_columns import CHOICE, Row, lay_out
 from flintmq.errors import ServiceFault
 from flintmq.wire import amqp
@@ -115,7 +115,7 @@ class Asking:
         lease.check_there(self.epoch)
         now_ms = lease.timetable.now_ms()
         if last < first and self.rows_max and now_ms < self.until_ms:
-            lease.timetable.at(min(now_ms + LOOK_MS, self.until_ms), self.look_again)
+            look_again(self.request, lease, self.until_ms, lambda _: self.look_there())
             return
         lease.renew(self.timeout_ms)
         promise(self.request)
@@ -135,14 +135,19 @@ class Asking:
             octets += sum([len(each.message.content) for each in portion if each.message is not None])
         self.request.reply({**results, "octets": octets})
 
-    def look_again(self) -> None:
-        """By the clock; what it raises is the answer, as it is where the request is served."""
-        self.request.function = lambda _: self.look_there()
-        self.lease.queue.pass_work.chores.begin(self.request.serve())
-
     def look_there(self) -> Iterator[None]:
         self.lease.check_there(self.epoch)
         return self.look()
+
+
+def look_again(request: Request, lease: Lease, until_ms: int, function: Service) -> None:
+    """Serves a request that waits once more, soon; what it raises is the answer, as it is the first time."""
+
+    def serve() -> None:
+        request.function = function
+        lease.queue.pass_work.chores.begin(request.serve())
+
+    lease.timetable.at(min(lease.timetable.now_ms() + LOOK_MS, until_ms), serve)
 
 
 @service("lease.read")
@@ -216,9 +221,17 @@ def lease_ack(request: Request) -> Iterator[None]:
 
 @service("lease.renew")
 def lease_renew(request: Request) -> None:
-    """The reader is alive: its lease ends timeout-ms from now."""
+    """The reader is alive: its lease ends timeout-ms from now. With wait-ms it waits for messages to come."""
+    until_ms = held_lease(request).timetable.now_ms() + request.number("wait-ms", 0, 0, WAIT_MS_MAX)
+    renew(request, until_ms)
+
+
+def renew(request: Request, until_ms: int) -> None:
     lease = held_lease(request)
     lease.renew(request.number("timeout-ms", lease.timeout_ms, 1, TIMEOUT_MS_MAX))
+    if not lease.queue.message_count() and lease.timetable.now_ms() < until_ms:
+        look_again(request, lease, until_ms, lambda _: renew(request, until_ms))
+        return
     request.reply(
         {
             "acked": lease.acked,

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from flintmq import checks
 from flintmq.auth import Operation, require
 from flintmq.broker.channels.channel import Channel
 from flintmq.broker.messages.composing import composed
@@ -55,7 +56,6 @@ STEP_ROWS = 32
 # Of one connection, which may have sent them together in a transaction.
 REQUESTS_WAITING_MAX = 1024
 
-NUMBER_MAX = (1 << 63) - 1
 _REQUIRED: Any = object()
 
 
@@ -84,28 +84,28 @@ class Request:
     # Arguments
 
     def text(self, name: str, default: str = _REQUIRED) -> str:
-        value = self._argument(name, default)
-        if not isinstance(value, str):
-            raise self.wrong(name, "expected text")
-        return value
+        found: str = self.checked(name, checks.any_text, default)
+        return found
 
-    def number(self, name: str, default: int = _REQUIRED, minimum: int = 0, maximum: int = NUMBER_MAX) -> int:
-        value = self._argument(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
-            raise self.wrong(name, f"expected a whole number from {minimum} to {maximum}")
-        return value
+    def number(
+        self, name: str, default: int = _REQUIRED, minimum: int = 0, maximum: int = checks.NUMBER_MAX
+    ) -> int:
+        found: int = self.checked(name, checks.whole(minimum, maximum), default)
+        return found
 
     def flag(self, name: str, default: bool = _REQUIRED) -> bool:
-        value = self._argument(name, default)
-        if not isinstance(value, bool):
-            raise self.wrong(name, "expected true or false")
-        return value
+        found: bool = self.checked(name, checks.switch, default)
+        return found
 
-    def _argument(self, name: str, default: FieldValue) -> FieldValue:
+    def checked(self, name: str, check: checks.Check, default: FieldValue = _REQUIRED) -> Any:
+        """What an argument means; without a default it must be there."""
         value = self.arguments.get(name, default)
         if value is _REQUIRED:
             raise self.wrong(name, "is missing")
-        return value
+        try:
+            return check(value)
+        except checks.Unfit as unfit:
+            raise self.wrong(name, str(unfit)) from None
 
     def wrong(self, name: str, why: str) -> ServiceFault:
         """The fault of an argument."""

@@ -145,5 +145,22 @@ def queue_of(octets: bytes) -> FieldTable:
     return table_of(octets)
 
 
+def text_of(value: object) -> str:
+    """Text that a record holds; such as is not UTF-8 was written as octets."""
+    return value if isinstance(value, str) else octets_of(value).decode("utf-8", "surrogateescape")
+
+
+def octets_of(value: object) -> bytes:
+    if not isinstance(value, bytes):
+        raise TypeError(f"expected octets, found {type(value).__name__}")
+    return value
+
+
+def whole_of(value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"expected a number, found {type(value).__name__}")
+    return value
+
+
 def table_of(octets: bytes) -> FieldTable:
     return decode_table(octets, 0, len(octets))[0]

@@ -16,6 +16,8 @@ import re
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from flintmq import checks
+from flintmq.broker.exchanges.arguments import checked, wrong
 from flintmq.errors import ChannelFault, PeerFault
 from flintmq.storage.streams.chunk import (
     FILTER_OCTETS_MAX,
@@ -52,22 +54,22 @@ _UNIT_MS = {
 
 
 def check_properties(what: str, durable: bool, exclusive: bool, auto_delete: bool) -> None:
-    for wrong, name in (
+    for is_wrong, name in (
         (auto_delete, "auto-delete"),
         (exclusive, "exclusive"),
         (not durable, "non-durable"),
     ):
-        if wrong:
+        if is_wrong:
             raise refused(f"invalid property '{name}' for {what}: a stream is durable and belongs to nobody")
 
 
 def stream_options(arguments: FieldTable, is_temporary: bool) -> StreamOptions:
     """How the stream is to be kept; a fault names the argument that is wrong."""
-    octets_max = whole(arguments, "x-max-length-bytes", 1, (1 << 63) - 1)
+    octets_max = whole(arguments, "x-max-length-bytes", 1, checks.NUMBER_MAX)
     age = arguments.get("x-max-age")
     age_max_ms = None if age is None else age_ms(age)
     if age is not None and age_max_ms is None:
-        raise refused(f"invalid arg 'x-max-age': expected a number and one of Y M D h m s, not {age!r}")
+        raise wrong("x-max-age", f"a number and one of Y M D h m s, not {age!r}")
     filter_octets = whole(arguments, "x-stream-filter-size-bytes", FILTER_OCTETS_MIN, FILTER_OCTETS_MAX)
     segment_octets = whole(arguments, "x-stream-max-segment-size-bytes", 1, SEGMENT_OCTETS_MAX)
     if is_temporary:
@@ -79,13 +81,11 @@ def stream_options(arguments: FieldTable, is_temporary: bool) -> StreamOptions:
     return StreamOptions(segment_octets, octets_max, age_max_ms, filter_octets or FILTER_OCTETS_MIN)
 
 
-def whole(arguments: FieldTable, name: str, minimum: int, maximum: int) -> int | None:
-    value = arguments.get(name)
-    if value is None:
+def whole(arguments: FieldTable, name: str, least: int, most: int) -> int | None:
+    if arguments.get(name) is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
-        raise refused(f"invalid arg '{name}': expected a whole number from {minimum} to {maximum}")
-    return value
+    found: int = checked(arguments, name, checks.whole(least, most))
+    return found
 
 
 def age_ms(value: FieldValue) -> int | None:
@@ -110,9 +110,9 @@ def first_offset(log: StreamLog, asked: FieldValue, now_ms: int) -> int:
         return asked
     age = age_ms(asked)
     if age is None:
-        raise refused(
-            "invalid arg 'x-stream-offset': expected first, last, next, an offset, a timestamp, "
-            f"or an age such as 1h, not {asked!r:.64}"
+        raise wrong(
+            "x-stream-offset",
+            f"first, last, next, an offset, a timestamp, or an age such as 1h, not {asked!r:.64}",
         )
     return offset_of_time(log, max(0, now_ms - age))
 
@@ -125,13 +125,8 @@ def filters(arguments: FieldTable) -> tuple[tuple[bytes, ...] | None, bool]:
     values = asked if isinstance(asked, list) else [asked]
     octets = tuple([value.encode("utf-8", "surrogateescape") for value in values if isinstance(value, str)])
     if len(octets) != len(values) or not 1 <= len(octets) <= FILTERS_MAX:
-        raise refused(
-            f"invalid arg 'x-stream-filter': expected a text or an array of 1 to {FILTERS_MAX} texts"
-        )
-    match_unfiltered = arguments.get("x-stream-match-unfiltered", False)
-    if not isinstance(match_unfiltered, bool):
-        raise refused("invalid arg 'x-stream-match-unfiltered': expected true or false")
-    return octets, match_unfiltered
+        raise wrong("x-stream-filter", f"a text or an array of 1 to {FILTERS_MAX} texts")
+    return octets, checked(arguments, "x-stream-match-unfiltered", checks.switch, False)
 
 
 def filter_value_of(content: bytes, header_size: int) -> bytes | None:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from flintmq.broker.messages import entry_number
 from flintmq.broker.queues.paged_tail import PagedTail
+from flintmq.broker.store.topology_records import octets_of, text_of, whole_of
 from flintmq.broker.transactions.dtx_branch import Branch, BranchState, Lock, Settlement
 from flintmq.broker.transactions.xid import xid_of
 from flintmq.wire.tables import FieldTable, decode_table, encode_table
@@ -169,8 +170,8 @@ class FoundBranches:
             if self.is_incomplete:
                 log.error(
                     "branch %s has lost %s of its messages to damage",
-                    xid_of(_octets(identity["xid"])),
-                    _whole(identity["published"]) - owned,
+                    xid_of(octets_of(identity["xid"])),
+                    whole_of(identity["published"]) - owned,
                 )
                 continue
             del self.manifests[owner]
@@ -194,7 +195,7 @@ class FoundBranches:
         }
         for owner, (sequence, identity) in sorted(self.manifests.items(), key=_by_manifest):
             store.branch_owners.add(owner)
-            host = virtual_hosts.get(_text(identity["virtual-host"]))
+            host = virtual_hosts.get(text_of(identity["virtual-host"]))
             if host is None:
                 log.warning("virtual host %r is not configured: a branch of it is left out", identity)
                 continue
@@ -206,20 +207,24 @@ class FoundBranches:
                     put_manifest(store, host.name, branch)
             host.branches.restore(branch)
         for identity, rest in sorted(self.markers, key=_by_use):
-            host = virtual_hosts.get(_text(identity["virtual-host"]))
+            host = virtual_hosts.get(text_of(identity["virtual-host"]))
             if host is not None:
-                host.branches.restore_marker(_text(identity["name"]), _marker(rest))
+                host.branches.restore_marker(text_of(identity["name"]), _marker(rest))
 
     def branch_of(self, owner: int, sequence: int, identity: FieldTable) -> Branch:
         branch = Branch(
-            xid_of(_octets(identity["xid"])), _text(identity["user"]), 0, owner, _whole(identity["since-ms"])
+            xid_of(octets_of(identity["xid"])),
+            text_of(identity["user"]),
+            0,
+            owner,
+            whole_of(identity["since-ms"]),
         )
         branch.is_own = "own" in identity
         branch.state = BranchState(identity["state"])
-        branch.code = _whole(identity["code"])
+        branch.code = whole_of(identity["code"])
         branch.manifest = sequence
-        branch.octets = _whole(identity["octets"])
-        branch.operations = _whole(identity["operations"])
+        branch.octets = whole_of(identity["octets"])
+        branch.operations = whole_of(identity["operations"])
         branch.routes = _routes(identity.get("routes"))
         branch.entries = self.entries.get(owner, array("Q"))
         flags = self.flags[owner]
@@ -243,42 +248,24 @@ def _by_manifest(found: tuple[int, tuple[int, FieldTable]]) -> int:
 def _marker(rest: FieldTable) -> Marker:
     """Older versions wrote no note and no time."""
     note, used_ms, keep_s = rest.get("note", ""), rest.get("used-ms", 0), rest.get("keep-s", 0)
-    return Marker(_whole(rest["number"]), _text(rest["user"]), _text(note), _whole(used_ms), _whole(keep_s))
+    return Marker(
+        whole_of(rest["number"]), text_of(rest["user"]), text_of(note), whole_of(used_ms), whole_of(keep_s)
+    )
 
 
 def _routes(found: object) -> dict[bytes, tuple[int, int]] | None:
     """Of a manifest; an older version wrote none."""
     if not isinstance(found, list):
         return None
-    return {_octets(route): (_whole(count), _whole(octets)) for route, count, octets in found}
+    return {octets_of(route): (whole_of(count), whole_of(octets)) for route, count, octets in found}
 
 
 def _by_use(found: tuple[FieldTable, FieldTable]) -> int:
-    return _whole(found[1]["used"])
+    return whole_of(found[1]["used"])
 
 
 def _table(octets: bytes) -> FieldTable:
     return decode_table(octets, 0, len(octets))[0]
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "surrogateescape")
-    if not isinstance(value, str):
-        raise TypeError(f"expected text, found {type(value).__name__}")
-    return value
-
-
-def _octets(value: object) -> bytes:
-    if not isinstance(value, bytes):
-        raise TypeError(f"expected octets, found {type(value).__name__}")
-    return value
-
-
-def _whole(value: object) -> int:
-    if not isinstance(value, int):
-        raise TypeError(f"expected a number, found {type(value).__name__}")
-    return value
 
 
 def keep_others(tails: dict[int, PagedTail], key: int, entries: set[int]) -> None:

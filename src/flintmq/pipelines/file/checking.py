@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from flintmq.checks import Unfit, shown, suggestion
 from flintmq.pipelines.errors import Finding, PipelineWrong
 from flintmq.pipelines.file import columns, keys, schema, sql
-from flintmq.pipelines.file.document import Document, load, suggestion
+from flintmq.pipelines.file.document import Document, load
 from flintmq.pipelines.file.model import Pipeline, Rule, Sink, Source, Transform
+from flintmq.spark.columns import NAMES as AMQP_COLUMNS
 
 _KIND_KEYS = {
     "binding": ("exchange",), "declare": ("queue", "queues", "stream"), "exchange_type": ("exchange",),
@@ -102,10 +104,9 @@ class _Check:
                 self.fault(f"a {section} has no key {name!r}{suggestion(name, known)}", *path, name)
                 continue
             try:
-                found[name] = key.parse(value)
-            except ValueError as error:
-                shown = repr(value) if len(repr(value)) < 60 else repr(value)[:57] + "..."
-                self.fault(f"{name} = {shown}: expected {error}", *path, name)
+                found[name] = key.check(value)
+            except Unfit as unfit:
+                self.fault(f"{name} = {shown(value)}: {unfit}", *path, name)
         return found
 
     def _kind(self, given: Mapping[str, Any], kinds: tuple[str, ...], *path: str | int) -> str | None:
@@ -161,8 +162,8 @@ class _Check:
         for column in given.get("metadata", ()):
             if column in columns and given.get("format", "raw") != "raw":
                 self.fault(f"metadata: {column!r} is a column of the schema as well", *path, "metadata")
-            if column not in (*keys.AMQP_COLUMNS, *keys.PROPERTY_COLUMNS, "headers"):
-                near = suggestion(column, (*keys.AMQP_COLUMNS, *keys.PROPERTY_COLUMNS))
+            if column not in AMQP_COLUMNS:
+                near = suggestion(column, AMQP_COLUMNS)
                 self.fault(f"metadata: the amqp source has no column {column!r}{near}", *path, "metadata")
         return Source(name, kind, given[kind], given, self.document.lines.of(*path))
 
@@ -229,25 +230,29 @@ class _Check:
             self.fault(f"sql: {wrong}", *path)
         lowered = {name.lower(): name for name in earlier}
         inputs: list[str] = []
-        for token in sql.tables(text):
-            if token.text.lower() in lowered:
-                inputs.append(lowered[token.text.lower()])
+        tables = columns.tables_of(text)
+        if tables is None:  # only Spark can tell: whatever has the name of one that is known
+            words = [token.text.lower() for token in sql.tokens(text) if token.kind == "word"]
+            inputs = [lowered[word] for word in words if word in lowered]
+        for table in tables or ():
+            if table.name.lower() in lowered:
+                inputs.append(lowered[table.name.lower()])
                 continue
-            near = suggestion(token.text, earlier) or f"; there are {', '.join(earlier) or 'none'} before it"
-            line = self.document.lines.of(*path) + self._lines_into(text, token.start)
+            near = suggestion(table.name, earlier) or f"; there are {', '.join(earlier) or 'none'} before it"
+            line = self.document.lines.of(*path) + self._lines_into(text, table.line)
             self.document.findings.append(
-                Finding(line, f"sql: there is no source or transform {token.text!r}{near}")
+                Finding(line, f"sql: there is no source or transform {table.name!r}{near}")
             )
         if not inputs and wrong is None and not self.document.findings:
             self.fault("sql: it reads no source and no transform", *path)
         return tuple(dict.fromkeys(inputs))
 
-    def _lines_into(self, text: str, at: int) -> int:
-        """How far below its key a place in a text stands; a first newline after the quotes was dropped."""
+    def _lines_into(self, text: str, line: int) -> int:
+        """How far below its key a line of a text stands; a first newline after the quotes was dropped."""
         opening = (
             1 if "\n" in text and text in self.document.text and f'"""\n{text}' in self.document.text else 0
         )
-        return text.count("\n", 0, at) + opening
+        return line + opening
 
     def _module(self, reference: str, *path: str | int) -> None:
         module = reference.partition(":")[0]

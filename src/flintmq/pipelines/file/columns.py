@@ -1,4 +1,4 @@
-"""Which columns each source and transform has, and which names are none of them: what sqlglot can tell.
+"""Which tables a query reads, which columns it has, and which names are none of them: what sqlglot can tell.
 
 Only Spark knows all of SQL. Where sqlglot cannot read a text, or a column's name is Spark's to choose, the
 columns of that transform are not known, and nothing is said of whoever reads it.
@@ -10,10 +10,11 @@ import logging
 import re
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from flintmq.pipelines.file import keys, schema, sql
+from flintmq.pipelines.file import schema, sql
 from flintmq.pipelines.file.model import Source, Transform
+from flintmq.spark.columns import STANDARD
 
 Columns = tuple[str, ...]
 
@@ -36,6 +37,36 @@ def is_available() -> bool:
     return True
 
 
+class ReadTable(NamedTuple):
+    name: str
+    line: int  # of the SQL, from 0
+
+
+def tables_of(text: str) -> list[ReadTable] | None:
+    """The tables that a query reads; None where sqlglot cannot read the text, or is not installed."""
+    if not is_available():
+        return None
+    from sqlglot.errors import SqlglotError
+    from sqlglot.optimizer.scope import traverse_scope
+
+    found: list[ReadTable] = []
+    try:
+        for scope in traverse_scope(_parsed(text)):
+            for table in scope.tables:
+                if table.name and not table.db and table.name not in scope.cte_sources:
+                    found.append(ReadTable(table.name, table.this.meta.get("line", 1) - 1))
+    except (SqlglotError, AttributeError, RecursionError, ValueError):
+        return None
+    return found
+
+
+def _parsed(text: str) -> Any:
+    import sqlglot
+
+    logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of functions that it does not know
+    return sqlglot.parse_one(_windows_quoted(text), read="spark")
+
+
 def of_source(source: Source) -> Columns | None:
     """The columns of a source; None for a lake, whose files have to be asked."""
     given = source.given
@@ -44,7 +75,7 @@ def of_source(source: Source) -> Columns | None:
     if source.kind == "rate":
         found: list[str] = ["timestamp", "value"]
     elif source.format == "raw":
-        found = list(given.get("metadata", keys.AMQP_COLUMNS))
+        found = list(given.get("metadata", STANDARD))
         found.append("value")
     else:
         found = [part.split()[0].strip("`:") for part in schema.columns(given["schema"])]
@@ -75,18 +106,13 @@ def of_transform(
 
 def of_query(text: str, tables: Mapping[str, Columns]) -> tuple[Columns | None, WrongColumn | None]:
     """The same of an SQL text over tables with these columns."""
-    import sqlglot
     from sqlglot.errors import OptimizeError, SqlglotError
     from sqlglot.optimizer.qualify import qualify
 
-    logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of functions that it does not know
-    made = _windows_quoted(text)
-    more = _WINDOWS if made != text else ()
+    more = _WINDOWS if _windows_quoted(text) != text else ()
     columns = {name: dict.fromkeys((*found, *more), "STRING") for name, found in tables.items()}
     try:
-        query = qualify(
-            sqlglot.parse_one(made, read="spark"), schema=columns, dialect="spark", quote_identifiers=False
-        )
+        query = qualify(_parsed(text), schema=columns, dialect="spark", quote_identifiers=False)
         names = [each.alias_or_name for each in query.selects]
     except OptimizeError as error:
         wrong = _UNKNOWN.match(str(error))

@@ -12,16 +12,16 @@ itself, such as an expression for a column, is declared with sql = true.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import shutil
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from flintmq.checks import suggestion
 from flintmq.errors import ConfigFault
 from flintmq.pipelines.errors import Finding, PipelineWrong
 from flintmq.pipelines.file import sql
@@ -34,11 +34,6 @@ _SQL_KEYS = (
     ("transform", "sql"), ("source", "columns"), ("sink", "properties"), ("transform", "rules", "when"),
 )  # fmt: skip
 _TOML_ERROR = re.compile(r"\(at line (\d+), column \d+\)")
-
-
-def suggestion(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 class Document:

@@ -6,51 +6,26 @@ docs/pipelines.md has the same tables; a test holds the two together.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+
+from flintmq.checks import Check, Unfit, any_text, count, expected, one_of, some_text, switch, table
 
 _INTERVAL = re.compile(
     r"\s*(\d+(?:\.\d+)?)\s*(ms|millisecond|s|second|m|minute|h|hour|d|day|week)s?\s*", re.IGNORECASE
 )
 _UNITS = {"ms": "millisecond", "s": "second", "m": "minute", "h": "hour", "d": "day"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
-Parse = Callable[[object], Any]
-
-
-def text(value: object) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError("some text")
-    return value
-
-
-def any_text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError("text")
-    return value
 
 
 def name(value: object) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise ValueError("a name: a letter, then letters, digits, _ or -, 64 at most")
+        raise expected("a name: a letter, then letters, digits, _ or -, 64 at most")
     return value
 
 
 def view(value: object) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value) or "-" in value:
-        raise ValueError("a name that SQL takes: a letter, then letters, digits or _, 64 at most")
-    return value
-
-
-def flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("true or false")
-    return value
-
-
-def count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 1 << 63:
-        raise ValueError("a whole number above 0")
+        raise expected("a name that SQL takes: a letter, then letters, digits or _, 64 at most")
     return value
 
 
@@ -61,16 +36,16 @@ def speed(value: object) -> float:
         try:
             value = float(value)
         except ValueError:
-            raise ValueError('a number above 0, or "max"') from None
+            raise expected('a number above 0, or "max"') from None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
-        raise ValueError('a number above 0, or "max"')
+        raise expected('a number above 0, or "max"')
     return float(value)
 
 
 def names(value: object) -> tuple[str, ...]:
     given = [value] if isinstance(value, str) else value
     if not isinstance(given, list) or not given or not all(isinstance(item, str) and item for item in given):
-        raise ValueError("one name or a list of them")
+        raise expected("one name or a list of them")
     return tuple(given)
 
 
@@ -78,21 +53,15 @@ def texts(value: object) -> dict[str, str]:
     if not isinstance(value, dict) or not all(
         isinstance(item, str | int | float | bool) for item in value.values()
     ):
-        raise ValueError("a table of names and texts")
+        raise expected("a table of names and texts")
     return {name: str(item).lower() if isinstance(item, bool) else str(item) for name, item in value.items()}
-
-
-def table(value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError("a table")
-    return dict(value)
 
 
 def interval(value: object) -> str:
     """A time, in the words that Spark knows."""
     found = _INTERVAL.fullmatch(value) if isinstance(value, str) else None
     if found is None:
-        raise ValueError('a time such as "1 second" or "500 ms"')
+        raise expected('a time such as "1 second" or "500 ms"')
     unit = found[2].lower()
     return f"{found[1]} {_UNITS.get(unit, unit)}s"
 
@@ -102,58 +71,49 @@ def trigger(value: object) -> str:
         return "available-now"
     try:
         return interval(value)
-    except ValueError:
-        raise ValueError('a time such as "1 second", or "available-now"') from None
+    except Unfit:
+        raise expected('a time such as "1 second", or "available-now"') from None
 
 
 def python(value: object) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[\w.]+:[A-Za-z_]\w*", value):
-        raise ValueError('"module:function"')
+        raise expected('"module:function"')
     return value
 
 
 def watermark(value: object) -> tuple[str, str]:
-    expected = '{ column = "time", delay = "2 seconds" }'
+    shape = '{ column = "time", delay = "2 seconds" }'
     if not isinstance(value, dict) or set(value) != {"column", "delay"}:
-        raise ValueError(expected)
+        raise expected(shape)
     try:
-        return text(value["column"]), interval(value["delay"])
-    except ValueError:
-        raise ValueError(expected) from None
+        return some_text(value["column"]), interval(value["delay"])
+    except Unfit:
+        raise expected(shape) from None
 
 
 def order(value: object) -> tuple[tuple[str, ...], str]:
-    expected = '{ within = "symbol", by = "start" }'
+    shape = '{ within = "symbol", by = "start" }'
     if not isinstance(value, dict) or set(value) != {"within", "by"}:
-        raise ValueError(expected)
+        raise expected(shape)
     try:
-        return names(value["within"]), text(value["by"])
-    except ValueError:
-        raise ValueError(expected) from None
+        return names(value["within"]), some_text(value["by"])
+    except Unfit:
+        raise expected(shape) from None
 
 
 def rules(value: object) -> object:
     """A list of rules, or the name of a file that holds them; checked with the rest of the transform."""
     if not isinstance(value, list | str) or not value:
-        raise ValueError(
+        raise expected(
             'a list of { when = "SQL", exchange = "name", routing_key = "text" }, or a file of them'
         )
     return value
 
 
-def one_of(*choices: str) -> Parse:
-    def parse(value: object) -> str:
-        if value not in choices:
-            raise ValueError("one of " + ", ".join(choices))
-        return str(value)
-
-    return parse
-
-
 @dataclass(frozen=True)
 class Key:
     name: str
-    parse: Parse
+    check: Check
     help: str
 
 
@@ -165,8 +125,8 @@ FORMATS = ("json", "csv", "raw", "avro", "arrow")
 
 PIPELINE = _keys(
     Key("name", name, "what `list` and `status` call it"),
-    Key("description", text, "one sentence for readers"),
-    Key("checkpoint", text, "directory or URI; one directory in it for each flow"),
+    Key("description", some_text, "one sentence for readers"),
+    Key("checkpoint", some_text, "directory or URI; one directory in it for each flow"),
     Key("trigger", trigger, 'how often a batch is cut, or "available-now" to take what is there and end'),
     Key("restarts_max", count, "how many failures in a row end a flow (none: it is tried for ever)"),
     Key("spark", texts, "settings of Spark, by their full names"),
@@ -174,20 +134,22 @@ PIPELINE = _keys(
 
 SOURCE = _keys(
     Key("name", view, "what SQL calls it"),
-    Key("uri", text, "the broker; without it FLINTMQ_URI, or localhost"),
-    Key("queue", text, "a queue to read"),
+    Key("uri", some_text, "the broker; without it FLINTMQ_URI, or localhost"),
+    Key("queue", some_text, "a queue to read"),
     Key("queues", names, "several queues"),
-    Key("queue_pattern", text, "queues by a regular expression"),
-    Key("stream", text, "a stream to read; it may feed any number of sinks, each once"),
-    Key("exchange", text, "an exchange to bind a queue of its own to"),
-    Key("lake", text, "a directory of Parquet files or a Delta table, read in the order of a time column"),
+    Key("queue_pattern", some_text, "queues by a regular expression"),
+    Key("stream", some_text, "a stream to read; it may feed any number of sinks, each once"),
+    Key("exchange", some_text, "an exchange to bind a queue of its own to"),
+    Key(
+        "lake", some_text, "a directory of Parquet files or a Delta table, read in the order of a time column"
+    ),
     Key("rate", count, "rows per second of Spark's own test source: timestamp, value"),
     Key("binding", names, "routing keys to bind with (exchange)"),
-    Key("exchange_type", text, "declare the exchange, durable, as direct, topic, fanout, ..."),
-    Key("declare", flag, "declare the queue or stream, durable, where it is missing"),
+    Key("exchange_type", some_text, "declare the exchange, durable, as direct, topic, fanout, ..."),
+    Key("declare", switch, "declare the queue or stream, durable, where it is missing"),
     Key("format", one_of(*FORMATS), "what is in a message: json, csv, raw, avro, arrow"),
-    Key("schema", text, "its columns as in SQL: `symbol STRING NOT NULL, price DOUBLE`"),
-    Key("avro_schema", text, "a file with the Avro schema of the messages"),
+    Key("schema", some_text, "its columns as in SQL: `symbol STRING NOT NULL, price DOUBLE`"),
+    Key("avro_schema", some_text, "a file with the Avro schema of the messages"),
     Key("metadata", names, "columns of the amqp source to keep beside: routing_key, timestamp, ..."),
     Key("columns", texts, "further columns, each an SQL expression"),
     Key("watermark", watermark, "column of event time, and how late a row may be"),
@@ -196,7 +158,7 @@ SOURCE = _keys(
     ),
     Key("dead_letter_exchange", any_text, "where malformed rows go, with the reason in their headers"),
     Key("dead_letter_routing_key", any_text, "and with which routing key (the source's name)"),
-    Key("time_column", text, "the column that orders a lake (timestamp)"),
+    Key("time_column", some_text, "the column that orders a lake (timestamp)"),
     Key("since", any_text, "first time of a lake to read, as in SQL"),
     Key("until", any_text, "time of a lake at which to end"),
     Key("speed", speed, 'how fast a lake is read: 1 is the original pace, 10 ten times as fast, "max"'),
@@ -206,7 +168,7 @@ SOURCE = _keys(
 
 TRANSFORM = _keys(
     Key("name", view, "what SQL and sinks call it"),
-    Key("sql", text, "a SELECT over sources and earlier transforms"),
+    Key("sql", some_text, "a SELECT over sources and earlier transforms"),
     Key("python", python, "module:function(frames, arguments), which returns a DataFrame"),
     Key("arguments", table, "the arguments of the function"),
     Key("inputs", names, "the sources and transforms that the function gets"),
@@ -221,11 +183,11 @@ SINK = _keys(
     Key("name", name, "the flow's name"),
     Key("from", view, "the source or transform that is written"),
     Key("exchange", any_text, "an exchange; columns in braces: {exchange}"),
-    Key("parquet", text, "a directory of Parquet files, each row once"),
-    Key("delta", text, "a Delta table, each row once"),
-    Key("console", flag, "the terminal"),
-    Key("uri", text, "the broker; without it the first source's"),
-    Key("exchange_type", text, "declare the exchange, durable, as direct, topic, fanout, ..."),
+    Key("parquet", some_text, "a directory of Parquet files, each row once"),
+    Key("delta", some_text, "a Delta table, each row once"),
+    Key("console", switch, "the terminal"),
+    Key("uri", some_text, "the broker; without it the first source's"),
+    Key("exchange_type", some_text, "declare the exchange, durable, as direct, topic, fanout, ..."),
     Key("routing_key", any_text, "text with columns or SQL in braces: bar.{symbol}"),
     Key(
         "value", one_of("json", "csv", "raw"), "how a row becomes a message; raw: its column value, as it is"
@@ -238,7 +200,7 @@ SINK = _keys(
         "at least once, on any broker; or exactly once, on FlintMQ",
     ),
     Key("order", order, 'what comes in order: `{ within = "symbol", by = "start" }`, both columns'),
-    Key("persistent", flag, "whether messages outlive a restart of the broker (true)"),
+    Key("persistent", switch, "whether messages outlive a restart of the broker (true)"),
     Key("partition_by", names, "columns that become directories"),
     Key("output_mode", one_of("append", "update", "complete"), "Spark's output mode (append)"),
     Key("trigger", trigger, "other than the pipeline's"),
@@ -249,28 +211,3 @@ TABLES = {"pipeline": PIPELINE, "source": SOURCE, "transform": TRANSFORM, "sink"
 SOURCE_KINDS = ("queue", "queues", "queue_pattern", "stream", "exchange", "lake", "rate")
 TRANSFORM_KINDS = ("sql", "python", "distinct_by", "rules")
 SINK_KINDS = ("exchange", "parquet", "delta", "console")
-AMQP_COLUMNS = (
-    "value",
-    "key",
-    "queue",
-    "partition",
-    "offset",
-    "timestamp",
-    "exchange",
-    "routing_key",
-    "redelivered",
-)
-PROPERTY_COLUMNS = (
-    "content_type",
-    "content_encoding",
-    "delivery_mode",
-    "priority",
-    "correlation_id",
-    "reply_to",
-    "expiration",
-    "message_id",
-    "property_timestamp",
-    "type",
-    "user_id",
-    "app_id",
-)

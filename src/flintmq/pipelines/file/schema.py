@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flintmq.pipelines.file.document import suggestion
+from flintmq.checks import suggestion
 
 _TYPES = (
     "BOOLEAN", "BYTE", "TINYINT", "SHORT", "SMALLINT", "INT", "INTEGER", "LONG", "BIGINT", "FLOAT", "REAL",

@@ -1,4 +1,4 @@
-"""What can be said of an SQL text without Spark: its tokens, the tables it reads, whether it keeps state.
+"""What can be said of an SQL text by its tokens: whether its brackets match, whether it keeps state.
 
 Also templates, text with SQL in braces: `bar.{symbol}` becomes the pieces "bar." and the expression symbol.
 """
@@ -71,49 +71,6 @@ def fault(sql: str) -> str | None:
         elif token.text == ";":
             return "one query only, without ;"
     return f"a bracket is not closed: {open_[-1]} is missing" if open_ else None
-
-
-def tables(sql: str) -> list[Token]:
-    """The tables it reads: names after FROM and JOIN that no WITH defines and that are no functions."""
-    found = list(tokens(sql))
-    words = [token.text.lower() for token in found]
-    defined = {
-        words[place]
-        for place in range(len(found) - 2)
-        if found[place].kind == "word" and words[place + 1] == "as" and words[place + 2] == "("
-    }
-    read: list[Token] = []
-    for place in range(1, len(found)):
-        token = found[place]
-        if token.kind != "word" or not _names_a_table(words, place):
-            continue
-        following = words[place + 1] if place + 1 < len(words) else ""
-        if (
-            following in ("(", ".")
-            or words[place] in defined
-            or words[place] in ("lateral", "values", "select")
-        ):
-            continue
-        read.append(token)
-    return read
-
-
-def _names_a_table(words: list[str], place: int) -> bool:
-    before = words[place - 1]
-    if before == "join":
-        return True
-    if before == "from":
-        # EXTRACT(day FROM x), SUBSTRING(a FROM 1), TRIM(x FROM y): inside a function's brackets.
-        depth = 0
-        for back in range(place - 2, -1, -1):
-            if words[back] == ")":
-                depth += 1
-            elif words[back] == "(":
-                if depth == 0:
-                    return back == 0 or words[back - 1] not in ("extract", "substring", "trim", "overlay")
-                depth -= 1
-        return True
-    return False
 
 
 def quote_at(sql: str) -> str:

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from flintmq.client.core.errors import BadSettings, ClientError, NotFound
-from flintmq.client.core.settings import Secret, Settings
+from flintmq.client.core.errors import ClientError, NotFound
+from flintmq.client.core.settings import Settings
 from flintmq.client.sync.connection import Connection, connect
 from flintmq.pipelines.errors import PipelineFailed
 from flintmq.pipelines.file.model import Flow, Pipeline, Source
-
-URI_DEFAULT = "amqp://guest:guest@localhost:5672/"
+from flintmq.spark import options
+from flintmq.spark.errors import BadOption
 
 
 def settings_of(uri: str | None, environment: Mapping[str, str] | None = None) -> Settings:
     """A URI, or the environment's FLINTMQ_URI, or this machine; FLINTMQ_PASSWORD where the URI has none."""
-    environment = os.environ if environment is None else environment
-    uri = uri or environment.get("FLINTMQ_URI") or URI_DEFAULT
-    password = environment.get("FLINTMQ_PASSWORD")
     try:
-        if password is not None and ":" not in uri.partition("://")[2].rpartition("@")[0]:
-            return Settings.of(uri, password=Secret(password), name="flintmq pipeline")
-        return Settings.of(uri, name="flintmq pipeline")
-    except BadSettings as error:
-        raise PipelineFailed(f"uri: {error}") from None
+        return options.settings_of({"uri": uri}, environment, "flintmq pipeline")
+    except BadOption as error:
+        raise PipelineFailed(str(error)) from None
 
 
 def spark_options(uri: str | None) -> dict[str, str]:

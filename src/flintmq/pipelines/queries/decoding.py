@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 from flintmq.client.core.errors import ClientError
 from flintmq.client.core.settings import Settings
-from flintmq.client.sync.connection import Connection, connect
 from flintmq.pipelines.errors import PipelineFailed
 from flintmq.pipelines.file import schema
 from flintmq.pipelines.file.model import Source
 from flintmq.pipelines.queries import json_rows
 from flintmq.pipelines.queries.brokers import settings_of
+from flintmq.spark.connections import pooled
 from flintmq.spark.errors import BadOption
+from flintmq.spark.options import RETRY_TIMEOUT_S
 from flintmq.wire.properties import BasicProperties
 
 if TYPE_CHECKING:
@@ -328,7 +329,7 @@ class DeadLetters:
             )
             for row in rows
         ]
-        with self.told(), connection_to(self.settings).channel(confirm=True) as channel:
+        with self.told(), pooled(self.settings, RETRY_TIMEOUT_S).channel(confirm=True) as channel:
             channel.publish_many(
                 [row[MALFORMED] for row in rows],
                 self.exchange,
@@ -336,14 +337,3 @@ class DeadLetters:
                 properties=properties,
                 mandatory=True,  # what goes to no queue is lost
             )
-
-
-_connections: dict[Settings, Connection] = {}
-
-
-def connection_to(settings: Settings) -> Connection:
-    """A connection of this worker process, kept for the next batch: workers are used again."""
-    held = _connections.get(settings)
-    if held is None or not held.is_open:
-        held = _connections[settings] = connect(settings)
-    return held

@@ -13,6 +13,7 @@ from flintmq.pipelines.errors import PipelineFailed
 from flintmq.pipelines.file import sql
 from flintmq.pipelines.file.model import Flow, Pipeline, Source, Transform
 from flintmq.pipelines.queries import brokers, decoding, lake
+from flintmq.spark.columns import STANDARD
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,10 +84,7 @@ def build_empty(session: SparkSession, pipeline: Pipeline) -> None:
         frames[transform.name] = made
 
 
-AMQP_SCHEMA = (
-    "value BINARY, key STRING, queue STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
-    "exchange STRING, routing_key STRING, redelivered BOOLEAN"
-)
+AMQP_SCHEMA = ", ".join(f"{name} {kind}" for name, kind in STANDARD.items())
 
 
 def _fields(ddl: str) -> list[Any]:

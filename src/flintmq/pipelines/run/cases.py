@@ -24,13 +24,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from flintmq.checks import suggestion
 from flintmq.errors import ConfigFault
 from flintmq.pipelines.errors import PipelineFailed
-from flintmq.pipelines.file import keys
-from flintmq.pipelines.file.document import FILE_BYTES_MAX, suggestion
+from flintmq.pipelines.file.document import FILE_BYTES_MAX
 from flintmq.pipelines.file.model import Flow, Pipeline, Source
 from flintmq.pipelines.queries import decoding, frames, sinks
 from flintmq.pipelines.run import reasons
+from flintmq.spark.columns import STANDARD
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -270,5 +271,5 @@ def _schema(source: Source) -> StructType:
         from flintmq.pipelines.queries import lake
 
         return StructType.fromDDL(lake.ddl_of(source.target))
-    names = dict.fromkeys((*keys.AMQP_COLUMNS, *source.given.get("metadata", ())))
+    names = dict.fromkeys((*STANDARD, *source.given.get("metadata", ())))
     return StructType([StructField(name, COLUMNS[name]) for name in names])

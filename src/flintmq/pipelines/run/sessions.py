@@ -8,18 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flintmq.spark import sessions
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
-DEFAULTS = {
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.session.timeZone": "UTC",
+# Beside those of every session with the format amqp.
+DEFAULTS = sessions.DEFAULTS | {
     # Python and the JVM exchange columns, not rows.
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # A worker on a busy machine needs more than the 15 s that it is given to call back.
-    "spark.python.authenticate.socketTimeout": "120s",
     # State on disk with changelogs: memory stays flat however many keys there are.
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
@@ -42,7 +41,7 @@ def settings_for(master: str, given: Mapping[str, str]) -> dict[str, str]:
     made = dict(DEFAULTS)
     if master.startswith("local"):
         made |= LOCAL_DEFAULTS
-        log = Path(__file__).with_name("log4j2.properties")
+        log = Path(__file__).parent.with_name("log4j2.properties")
         made["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={log.as_uri()}"
         # Each partition of a shuffle is a task of some 10 ms: as many as there are cores, not 200.
         made["spark.sql.shuffle.partitions"] = str(max(2, min(8, os.cpu_count() or 2)))
@@ -50,16 +49,13 @@ def settings_for(master: str, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def open_session(master: str, given: Mapping[str, str]) -> SparkSession:
-    from flintmq.spark import session
-    from flintmq.spark.sessions import prepare_environment
-
     # What it tells, with the whole plan, the runner tells in a line.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else it warns of a name that is not resolved
-    prepare_environment()
+    sessions.prepare_environment()
     _launch_apart(settings_for(master, given))
-    return session(master, "flintmq pipeline", settings=settings_for(master, given))
+    return sessions.session(master, "flintmq pipeline", settings=settings_for(master, given))
 
 
 def _launch_apart(settings: Mapping[str, str]) -> None:

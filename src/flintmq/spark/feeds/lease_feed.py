@@ -12,7 +12,6 @@ Spark asks the driver nothing while a batch runs.
 from __future__ import annotations
 
 import logging
-import select
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -41,7 +40,6 @@ LEASE_BYTES_MAX = 268_435_456
 ANSWER_S = 30.0
 ANEW = "begin with a new checkpoint, or set failOnDataLoss to false to go on with what is in it now"
 # How often a queue with nothing in it is looked at.
-LOOK_S = 0.05
 
 
 class LeaseTask(Task):
@@ -179,9 +177,12 @@ class LeaseFeed(Feed):
         }
         self.renewer = Renewer(self.options, arguments)
 
-    def _renew(self) -> int:
-        """Keeps the lease, and sees that it still is this query's; how many messages wait in the queue."""
-        found = self._ask("lease.renew", timeout_ms=self.timeout_ms)
+    def _renew(self, wait_s: float = 0.0) -> int:
+        """Keeps the lease, and sees that it still is this query's; how many messages wait in the queue.
+
+        Where none does, the broker answers when one has come, or when the time is up.
+        """
+        found = self._ask("lease.renew", timeout_ms=self.timeout_ms, wait_ms=int(wait_s * 1000))
         self.acked, self.last = _number(found, "acked"), _number(found, "last")
         return _number(found, "messages-ready")
 
@@ -212,14 +213,11 @@ class LeaseFeed(Feed):
         return max(start, self.acked)
 
     def tail(self, start: int, wait_s: float) -> int:
-        """Looked for again and again: a lease that waits would take the first message that comes, alone."""
-        while True:
-            ready, self.ready = self.ready, None
-            end = self.last + (self._renew() if ready is None else ready)
-            if end > start or wait_s <= 0:
-                return end
-            select.select([], [], [], min(LOOK_S, wait_s))
-            wait_s -= LOOK_S
+        """A renewal waits, not a lease, which would take the first message that comes, alone."""
+        ready, self.ready = self.ready, None
+        if ready is None or (wait_s > 0 and self.last + ready <= start):
+            ready = self._renew(wait_s)
+        return self.last + ready
 
     def take(self, start: int, end: int, bytes_max: int | None) -> int:
         rows_max = min(end - start, LEASE_ROWS_MAX)

@@ -13,8 +13,9 @@ import pyarrow
 import pyarrow.compute
 from pyspark.sql.types import StructType
 
+from flintmq.spark.columns import PROPERTIES, PROPERTY_TIMESTAMP
 from flintmq.spark.header_values import described
-from flintmq.spark.schema import PROPERTIES, PROPERTY_TIMESTAMP, arrow_schema
+from flintmq.spark.schema import arrow_schema
 from flintmq.wire.columns import Columns
 from flintmq.wire.properties import BasicProperties, decode_basic_properties
 from flintmq.wire.tables import decode_table

@@ -22,10 +22,10 @@ from pyspark.sql.types import BinaryType, DataType, MapType, StringType, StructT
 
 from flintmq.client import Channel
 from flintmq.client.core.channel import PERSISTENT
+from flintmq.spark.columns import PROPERTIES, PROPERTY_TIMESTAMP, STANDARD
 from flintmq.spark.errors import AmqpError, BadOption
 from flintmq.spark.header_values import table_of
 from flintmq.spark.options import WriteOptions
-from flintmq.spark.schema import PROPERTIES, PROPERTY_TIMESTAMP, STANDARD
 from flintmq.spark.write.header_maps import plain_reader, unwritable
 from flintmq.wire.properties import BasicProperties
 
@@ -63,7 +63,7 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
         if name in PROPERTIES and schema[name].dataType.simpleString() not in _accepted(name):
             raise BadOption(
                 f"Column {name!r} is {schema[name].dataType.simpleString()}; make it "
-                f"{PROPERTIES[name].simpleString()}."
+                f"{PROPERTIES[name].lower()}."
             )
     if "headers" in names:
         _check_headers(schema["headers"].dataType)
@@ -86,7 +86,7 @@ def _allowed(name: str) -> tuple[type, ...]:
 
 
 def _accepted(name: str) -> tuple[str, ...]:
-    wanted = PROPERTIES[name].simpleString()
+    wanted = PROPERTIES[name].lower()
     return ("tinyint", "smallint", "int", "bigint") if wanted == "int" else (wanted,)
 
 

@@ -27,6 +27,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from flintmq.client import Channel, Connection
 from flintmq.client.core.dtx import Xid
 from flintmq.client.core.errors import ClientError, ServiceError
+from flintmq.client.core.settings import Settings
 from flintmq.client.sync.dtx import Branches
 from flintmq.clock import Clock
 from flintmq.spark.connections import close_quietly, fault, open_connection, pooled
@@ -54,6 +55,9 @@ ANSWER_S = 120.0
 WAIT_S = 3600.0
 # A job is over in that time, and whoever asks about it is too.
 JOB_KEEP_S = 86_400
+# No batch takes as long. One that did would fail to commit, and be run again.
+OLD_S = 7 * 86_400
+LOOK_S = 3600
 
 
 @dataclass
@@ -258,21 +262,48 @@ def roll_back(options: WriteOptions, xids: list[FieldValue]) -> None:
         log.warning("branches are left behind, and rolled back later: %s", error)
 
 
-def losers(options: WriteOptions, prefix: str, batch_max: int) -> list[FieldValue]:
-    """Prepared branches of a query, of batches up to this one: what is left after a commit has lost."""
-    found: list[FieldValue] = []
+def prepared_branches(options: WriteOptions, prefix: str) -> list[tuple[str, int]]:
+    """Prepared branches whose xid begins so, and since when they are prepared, in milliseconds of 1970."""
     try:
         rows = request(options, "dtx.list", {"prefix": prefix, "limit": BRANCHES_MAX})["rows"]
-    except (AmqpError, ServiceError) as error:
+    except AmqpError as error:
         log.warning("branches are not listed: %s", error)
-        return found
-    for row in rows if isinstance(rows, list) else []:
-        xid = row.get("xid") if isinstance(row, dict) else None
-        if isinstance(xid, str) and isinstance(row, dict) and row.get("state") == "prepared":
-            batch = int(xid.split(":")[1][32:] or "0", 16)
-            if batch <= batch_max:
-                found.append(xid)
-    return found
+        return []
+    tables = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    prepared = [(row["xid"], row["since-ms"]) for row in tables if row.get("state") == "prepared"]
+    return [(xid, ms) for xid, ms in prepared if isinstance(xid, str) and isinstance(ms, int)]
+
+
+def losers(options: WriteOptions, query: uuid.UUID, batch_max: int) -> list[FieldValue]:
+    """Prepared branches of a query, of batches up to this one: what is left after a commit has lost."""
+    branches = prepared_branches(options, f"{FORMAT}:{query.hex}")
+    return [xid for xid, _ in branches if int(xid.split(":")[1][32:] or "0", 16) <= batch_max]
+
+
+# When this process has last looked for branches that nobody will ask for.
+_looked_s: dict[Settings, float] = {}
+
+
+def roll_back_old(options: WriteOptions) -> None:
+    """Takes back, now and then, what was prepared long ago, by whichever query.
+
+    A branch is of use until its batch is committed or given up. One that is older than any batch is of a task
+    that came to its end after its batch was given up, and whose query was not started again.
+    """
+    clock = Clock()
+    looked_s = _looked_s.get(options.settings)
+    if looked_s is not None and clock.monotonic_s() - looked_s < LOOK_S:
+        return
+    _looked_s[options.settings] = clock.monotonic_s()
+    before_ms = clock.wall_ms() - 1000 * OLD_S
+    old: list[FieldValue] = [
+        xid for xid, since_ms in prepared_branches(options, f"{FORMAT}:") if since_ms < before_ms
+    ]
+    if old:
+        log.warning(
+            "%d branches were prepared more than %d days ago: rolling back", len(old), OLD_S // 86_400
+        )
+        roll_back(options, old)
 
 
 class TransactionalStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
@@ -323,8 +354,8 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[mi
             rows.octets,
             len(xids),
         )
-        prefix = f"{FORMAT}:{uuid.UUID(query).hex}"
-        roll_back(self.options, losers(self.options, prefix, batchId))
+        roll_back(self.options, losers(self.options, uuid.UUID(query), batchId))
+        roll_back_old(self.options)
 
     def is_written(self, known: Known, batch: int, note: Note, count: int) -> bool:
         """Whether the rows of a batch whose number is known are there; raises if that cannot be said."""
@@ -394,7 +425,8 @@ class Known:
 def without_late(options: WriteOptions, staged: Staged, query: str, batch: int) -> Staged:
     """Rolls back branches that were prepared when their batch was committed already: nobody else would.
 
-    Those that are prepared before the commit are found by whoever commits.
+    Those that are prepared before the commit are found by whoever commits. Those of a streaming batch that
+    was given up are found by the next run of the query, which has the same batch to commit.
     """
     if staged.xids and options.known_batches != "write":
         known = Known.of(request(options, "dtx.marker", {"marker": query}))
@@ -423,12 +455,23 @@ class TransactionalBatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         staged = staged_of(messages)
         xids = xids_of(staged)
         if xids:
-            job, rows = str(self.job), sum(each.rows.count for each in staged)
-            marker: FieldTable = {"marker": job, "marker-number": 0, "marker-keep-s": JOB_KEEP_S}
-            commit_rows(self.options, job, rows, {"xids": xids, **marker})
-            roll_back(self.options, losers(self.options, f"{FORMAT}:{self.job.hex}", 0))
+            rows = sum(each.rows.count for each in staged)
+            commit_rows(self.options, str(self.job), rows, {"xids": xids, **self.marker()})
+            roll_back(self.options, losers(self.options, self.job, 0))
+            roll_back_old(self.options)
+
+    def marker(self) -> FieldTable:
+        """Tells tasks that come to their end later that the job is over: they roll back by themselves."""
+        return {"marker": str(self.job), "marker-number": 0, "marker-keep-s": JOB_KEEP_S}
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Also what tasks have prepared that told nothing, as they were killed: nobody else looks for it."""
+        """Also what tasks have prepared that told nothing, as they were killed: nobody else looks for it.
+
+        The marker goes first: a task either finds it after it has prepared, or is found here.
+        """
+        try:
+            request(self.options, "dtx.commit", {"xids": [], **self.marker()})
+        except AmqpError as error:
+            log.warning("tasks that still run are not told that the job is over: %s", error)
         roll_back(self.options, prepared_by(messages))
-        roll_back(self.options, losers(self.options, f"{FORMAT}:{self.job.hex}", 0))
+        roll_back(self.options, losers(self.options, self.job, 0))

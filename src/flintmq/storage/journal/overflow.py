@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from flintmq.clock import Clock
 from flintmq.storage.disk import Disk
@@ -31,18 +32,8 @@ class Overflow:
     ) -> Overflow:
         """Empty the directory and begin."""
         wished = options or JournalOptions()
-        chosen = JournalOptions(
-            sync=SyncPolicy.NEVER,
-            ephemeral=True,
-            # Zeros written ahead make syncs cheap; here there are none.
-            spare_segments=0,
-            segment_octets=wished.segment_octets,
-            rewrite_step_octets=wished.rewrite_step_octets,
-            rewrite_delay_ms=wished.rewrite_delay_ms,
-            disk_free_octets_min=wished.disk_free_octets_min,
-            retry_interval_ms=wished.retry_interval_ms,
-            threaded=wished.threaded,
-        )
+        # Zeros written ahead make syncs cheap; here there are none.
+        chosen = replace(wished, sync=SyncPolicy.NEVER, ephemeral=True, spare_segments=0)
         journal = Journal.open(directory, disk, chosen, clock, wake)
         for name in disk.list(directory):
             if name != "lock":

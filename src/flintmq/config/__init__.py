@@ -1,0 +1,48 @@
+"""The operator's settings: their names, defaults and limits, and how a TOML file becomes them.
+
+    defaults in these files  <  the TOML file  <  the command line
+
+Each module has the tables of one noun; begin with config.py, which has them all together. Whatever is wrong
+with a value ends in one ConfigFault of one line: the file, the setting, what was expected and what to do.
+Settings must never know how they are used: every layer reads them, so they import none of the layers.
+"""
+
+from flintmq.checks import NAME_OCTETS_MAX
+from flintmq.config.config import CONFIG_FILE_BYTES_MAX, Config, load, parse
+from flintmq.config.files import Log, Storage
+from flintmq.config.limits import Dtx, Limits
+from flintmq.config.listeners import Listen, Tls
+from flintmq.config.policies import PolicySettings
+from flintmq.config.topology import BindingSettings, ExchangeSettings, Plugins, QueueSettings, QueueTemplate
+from flintmq.config.users import (
+    ALL_PERMISSIONS,
+    PASSWORD_OCTETS_MAX,
+    USER_TAGS,
+    PermissionSettings,
+    UserSettings,
+)
+
+__all__ = [
+    "ALL_PERMISSIONS",
+    "CONFIG_FILE_BYTES_MAX",
+    "NAME_OCTETS_MAX",
+    "PASSWORD_OCTETS_MAX",
+    "USER_TAGS",
+    "BindingSettings",
+    "Config",
+    "Dtx",
+    "ExchangeSettings",
+    "Limits",
+    "Listen",
+    "Log",
+    "PermissionSettings",
+    "Plugins",
+    "PolicySettings",
+    "QueueSettings",
+    "QueueTemplate",
+    "Storage",
+    "Tls",
+    "UserSettings",
+    "load",
+    "parse",
+]

@@ -558,7 +558,7 @@ def test_a_link_is_woken_when_its_request_is_done() -> None:
                 await asyncio.sleep(0)
             assert not timers
             waiting[0]()
-            wire.server.turns.schedule_pass()
+            wire.server.scheduler.schedule_pass()
             await wire.hear(methods.QueueDeclareOk)
             assert not wire.link.held
             assert not wire.server.broker.pass_work.awaiting

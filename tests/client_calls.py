@@ -98,6 +98,7 @@ class Visit:
         self.name = name
         self.options = options
         self.strike: Callable[[], None] = lambda: None  # has the network fail, from now on
+        self.is_up: Callable[[], bool] = lambda: True  # whether there is a broker
         self.findings: list[Finding] = []
         self.doing = ""  # the call that has not returned
         self.began_s = 0.0
@@ -494,7 +495,7 @@ async def read_all(visit: Visit, take: Callable[[], Any], wanted: int, seen: Cou
         for message in taken:
             seen[message.body] += 1
             await visit.do("ack", message.ack)
-        silent_s = 0.0 if taken else silent_s + time.monotonic() - began_s
+        silent_s = 0.0 if taken or not visit.is_up() else silent_s + time.monotonic() - began_s
         if silent_s > SILENT_S:
             visit.find("silent", f"a consumer that raised nothing got {len(seen)} of {wanted} messages")
             return False

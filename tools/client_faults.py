@@ -183,6 +183,7 @@ class Round:
         self.proxy = NetworkProxy(broker.process.port)
         self.visit = Visit(self.proxy, broker.connection, name, plan.options)
         self.visit.strike = self.strike
+        self.visit.is_up = broker.is_up.is_set
         self.before: dict[str, int] = {}
         self.loop: asyncio.AbstractEventLoop | None = None
         self.failure: BaseException | None = None
@@ -425,7 +426,7 @@ def simplifications(plan: Plan) -> list[Any]:
 
 def described(result: Result, kind: str) -> str:
     lines = [str(finding) for finding in result.findings if finding.kind == kind][:3]
-    lines += [f"plan: {result.plan}", *result.told[:12]]
+    lines += [f"plan: {result.plan}", *result.told[-12:]]
     return "\n".join(f"    {line}" for line in lines)
 
 

@@ -29,6 +29,7 @@ import asyncio
 import itertools
 import json
 import logging
+import queue
 import random
 import signal
 import sys
@@ -36,7 +37,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -383,38 +384,48 @@ class Walk:
 
     # Reduction
 
-    def reduced(self, result: Result, kind: str) -> tuple[Result, int]:
+    def reduced(self, result: Result, kind: str, broker: Broker) -> tuple[Result, int]:
         """The smallest plan that still shows a finding of this kind, and how often of REPEATS tries."""
         best = result
-        for simpler in simplifications(result.plan):
+        for simpler in simplifications():
             candidate = simpler(best.plan)
             if candidate != best.plan:
-                tried = self.run(candidate)
+                tried = self.run(candidate, broker)
                 if any(finding.kind == kind for finding in tried.findings):
                     best = tried
         shown = 0
         for _ in range(REPEATS):
-            tried = self.run(best.plan)
+            tried = self.run(best.plan, broker)
             shown += any(finding.kind == kind for finding in tried.findings)
         return best, shown
 
     def report(self) -> list[str]:
         """The findings, one for each kind of fault, call and client, reduced."""
-        lines = []
-        for (kind, client, call, place), found in sorted(self.groups.items()):
+        free: queue.SimpleQueue[Broker] = queue.SimpleQueue()
+        for broker in self.brokers:
+            free.put(broker)
+
+        def reported(item: tuple[tuple[str, ...], list[tuple[int, Result]]]) -> str:
+            (kind, client, call, place), found = item
             number, result = found[0]
             repeated = ""
             if not self.arguments.quick:
-                result, shown = self.reduced(result, kind)
+                broker = free.get()
+                try:
+                    result, shown = self.reduced(result, kind, broker)
+                finally:
+                    free.put(broker)
                 repeated = f", shown again by {shown} of {REPEATS} repeats of the reduced plan"
-            lines.append(
+            return (
                 f"- {kind.upper()} {client} {call}, {place}: {len(found)} rounds, the first is "
                 f"{number} of seed {self.arguments.seed}{repeated}\n{described(result, kind)}"
             )
-        return lines
+
+        with ThreadPoolExecutor(len(self.brokers)) as pool:
+            return list(pool.map(reported, sorted(self.groups.items())))
 
 
-def simplifications(plan: Plan) -> list[Any]:
+def simplifications() -> list[Callable[[Plan], Plan]]:
     return [
         lambda each: replace(each, again=None),
         lambda each: replace(each, refused_s=0.0),

@@ -474,6 +474,15 @@ class NetworkProxy:
 
         self._do(strike)
 
+    def drop(self) -> None:
+        """Resets all that is there, kept ends and black holes too."""
+
+        def strike() -> None:
+            for link in self.links:
+                link.cut("rst", "")
+
+        self._do(strike)
+
     def heal(self) -> None:
         """Faults that have not come to their place never will; black holes stay what they are."""
 

@@ -12,17 +12,26 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote, urlsplit
 
 import pytest
 
+if TYPE_CHECKING:
+    from flintmq.config import UserSettings
+
 STOP_TIMEOUT_S = 10.0
+# For a broker to say where it listens: a tenth of a second, and more where it has much to recover.
+START_TIMEOUT_S = 60.0
+# For whoever starts brokers to answer, beyond the time that the broker itself has.
+ANSWER_TIMEOUT_S = 30.0
 OPTIONS = ("--host", "127.0.0.1", "--port", "0")
 
 
@@ -39,16 +48,23 @@ class Source(Protocol):
 
 SOURCE = pytest.StashKey[Source]()
 NAMES = frozenset(("flintmq", "flintmq_session"))
+# A function that takes one of them: of a test, or of a fixture that stands on it.
+NAMED = re.compile(rb"\bdef \w+\([^)]*\bflintmq(_session)?\s*[,:)]")
 
 
 class ForkingSource:
     """Brokers of a nursery (cli/fork_server.py), which is there from the first of them on."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, start_timeout_s: float = START_TIMEOUT_S, answer_timeout_s: float = ANSWER_TIMEOUT_S
+    ) -> None:
+        self.start_timeout_s = start_timeout_s
         self.socket, theirs = socket.socketpair()
+        self.socket.settimeout(max(start_timeout_s, STOP_TIMEOUT_S) + answer_timeout_s)
         with theirs:
+            command = [sys.executable, "-m", "flintmq.cli.fork_server", str(theirs.fileno())]
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "flintmq.cli.fork_server", str(theirs.fileno())],
+                [*command, str(os.getpid())],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 # Control-C is for pytest, which then stops the brokers.
@@ -57,21 +73,31 @@ class ForkingSource:
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         octets = json.dumps(request).encode() + b"\n"
-        sent = socket.send_fds(self.socket, [octets], [2])
-        self.socket.sendall(octets[sent:])
         answer = b""
-        while not answer.endswith(b"\n"):
-            more = self.socket.recv(65_536)
-            if not more:
-                raise RuntimeError(f"the process that starts brokers has ended with {self.process.wait()}")
-            answer += more
+        try:
+            sent = socket.send_fds(self.socket, [octets], [2])
+            self.socket.sendall(octets[sent:])
+            while not answer.endswith(b"\n"):
+                more = self.socket.recv(65_536)
+                if not more:
+                    raise ConnectionError
+                answer += more
+        except TimeoutError:
+            raise RuntimeError(
+                f"the process that starts brokers does not answer: process {self.process.pid}"
+            ) from None
+        except ConnectionError:
+            raise RuntimeError(
+                f"the process that starts brokers has ended with {self.process.wait(STOP_TIMEOUT_S)}"
+            ) from None
         found: dict[str, Any] = json.loads(answer)
         return found
 
     def start(self, options: Sequence[str]) -> tuple[int, str]:
-        answer = self.ask({"start": options, "directory": os.getcwd(), "environment": dict(os.environ)})
+        place = {"directory": os.getcwd(), "environment": dict(os.environ)}
+        answer = self.ask({"start": options, "within_s": self.start_timeout_s, **place})
         if "line" not in answer:
-            raise failed(options, answer["status"])
+            raise failed(options, answer["status"], self.start_timeout_s)
         return answer["process"], answer["line"]
 
     def stop(self, process: int) -> None:
@@ -82,23 +108,36 @@ class ForkingSource:
             raise RuntimeError(f"the broker ended with status {answer['status']}; it has said why")
 
     def close(self) -> None:
+        """All brokers that are left end too."""
         self.socket.close()
-        self.process.wait(STOP_TIMEOUT_S)
+        try:
+            self.process.wait(2 * STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
 
 class SpawningSource:
     """Brokers one by one, where a process cannot fork."""
 
-    def __init__(self) -> None:
+    def __init__(self, start_timeout_s: float = START_TIMEOUT_S) -> None:
+        self.start_timeout_s = start_timeout_s
         self.processes: dict[int, subprocess.Popen[str]] = {}
 
     def start(self, options: Sequence[str]) -> tuple[int, str]:
         command = [sys.executable, "-m", "flintmq", "serve", "--until-input-ends", *options]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        line = "" if process.stdout is None else process.stdout.readline()
+        assert process.stdout is not None
+        watchdog = threading.Timer(self.start_timeout_s, process.kill)
+        watchdog.start()
+        try:
+            line = process.stdout.readline()
+        finally:
+            in_time = not watchdog.finished.is_set()
+            watchdog.cancel()
         if not line:
             process.communicate()
-            raise failed(options, process.returncode)
+            raise failed(options, process.returncode if in_time else None, self.start_timeout_s)
         self.processes[process.pid] = process
         return process.pid, line
 
@@ -115,8 +154,11 @@ class SpawningSource:
         """They have all been stopped."""
 
 
-def failed(options: Sequence[str], status: int) -> RuntimeError:
-    return RuntimeError(f"flintmq serve {' '.join(options)} ended with status {status}; it has said why")
+def failed(options: Sequence[str], status: int | None, within_s: float) -> RuntimeError:
+    command = f"flintmq serve {' '.join(options)}"
+    if status is None:
+        return RuntimeError(f"{command} said nothing within {within_s:g} s and was killed")
+    return RuntimeError(f"{command} ended with status {status}; it has said why")
 
 
 class ServedBroker:
@@ -124,33 +166,46 @@ class ServedBroker:
 
     def __init__(self, source: Source, options: Sequence[str]) -> None:
         self.source = source
+        self.options = list(options)
         self.process, line = source.start([*OPTIONS, *options])
         self.port: int = urlsplit(line.split()[-1]).port or 0
-        # As a client needs it: users of the settings, or guest.
-        user, virtual_host = login(options)
-        self.uri = f"amqp://{user}127.0.0.1:{self.port}{virtual_host}"
+        self._users: Mapping[str, UserSettings] | None = None
+
+    @property
+    def users(self) -> Mapping[str, UserSettings]:
+        """Those of the settings, or guest."""
+        if self._users is None:
+            from flintmq import cli, config
+
+            given = cli.parser().parse_args(["serve", *self.options]).config
+            self._users = config.load(None if given is None else Path(given)).users
+        return self._users
+
+    @property
+    def uri(self) -> str:
+        """An address for guest, or else for the first user with a password in plain who may do anything."""
+        users = self.users
+        plain = [name for name, user in users.items() if user.password is not None]
+        able = [name for name in plain if users[name].permissions]
+        return self.uri_of("guest" if "guest" in plain else (able or plain or list(users))[0])
+
+    def uri_of(self, user: str, *, password: str | None = None, virtual_host: str | None = None) -> str:
+        """An address for a user of the settings, in "/" or else the first virtual host that is permitted."""
+        known = self.users.get(user)
+        if known is None:
+            raise ValueError(f"no user {user!r} in the settings; there are {', '.join(self.users)}")
+        if password is None:
+            password = known.password
+        if password is None:
+            raise ValueError(f"user {user!r} has a password_hash: give its password to uri_of")
+        if virtual_host is None:
+            virtual_host = "/" if "/" in known.permissions else next(iter(known.permissions), "/")
+        host = "" if virtual_host == "/" else "/" + quote(virtual_host, safe="")
+        return f"amqp://{quote(user, safe='')}:{quote(password, safe='')}@127.0.0.1:{self.port}{host}"
 
     def stop(self) -> None:
         """Closes all connections and waits for the end."""
         self.source.stop(self.process)
-
-
-def login(options: Sequence[str]) -> tuple[str, str]:
-    """User and password before a URI's host, and the virtual host behind its port, by the options' settings.
-
-    guest, or else the first user with a password in plain; of a hash there is nothing to be told.
-    """
-    from flintmq import cli, config
-
-    given = cli.parser().parse_args(["serve", *options]).config
-    settings = config.load(None if given is None else Path(given))
-    plain = {name: user for name, user in settings.users.items() if user.password is not None}
-    if not plain:
-        return "", ""
-    name = "guest" if "guest" in plain else next(iter(plain))
-    hosts = plain[name].permissions
-    host = "" if "/" in hosts or not hosts else "/" + quote(next(iter(hosts)), safe="")
-    return f"{quote(name, safe='')}:{quote(plain[name].password or '', safe='')}@", host
 
 
 @pytest.fixture(scope="session")
@@ -165,6 +220,19 @@ def source_of(config: pytest.Config) -> Source:
     if source is None:
         source = config.stash[SOURCE] = ForkingSource() if hasattr(os, "fork") else SpawningSource()
     return source
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> None:
+    """The nursery loads while the tests are, from the first file on that has a test of a broker."""
+    config = parent.config
+    if config.option.collectonly or SOURCE in config.stash or file_path.suffix != ".py":
+        return
+    try:
+        names_broker = bool(NAMED.search(file_path.read_bytes()))
+    except OSError:  # pytest says what is wrong with it
+        return
+    if names_broker:
+        source_of(config)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -167,6 +167,8 @@ def test_half_open(server: Echo, proxy: NetworkProxy, keep: str, hears: bool) ->
         assert gone.recv(1) == b""
         kept.sendall(FRAMES)  # goes nowhere
         assert not select.select([kept], [], [], 0.2)[0]
+        proxy.drop()
+        assert read_all(kept) == (b"", "rst")
 
 
 @pytest.mark.parametrize(("action", "is_taken"), [(Swallow(), True), (StopReading(), False)])

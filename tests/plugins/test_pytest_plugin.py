@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from flintmq.auth.passwords import hash_password_quickly
 from flintmq.client import connect
 from flintmq.pytest_plugin import ForkingSource, ServedBroker, Source, SpawningSource
 from flintmq.server.server import STOP_TIMEOUT_S
@@ -28,6 +30,40 @@ password_hash = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 [users."o:k"]
 password = "s@cret/"
 permissions."orders/eu" = {configure = ".*", write = ".*", read = ".*"}
+"""
+BOSS_HASH = hash_password_quickly(b"from a vault").text()
+MANY_USERS = f"""
+virtual_hosts = ["orders/eu", "/"]
+[users.idle]
+password = "idle"
+[users."o:k"]
+password = "s@cret/"
+permissions."orders/eu" = {{configure = ".*", write = ".*", read = ".*"}}
+[users.reader]
+password = "reader"
+permissions."/" = {{configure = "", write = "", read = ".*"}}
+permissions."orders/eu" = {{configure = "", write = "", read = ".*"}}
+[users.boss]
+password_hash = "{BOSS_HASH}"
+permissions."/" = {{configure = ".*", write = ".*", read = ".*"}}
+"""
+HASTY_S = 1.5
+CHILDREN_WHEN_IMPORTED = """
+import os, pathlib
+import pytest
+ServedBroker = object
+children = pathlib.Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text()
+pathlib.Path("children").write_text(children)
+"""
+HANGING_TEST = """
+import pytest
+
+@pytest.fixture(scope="session")
+def flintmq_options():
+    return ("--config", "hangs.toml")
+
+def test_that_never_begins(flintmq):
+    pass
 """
 # Tells where its broker is and waits to be killed; a child of its own has all that it has open.
 THEIR_TEST = """
@@ -66,22 +102,116 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
         time.sleep(0.01)
 
 
-def test_a_pytest_that_is_killed_leaves_no_broker_behind(tmp_path: Path) -> None:
-    (tmp_path / "test_theirs.py").write_text(THEIR_TEST)
+@contextlib.contextmanager
+def their_pytest(directory: Path, test: str) -> Iterator[subprocess.Popen[str]]:
+    """A pytest of somebody else's, with the plug-in and no other."""
+    (directory / "test_theirs.py").write_text(test)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "flintmq.pytest_plugin", "-p", "no:cacheprovider"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    with subprocess.Popen([*command, "."], cwd=tmp_path, env=environment) as theirs:
+    with subprocess.Popen(
+        [*command, "."], cwd=directory, env=environment, stdout=subprocess.PIPE, text=True
+    ) as theirs:
         try:
-            wait_until((tmp_path / "told").exists, 60)
-            port, child = map(int, (tmp_path / "told").read_text().split())
-            assert is_listening(port)
+            yield theirs
         finally:
             theirs.kill()
+
+
+def is_there(process: int) -> bool:
+    """Whether the process lives, and has not merely been left for its parent to look at."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def processes_of(mark: str) -> list[int]:
+    """Those that have the mark among the words of their command line or their environment."""
+    found = []
+    for place in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if place.name.isdecimal() and mark.encode() in (place / "environ").read_bytes():
+                found.append(int(place.name))
+    return [process for process in found if is_there(process)]
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_a_pytest_that_is_killed_leaves_no_broker_behind(tmp_path: Path, end: signal.Signals) -> None:
+    with their_pytest(tmp_path, THEIR_TEST) as theirs:
+        wait_until((tmp_path / "told").exists, 60)
+        port, child = map(int, (tmp_path / "told").read_text().split())
+        assert is_listening(port)
+        theirs.send_signal(end)
     try:
         wait_until(lambda: not is_listening(port))
     finally:
         os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_a_pytest_that_is_killed_while_its_broker_hangs_leaves_nothing_behind(
+    tmp_path: Path, end: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the nursery, which waits for the broker's first line, nor the broker, which hangs."""
+    mark = f"FLINTMQ_TEST_MARK={tmp_path}"
+    monkeypatch.setenv(*mark.split("=", 1))
+    os.mkfifo(tmp_path / "hangs.toml")  # nobody writes to it: whoever opens it waits
+    with their_pytest(tmp_path, HANGING_TEST) as theirs:
+        wait_until(lambda: len(processes_of(mark)) >= 3, 60)  # pytest, the nursery, the broker
+        theirs.send_signal(end)
+    wait_until(lambda: not processes_of(mark))
+
+
+def test_a_nursery_whose_parent_died_before_it_was_there_ends(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:  # open here: its end is not to be seen by the socket
+        command = [sys.executable, "-m", "flintmq.cli.fork_server", str(theirs.fileno()), "1"]
+        nursery = subprocess.Popen(command, pass_fds=(theirs.fileno(),))
+        try:
+            assert nursery.wait(30) == 0
+        finally:
+            nursery.kill()
+            nursery.wait()
+
+
+@pytest.mark.parametrize("kind", [ForkingSource, SpawningSource])
+def test_a_broker_that_hangs_at_its_start_is_an_error_in_time(
+    kind: type[ForkingSource | SpawningSource], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = f"FLINTMQ_TEST_MARK={tmp_path}"
+    monkeypatch.setenv(*mark.split("=", 1))
+    os.mkfifo(tmp_path / "hangs.toml")
+    source = kind(start_timeout_s=HASTY_S)
+    try:
+        with pytest.raises(RuntimeError, match=rf"said nothing within {HASTY_S:g} s and was killed"):
+            ServedBroker(source, ("--config", str(tmp_path / "hangs.toml")))
+        nursery = {source.process.pid} if isinstance(source, ForkingSource) else set()
+        assert set(processes_of(mark)) == nursery
+        source.start_timeout_s = 60.0
+        ServedBroker(source, ()).stop()  # others start as ever
+    finally:
+        source.close()
+
+
+def test_a_nursery_that_does_not_answer_is_an_error_in_time() -> None:
+    source = ForkingSource(start_timeout_s=0.5, answer_timeout_s=0.5)
+    try:
+        ServedBroker(source, ()).stop()
+        source.process.send_signal(signal.SIGSTOP)
+        with pytest.raises(RuntimeError, match="the process that starts brokers does not answer"):
+            ServedBroker(source, ())
+    finally:
+        source.close()
+    assert source.process.returncode == -signal.SIGKILL
+
+
+def test_a_broker_that_stands_still_ends_with_its_nursery() -> None:
+    source = ForkingSource()
+    broker = ServedBroker(source, ())
+    os.kill(broker.process, signal.SIGSTOP)
+    source.close()
+    wait_until(lambda: not is_there(broker.process))
 
 
 def test_an_open_connection_does_not_hold_up_the_end(source: Source) -> None:
@@ -109,6 +239,23 @@ def test_a_broker_of_the_nursery_is_there_at_once() -> None:
         source.close()
 
 
+@pytest.mark.parametrize(
+    ("code", "is_needed"),
+    [
+        ("def test_one(flintmq): ...", True),
+        ("async def test_one(self, tmp_path,\n        flintmq: ServedBroker) -> None: ...", True),
+        ("@pytest.fixture\ndef channel(flintmq_session): ...", True),
+        ("import flintmq\ndef test_one(broker): flintmq.client.connect(broker)", False),
+        ("def test_one(flintmq_options): ...", False),
+    ],
+)
+def test_the_nursery_loads_while_tests_are_collected(tmp_path: Path, code: str, is_needed: bool) -> None:
+    """It is there before the module with the test is imported."""
+    with their_pytest(tmp_path, f"{CHILDREN_WHEN_IMPORTED}\n{code}") as theirs:
+        theirs.wait(60)
+    assert bool((tmp_path / "children").read_text()) is is_needed
+
+
 def test_brokers_beside_each_other(source: Source) -> None:
     brokers = [ServedBroker(source, ()) for _ in range(3)]
     for broker in brokers:
@@ -129,6 +276,41 @@ def test_the_uri_is_that_of_a_user_of_the_settings(
     assert broker.uri == f"amqp://o%3Ak:s%40cret%2F@127.0.0.1:{broker.port}/orders%2Feu"
     with connect(broker.uri) as connection, connection.channel() as channel:
         channel.queue("q")
+    broker.stop()
+
+
+def test_every_user_of_the_settings_can_log_in(source: Source, tmp_path: Path) -> None:
+    (tmp_path / "flintmq.toml").write_text(MANY_USERS)
+    broker = ServedBroker(source, ("--config", str(tmp_path / "flintmq.toml")))
+    # The first in the file that may do anything: "idle" has no permissions.
+    assert broker.uri == f"amqp://o%3Ak:s%40cret%2F@127.0.0.1:{broker.port}/orders%2Feu"
+    assert broker.uri_of("o:k") == broker.uri
+    for uri in (
+        broker.uri_of("reader"),
+        broker.uri_of("reader", virtual_host="orders/eu"),
+        broker.uri_of("boss", password="from a vault"),
+    ):
+        with connect(uri, recovery=None) as connection:
+            assert connection.is_open
+    with pytest.raises(ValueError, match="'boss' has a password_hash: give its password"):
+        broker.uri_of("boss")
+    with pytest.raises(ValueError, match=r"no user 'nobody' in the settings; there are .*reader"):
+        broker.uri_of("nobody")
+    broker.stop()
+
+
+def test_without_settings_there_is_guest(source: Source) -> None:
+    broker = ServedBroker(source, ())
+    assert broker.uri_of("guest") == broker.uri == f"amqp://guest:guest@127.0.0.1:{broker.port}"
+    broker.stop()
+
+
+def test_settings_with_hashed_passwords_alone_say_so(source: Source, tmp_path: Path) -> None:
+    (tmp_path / "flintmq.toml").write_text(f"[users.boss]\npassword_hash = {BOSS_HASH!r}\n")
+    broker = ServedBroker(source, ("--config", str(tmp_path / "flintmq.toml")))
+    with pytest.raises(ValueError, match="'boss' has a password_hash: give its password"):
+        broker.uri  # noqa: B018
+    assert broker.uri_of("boss", password="x") == f"amqp://boss:x@127.0.0.1:{broker.port}"
     broker.stop()
 
 

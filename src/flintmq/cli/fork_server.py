@@ -9,13 +9,15 @@
       |                   status      |<- ends ------------------------x
       |<------------------------------|
 
-The nursery ends when its parent does, however that ends, and the brokers end when the nursery does. Messages
-are lines of JSON over a pair of sockets, which carries the descriptor of the parent's standard error along.
-For systems that can fork.
+The nursery ends when its parent does, however that ends, and the brokers end when the nursery does: one that
+does not in time is killed. So is a broker that does not say in time where it listens. Messages are lines of
+JSON over a pair of sockets, which carries the descriptor of the parent's standard error along. For systems
+that can fork.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -25,11 +27,14 @@ import sys
 import traceback
 from typing import Any, NoReturn
 
+from flintmq.clock import Clock
+
 REQUEST_BYTES_MAX = 1 << 20
 # The parent's end is seen at once by the end of its socket, and by this where a child of the parent,
 # which it forked, has that socket too.
 PARENT_CHECK_S = 1.0
 STOP_TIMEOUT_S = 10.0
+CLOCK = Clock()
 
 
 class Born:
@@ -40,43 +45,86 @@ class Born:
         self.lifeline = lifeline
         self.said = said  # what it says on standard output; held open, as the broker is not to mind
 
+    def ends_within(self, timeout_s: float) -> bool:
+        if not hasattr(os, "pidfd_open"):
+            return wait_by_output(self.said, timeout_s)
+        watch = os.pidfd_open(self.process)
+        try:
+            return bool(select.select([watch], [], [], timeout_s)[0])
+        finally:
+            os.close(watch)
+
+    def status(self) -> int:
+        """Of a broker that has ended: its exit status, or the signal that ended it, below 0."""
+        return os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1])
+
+    def kill(self) -> int:
+        os.kill(self.process, signal.SIGKILL)
+        return self.status()
+
     def forget(self) -> None:
         os.close(self.lifeline)
         os.close(self.said)
 
 
+class ParentGone(Exception):
+    """There is nobody left to start brokers for."""
+
+
 class Nursery:
-    def __init__(self, parent: socket.socket) -> None:
+    def __init__(self, parent: socket.socket, parent_process: int) -> None:
         self.parent = parent
-        self.parent_process = os.getppid()
+        self.parent_process = parent_process  # as it says itself: it may be gone by now
         self.born: dict[int, Born] = {}
 
     def serve(self) -> None:
-        """Until the parent is gone."""
+        """Until the parent is gone; then all brokers end."""
+        try:
+            while self.is_said(self.parent.fileno(), None):
+                self.answer_request()
+        except ParentGone:
+            pass
+        finally:
+            self.end()
+
+    def is_said(self, descriptor: int, timeout_s: float | None) -> bool:
+        """Whether there is something to read in time; ParentGone if the parent is gone before."""
+        until_s = None if timeout_s is None else CLOCK.monotonic_s() + timeout_s
+        parent = self.parent.fileno()
         while True:
-            ready, _, _ = select.select([self.parent], [], [], PARENT_CHECK_S)
+            left_s = PARENT_CHECK_S if until_s is None else max(0.0, until_s - CLOCK.monotonic_s())
+            ready, _, _ = select.select([descriptor, parent], [], [], min(left_s, PARENT_CHECK_S))
             if os.getppid() != self.parent_process:
-                return
-            if not ready:
-                continue
-            octets, descriptors, _, _ = socket.recv_fds(self.parent, REQUEST_BYTES_MAX, 1)
-            if not octets:
-                return
-            while not octets.endswith(b"\n"):
-                more = self.parent.recv(REQUEST_BYTES_MAX)
-                if not more:
-                    return
-                octets += more
-            request = json.loads(octets)
-            if "stop" in request:
-                answer = self.stop(request["stop"])
-            else:
+                raise ParentGone
+            if descriptor in ready:
+                return True
+            if ready:  # the parent says nothing while it waits for an answer: this is its end
+                raise ParentGone
+            if left_s == 0:
+                return False
+
+    def answer_request(self) -> None:
+        octets, descriptors, _, _ = socket.recv_fds(self.parent, REQUEST_BYTES_MAX, 1)
+        while not octets.endswith(b"\n"):
+            more = self.parent.recv(REQUEST_BYTES_MAX) if octets else b""
+            if not more:
+                raise ParentGone
+            octets += more
+        request = json.loads(octets)
+        if "stop" in request:
+            answer = self.stop(request["stop"])
+        else:
+            try:
                 answer = self.start(request, descriptors[0])
+            finally:
                 os.close(descriptors[0])
-            self.parent.sendall(json.dumps(answer).encode() + b"\n")
+        self.parent.sendall(json.dumps(answer).encode() + b"\n")
 
     def start(self, request: dict[str, Any], errors: int) -> dict[str, Any]:
-        """The process and the line that says where it listens, or its status if it has ended instead."""
+        """The process and the line that says where it listens, or its status if it has ended instead.
+
+        A broker that says nothing in time is killed, and its status is None.
+        """
         lifeline_end, lifeline = os.pipe()
         said, said_end = os.pipe()
         process = os.fork()
@@ -84,18 +132,25 @@ class Nursery:
             self.become_broker(request, lifeline_end, said_end, errors, [lifeline, said])
         os.close(lifeline_end)
         os.close(said_end)
-        line = b""
-        while not line.endswith(b"\n"):
-            octets = os.read(said, 4096)
-            if not octets:
-                break
-            line += octets
         broker = Born(process, lifeline, said)
-        if not line:
-            broker.forget()
-            return {"status": os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])}
-        self.born[process] = broker
-        return {"process": process, "line": line.decode().split("\n")[0]}
+        until_s = CLOCK.monotonic_s() + request["within_s"]
+        line, in_time = b"", True
+        try:
+            while in_time and not line.endswith(b"\n"):
+                in_time = self.is_said(said, max(0.0, until_s - CLOCK.monotonic_s()))
+                octets = os.read(said, 4096) if in_time else b""
+                if not octets:
+                    break
+                line += octets
+        except ParentGone:
+            broker.kill()
+            raise
+        if line.endswith(b"\n"):
+            self.born[process] = broker
+            return {"process": process, "line": line.decode().split("\n")[0]}
+        status = broker.kill() if not in_time else broker.status()
+        broker.forget()
+        return {"status": status if in_time else None}
 
     def become_broker(
         self, request: dict[str, Any], given: int, said: int, errors: int, others: list[int]
@@ -128,22 +183,24 @@ class Nursery:
         """The exit status, and whether the broker ended in time or had to be killed."""
         broker = self.born.pop(process)
         os.close(broker.lifeline)
-        watch = os.pidfd_open(process) if hasattr(os, "pidfd_open") else None
-        if watch is None:
-            ended = wait_by_output(broker.said)
-        else:
-            ended = bool(select.select([watch], [], [], STOP_TIMEOUT_S)[0])
-            os.close(watch)
-        if not ended:
-            os.kill(process, signal.SIGKILL)
-        _, status = os.waitpid(process, 0)
+        in_time = broker.ends_within(STOP_TIMEOUT_S)
+        status = broker.status() if in_time else broker.kill()
         os.close(broker.said)
-        return {"status": os.waitstatus_to_exitcode(status), "in_time": ended}
+        return {"status": status, "in_time": in_time}
+
+    def end(self) -> None:
+        """All brokers end, in the time of one."""
+        for broker in self.born.values():
+            os.close(broker.lifeline)
+        until_s = CLOCK.monotonic_s() + STOP_TIMEOUT_S
+        for broker in self.born.values():
+            if not broker.ends_within(max(0.0, until_s - CLOCK.monotonic_s())):
+                broker.kill()
 
 
-def wait_by_output(said: int) -> bool:
+def wait_by_output(said: int, timeout_s: float) -> bool:
     """Whether the process has closed its standard output in time, as it does when it ends."""
-    while select.select([said], [], [], STOP_TIMEOUT_S)[0]:
+    while select.select([said], [], [], timeout_s)[0]:
         if not os.read(said, 4096):
             return True
     return False
@@ -151,30 +208,28 @@ def wait_by_output(said: int) -> bool:
 
 def load() -> None:
     """What every broker needs, so that none has to load it."""
-    import gc
-    from importlib.metadata import entry_points
-
     import flintmq.cli.serve
     import flintmq.server  # noqa: F401
-    from flintmq.broker.exchanges.exchange_plugins import GROUP
+    from flintmq.broker.exchanges.exchange_plugins import installed
     from flintmq.build import build, event_loop
     from flintmq.cli import parser
 
     build()
     parser()
-    entry_points(group=GROUP)
+    installed()
     if event_loop() == "uvloop":
         import uvloop  # noqa: F401
-    gc.collect()
-    gc.freeze()
 
 
 def main() -> None:
-    """`python -m flintmq.cli.fork_server DESCRIPTOR`, of the socket to the parent."""
+    """`python -m flintmq.cli.fork_server DESCRIPTOR PROCESS`: of the socket to the parent, and the parent."""
     with socket.socket(fileno=int(sys.argv[1])) as parent:
         os.set_inheritable(parent.fileno(), False)
+        gc.disable()  # what is loaded stays: to look for garbage among it costs a tenth of the time
         load()
-        Nursery(parent).serve()
+        gc.freeze()
+        gc.enable()
+        Nursery(parent, int(sys.argv[2])).serve()
 
 
 if __name__ == "__main__":

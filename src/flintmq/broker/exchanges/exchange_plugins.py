@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Collection, Mapping
-from importlib.metadata import EntryPoint, entry_points
+import os
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache
+from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING, Any
 
 from flintmq.broker.exchanges.binding import Binding
@@ -20,6 +23,8 @@ from flintmq.wire import amqp
 from flintmq.wire.tables import FieldValue
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from flintmq.broker.exchanges.route import RoutingContext
 
 log = logging.getLogger("flintmq.plugins")
@@ -31,7 +36,7 @@ _DEMANDED = ("prepare", "attach", "detach", "route")
 
 def load(wanted: Collection[str] | None) -> list[str]:
     """Makes the exchange types of these entry points known, of all there are if None; their types."""
-    found = {point.name: point for point in entry_points(group=GROUP)}
+    found = {point.name: point for point in installed()}
     for name in sorted(set(wanted or ()) - found.keys()):
         log.error(
             "exchange plug-in %r is not installed: no entry point of the group %s has the name", name, GROUP
@@ -45,6 +50,41 @@ def load(wanted: Collection[str] | None) -> list[str]:
                 loaded.append(kind.type)
                 log.info("exchange plug-in %r adds the exchange type %r", name, kind.type)
     return loaded
+
+
+def installed() -> Collection[EntryPoint]:
+    """The entry points of the group; importlib.metadata is loaded, for 25 ms, if there is one at all."""
+    if not is_named(tuple(sys.path)):
+        return ()
+    from importlib.metadata import entry_points
+
+    return entry_points(group=GROUP)
+
+
+@cache
+def is_named(path: tuple[str, ...]) -> bool:
+    """Whether a package on the path may have entry points of the group."""
+    if any(finder is not PathFinder and hasattr(finder, "find_distributions") for finder in sys.meta_path):
+        return True  # it may know packages that are nowhere on the path
+    return any(f"[{GROUP}]".encode() in octets for place in path for octets in entry_point_files(place))
+
+
+def entry_point_files(place: str) -> Iterator[bytes]:
+    """What the packages in a directory, or in an archive, say of their entry points."""
+    try:
+        with os.scandir(place or ".") as entries:
+            found = [entry.path for entry in entries if entry.name.endswith((".dist-info", ".egg-info"))]
+    except NotADirectoryError:
+        yield f"[{GROUP}]".encode()  # an archive, which importlib.metadata looks into
+        return
+    except OSError:  # not there, as many a place on the path
+        return
+    for name in found:
+        try:
+            with open(os.path.join(name, "entry_points.txt"), "rb") as file:
+                yield file.read()
+        except OSError:
+            continue
 
 
 def load_one(point: EntryPoint) -> type[Exchange] | None:

@@ -386,17 +386,19 @@ class Channel:
             if unsafe is not None:
                 raise unsafe from self.core.failure
             return
+        deadline = self.connection.deadline()
         try:
             if self.core.ledger is not None:
-                await self.wait_for_confirms()
+                await self.wait_for_confirms(deadline.left_s())
         finally:
-            await self._abandon()
+            await self._abandon(deadline)
 
-    async def _abandon(self) -> None:
+    async def _abandon(self, deadline: Deadline) -> None:
         try:
             if self.connection.is_open:
-                await self.connection.run(self.core.close, repeat=False)
+                await self.connection.run(self.core.close, deadline.left_s(), repeat=False)
         finally:
+            # A close that could not be waited for is said all the same; its outcomes are told below.
             self.core.discard(ChannelClosed("the channel was closed; open another"))
 
     async def leave(self, error: BaseException | None) -> None:
@@ -405,7 +407,7 @@ class Channel:
             await self.close()
             return
         try:
-            await self._abandon()
+            await self._abandon(self.connection.deadline())
         except ClientError as second:
             error.add_note(f"and closing the channel failed: {second}")
 

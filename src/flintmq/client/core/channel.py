@@ -539,8 +539,8 @@ class ChannelCore:
         self.connection.flush()
 
     def get(self, queue: str, no_ack: bool) -> Steps[Message | None]:
-        kept = self.unclaimed.get(queue)
-        if no_ack and kept:
+        kept = self.unclaimed.get(queue) if no_ack else None
+        if kept:
             return kept.popleft()
         pending = self.call(methods.BasicGet(queue=queue, no_ack=no_ack), f"getting from queue {queue!r}")
         try:
@@ -550,7 +550,10 @@ class ChannelCore:
             if pending.done and pending.error is None:
                 self._give_back(queue, no_ack, pending.result)
             raise
-        return reply if isinstance(reply, Message) else None
+        if isinstance(reply, Message):
+            return reply
+        kept = self.unclaimed.get(queue) if no_ack else None  # one that came meanwhile
+        return kept.popleft() if kept else None
 
     def _give_back(self, queue: str, no_ack: bool, result: Any) -> None:
         """A message came for a caller that was cancelled meanwhile."""

@@ -158,7 +158,10 @@ class ServiceCalls:
                 )
             consumer = yield from channel.consume(reply_to, "", True, False, None)
         except ClientError as error:
-            channel.end(error)
+            channel.discard(error)
+            raise
+        except BaseException:
+            channel.discard(ClientError("the channel was never open"))
             raise
         self.channel = channel
         self.reply_to = reply_to

@@ -385,17 +385,19 @@ class Channel:
             if unsafe is not None:
                 raise unsafe from self.core.failure
             return
+        deadline = self.connection.deadline()
         try:
             if self.core.ledger is not None:
-                self.wait_for_confirms()
+                self.wait_for_confirms(deadline.left_s())
         finally:
-            self._abandon()
+            self._abandon(deadline)
 
-    def _abandon(self) -> None:
+    def _abandon(self, deadline: Deadline) -> None:
         try:
             if self.connection.is_open:
-                self.connection.run(self.core.close, repeat=False)
+                self.connection.run(self.core.close, deadline.left_s(), repeat=False)
         finally:
+            # A close that could not be waited for is said all the same; its outcomes are told below.
             self.core.discard(ChannelClosed("the channel was closed; open another"))
 
     def leave(self, error: BaseException | None) -> None:
@@ -404,7 +406,7 @@ class Channel:
             self.close()
             return
         try:
-            self._abandon()
+            self._abandon(self.connection.deadline())
         except ClientError as second:
             error.add_note(f"and closing the channel failed: {second}")
 

@@ -42,6 +42,8 @@ from flintmq.wire.tables import FieldTable
 # A call that is repeated on a new connection this often, and kills each, is not repeated again.
 CALL_ATTEMPTS_MAX = 3
 CLOSE_TIMEOUT_S = 10.0
+# A close whose time went by with waiting for confirms has this long to say goodbye.
+GOODBYE_S_MIN = 0.5
 # A call whose deadline is near has this long for an attempt to connect again: with less none would succeed.
 ATTEMPT_S_MIN = 0.8
 # A connection that is lost sooner after a recovery is not tried again at once.
@@ -363,8 +365,8 @@ class Connection(Transport):
         ledgers = [core.ledger for core in self.core.channels.values() if core.ledger is not None]
         failures: list[PublishFailed] = []
         cause: ClientError | None = None
+        deadline = self.deadline()
         try:
-            deadline = self.deadline()
             for core in list(self.core.channels.values()):
                 if core.ledger is not None and core.ledger.has_something_to_tell():
                     Channel(self, core).wait_for_confirms(deadline.left_s())
@@ -373,7 +375,7 @@ class Connection(Transport):
         except ClientError as error:
             cause = error
         finally:
-            self._abandon()
+            self._abandon(deadline)
         # Each channel that has ended tells what it leaves behind, and those that ended before.
         told = {id(ledger): ledger for ledger in (*ledgers, *self.core.buried)}
         failures += filter(None, (ledger.take_failure() for ledger in told.values()))
@@ -383,16 +385,16 @@ class Connection(Transport):
         if cause is not None and not isinstance(cause, ConnectionLost):
             raise cause
 
-    def _abandon(self) -> None:
+    def _abandon(self, deadline: Deadline) -> None:
         """Goodbye, without another word about messages."""
         if self.is_closed or self.is_foreign():
             return
         self.is_closed = True
         try:
             self._recovery.cancel()
-            deadline = Deadline(self.clock, min(self.settings.timeout_s, CLOSE_TIMEOUT_S))
-            self.answer(self.core.close(), deadline)
-            self.hang_up()
+            until = deadline.at_least(GOODBYE_S_MIN).within(CLOSE_TIMEOUT_S)
+            self.answer(self.core.close(), until)
+            self.hang_up(until)
         except ClientError:
             self.core.closed.resolve(None)  # it is gone: closed as well
         finally:
@@ -408,7 +410,7 @@ class Connection(Transport):
         if error is None:
             self.close()
         else:
-            self._abandon()
+            self._abandon(self.deadline())
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "open" if self.core.is_open else "lost"

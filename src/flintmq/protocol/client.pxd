@@ -14,7 +14,7 @@ cdef class ClientChannel:
     cdef readonly list awaited
     cdef readonly int expects
     cdef object method
-    cdef object waiter
+    cdef readonly object waiter
     cdef bytes consumer_tag
     cdef unsigned long long tag
     cdef bint redelivered

@@ -104,8 +104,12 @@ class Script:
         raise AssertionError("the steps want more answers")
 
     def channel_of(self, pending: Pending) -> int:
-        for number, channel in self.core.channels.items():
+        channels = [*self.core.channels.values(), *filter(None, (self.core.spare,))]
+        for channel in channels:
             if any(waiter is pending for _, waiter in channel.protocol.awaited):
+                return channel.number
+        for number, closed in self.core.closing.items():
+            if closed is pending:
                 return number
         raise AssertionError("nobody waits for an answer")
 

@@ -9,7 +9,7 @@ from unit.client.scripted import Script, content_frames
 
 from flintmq.client.core import services
 from flintmq.client.core.errors import ClientError, ServiceError
-from flintmq.client.core.services import Ask, Leased, Offsets, Reply, ServiceCalls
+from flintmq.client.core.services import Ask, Leased, Offsets, Reply, Request, ServiceCalls
 from flintmq.wire import columns, methods
 from flintmq.wire.methods import Method
 from flintmq.wire.tables import FieldTable
@@ -31,7 +31,7 @@ def reply(script: Script, correlation_id: str, results: FieldTable, body: bytes 
 
 def answered(ask: Ask[Any], results: FieldTable, body: bytes = b"") -> Any:
     script, calls = asking()
-    steps = calls.ask(ask)
+    steps = calls.ask(Request(ask))
     pending = next(steps)
     [(_, publish)] = script.heard()
     assert isinstance(publish, methods.BasicPublish)
@@ -45,7 +45,7 @@ def answered(ask: Ask[Any], results: FieldTable, body: bytes = b"") -> Any:
 def test_replies_find_their_requests_in_any_order() -> None:
     script, calls = asking()
     ask = Ask[Reply]("x", {}, b"", lambda found: found)
-    first, second = calls.ask(ask), calls.ask(ask)
+    first, second = calls.ask(Request(ask)), calls.ask(Request(ask))
     pendings = [next(first), next(second)]
     reply(script, "2", {"n": 2})
     reply(script, "1", {"n": 1})
@@ -64,7 +64,7 @@ def test_a_failure_is_raised_with_its_code() -> None:
 
 def test_a_broker_without_services() -> None:
     script, calls = asking()
-    steps = calls.ask(Ask("x", {}, b"", lambda found: found))
+    steps = calls.ask(Request(Ask("x", {}, b"", lambda found: found)))
     pending = next(steps)
     closed: Method = methods.ChannelClose(reply_code=404, reply_text="NOT_FOUND - no exchange 'amq.system'")
     script.tells(1, closed)

@@ -12,7 +12,14 @@ from flintmq.client.core.batch import total_bytes
 from flintmq.client.core.channel import ChannelCore, ConsumerRecord, slices
 from flintmq.client.core.confirms import Ledger
 from flintmq.client.core.deadline import Deadline
-from flintmq.client.core.errors import CallTimeout, ClientError, ConsumerCancelled, PublishFailed
+from flintmq.client.core.errors import (
+    CallTimeout,
+    ChannelClosed,
+    ClientError,
+    ConnectionClosed,
+    ConsumerCancelled,
+    PublishFailed,
+)
 from flintmq.client.core.message import Message
 from flintmq.client.core.pending import Pending, Steps
 from flintmq.client.core.publishing import merged, properties_of
@@ -121,7 +128,12 @@ class Channel:
         pending = _confirm(1, exchange) if wait else None
         number = self._send(rows, ledger, pending, deadline)
         if pending is not None:
-            await self._settle(pending, deadline)
+            try:
+                await self._settle(pending, deadline)
+            except PublishFailed as failure:
+                if isinstance(failure.__cause__, ClientError):
+                    raise failure.__cause__ from None  # why its channel is gone says more
+                raise
         return number
 
     async def publish_many(
@@ -152,7 +164,11 @@ class Channel:
         count = 0
         for piece in slices(bodies):
             start, count = count, count + len(piece)
-            await self._make_room(deadline)
+            try:
+                await self._make_room(deadline)
+            except ClientError as error:
+                unsent = range(first + start, first + _count_of(bodies, count))
+                raise self._not_all_sent(pendings, first, unsent, error) from error
             rows = self.core.rows(
                 piece,
                 exchange,
@@ -169,15 +185,23 @@ class Channel:
             if pending is not None:
                 pendings.append(pending)
             self._send(rows, ledger, pending, deadline)
-        failures: list[PublishFailed] = []
-        for pending in pendings:
-            try:
-                await self._settle(pending, deadline)
-            except PublishFailed as failure:
-                failures.append(failure)
+        failures = await self._settle_all(pendings, deadline)
         if failures:
             raise merged(failures, first)
         return count
+
+    def _not_all_sent(
+        self, pendings: list[Pending], first: int, unsent: Sequence[int], error: ClientError
+    ) -> ClientError:
+        """What to raise when not all rows could be sent: where some were, it names them all."""
+        if self.core.ledger is None or not pendings:
+            return error
+        failures: list[PublishFailed] = []
+        for pending in pendings:
+            if isinstance(pending.error, PublishFailed):
+                failures.append(pending.error)
+            pending.abandoned = True  # the others are told by wait_for_confirms
+        return merged(failures, first, unsent, error)
 
     def _send(self, rows: Rows, ledger: Ledger, pending: Pending | None, deadline: Deadline) -> int:
         """All of them in one go: nothing may be published between. What is lost is in the ledger."""
@@ -243,15 +267,42 @@ class Channel:
 
     async def _settle(self, pending: Pending, deadline: Deadline) -> None:
         """Waits for the confirms of one publish, over as many connections as it takes."""
-        while not pending.done:
-            if deadline.is_over():
-                raise CallTimeout(
-                    f"{pending.doing}: not done in {deadline.timeout_s:g} seconds{self.connection.blocking()}"
-                )
-            await self.connection.ready(deadline)
-            if not pending.done:
-                await self.connection.until_told(pending, deadline)
+        try:
+            while not pending.done:
+                if deadline.is_over():
+                    raise CallTimeout(
+                        f"{pending.doing}: not done in {deadline.timeout_s:g} seconds"
+                        f"{self.connection.blocking()}"
+                    )
+                await self.connection.ready(deadline)
+                if not pending.done:
+                    await self.connection.until_told(pending, deadline)
+        except BaseException:
+            self._leave_to_ledger([pending])
+            raise
         pending.outcome()
+
+    async def _settle_all(self, pendings: list[Pending], deadline: Deadline) -> list[PublishFailed]:
+        failures: list[PublishFailed] = []
+        try:
+            for pending in pendings:
+                try:
+                    await self._settle(pending, deadline)
+                except PublishFailed as failure:
+                    failures.append(failure)
+        except BaseException:
+            self._leave_to_ledger(pendings)
+            raise
+        return failures
+
+    def _leave_to_ledger(self, pendings: list[Pending]) -> None:
+        """Nobody waits for these any more: the next who asks for the confirms is told how they ended."""
+        ledger = self.core.ledger
+        for pending in pendings:
+            if not pending.abandoned:
+                pending.abandoned = True
+                if ledger is not None and isinstance(pending.error, PublishFailed):
+                    ledger.keep(pending.error)
 
     async def wait_for_confirms(self, timeout_s: float | None = None) -> None:
         """Waits until all that was published is settled; PublishFailed if anything of it is not safe."""
@@ -335,20 +386,20 @@ class Channel:
             if unsafe is not None:
                 raise unsafe from self.core.failure
             return
+        deadline = self.connection.deadline()
         try:
             if self.core.ledger is not None:
-                await self.wait_for_confirms()
+                await self.wait_for_confirms(deadline.left_s())
         finally:
-            await self._abandon()
+            await self._abandon(deadline)
 
-    async def _abandon(self) -> None:
-        if (
-            self.core.failure is None
-            and self.core.connection.failure is None
-            and not self.connection.is_closed
-        ):
-            await self.connection.run(self.core.close, repeat=False)
-        self.core.end(ClientError("the channel was closed; open another"))
+    async def _abandon(self, deadline: Deadline) -> None:
+        try:
+            if self.connection.is_open:
+                await self.connection.run(self.core.close, deadline.left_s(), repeat=False)
+        finally:
+            # A close that could not be waited for is said all the same; its outcomes are told below.
+            self.core.discard(ChannelClosed("the channel was closed; open another"))
 
     async def leave(self, error: BaseException | None) -> None:
         """The end of `with`."""
@@ -356,7 +407,7 @@ class Channel:
             await self.close()
             return
         try:
-            await self._abandon()
+            await self._abandon(self.connection.deadline())
         except ClientError as second:
             error.add_note(f"and closing the channel failed: {second}")
 
@@ -532,6 +583,8 @@ class Consumer:
 
     async def cancel(self) -> None:
         """No more deliveries; what is in the inbox can still be read, and has to be settled."""
+        if self.record.inbox.ended is not None:
+            return
         await self.channel.connection.run(lambda: self.channel.core.cancel(self.record.tag))
 
     async def __aenter__(self) -> Consumer:
@@ -540,13 +593,24 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.channel.is_open:
+        try:
             await self.cancel()
             self.channel.core.give_back(self.record)
+        except ClientError as second:
+            self.channel.core.left(self.record.tag)  # a recovery does not bring it back
+            if error is not None:
+                error.add_note(f"and cancelling the consumer failed: {second}")
+            elif not isinstance(second, ConnectionClosed | ChannelClosed):
+                raise
 
 
 def _name(exchange: str | Exchange) -> str:
     return exchange if isinstance(exchange, str) else exchange.name
+
+
+def _count_of(bodies: Iterable[bytes], count: int) -> int:
+    """How many rows there are, as far as that is known."""
+    return len(bodies) if isinstance(bodies, Sequence) else count
 
 
 def _confirm(count: int, exchange: str) -> Pending:

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from flintmq.client.aio.channel import Channel
 
 READ_BYTES = 262_144
-# The socket is shut when what was written has left, and at the latest after this long.
-HANG_UP_S = 10.0
 
 Lock = asyncio.Lock
 
@@ -118,14 +116,14 @@ class Transport:
             link.transport.close()
         return link
 
-    async def hang_up(self) -> None:
+    async def hang_up(self, deadline: Deadline) -> None:
         """Ends the socket when what was written has left; returns when it has ended."""
         self.flush()
         link = self._hang_up()
         if link is None:
             return
         try:
-            await asyncio.wait([link.ended], timeout=HANG_UP_S)
+            await asyncio.wait([link.ended], timeout=deadline.left_s())
         finally:
             if link.transport is not None:
                 link.transport.abort()

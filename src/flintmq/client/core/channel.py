@@ -8,10 +8,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from flintmq.client.core.batch import Rows, publish_frame, total_bytes
-from flintmq.client.core.confirms import RETURNED_MAX, Ledger
+from flintmq.client.core.confirms import MANDATORY, RETURNED_MAX, Ledger
 from flintmq.client.core.errors import (
     ChannelClosed,
     ClientError,
+    CommitUnknown,
+    ConnectionLost,
     ConsumerCancelled,
     MessageTooLarge,
     TransactionLost,
@@ -38,7 +40,8 @@ ROWS_BYTES = 4_194_304
 # Encoded at a time, and handed to the socket.
 CHUNK_BYTES = 262_144
 PERSISTENT = 2
-MANDATORY = 1
+# A header frame is so much longer than the properties in it.
+HEADER_FRAME_BYTES = 20
 REQUEUE = 2
 
 
@@ -50,6 +53,7 @@ class ConsumerRecord:
         self.tag = tag
         self.method = method
         self.inbox = inbox
+        self.prefetch: int | None = None  # of the channel when the consumer began
 
 
 class ChannelCore:
@@ -77,6 +81,9 @@ class ChannelCore:
         self.flowing = True
         self.transaction_begun = False  # something was published or settled since the last commit
         self.transaction_lost = False
+        self.committing = False  # a commit has no answer yet
+        self.commit_unknown = False  # and never got one, and nobody was told
+        self.unclaimed: dict[str, deque[Message]] = {}  # of a cancelled get without acks, for the next one
         self.returns: deque[Message] = deque(maxlen=RETURNED_MAX)
         self.on_return: Callable[[Message, int, str], None] | None = None
         self.listeners: list[Callable[[], None]] = []  # told when something changed
@@ -104,11 +111,12 @@ class ChannelCore:
         if self.distributed:
             yield self.call(methods.DtxDemarcationSelect(), "asking for distributed transactions")
         if self.prefetch is not None:
-            yield from self.qos(self.prefetch, self.qos_global)
+            yield from self._set_qos(self.prefetch, self.qos_global)
 
     def reopen(self) -> Steps[None]:
         """The same channel on a new connection."""
         self.protocol = self.connection.protocol.open_channel(self.number)
+        self.deliveries.inboxes.clear()
         for consumer in self.consumers.values():
             if not consumer.method.no_ack:  # without acks the server has forgotten what it sent
                 consumer.inbox.clear()
@@ -116,26 +124,41 @@ class ChannelCore:
         yield from self.open()
 
     def resume(self) -> Steps[None]:
-        """Consumers consume again, and what was not confirmed is published again or reported."""
+        """Consumers consume again, each with its own prefetch."""
         for consumer in list(self.consumers.values()):
-            consumer.method.queue = consumer.queue.name
-            yield from self._consume(consumer)
-        if self.ledger is not None:
-            recovery = self.connection.settings.recovery
-            resend = recovery is not None and recovery.unconfirmed == "resend"
-            for rows in self.ledger.start_again(resend):
-                for chunk in self.chunks(rows):
-                    self.connection.output.write(bytes(chunk))
-            self.told()
+            if consumer.tag in self.consumers:
+                consumer.method.queue = consumer.queue.name
+                yield from self._consume(consumer)
+        if self.prefetch is not None and self.qos_sent not in (None, self.prefetch):
+            yield from self._set_qos(self.prefetch, self.qos_global)
+
+    def publish_again(self) -> None:
+        """What was not confirmed is published again, or reported."""
+        if self.ledger is None or self.failure is not None:
+            return
+        recovery = self.connection.settings.recovery
+        resend = recovery is not None and recovery.unconfirmed == "resend"
+        header_bytes_max = self.connection.output.frame_bytes_max - HEADER_FRAME_BYTES
+        for rows in self.ledger.start_again(resend, header_bytes_max):
+            for chunk in self.chunks(rows):
+                self.connection.output.write(bytes(chunk))
+        self.told()
 
     def interrupted(self, error: ClientError) -> None:
         """The connection is gone, perhaps for a while."""
-        for _, waiter in self.protocol.awaited:
-            if isinstance(waiter, Pending):
-                waiter.fail(error)
-        self.protocol.awaited.clear()
+        waiters: list[object] = []
+        if self.protocol.state != phases.CHANNEL_CLOSING:  # then the answer to the close is waited for
+            waiters = [*(waiter for _, waiter in self.protocol.awaited), self.protocol.waiter]
+            self.protocol.awaited.clear()
+        if self.committing:
+            # The answer is lost, and nobody knows which one it was: whoever waits for it says so.
+            self.committing = self.transaction_begun = False
+            self.commit_unknown = True
         self.transaction_lost = self.transaction_lost or self.transaction_begun
         self.transaction_begun = False
+        for waiter in waiters:
+            if isinstance(waiter, Pending):
+                waiter.fail(error)
         self.told()
 
     def end(self, error: ClientError) -> None:
@@ -143,10 +166,11 @@ class ChannelCore:
         if self.failure is not None:
             return
         self.failure = error
-        self.connection.channels.pop(self.number, None)
+        self.connection.forget(self)
         self.interrupted(error)
         if self.ledger is not None:
             self.ledger.abandon(error)
+            self.connection.bury(self.ledger)
         for consumer in self.consumers.values():
             consumer.inbox.ended = error
             _tell(consumer.inbox)
@@ -165,38 +189,76 @@ class ChannelCore:
         """What a refusal without a call was probably about."""
         return "publishing or settling on the channel"
 
-    def call(self, method: Method, doing: str) -> Pending:
-        return self.connection.call(self, method, doing)
+    def call(self, method: Method, doing: str, then: Callable[[Any], None] | None = None) -> Pending:
+        """`then` takes note of the answer, although who asked may not wait for it any more."""
+        return self.connection.call(self, method, doing, then)
 
     def close(self) -> Steps[None]:
-        if self.failure is None and self.connection.failure is None:
-            pending = self.call(
-                methods.ChannelClose(reply_code=amqp.REPLY_SUCCESS, reply_text="goodbye"),
-                "closing the channel",
-            )
-            self.protocol.state = phases.CHANNEL_CLOSING
-            yield pending
-            self.connection.protocol.close_channel(self.protocol)
+        closed = self.begin_close()
         self.end(ChannelClosed("the channel was closed; open another"))
+        if closed is not None:
+            yield closed
+
+    def begin_close(self) -> Pending | None:
+        """Says channel.close. The number is not used again before the server has answered."""
+        if (
+            self.failure is not None
+            or self.connection.failure is not None
+            or self.protocol.state != phases.CHANNEL_OPEN
+        ):
+            return None
+        protocol = self.protocol
+        closed = Pending("closing the channel")
+        answer = self.call(
+            methods.ChannelClose(reply_code=amqp.REPLY_SUCCESS, reply_text="goodbye"), closed.doing
+        )
+        protocol.state = phases.CHANNEL_CLOSING
+        # Calls that were made before get no answer any more; that of the close stays to be waited for.
+        waiting = protocol.awaited.pop()
+        for _, waiter in protocol.awaited:
+            if isinstance(waiter, Pending):
+                waiter.fail(ChannelClosed("the channel was closed meanwhile"))
+        protocol.awaited[:] = [waiting]
+        connection = self.connection
+        connection.closing[self.number] = closed
+
+        def freed(_: object) -> None:
+            connection.protocol.close_channel(protocol)
+            connection.closing.pop(self.number, None)
+            closed.resolve(None)
+
+        answer.then = freed
+        return closed
+
+    def discard(self, error: ClientError) -> None:
+        """Closes a channel that nobody is going to use, without waiting."""
+        self.begin_close()
+        self.end(error)
+        self.connection.flush_if_open()
 
     # Declarations
 
     def declare_queue(self, method: methods.QueueDeclare) -> Steps[QueueRecord]:
-        name = method.queue
-        reply = yield self.call(method, f"declaring queue {name!r}")
         topology = self.connection.topology
-        record = topology.queues.get(reply.queue)
-        if record is None:
-            record = QueueRecord(reply.queue, None if method.passive else method)
-        if record.declared is not None:
-            topology.declared(record)
-        record.message_count, record.consumer_count = reply.message_count, reply.consumer_count
-        return record
+        records: list[QueueRecord] = []
+
+        def note(reply: methods.QueueDeclareOk) -> None:
+            record = topology.queues.get(reply.queue) or QueueRecord(reply.queue)
+            if not method.passive:
+                if record.declared is None or not record.server_named:
+                    record.declared = method  # the newest arguments count
+                topology.declared(record)
+            record.message_count, record.consumer_count = reply.message_count, reply.consumer_count
+            records.append(record)
+
+        yield self.call(method, f"declaring queue {method.queue!r}", note)
+        return records[0]
 
     def delete_queue(self, name: str, if_unused: bool, if_empty: bool) -> Steps[int]:
         method = methods.QueueDelete(queue=name, if_unused=if_unused, if_empty=if_empty)
-        reply = yield self.call(method, f"deleting queue {name!r}")
-        self.connection.topology.deleted_queue(name)
+        reply = yield self.call(
+            method, f"deleting queue {name!r}", lambda _: self.connection.topology.deleted_queue(name)
+        )
         return int(reply.message_count)
 
     def purge_queue(self, name: str) -> Steps[int]:
@@ -204,18 +266,24 @@ class ChannelCore:
         return int(reply.message_count)
 
     def declare_exchange(self, method: methods.ExchangeDeclare) -> Steps[None]:
-        yield self.call(method, f"declaring exchange {method.exchange!r}")
-        if not method.passive:
-            self.connection.topology.declared_exchange(method)
+        def note(_: object) -> None:
+            if not method.passive:
+                self.connection.topology.declared_exchange(method)
+
+        yield self.call(method, f"declaring exchange {method.exchange!r}", note)
 
     def delete_exchange(self, name: str, if_unused: bool) -> Steps[None]:
         method = methods.ExchangeDelete(exchange=name, if_unused=if_unused)
-        yield self.call(method, f"deleting exchange {name!r}")
-        self.connection.topology.deleted_exchange(name)
+        yield self.call(
+            method, f"deleting exchange {name!r}", lambda _: self.connection.topology.deleted_exchange(name)
+        )
 
     def bind(self, record: BindingRecord) -> Steps[None]:
-        yield self.call(record.bind(), f"binding {_bound(record)} to exchange {record.source!r}")
-        self.connection.topology.bound(record)
+        yield self.call(
+            record.bind(),
+            f"binding {_bound(record)} to exchange {record.source!r}",
+            lambda _: self.connection.topology.bound(record),
+        )
 
     def unbind(self, record: BindingRecord) -> Steps[None]:
         method: Method
@@ -233,8 +301,11 @@ class ChannelCore:
                 routing_key=record.routing_key,
                 arguments=record.arguments,
             )
-        yield self.call(method, f"unbinding {_bound(record)} from exchange {record.source!r}")
-        self.connection.topology.unbound(record)
+        yield self.call(
+            method,
+            f"unbinding {_bound(record)} from exchange {record.source!r}",
+            lambda _: self.connection.topology.unbound(record),
+        )
 
     # Publishing
 
@@ -270,7 +341,7 @@ class ChannelCore:
                     f"there are {len(found)} {name} for {len(bodies)} bodies; give one for each"
                 )
         largest = max(map(len, each), default=0) if each is not None else len(octets)
-        if largest + 20 > self.connection.output.frame_bytes_max:
+        if largest + HEADER_FRAME_BYTES > self.connection.output.frame_bytes_max:
             raise MessageTooLarge(
                 f"headers of {largest} octets do not fit a frame of "
                 f"{self.connection.output.frame_bytes_max}; make them smaller or put them into the body"
@@ -297,21 +368,46 @@ class ChannelCore:
 
     def check_transaction(self) -> None:
         """Nothing may join a transaction whose beginning is lost, until that is known: a rollback says so."""
+        if self.commit_unknown:
+            raise self._commit_unknown()
         if self.transaction_lost:
             raise TransactionLost(
                 "the connection was lost in the middle of a transaction, which the broker has rolled back; "
                 "roll it back and begin again"
             )
 
+    def _commit_unknown(self) -> CommitUnknown:
+        return CommitUnknown(
+            "the connection was lost before the answer to a commit: the broker has committed all of the "
+            "transaction, or nothing of it; look at its messages before you repeat it"
+        )
+
     def commit(self) -> Steps[None]:
         self.check_transaction()
-        yield self.call(methods.TxCommit(), "committing the transaction")
-        self.transaction_begun = False
+
+        def done(_: object) -> None:
+            self.committing = self.transaction_begun = False
+
+        self.committing = True
+        try:
+            pending = self.call(methods.TxCommit(), "committing the transaction", done)
+        except BaseException:
+            self.committing = False  # it was not sent
+            raise
+        try:
+            yield pending
+        except ConnectionLost as error:
+            was_sent, self.commit_unknown, self.committing = self.commit_unknown, False, False
+            if was_sent:
+                raise self._commit_unknown() from error
+            raise
+        except ClientError:
+            self.committing = self.commit_unknown = False  # refused, or no answer: the caller is told
+            raise
 
     def rollback(self) -> Steps[None]:
-        if not self.transaction_lost:
-            yield self.call(methods.TxRollback(), "rolling back the transaction")
-        self.transaction_begun = self.transaction_lost = False
+        yield self.call(methods.TxRollback(), "rolling back the transaction")
+        self.transaction_begun = self.transaction_lost = self.commit_unknown = False
 
     def returned(self, message: Message, method: methods.BasicReturn) -> None:
         told = self.on_return
@@ -326,11 +422,15 @@ class ChannelCore:
     # Consuming
 
     def qos(self, prefetch: int, is_global: bool = False) -> Steps[None]:
+        yield from self._set_qos(prefetch, is_global)
+        self.prefetch = prefetch
+        self.qos_global = is_global
+
+    def _set_qos(self, prefetch: int, is_global: bool) -> Steps[None]:
         yield self.call(
             methods.BasicQos(prefetch_count=prefetch, global_=is_global), f"setting a prefetch of {prefetch}"
         )
-        self.prefetch = self.qos_sent = prefetch
-        self.qos_global = is_global
+        self.qos_sent = prefetch
 
     def consume(
         self, queue: QueueRecord, tag: str, no_ack: bool, exclusive: bool, arguments: FieldTable | None
@@ -349,12 +449,38 @@ class ChannelCore:
         except ClientError as error:
             self._forget(tag, error)
             raise
+        except BaseException:
+            self._withdraw(consumer)
+            raise
         return consumer
 
+    def _withdraw(self, consumer: ConsumerRecord) -> None:
+        """Ends a consumer that nobody will read, without waiting; what it was sent goes back."""
+        self.consumers.pop(consumer.tag, None)  # no recovery brings it back
+        consumer.inbox.ended = ClientError(f"consumer {consumer.tag!r} was cancelled")
+
+        def cancelled(_: object) -> None:
+            self.deliveries.inboxes.pop(encode_shortstr(consumer.tag), None)
+            self.give_back(consumer)
+
+        if self.failure is None and self.connection.failure is None:
+            self.call(
+                methods.BasicCancel(consumer_tag=consumer.tag),
+                f"cancelling consumer {consumer.tag!r}",
+                cancelled,
+            )
+            self.connection.flush_if_open()
+
     def _consume(self, consumer: ConsumerRecord) -> Steps[None]:
-        if self.qos_sent is None and self.connection.settings.prefetch and not consumer.method.no_ack:
-            prefetch = self.connection.settings.prefetch if self.prefetch is None else self.prefetch
-            yield from self.qos(prefetch, self.qos_global)
+        wanted = consumer.prefetch
+        if wanted is None:
+            wanted = self.prefetch
+            if wanted is None and not consumer.method.no_ack:
+                wanted = self.connection.settings.prefetch or None
+        if wanted is not None and wanted != self.qos_sent:
+            yield from self._set_qos(wanted, self.qos_global)
+        if not self.qos_global:
+            consumer.prefetch = self.qos_sent
         # Deliveries may come in one piece with the answer: the inbox is there before.
         self.deliveries.inboxes[encode_shortstr(consumer.tag)] = consumer.inbox
         self.consumers[consumer.tag] = consumer
@@ -369,8 +495,16 @@ class ChannelCore:
     def cancel(self, tag: str) -> Steps[None]:
         if tag not in self.consumers:
             return
-        yield self.call(methods.BasicCancel(consumer_tag=tag), f"cancelling consumer {tag!r}")
+        yield self.call(
+            methods.BasicCancel(consumer_tag=tag), f"cancelling consumer {tag!r}", lambda _: self.left(tag)
+        )
+
+    def left(self, tag: str) -> None:
+        """The consumer is over by our own wish: it does not come back after a loss."""
+        consumer = self.consumers.get(tag)
         self._forget(tag, ClientError(f"consumer {tag!r} was cancelled"))
+        if consumer is not None:
+            self.connection.consumer_left(consumer.queue)
 
     def cancelled(self, tag: str) -> None:
         """The server ended the consumer."""
@@ -383,6 +517,7 @@ class ChannelCore:
                     f"the server ended the consumer of queue {name!r}; the queue was deleted or moved"
                 ),
             )
+            self.connection.topology.deleted_queue(name)
 
     def _forget(self, tag: str, why: ClientError) -> None:
         consumer = self.consumers.pop(tag, None)
@@ -404,22 +539,42 @@ class ChannelCore:
         self.connection.flush()
 
     def get(self, queue: str, no_ack: bool) -> Steps[Message | None]:
+        kept = self.unclaimed.get(queue) if no_ack else None
+        if kept:
+            return kept.popleft()
         pending = self.call(methods.BasicGet(queue=queue, no_ack=no_ack), f"getting from queue {queue!r}")
         try:
             reply: Any = yield pending
         except BaseException:
-            pending.told = lambda: self._give_back(pending.result)
+            pending.then = lambda result: self._give_back(queue, no_ack, result)
+            if pending.done and pending.error is None:
+                self._give_back(queue, no_ack, pending.result)
             raise
-        return reply if isinstance(reply, Message) else None
+        if isinstance(reply, Message):
+            return reply
+        kept = self.unclaimed.get(queue) if no_ack else None  # one that came meanwhile
+        return kept.popleft() if kept else None
 
-    def _give_back(self, result: Any) -> None:
+    def _give_back(self, queue: str, no_ack: bool, result: Any) -> None:
         """A message came for a caller that was cancelled meanwhile."""
-        if isinstance(result, Message):
+        if not isinstance(result, Message):
+            return
+        if no_ack:  # the server has forgotten it
+            self.unclaimed.setdefault(queue, deque()).append(result)
+        else:
             result.nack()
 
     def settle(self, message: Message, code: int, flags: int) -> bool:
         """basic.ack, nack or reject of a delivery; False if it is of a life that is over."""
         if message.epoch != self.epoch or self.failure is not None or self.connection.failure is not None:
+            in_transaction = self.transactional or (self.distributed and self.transaction_begun)
+            if in_transaction and self.failure is None and message.delivery_tag:
+                # A commit without this settlement would be half of what the application means.
+                self.transaction_lost = True
+                raise TransactionLost(
+                    "the message was delivered on a connection that is lost, and comes again: the "
+                    "transaction cannot settle it; roll it back and begin again"
+                )
             return False
         if message.delivery_tag == 0:
             raise ClientError("a returned message is not a delivery: there is nothing to settle")

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from flintmq.client.core.batch import Rows, total_bytes
+from flintmq.client.core.batch import Rows, publish_frame, total_bytes
 from flintmq.client.core.errors import ChannelClosed, ClientError, PublishFailed
 from flintmq.client.core.message import Message
 from flintmq.client.core.pending import Pending
@@ -27,12 +27,24 @@ RETURNED_MAX = 10_000
 # Publishing waits when so much is on its way and not confirmed: it is kept in memory until then.
 UNCONFIRMED_BYTES_MAX = 67_108_864
 UNCONFIRMED_MESSAGES_MAX = 1_000_000
+MANDATORY = 1  # the flag of basic.publish
 
 
 class Segment:
     """Rows that were published with consecutive tags."""
 
-    __slots__ = ("body_bytes", "first", "first_tag", "nacked", "numbers", "pending", "rows")
+    __slots__ = (
+        "body_bytes",
+        "first",
+        "first_tag",
+        "messages",
+        "nacked",
+        "numbers",
+        "pending",
+        "places",
+        "returned",
+        "rows",
+    )
 
     def __init__(self, first_tag: int, numbers: Sequence[int], rows: Rows, pending: Pending | None) -> None:
         self.first_tag = first_tag
@@ -41,7 +53,36 @@ class Segment:
         self.rows = rows
         self.pending = pending
         self.nacked: list[int] = []
+        self.returned: list[int] = []
+        self.messages: list[Message] = []  # those that came back
+        self.places: dict[tuple[bytes, bytes, bytes], list[int]] | None = None
         self.body_bytes = total_bytes(rows.bodies)
+
+    @property
+    def last_tag(self) -> int:
+        return self.first_tag + len(self.numbers) - 1
+
+    def is_waited_for(self) -> bool:
+        return self.pending is not None and not self.pending.abandoned and not self.pending.done
+
+    def find(self, method: bytes, properties: bytes, body: bytes, is_settled: Callable[[int], bool]) -> int:
+        """The index of the first row that reads like this, is not settled and was not found before, or -1."""
+        rows = self.rows
+        if self.places is None:
+            self.places = {}
+            for index in reversed(range(len(rows.bodies))):
+                key = (
+                    rows.method if rows.methods is None else rows.methods[index],
+                    rows.properties if rows.properties_each is None else rows.properties_each[index],
+                    rows.bodies[index],
+                )
+                self.places.setdefault(key, []).append(index)
+        indexes = self.places.get((method, properties, body))
+        while indexes:
+            index = indexes.pop()
+            if not is_settled(self.first_tag + index):
+                return index
+        return -1
 
 
 class Ledger:
@@ -55,11 +96,10 @@ class Ledger:
         self.segments: deque[Segment] = deque()
         self.published = 0
         self.unconfirmed_bytes = 0
-        self.nacked: list[int] = []
-        self.unknown: list[int] = []
-        self.returned: list[Message] = []
-        self.returned_dropped = 0
+        self.untold = Untold()
         self.ended_by: ClientError | None = None  # why the channel is gone
+        self._gone = 0  # segments that have left
+        self._found_at = 0  # the segment of the latest return, counted from the first ever
 
     @property
     def outstanding(self) -> int:
@@ -83,6 +123,9 @@ class Ledger:
         self.next_tag += len(segment.numbers)
         self.unconfirmed_bytes += segment.body_bytes
 
+    def is_settled(self, tag: int) -> bool:
+        return tag <= self.settled_through or tag in self.beyond
+
     def settle(self, tag: int, multiple: bool, refused: bool) -> None:
         """basic.ack or basic.nack came."""
         if tag == 0 and multiple:
@@ -103,9 +146,10 @@ class Ledger:
             self.beyond.remove(self.settled_through)
         while self.segments:
             segment = self.segments[0]
-            if segment.first_tag + len(segment.numbers) - 1 > self.settled_through:
+            if segment.last_tag > self.settled_through:
                 break
             self.segments.popleft()
+            self._gone += 1
             self._end(segment)
         self.told()
 
@@ -118,59 +162,75 @@ class Ledger:
     def _note_refused(self, tag: int, multiple: bool) -> None:
         start = self.settled_through + 1 if multiple else tag
         for segment in self.segments:
-            last = segment.first_tag + len(segment.numbers) - 1
-            for each in range(max(start, segment.first_tag), min(tag, last) + 1):
-                if each > self.settled_through and each not in self.beyond:
+            for each in range(max(start, segment.first_tag), min(tag, segment.last_tag) + 1):
+                if not self.is_settled(each):
                     segment.nacked.append(segment.numbers[each - segment.first_tag])
 
     def _end(self, segment: Segment) -> None:
         self.unconfirmed_bytes -= segment.body_bytes
-        if segment.pending is None:
-            self.nacked += segment.nacked
-        elif segment.nacked:
-            segment.pending.fail(failure(segment.first, segment.nacked, [], self._returned_of(segment)))
+        self._tell(segment, [])
+
+    def _tell(self, segment: Segment, unknown: Sequence[int], cause: ClientError | None = None) -> None:
+        """The fate of a segment, to who waits for it, or to who asks for the channel's confirms next."""
+        pending = segment.pending
+        if pending is None or not segment.is_waited_for():
+            self.untold.add(segment.nacked, unknown, segment.returned, segment.messages)
+        elif segment.nacked or unknown or segment.returned:
+            made = failure(segment.first, segment.nacked, unknown, segment.messages, segment.returned)
+            made.__cause__ = cause
+            pending.fail(made)
         else:
-            returned = self._returned_of(segment)
-            if returned:
-                segment.pending.fail(failure(segment.first, [], [], returned))
-            else:
-                segment.pending.resolve(segment.first)
+            pending.resolve(segment.first)
 
     def note_returned(self, message: Message) -> None:
-        if len(self.returned) < RETURNED_MAX:
-            self.returned.append(message)
-        else:
-            self.returned_dropped += 1
+        """A return carries no number: it is that of the first message on its way that reads the same.
 
-    def _returned_of(self, segment: Segment) -> list[Message]:
-        """Those of the segment. A single message is known by its body; many take all there are."""
-        if not self.returned:
-            return []
-        if len(segment.rows.bodies) > 1:
-            taken, self.returned = self.returned, []
-            return taken
-        for place, message in enumerate(self.returned):
-            if message.body == segment.rows.bodies[0]:
-                del self.returned[place]
-                return [message]
-        return []
+        Exchange, routing key, properties and body are compared. The search begins where the last one ended,
+        as messages come back in the order in which they were published.
+        """
+        split = 1 + message.route[0]
+        exchange, key = message.route[:split], message.route[split:]
+        start = max(0, self._found_at - self._gone)
+        for place in (*range(start, len(self.segments)), *range(min(start, len(self.segments)))):
+            segment = self.segments[place]
+            method = publish_frame(segment.rows.number, exchange, key, MANDATORY)
+            index = segment.find(method, message.property_octets, message.body, self.is_settled)
+            if index >= 0:
+                self._found_at = self._gone + place
+                number = segment.numbers[index]
+                if number not in segment.returned[-1:]:
+                    segment.returned.append(number)
+                if len(segment.messages) < RETURNED_MAX:
+                    segment.messages.append(message)
+                return
+        self.untold.add([], [], [], [message])
+        self.untold.unmatched += 1
+
+    def keep(self, told: PublishFailed) -> None:
+        """A failure that its caller never saw."""
+        self.untold.add(told.nacked, told.unknown, told.returned_numbers, told.returned)
 
     def take_failure(self) -> PublishFailed | None:
-        """What went wrong since it was asked for last."""
-        if not (self.nacked or self.unknown or self.returned):
+        """What went wrong and was told to nobody."""
+        untold, self.untold = self.untold, Untold()
+        if untold.is_empty():
             return None
-        made = failure(1, self.nacked, self.unknown, self.returned, self.returned_dropped)
-        if self.unknown and isinstance(self.ended_by, ChannelClosed):
+        made = failure(1, untold.nacked, untold.unknown, untold.messages, untold.returned, untold.unmatched)
+        if untold.unknown and isinstance(self.ended_by, ChannelClosed):
             made = PublishFailed(
-                f"{len(self.unknown)} messages were on their way when the channel was closed, and may have "
+                f"{len(untold.unknown)} messages were on their way when the channel was closed, and may have "
                 f"arrived: {self.ended_by}",
-                self.nacked,
-                self.unknown,
-                self.returned,
+                untold.nacked,
+                untold.unknown,
+                untold.messages,
+                returned_numbers=untold.returned,
             )
+        if untold.unknown:
             made.__cause__ = self.ended_by
-        self.nacked, self.unknown, self.returned, self.returned_dropped = [], [], [], 0
         return made
+
+    def has_something_to_tell(self) -> bool:
+        return bool(self.segments) or not self.untold.is_empty()
 
     def _unsettled(self, segment: Segment) -> list[int]:
         """Indexes of the rows whose fate is unknown."""
@@ -181,42 +241,88 @@ class Ledger:
             if first + index not in self.beyond
         ]
 
-    def start_again(self, resend: bool) -> list[Rows]:
-        """The channel has a new life: what to publish again, in order. Without `resend` it is reported."""
+    def start_again(self, resend: bool, header_bytes_max: int) -> list[Rows]:
+        """The channel has a new life: what to publish again, in order.
+
+        Without `resend` all of it is reported; with it, what has headers that do not fit a frame any more.
+        """
         old, self.segments = self.segments, deque()
         unsettled = [(segment, self._unsettled(segment)) for segment in old]
+        self._gone += len(old)
         self.next_tag, self.settled_through, self.beyond, self.unconfirmed_bytes = 1, 0, set(), 0
         again: list[Rows] = []
         for segment, indexes in unsettled:
-            numbers = [segment.numbers[index] for index in indexes]
-            if resend and indexes:
+            if resend and indexes and largest_properties(segment.rows) <= header_bytes_max:
                 rows = segment.rows.pick(indexes)
+                numbers = [segment.numbers[index] for index in indexes]
                 renewed = Segment(self.next_tag, numbers, rows, segment.pending)
-                renewed.nacked = segment.nacked
-                renewed.first = segment.first
+                renewed.nacked, renewed.first = segment.nacked, segment.first
+                # What came back and was not confirmed is published again, and comes back again.
+                sent_again = set(numbers)
+                renewed.returned = [each for each in segment.returned if each not in sent_again]
+                renewed.messages = segment.messages[: len(renewed.returned)]
                 self._append(renewed)
                 again.append(rows)
-            elif segment.pending is None:
-                self.nacked += segment.nacked
-                self.unknown += numbers
             else:
-                segment.pending.fail(failure(segment.first, segment.nacked, numbers, []))
+                self._tell(segment, self._unknown(segment, indexes))
         return again
+
+    def _unknown(self, segment: Segment, indexes: Sequence[int]) -> list[int]:
+        """The numbers of those indexes, but for what came back: that is no secret."""
+        returned = set(segment.returned)
+        return [segment.numbers[index] for index in indexes if segment.numbers[index] not in returned]
 
     def abandon(self, error: ClientError) -> None:
         """The channel is gone for good."""
         self.ended_by = error
-        for segment in self.segments:
-            if segment.pending is None:
-                self.unknown += [segment.numbers[index] for index in self._unsettled(segment)]
-            else:
-                segment.pending.fail(error)
-        self.segments.clear()
+        segments, self.segments = self.segments, deque()
+        unsettled = [self._unsettled(segment) for segment in segments]
+        self._gone += len(segments)
         self.settled_through, self.beyond, self.unconfirmed_bytes = self.next_tag - 1, set(), 0
+        for segment, indexes in zip(segments, unsettled, strict=True):
+            self._tell(segment, self._unknown(segment, indexes), error)
+
+
+class Untold:
+    """Outcomes that nobody waited for, kept for who asks next."""
+
+    def __init__(self) -> None:
+        self.nacked: list[int] = []
+        self.unknown: list[int] = []
+        self.returned: list[int] = []
+        self.messages: list[Message] = []
+        self.unmatched = 0  # came back, and read like nothing that was on its way
+
+    def add(
+        self,
+        nacked: Sequence[int],
+        unknown: Sequence[int],
+        returned: Sequence[int],
+        messages: Sequence[Message],
+    ) -> None:
+        self.nacked += nacked
+        self.unknown += unknown
+        self.returned += returned
+        self.messages += messages[: RETURNED_MAX - len(self.messages)]
+
+    def is_empty(self) -> bool:
+        return not (self.nacked or self.unknown or self.returned or self.unmatched)
+
+
+def largest_properties(rows: Rows) -> int:
+    if rows.properties_each is None:
+        return len(rows.properties)
+    return max(map(len, rows.properties_each), default=0)
 
 
 def failure(
-    first: int, nacked: Sequence[int], unknown: Sequence[int], returned: Sequence[Message], dropped: int = 0
+    first: int,
+    nacked: Sequence[int],
+    unknown: Sequence[int],
+    returned: Sequence[Message],
+    returned_numbers: Sequence[int],
+    unmatched: int = 0,
+    unsent: Sequence[int] = (),
 ) -> PublishFailed:
     """The error that names them all."""
     reasons = []
@@ -226,9 +332,12 @@ def failure(
         reasons.append(
             f"{len(unknown)} messages were on their way when the connection was lost, and may have arrived"
         )
-    if returned:
-        route = f"exchange {returned[0].exchange!r} with routing key {returned[0].routing_key!r}"
-        reasons.append(
-            f"{len(returned) + dropped} messages were returned, no queue is bound to {route}; bind one"
-        )
-    return PublishFailed("; ".join(reasons), nacked, unknown, returned, first)
+    if returned_numbers or unmatched:
+        count = len(returned_numbers) + unmatched
+        route = ""
+        if returned:
+            route = f" exchange {returned[0].exchange!r} with routing key {returned[0].routing_key!r}"
+        reasons.append(f"{count} messages were returned, no queue is bound to{route}; bind one")
+    if unsent:
+        reasons.append(f"{len(unsent)} messages were not sent")
+    return PublishFailed("; ".join(reasons), nacked, unknown, returned, first, returned_numbers, unsent)

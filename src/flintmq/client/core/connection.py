@@ -12,25 +12,30 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from flintmq import __version__
 from flintmq.client.core.channel import ChannelCore
+from flintmq.client.core.confirms import Ledger
 from flintmq.client.core.errors import (
-    ChannelClosed,
+    AccessRefused,
+    CallTimeout,
     ClientError,
     ConnectFailed,
     ConnectionClosed,
     ConnectionLost,
     LoginRefused,
+    ResourceLocked,
     channel_closed,
 )
 from flintmq.client.core.inbox import Intake
 from flintmq.client.core.message import received
 from flintmq.client.core.pending import Pending, Steps
 from flintmq.client.core.settings import Settings
-from flintmq.client.core.topology import Topology
+from flintmq.client.core.topology import QueueRecord, Topology
 from flintmq.clock import Clock
 from flintmq.errors import ConnectionFault, ProtocolMisuse
+from flintmq.protocol import phases
 from flintmq.protocol.client import ClientChannel, ClientConnection
 from flintmq.protocol.client_states import ClientState
 from flintmq.protocol.outbox import Output
@@ -43,6 +48,13 @@ from flintmq.wire.tables import FieldTable
 # settings: where nothing but these bounds them, and where the prefetch of each consumer does.
 RECEIVED_FACTOR = 4
 RECEIVED_FACTOR_BOUNDED = 1_000_000
+
+# Channels that ended with something to tell, and of which nobody asked.
+BURIED_MAX = 1000
+# No channel of the application is open when what was declared is declared again.
+SPARE_NUMBER = 1
+# A refusal at the login that is about who we are; any other may pass.
+_REFUSALS = (amqp.ACCESS_REFUSED, amqp.NOT_ALLOWED, amqp.NOT_FOUND, amqp.INVALID_PATH)
 
 log = logging.getLogger("flintmq.client")
 
@@ -70,8 +82,14 @@ class ConnectionCore(Intake):
         self.waits = 0  # calls that wait for what only the socket can bring
         self.callbacks: deque[Callable[[], None]] = deque()
         self.channels: dict[int, ChannelCore] = {}
+        self.closing: dict[int, Pending] = {}  # numbers whose close the server has not answered
+        self.spare: ChannelCore | None = None  # declares again after a loss
+        self.buried: list[Ledger] = []  # of channels that ended with something to tell
         self.topology = Topology()
         self.opened_once = False
+        self.was_open = False  # this life
+        self.held_until_s = 0.0  # what is ours may be held by a connection that the broker thinks alive
+        self.on_lost: Callable[[ClientError], None] | None = None
         self.epoch = 0
         self.received_bytes = 0
         self.received_bytes_max = settings.received_bytes_max
@@ -134,7 +152,7 @@ class ConnectionCore(Intake):
         address = self.settings.address
         if state == ClientState.CLOSING:
             self.end(ConnectionClosed("the connection was closed"))
-        elif state == ClientState.LOGIN:
+        elif state == ClientState.LOGIN and not self.opened_once:
             self.end(
                 LoginRefused(
                     f"{address} hung up at the login of user {self.settings.user!r}; check user and password"
@@ -153,8 +171,15 @@ class ConnectionCore(Intake):
         self.protocol.state = ClientState.CLOSED
         self.opened.fail(error)
         self.closed.resolve(None)
-        for channel in list(self.channels.values()):
+        closing, self.closing = self.closing, {}
+        for closed in closing.values():
+            closed.resolve(None)
+        for channel in (*self.channels.values(), *filter(None, (self.spare,))):
             channel.interrupted(error)
+        told = self.on_lost
+        if self.opened_once and told is not None and self.was_open:
+            self.callbacks.append(lambda: told(error))
+        self.was_open = False
 
     def told(self) -> None:
         """Whoever waits for something looks again."""
@@ -219,7 +244,7 @@ class ConnectionCore(Intake):
             self._tune(method)
         elif isinstance(method, methods.ConnectionOpenOk):
             self.protocol.state = ClientState.OPEN
-            self.opened_once = True
+            self.opened_once = self.was_open = True
             self.opened.resolve(None)
         elif isinstance(method, methods.ConnectionClose):
             self._closed_by_server(method)
@@ -284,7 +309,9 @@ class ConnectionCore(Intake):
         text = f"{method.reply_code}: {method.reply_text}"
         address, user = self.settings.address, self.settings.user
         error: ClientError
-        if state == ClientState.LOGIN:
+        if state in (ClientState.LOGIN, ClientState.OPENING) and method.reply_code not in _REFUSALS:
+            error = ConnectFailed(f"{address} does not let anybody in now: {text}")
+        elif state == ClientState.LOGIN:
             error = LoginRefused(f"{address} refused user {user!r} with {text}; check user and password")
         elif state == ClientState.OPENING:
             host = self.settings.virtual_host
@@ -357,7 +384,7 @@ class ConnectionCore(Intake):
 
     def new_channel(self, confirm: bool, transactional: bool, prefetch: int | None) -> ChannelCore:
         for number in range(1, self.protocol.channel_max + 1):
-            if number not in self.channels:
+            if number not in self.channels and number not in self.closing:
                 channel = ChannelCore(self, number, confirm, transactional, prefetch)
                 self.channels[number] = channel
                 return channel
@@ -366,9 +393,33 @@ class ConnectionCore(Intake):
             "close one, or open another connection"
         )
 
-    def call(self, channel: ChannelCore, method: Method, doing: str) -> Pending:
+    def forget(self, channel: ChannelCore) -> None:
+        """The channel is over."""
+        if self.channels.get(channel.number) is channel:
+            del self.channels[channel.number]
+
+    def bury(self, ledger: Ledger) -> None:
+        """What a channel that is over has to tell is told when the connection is closed."""
+        if not ledger.untold.is_empty() and len(self.buried) < BURIED_MAX:
+            self.buried.append(ledger)
+
+    def consumer_left(self, queue: QueueRecord) -> None:
+        """An auto-delete queue ends with its last consumer: it is not to be declared again."""
+        if queue.declared is not None and queue.declared.auto_delete:
+            channels = self.channels.values()
+            if not any(each.queue is queue for channel in channels for each in channel.consumers.values()):
+                self.topology.deleted_queue(queue.name)
+
+    def flush_if_open(self) -> None:
+        if self.failure is None:
+            self.flush()
+
+    def call(
+        self, channel: ChannelCore, method: Method, doing: str, then: Callable[[Any], None] | None = None
+    ) -> Pending:
         """Sends the method; the Pending gets its answer."""
         pending = Pending(doing)
+        pending.then = then
         if self.failure is not None:
             pending.fail(self.failure)
         elif channel.failure is not None:
@@ -388,9 +439,12 @@ class ConnectionCore(Intake):
         core: ChannelCore = channel.owner.channel  # type: ignore[attr-defined]
         if isinstance(method, methods.ChannelClose):
             self.protocol.send(channel.number, methods.ChannelCloseOk())
+            if channel.state == phases.CHANNEL_CLOSING:
+                # Both have closed. The server answers ours as well; until then the number is not free.
+                self.closing[channel.number].resolve(None)
+                return
             doing = next((str(waiter.doing) for _, waiter in channel.awaited), core.doing())  # type: ignore[attr-defined]
             self.protocol.close_channel(channel)
-            self.channels.pop(core.number, None)
             core.end(channel_closed(method.reply_code, method.reply_text, doing))
         elif isinstance(method, methods.ChannelFlow):
             core.flowing = method.active
@@ -430,32 +484,60 @@ class ConnectionCore(Intake):
 
         What the broker refuses now costs the channel it was refused on, and is logged.
         """
+        try:
+            yield from self._declare_again()
+        finally:
+            self.spare = None
         channels = list(self.channels.values())
         for channel in channels:
-            yield from channel.reopen()
-        yield from self._declare_again()
-        for channel in channels:
             try:
-                yield from channel.resume()
-            except ChannelClosed as error:
-                log.warning("after a lost connection to %s: %s", self.settings.address, error)
+                yield from self._restore(channel)
+            except ConnectionClosed:
+                raise
+            except CallTimeout:
+                raise
+            except ClientError as error:
+                self._refused_again(error)
+                channel.discard(error)
+        for channel in channels:
+            channel.publish_again()
+
+    def _restore(self, channel: ChannelCore) -> Steps[None]:
+        if channel.number > self.protocol.channel_max:
+            raise ClientError(
+                f"channel {channel.number} is lost: the server allows {self.protocol.channel_max} now"
+            )
+        yield from channel.reopen()
+        yield from channel.resume()
+
+    def _refused_again(self, error: ClientError) -> None:
+        """What was ours may be held by the connection that was lost, until the broker notices its end."""
+        if isinstance(error, ResourceLocked | AccessRefused) and self.clock.monotonic_s() < self.held_until_s:
+            raise ConnectFailed(f"the broker has not noticed the loss yet: {error}") from error
+        log.warning("after a lost connection to %s: %s", self.settings.address, error)
 
     def _declare_again(self) -> Steps[None]:
-        """On a channel of its own: a refusal must not cost the application one of its channels."""
-        spare: ChannelCore | None = None
+        """On a channel of its own: a refusal must not cost the application one of its channels.
+
+        None of those is open yet, so that there is a number for it.
+        """
         for method, record in self.topology.again():
-            if spare is None or spare.failure is not None:
-                spare = self.new_channel(False, False, None)
-                yield from spare.open()
+            if self.spare is None or self.spare.failure is not None:
+                self.spare = ChannelCore(self, SPARE_NUMBER, False, False, None)
+                yield from self.spare.open()
             try:
-                answer = yield self.call(spare, method, f"declaring again by {method.NAME}")
-            except ChannelClosed as error:
-                log.warning("after a lost connection to %s: %s", self.settings.address, error)
+                answer = yield self.call(self.spare, method, f"declaring again by {method.NAME}")
+            except ConnectionClosed:
+                raise
+            except CallTimeout:
+                raise
+            except ClientError as error:
+                self._refused_again(error)
                 continue
             if record is not None and record.server_named:
                 self.topology.renamed(record, answer.queue)
-        if spare is not None:
-            yield from spare.close()
+        if self.spare is not None:
+            yield from self.spare.close()
 
 
 def _nowhere() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import ssl
 
@@ -21,6 +22,9 @@ def prepare_socket(made: socket.socket | None, settings: Settings) -> None:
     if hasattr(socket, "TCP_KEEPIDLE"):
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_IDLE_S // 3)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        # What was sent and is not acknowledged for so long ends the connection, heartbeats or not.
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, math.ceil(settings.timeout_s * 1000))
 
 
 def silent(settings: Settings, deadline: Deadline) -> ConnectFailed:

@@ -7,6 +7,7 @@
       ConnectionClosed        the connection is over
         ConnectionLost        ... without a word: the network, or the broker, is gone
           TransactionLost     ... in the middle of a transaction
+          CommitUnknown       ... while a commit was on its way
       ChannelClosed           the server closed the channel: a call was refused
         NotFound, AccessRefused, ResourceLocked, PreconditionFailed
       PublishFailed           messages were refused, returned, or their fate is unknown
@@ -15,6 +16,7 @@
       MessageTooLarge         a message or its headers do not fit what was agreed
       TransactionFailed       a branch of a distributed transaction went otherwise than asked
       ServiceError            the broker refused a request to one of its services
+      RequestUnknown          nobody can tell whether the broker did what a service was asked for
       ForkedConnection        used in a process that did not open it
 
 No text of an error carries a password: what is quoted of a URI never reaches past its user.
@@ -63,6 +65,10 @@ class ConnectionLost(ConnectionClosed):
 
 class TransactionLost(ConnectionLost):
     """The connection was lost in a transaction, which the broker rolled back."""
+
+
+class CommitUnknown(ConnectionLost):
+    """The connection was lost before the answer to a commit: the broker has done all of it, or nothing."""
 
 
 class ChannelClosed(ClientError):
@@ -127,12 +133,27 @@ class ServiceError(ClientError):
         return type(self), (self.service, self.code, self.text)
 
 
+class RequestUnknown(ClientError):
+    """The answer of a service was lost, and the broker does not remember the request: it may be done."""
+
+    def __init__(self, service: str, reason: str) -> None:
+        super().__init__(
+            f"nobody can tell whether {service} was done: {reason}; look at what it should have changed"
+        )
+        self.service = service
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[RequestUnknown], tuple[str, str]]:
+        return type(self), (self.service, self.reason)
+
+
 class PublishFailed(ClientError):
     """Not everything that was published is safe.
 
     The numbers count the publishes of the channel from 1; `first` is that of the call's first message.
-    `nacked` were refused by the broker, `unknown` were on their way when the connection was lost (they may
-    have arrived), `returned` had no queue to go to.
+    `nacked` were refused by the broker, `unknown` were on their way when the connection or the channel was
+    lost (they may have arrived), `returned_numbers` had no queue to go to, `unsent` never left. `returned`
+    are the messages that came back, 10,000 at most.
     """
 
     def __init__(
@@ -142,16 +163,21 @@ class PublishFailed(ClientError):
         unknown: Sequence[int] = (),
         returned: Sequence[Message] = (),
         first: int = 1,
+        returned_numbers: Sequence[int] = (),
+        unsent: Sequence[int] = (),
     ) -> None:
         super().__init__(message)
         self.first = first
         self.nacked = list(nacked)
         self.unknown = list(unknown)
         self.returned = list(returned)
+        self.returned_numbers = list(returned_numbers)
+        self.unsent = list(unsent)
 
     def rows(self) -> list[int]:
-        """Which rows of the call, from 0, are not known to be safe; returned ones are not among them."""
-        return sorted(number - self.first for number in (*self.nacked, *self.unknown))
+        """Which rows of the call, from 0, are not known to be in a queue."""
+        unsafe = {*self.nacked, *self.unknown, *self.returned_numbers, *self.unsent}
+        return sorted(number - self.first for number in unsafe)
 
 
 _CHANNEL_ERRORS: dict[int, type[ChannelClosed]] = {

@@ -6,7 +6,7 @@ nothing else.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flintmq.client.core.errors import ClientError
 from flintmq.errors import PeerFault
@@ -108,11 +108,44 @@ class Message:
         """As nack, for brokers that know nothing else."""
         return self.channel.settle(self, amqp.BASIC_REJECT, 1 if requeue else 0)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What was said travels; the right to settle it does not."""
+        return detached, (
+            self.consumer_octets,
+            self.delivery_tag,
+            self.redelivered,
+            self.route,
+            self.property_octets,
+            self.body,
+        )
+
     def __repr__(self) -> str:
         return (
             f"<Message {self.delivery_tag} from {self.exchange!r} {self.routing_key!r}, "
             f"{len(self.body)} octets>"
         )
+
+
+class Detached:
+    """In the place of the channel of a message that came from another process."""
+
+    def settle(self, message: Message, code: int, flags: int) -> bool:
+        raise ClientError("the message was delivered in another process: settle it there")
+
+
+DETACHED: Any = Detached()
+
+
+def detached(
+    consumer_octets: bytes,
+    tag: int,
+    redelivered: bool,
+    route: bytes,
+    properties: bytes,
+    body: bytes,
+) -> Message:
+    """A message that was pickled."""
+    return Message.create(DETACHED, 0, consumer_octets, tag, redelivered, route, properties, body)
 
 
 def received(

@@ -17,7 +17,7 @@ T = TypeVar("T")
 class Pending:
     """One answer; resolved or failed once."""
 
-    __slots__ = ("doing", "done", "error", "late_is_fine", "result", "told")
+    __slots__ = ("abandoned", "doing", "done", "error", "late_is_fine", "result", "then", "told")
 
     def __init__(self, doing: str, late_is_fine: bool = False) -> None:
         self.doing = doing
@@ -26,6 +26,8 @@ class Pending:
         self.result: Any = None
         self.error: ClientError | None = None
         self.told: Callable[[], None] | None = None
+        self.then: Callable[[Any], None] | None = None  # what the answer means, whether anybody waits or not
+        self.abandoned = False  # nobody waits any more
 
     def resolve(self, result: Any) -> None:
         self._end(result, None)
@@ -37,6 +39,8 @@ class Pending:
         if self.done:
             return
         self.done, self.result, self.error = True, result, error
+        if error is None and self.then is not None:
+            self.then(result)
         if self.told is not None:
             self.told()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flintmq.client.core.channel import PERSISTENT
-from flintmq.client.core.confirms import failure
-from flintmq.client.core.errors import PublishFailed
+from flintmq.client.core.confirms import RETURNED_MAX, failure
+from flintmq.client.core.errors import ClientError, PublishFailed
 from flintmq.wire.properties import BasicProperties
 from flintmq.wire.tables import FieldTable
 
@@ -25,11 +25,36 @@ def properties_of(
     return BasicProperties(**given)
 
 
-def merged(failures: Sequence[PublishFailed], first: int) -> PublishFailed:
+def together(failures: Sequence[PublishFailed]) -> PublishFailed:
+    """One failure for several channels, whose numbers are each counted for itself."""
+    if len(failures) == 1:
+        return failures[0]
+    return PublishFailed(
+        "; ".join(map(str, failures)),
+        [number for each in failures for number in each.nacked],
+        [number for each in failures for number in each.unknown],
+        [message for each in failures for message in each.returned][:RETURNED_MAX],
+        returned_numbers=[number for each in failures for number in each.returned_numbers],
+    )
+
+
+def merged(
+    failures: Sequence[PublishFailed],
+    first: int,
+    unsent: Sequence[int] = (),
+    cause: ClientError | None = None,
+) -> PublishFailed:
     """One failure for a call that published in several pieces."""
-    return failure(
+    made = failure(
         first,
         [number for each in failures for number in each.nacked],
         [number for each in failures for number in each.unknown],
-        [message for each in failures for message in each.returned],
+        [message for each in failures for message in each.returned][:RETURNED_MAX],
+        [number for each in failures for number in each.returned_numbers],
+        unsent=unsent,
     )
+    causes = [cause, *(each.__cause__ for each in failures)]
+    made.__cause__ = next((each for each in causes if each is not None), None)
+    if made.__cause__ is not None:
+        made.args = (f"{made}: {made.__cause__}",)
+    return made

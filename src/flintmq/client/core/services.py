@@ -28,13 +28,14 @@ another client has a higher one, and the calls with a lower are refused with 405
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from flintmq.client.core.batch import total_bytes
 from flintmq.client.core.channel import ChannelCore
-from flintmq.client.core.errors import ClientError, NotFound, ServiceError
+from flintmq.client.core.errors import ClientError, NotFound, RequestUnknown, ServiceError
 from flintmq.client.core.message import Message
 from flintmq.client.core.pending import Pending, Steps
 from flintmq.client.core.topology import QueueRecord
@@ -48,6 +49,18 @@ if TYPE_CHECKING:
     from flintmq.client.core.inbox import Inbox
 
 EXCHANGE = "amq.system"
+# Services that change something: to ask twice would do it twice.
+CHANGING = {
+    "queue.move",
+    "queue.copy",
+    "queue.lease",
+    "lease.ack",
+    "lease.release",
+    "dtx.prepare",
+    "dtx.commit",
+    "dtx.rollback",
+    "dtx.forget-marker",
+}
 DIRECT_REPLY_TO = "amq.rabbitmq.reply-to"
 
 T = TypeVar("T")
@@ -68,6 +81,50 @@ class Ask(Generic[T]):
     arguments: FieldTable
     body: bytes
     read: Callable[[Reply], T]
+
+
+class Request:
+    """An Ask on its way, over as many connections as it takes, under one id that the broker remembers.
+
+    docs/services.md, "Asking again", has the broker's side.
+    """
+
+    def __init__(self, ask: Ask[Any]) -> None:
+        self.ask = ask
+        self.id = str(uuid.uuid4())
+        self.changes = ask.service in CHANGING
+        self.first_s: float | None = None  # when it was sent for the first time
+        self.memory: FieldValue = None  # of the broker it was first sent to
+
+    def headers(self, connection: ConnectionCore) -> FieldTable:
+        """The arguments, and for a repeat what proves that the first attempt did not come."""
+        now_s = connection.clock.monotonic_s()
+        if self.first_s is None:
+            self.first_s = now_s
+            self.memory = connection.server_properties.get("request_memory")
+            return self.ask.arguments
+        if not self.changes:
+            return self.ask.arguments
+        again_ms = int((now_s - self.first_s) * 1000)
+        return {**self.ask.arguments, "x-repeat": again_ms, "x-memory": self.memory}
+
+    def may_repeat(self) -> bool:
+        """Whether asking again does nothing twice."""
+        return not self.changes or self.first_s is None or isinstance(self.memory, str)
+
+    def renew(self) -> bool:
+        """A commit with a marker is done once whatever its id is: the marker is on the broker's disk."""
+        if "marker" not in self.ask.arguments or self.first_s is None:
+            return False
+        self.id = str(uuid.uuid4())
+        self.first_s = None
+        return True
+
+    def lost(self, error: ClientError) -> ClientError:
+        """What to raise when the answer is lost."""
+        if self.changes and self.first_s is not None:
+            return RequestUnknown(self.ask.service, str(error))
+        return error
 
 
 class ServiceCalls:
@@ -101,7 +158,10 @@ class ServiceCalls:
                 )
             consumer = yield from channel.consume(reply_to, "", True, False, None)
         except ClientError as error:
-            channel.end(error)
+            channel.discard(error)
+            raise
+        except BaseException:
+            channel.discard(ClientError("the channel was never open"))
             raise
         self.channel = channel
         self.reply_to = reply_to
@@ -110,7 +170,8 @@ class ServiceCalls:
         channel.listeners.append(self._changed)
         channel.on_return = self._returned
 
-    def ask(self, ask: Ask[Any]) -> Steps[Reply]:
+    def ask(self, request: Request) -> Steps[Reply]:
+        ask = request.ask
         if self.channel is None:
             yield from self.open()
         assert self.channel is not None
@@ -118,7 +179,10 @@ class ServiceCalls:
         self.asked += 1
         correlation_id = str(self.asked)
         properties = BasicProperties(
-            headers=ask.arguments, reply_to=self.reply_to.name, correlation_id=correlation_id
+            headers=request.headers(self.connection),
+            reply_to=self.reply_to.name,
+            correlation_id=correlation_id,
+            message_id=request.id,
         )
         rows = self.channel.rows([ask.body], EXCHANGE, ask.service, properties, mandatory=False)
         total_bytes(rows.bodies)
@@ -161,6 +225,8 @@ def read_reply(service: str, message: Message) -> Reply:
     """Results and body; an error reply is raised."""
     headers = message.headers
     code = headers.get("error-code")
+    if headers.get("request-unknown") is True:
+        raise RequestUnknown(service, "its answer was lost, and the broker does not remember the request")
     if code is not None:
         raise ServiceError(service, code if isinstance(code, int) else 0, str(headers.get("error-text", "")))
     return Reply(headers, message.body)

@@ -15,18 +15,23 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
+from flintmq.client.core.channel import ChannelCore
 from flintmq.client.core.deadline import Deadline
 from flintmq.client.core.errors import (
     CallTimeout,
     ClientError,
+    CommitUnknown,
     ConnectFailed,
     ConnectionClosed,
     ConnectionLost,
     LoginRefused,
+    PublishFailed,
+    RequestUnknown,
     TransactionLost,
 )
 from flintmq.client.core.pending import Pending, Steps
-from flintmq.client.core.services import Ask, Reply, ServiceCalls
+from flintmq.client.core.publishing import together
+from flintmq.client.core.services import Ask, Reply, Request, ServiceCalls
 from flintmq.client.core.settings import Recovery, Settings
 from flintmq.client.sync.channel import Channel
 from flintmq.client.sync.services import Browser, Lease, Stream
@@ -37,8 +42,15 @@ from flintmq.wire.tables import FieldTable
 # A call that is repeated on a new connection this often, and kills each, is not repeated again.
 CALL_ATTEMPTS_MAX = 3
 CLOSE_TIMEOUT_S = 10.0
+# A close whose time went by with waiting for confirms has this long to say goodbye.
+GOODBYE_S_MIN = 0.5
 # A call whose deadline is near has this long for an attempt to connect again: with less none would succeed.
 ATTEMPT_S_MIN = 0.8
+# A connection that is lost sooner after a recovery is not tried again at once.
+STEADY_S = 10.0
+# How long a broker may take a lost connection for alive: it holds exclusive queues and consumers meanwhile.
+HELD_S_MIN = 10.0
+HELD_HEARTBEATS = 2.5
 FOREVER_S = 1e8  # three years; a timer takes no infinity
 
 T = TypeVar("T")
@@ -55,6 +67,9 @@ class Connection(Transport):
         self._recovery = Background(self, self._recover)
         self._attempt = 0  # of the recovery that goes on
         self._attempt_at_s: float | None = None  # when the next one is due
+        self._short_lives = 0  # in a row: each makes the next delay longer
+        self._steady_at_s = 0.0  # a life that lasts until then was no short one
+        self._on_recovered: Callable[[], None] | None = None
         self._services: ServiceCalls | None = None
         self._services_lock = Lock()
 
@@ -81,8 +96,11 @@ class Connection(Transport):
             return
         if self.is_closed or self.settings.recovery is None or not isinstance(failure, ConnectionLost):
             self._give_up(failure)
-        else:
-            self._recovery.start()
+            return
+        now_s = self.clock.monotonic_s()
+        self._short_lives = self._short_lives + 1 if now_s < self._steady_at_s else 0
+        self.core.held_until_s = now_s + max(HELD_S_MIN, HELD_HEARTBEATS * self.core.heartbeat_s)
+        self._recovery.start()
 
     def _recover(self, deadline: Deadline | None) -> None:
         """Connects again after a loss, and restores what was. The last failure stays if that cannot be."""
@@ -114,7 +132,8 @@ class Connection(Transport):
         """Until the next attempt is due, which calls with short deadlines do not put off."""
         now_s = self.clock.monotonic_s()
         if self._attempt_at_s is None:
-            self._attempt_at_s = now_s + recovery.delay_s(self._attempt, self.clock.random.random())
+            turn = max(self._attempt, self._short_lives)
+            self._attempt_at_s = now_s + recovery.delay_s(turn, self.clock.random.random())
         delay_s = max(0.0, self._attempt_at_s - now_s)
         if deadline is None or delay_s <= deadline.left_s():
             self.sleep(delay_s)
@@ -134,6 +153,10 @@ class Connection(Transport):
             self.flush()
             if self.core.failure is not None:
                 raise self.core.failure
+            self._steady_at_s = self.clock.monotonic_s() + STEADY_S
+            told = self._on_recovered
+            if told is not None:
+                self.core.callbacks.append(told)
         except BaseException as error:
             self.drop()
             lost = ConnectionLost(
@@ -223,7 +246,7 @@ class Connection(Transport):
             self.ready(deadline)
             try:
                 return self._drive(steps(), deadline)
-            except TransactionLost:
+            except (TransactionLost, CommitUnknown):
                 raise
             except ConnectionLost:
                 if not repeat or self.settings.recovery is None or attempt == CALL_ATTEMPTS_MAX - 1:
@@ -245,6 +268,14 @@ class Connection(Transport):
         """Has `told(reason)` called when the broker blocks publishers, with None when it stops to."""
         self.core.on_blocked = told
 
+    def on_lost(self, told: Callable[[ClientError], None] | None) -> None:
+        """Has `told(error)` called when the connection is lost, whether it comes back or not."""
+        self.core.on_lost = told
+
+    def on_recovered(self, told: Callable[[], None] | None) -> None:
+        """Has `told()` called when the connection is open again, with all that was restored."""
+        self._on_recovered = told
+
     @property
     def server_properties(self) -> FieldTable:
         return self.core.server_properties
@@ -259,11 +290,21 @@ class Connection(Transport):
             if self.settings.recovery is None:
                 core.end(error)
                 raise
-            self.ready(deadline)  # the recovery has opened it as well
-        except ClientError as error:
-            core.end(error)
+            self._await_opened(core, deadline)
+        except BaseException:
+            core.discard(ClientError("the channel was never open"))
             raise
+        if core.failure is not None:
+            raise core.failure
         return Channel(self, core)
+
+    def _await_opened(self, core: ChannelCore, deadline: Deadline) -> None:
+        """The recovery opens the channel with all others."""
+        try:
+            self.ready(deadline)
+        except BaseException:
+            core.discard(ClientError("the channel was never open"))
+            raise
 
     def request(
         self,
@@ -277,13 +318,30 @@ class Connection(Transport):
         return self.ask(Ask(service, arguments or {}, body, lambda reply: reply), timeout_s)
 
     def ask(self, ask: Ask[T], timeout_s: float | None = None) -> T:
+        deadline = self.deadline(timeout_s)
+        request = Request(ask)
+        for _ in range(CALL_ATTEMPTS_MAX):
+            services = self._open_services(deadline)
+            try:
+                reply = self.run(lambda: services.ask(request), deadline.left_s(), repeat=False)  # noqa: B023
+            except ConnectionLost as error:
+                if self.settings.recovery is None or not request.may_repeat():
+                    raise request.lost(error) from error
+                lost = error
+            except RequestUnknown:
+                if not request.renew():
+                    raise
+            else:
+                return ask.read(reply)
+        raise request.lost(lost) from lost
+
+    def _open_services(self, deadline: Deadline) -> ServiceCalls:
         with self._services_lock:
             if self._services is None or self._services.is_over():
                 services = ServiceCalls(self.core)
-                self.run(services.open)
+                self.run(services.open, deadline.left_s())
                 self._services = services
-        services = self._services
-        return ask.read(self.run(lambda: services.ask(ask), timeout_s))
+            return self._services
 
     def stream(self, queue: str) -> Stream:
         """A stream queue, read by offset."""
@@ -304,23 +362,39 @@ class Connection(Transport):
         """
         if self.is_closed or self.is_foreign():
             return
+        ledgers = [core.ledger for core in self.core.channels.values() if core.ledger is not None]
+        failures: list[PublishFailed] = []
+        cause: ClientError | None = None
+        deadline = self.deadline()
         try:
             for core in list(self.core.channels.values()):
-                if core.ledger is not None and core.ledger.segments:
-                    Channel(self, core).wait_for_confirms()
+                if core.ledger is not None and core.ledger.has_something_to_tell():
+                    Channel(self, core).wait_for_confirms(deadline.left_s())
+        except PublishFailed as failure:
+            failures.append(failure)
+        except ClientError as error:
+            cause = error
         finally:
-            self._abandon()
+            self._abandon(deadline)
+        # Each channel that has ended tells what it leaves behind, and those that ended before.
+        told = {id(ledger): ledger for ledger in (*ledgers, *self.core.buried)}
+        failures += filter(None, (ledger.take_failure() for ledger in told.values()))
+        self.core.buried.clear()
+        if failures:
+            raise together(failures) from (failures[0].__cause__ or cause)
+        if cause is not None and not isinstance(cause, ConnectionLost):
+            raise cause
 
-    def _abandon(self) -> None:
+    def _abandon(self, deadline: Deadline) -> None:
         """Goodbye, without another word about messages."""
         if self.is_closed or self.is_foreign():
             return
         self.is_closed = True
         try:
             self._recovery.cancel()
-            deadline = Deadline(self.clock, min(self.settings.timeout_s, CLOSE_TIMEOUT_S))
-            self.answer(self.core.close(), deadline)
-            self.hang_up()
+            until = deadline.at_least(GOODBYE_S_MIN).within(CLOSE_TIMEOUT_S)
+            self.answer(self.core.close(), until)
+            self.hang_up(until)
         except ClientError:
             self.core.closed.resolve(None)  # it is gone: closed as well
         finally:
@@ -336,7 +410,7 @@ class Connection(Transport):
         if error is None:
             self.close()
         else:
-            self._abandon()
+            self._abandon(self.deadline())
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "open" if self.core.is_open else "lost"

@@ -131,10 +131,10 @@ class Transport:
         if made is not None:
             made.close()
 
-    def hang_up(self) -> None:
+    def hang_up(self, deadline: Deadline) -> None:
         """Ends the socket when what was written has left."""
         with self._working:
-            self._flush()
+            self._drain(deadline)
         self.drop()
 
     @property

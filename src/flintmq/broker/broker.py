@@ -10,11 +10,14 @@ import base64
 import logging
 from typing import TYPE_CHECKING
 
+import flintmq.broker.services.administration_services
 import flintmq.broker.services.dtx_services
 import flintmq.broker.services.queue_services
 import flintmq.broker.services.stream_services
 import flintmq.broker.services.system_services  # noqa: F401 - registers them
 from flintmq.auth import Users
+from flintmq.broker.administration.administration import Administration
+from flintmq.broker.channels.client_connection import Connections
 from flintmq.broker.policies import Policies
 from flintmq.broker.queues.pass_work import PassWork
 from flintmq.broker.queues.timetable import Timetable
@@ -48,7 +51,9 @@ class Broker:
     """Everything that outlives a connection."""
 
     __slots__ = (
+        "administration",
         "answers",
+        "clients",
         "clock",
         "condition",
         "config",
@@ -84,10 +89,12 @@ class Broker:
             host.policies = host.router.policies = self.policies
             host.branches.limits = config.dtx
         self.connections_made = 0
-        self.connections: dict[int, ClientConnection] = {}  # those that are open, by number
+        self.clients = Connections()
+        self.connections: dict[int, ClientConnection] = self.clients.by_number  # those that are open
         self.started_ms = self.timetable.now_ms()
         # What the server knows of alarms, memory and disk; None where there is no server.
         self.condition: Callable[[], FieldTable] | None = None
+        self.administration = Administration(self)
 
     def attach_streams(self, storage: StreamStore) -> Streams:
         """From now on queues may be streams, kept there."""

@@ -338,7 +338,7 @@ class Session(Events):
         if user is None or not user.may_enter(name):
             raise ConnectionFault(amqp.NOT_ALLOWED, f"access to vhost '{name}' refused")
         self.virtual_host = virtual_host
-        self.broker.connections[self.number] = ClientConnection(
+        client = ClientConnection(
             self.number,
             user,
             virtual_host,
@@ -346,7 +346,9 @@ class Session(Events):
             self.connection.version,
             self.client_properties,
             self.broker.timetable.now_ms(),
+            self.close_connection,
         )
+        self.broker.clients.enter(client)
         self.connection.state = ConnectionState.OPEN
         self.link.opened()
         self.send(0, methods.ConnectionOpenOk())
@@ -512,7 +514,7 @@ class Session(Events):
             self.release_channel(
                 channel, None if farewell is None else partial(self.channel_parted, channel, farewell)
             )
-        self.broker.connections.pop(self.number, None)
+        self.broker.clients.leave(self.number)
         if self.virtual_host is not None:
             self.virtual_host.delete_exclusive(self.number)
 

@@ -1,23 +1,26 @@
-"""What the broker knows of a client's connection: who it is, and its channels."""
+"""What the broker knows of clients' connections: who they are, their channels, and how to close them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from flintmq.auth import User
     from flintmq.broker.channels.channel import Channel
     from flintmq.broker.virtual_host import VirtualHost
+    from flintmq.errors import PeerFault
     from flintmq.wire.tables import FieldTable
 
 
 class ClientConnection:
-    """An open connection, for those who list them."""
+    """An open connection, for those who list them and those who close them."""
 
     __slots__ = (
         "blocked",
         "channels",
         "client_properties",
+        "close",
         "number",
         "peer_address",
         "since_ms",
@@ -35,6 +38,7 @@ class ClientConnection:
         version: int,
         client_properties: FieldTable,
         since_ms: int,
+        close: Callable[[PeerFault], None],
     ) -> None:
         self.number = number
         self.user = user
@@ -43,5 +47,33 @@ class ClientConnection:
         self.version = version  # of the protocol, as wire/amqp.py numbers them
         self.client_properties = client_properties
         self.since_ms = since_ms
+        self.close = close  # as the fault says, whatever the client is doing
         self.blocked = ""  # why nothing is read from it, if it publishes while there is an alarm
         self.channels: dict[int, Channel] = {}
+
+
+class Connections:
+    """The connections that are open."""
+
+    __slots__ = ("by_number", "by_user")
+
+    def __init__(self) -> None:
+        self.by_number: dict[int, ClientConnection] = {}
+        self.by_user: dict[str, dict[int, ClientConnection]] = {}
+
+    def enter(self, client: ClientConnection) -> None:
+        self.by_number[client.number] = client
+        self.by_user.setdefault(client.user.name, {})[client.number] = client
+
+    def leave(self, number: int) -> None:
+        """The connection is over, if it ever was open."""
+        client = self.by_number.pop(number, None)
+        if client is None:
+            return
+        those = self.by_user[client.user.name]
+        del those[number]
+        if not those:
+            del self.by_user[client.user.name]
+
+    def of_user(self, name: str) -> list[ClientConnection]:
+        return list(self.by_user.get(name, {}).values())

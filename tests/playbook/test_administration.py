@@ -11,6 +11,7 @@ from playbook.hourglass import TimedPlaybook
 
 from flintmq.broker.administration.administration import CLOSED_AT_ONCE
 from flintmq.config import parse
+from flintmq.errors import ServiceFault
 from flintmq.wire import methods
 from flintmq.wire.methods import BasicPublish, ChannelClose, ConnectionClose
 from flintmq.wire.tables import FieldTable
@@ -232,6 +233,13 @@ def test_guest_without_settings_can_be_taken_away(playbook: TimedPlaybook, boss:
         ("user.set-tags", {"user": "bob", "tags": []}, 404, "no user 'bob'"),
         ("user.set-tags", {"user": "guest"}, 406, "expected an array of"),
         ("user.delete", {"user": "bob"}, 404, "no user 'bob'"),
+        ("vhost.add", {"virtual_host": "/"}, 406, "virtual host '/' is there already"),
+        ("vhost.add", {"virtual_host": ""}, 406, "1 to 255 octets"),
+        ("vhost.add", {"virtual_host": "x" * 256}, 406, "1 to 255 octets"),
+        ("vhost.add", {"virtual_host": "a\x1bb"}, 406, "printable"),
+        ("vhost.add", {}, 406, "argument 'virtual-host'"),
+        ("vhost.delete", {"virtual_host": "v"}, 404, "no virtual host 'v'"),
+        ("vhost.delete", {"virtual_host": "/"}, 406, "virtual host '/' is set by the broker's settings"),
         ("permission.set", {"user": "bob", **ALL}, 404, "no user 'bob'"),
         ("permission.set", {"user": "guest", "virtual_host": "v", **ALL}, 404, "no virtual host 'v'"),
         ("permission.set", {"user": "guest", **ALL, "read": "("}, 406, "expected a regular expression"),
@@ -254,6 +262,8 @@ ADMINISTRATORS = [
     ("user.set-tags", {"user": "clerk", "tags": ["administrator"]}),
     ("user.delete", {"user": "clerk"}),
     ("user.list", {}),
+    ("vhost.add", {"virtual_host": "v"}),
+    ("vhost.delete", {"virtual_host": "orders"}),
     ("permission.set", {"user": "clerk", "virtual_host": "orders", **ALL}),
     ("permission.clear", {"user": "clerk", "virtual_host": "/"}),
     ("permission.list", {}),
@@ -274,6 +284,7 @@ def test_only_administrators_may(settled: TimedPlaybook, service: str, arguments
         ("user.set-password", {"user": "clerk", "password": "x"}),
         ("user.set-tags", {"user": "clerk", "tags": []}),
         ("user.delete", {"user": "clerk"}),
+        ("vhost.delete", {"virtual_host": "orders"}),
         ("permission.set", {"user": "clerk", "virtual_host": "/", **ALL}),
         ("permission.clear", {"user": "clerk", "virtual_host": "/"}),
     ],
@@ -376,3 +387,118 @@ def test_a_permission_that_is_given_holds_for_open_connections(playbook: TimedPl
     ann.declares("q")
     ann.publishes("q", b"two")
     assert boss.gets_all("q") == [b"two"]
+
+
+# Virtual hosts
+
+
+def new_host(boss: Client, name: str = "v") -> None:
+    done(boss, "vhost.add", virtual_host=name)
+    done(boss, "permission.set", user="guest", virtual_host=name, **ALL)
+
+
+def states(boss: Client) -> dict[str, str]:
+    return {row["virtual-host"]: row["state"] for row in rows(boss, "vhost.list")}
+
+
+def test_a_virtual_host_is_added_and_used(playbook: TimedPlaybook, boss: Client) -> None:
+    done(boss, "vhost.add", virtual_host="v")
+    stranger = playbook.stranger()
+    stranger.greet()
+    stranger.log_in()
+    stranger.hears(methods.ConnectionTune)
+    stranger >> methods.ConnectionTuneOk(channel_max=0, frame_max=0, heartbeat=0)
+    stranger >> methods.ConnectionOpen(virtual_host="v")
+    assert stranger.hears(ConnectionClose).reply_code == 530
+    done(boss, "permission.set", user="guest", virtual_host="v", **ALL)
+    client = playbook.client(virtual_host="v")
+    client.declares("q")
+    client.binds("q", "amq.topic", "a.#")
+    client.publishes("a.b", b"x", exchange="amq.topic")
+    assert client.gets_all("q") == [b"x"]
+    assert rows(boss, "vhost.list") == [
+        {"virtual-host": "/", "fixed": True, "state": "running", "queues": 1, "connections": 1},
+        {"virtual-host": "v", "fixed": False, "state": "running", "queues": 1, "connections": 1},
+    ]
+
+
+def test_who_only_monitors_sees_virtual_hosts(settled: TimedPlaybook) -> None:
+    clerk = listening(settled.client(user="clerk", password="clerk"))
+    assert states(clerk) == {"/": "running", "orders": "running"}
+
+
+def test_a_virtual_host_goes_with_all_that_is_in_it(playbook: TimedPlaybook, boss: Client) -> None:
+    new_host(boss)
+    clients = [playbook.client(virtual_host="v") for _ in range(2 * CLOSED_AT_ONCE + 1)]
+    first = clients[0]
+    for number in range(30):
+        first.declares(f"q{number}", durable=True)
+        first.binds(f"q{number}", "amq.fanout")
+    first.publishes("", b"one", b"two", exchange="amq.fanout")
+    first >> methods.BasicGet(queue="q0")
+    first.next(1)
+    playbook.broker.policies.put("v", "p", ".*", {"max-length": 5})
+    done(boss, "vhost.delete", virtual_host="v")
+    for client in clients:
+        close = client.hears(ConnectionClose)
+        assert (close.reply_code, close.reply_text) == (
+            320,
+            "CONNECTION_FORCED - virtual host 'v' was deleted",
+        )
+    playbook.passes(1000)
+    assert states(boss) == {"/": "running"}
+    assert playbook.broker.policies.of("v") == []
+    assert [row["virtual-host"] for row in rows(boss, "permission.list")] == ["/"]
+    new_host(boss)
+    client = playbook.client(virtual_host="v")
+    client >> methods.QueueDeclare(queue="q0", passive=True)
+    assert client.hears(ChannelClose).reply_code == 404
+
+
+def test_a_name_is_taken_while_the_virtual_host_is_taken_down(playbook: TimedPlaybook, boss: Client) -> None:
+    new_host(boss)
+    playbook.client(virtual_host="v").declares("q")
+    chores = playbook.broker.pass_work.chores
+    with playbook.one_pass():
+        chores.credit, chores.pass_number = 0, playbook.broker.pass_work.passes
+        playbook.broker.administration.virtual_hosts.delete("v")
+        with pytest.raises(ServiceFault, match="is being deleted: add it when it is gone"):
+            playbook.broker.administration.virtual_hosts.add("v")
+        with pytest.raises(ServiceFault, match="no virtual host 'v'"):
+            playbook.broker.administration.virtual_hosts.delete("v")
+        assert list(playbook.broker.administration.virtual_hosts.ending) == ["v"]
+    playbook.clients[-1].hears(ConnectionClose)
+    playbook.passes(1000)
+    new_host(boss)
+
+
+def test_who_deletes_the_own_virtual_host_hears_the_answer_first(
+    playbook: TimedPlaybook, boss: Client
+) -> None:
+    new_host(boss)
+    own = listening(playbook.client(virtual_host="v"))
+    done(own, "vhost.delete", virtual_host="v")
+    playbook.passes(10)
+    assert own.hears(ConnectionClose).reply_code == 320
+    playbook.passes(1000)
+    assert states(boss) == {"/": "running"}
+
+
+def test_a_bug_does_not_end_the_end_of_a_virtual_host(
+    playbook: TimedPlaybook, boss: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    new_host(boss)
+    policies = playbook.broker.policies
+
+    def fails(host: object) -> Iterator[None]:
+        raise RuntimeError("out of nowhere")
+
+    monkeypatch.setattr(policies, "forget_host", fails)
+    done(boss, "vhost.delete", virtual_host="v")
+    playbook.passes(100)
+    assert states(boss) == {"/": "running", "v": "deleting"}
+    monkeypatch.undo()
+    playbook.passes(2000)
+    assert states(boss) == {"/": "running"}
+    assert "a bug holds up the end of virtual host 'v'" in caplog.text
+    caplog.clear()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playbook import branches
 from playbook.dialogue import Carried, Playbook, carrying
 
 from flintmq.auth.passwords import hash_password_quickly
@@ -15,6 +16,7 @@ from flintmq.auth.user import Tag
 from flintmq.broker.administration import records
 from flintmq.broker.administration.grants import FORGOTTEN_AT_ONCE, identity_of
 from flintmq.broker.broker import Broker
+from flintmq.broker.transactions.dtx_journal import Marker
 from flintmq.client import ClientError, ServiceError, connect
 from flintmq.clock import Clock
 from flintmq.config import ALL_PERMISSIONS, Config, PermissionSettings, parse
@@ -228,3 +230,148 @@ def test_nothing_is_administered_inside_a_transaction(opened: Opened) -> None:
         assert answer.properties.headers["error-code"] == 406
         assert broker.users.get("guest") is not None
         playbook.end()
+
+
+# Virtual hosts
+
+
+def furnished(broker: Broker, playbook: Playbook) -> None:
+    """A virtual host with something of each kind that lies in the journal."""
+    model = broker.administration
+    model.virtual_hosts.add("v")
+    model.grants.set("guest", "v", ALL_PERMISSIONS)
+    broker.policies.put("v", "p", "^ruled", {"max-length": 100})
+    client = playbook.client(virtual_host="v")
+    client.declares("plain", durable=True)
+    client.declares("ruled", durable=True, arguments={"x-max-priority": 3})
+    client.declares("log", durable=True, arguments={"x-queue-type": "stream"})
+    client.binds("plain", "amq.topic", "a.#")
+    client.binds("log", "amq.fanout")
+    delayed = {"x-delayed-type": "fanout"}
+    client >> methods.ExchangeDeclare(
+        exchange="later", type="x-delayed-message", durable=True, arguments=delayed
+    )
+    client << methods.ExchangeDeclareOk()
+    client >> methods.ExchangeBind(source="amq.topic", destination="amq.fanout", routing_key="b")
+    client << methods.ExchangeBindOk()
+    for queue in ("plain", "ruled", "log"):
+        client.publishes(queue, b"1", b"2", delivery_mode=2)
+    client.publishes("", b"3", exchange="later", delivery_mode=2, headers={"x-delay": 3_600_000})
+    settle_disk(broker)
+    worker = playbook.client(virtual_host="v")
+    branches.select(worker)
+    worker >> branches.start()
+    worker << branches.started()
+    worker.publishes("plain", b"4", delivery_mode=2)
+    worker >> methods.BasicGet(queue="plain")
+    worker.next(1)
+    worker >> methods.BasicAck(delivery_tag=1)
+    worker >> branches.end()
+    worker << branches.ended()
+    worker >> branches.prepare()
+    settle_disk(broker)
+    worker << branches.prepared()
+    broker.virtual_hosts["v"].branches.mark("m", Marker(7, "guest", "", 0, 0))
+    settle_disk(broker)
+
+
+def settle_disk(broker: Broker) -> None:
+    """Passes, ticks and time until the broker has nothing to do."""
+    assert broker.store is not None
+    assert broker.streams is not None
+    for _ in range(50):
+        broker.finish_pass()
+        broker.timetable.offset_ms += 10
+        broker.timetable.run()
+        broker.store.tick()
+        broker.streams.tick()
+        broker.store.collect()
+        broker.streams.collect()
+
+
+def is_mentioned(broker: Broker, name: str = "v") -> bool:
+    """Whether any record of the journal is about the virtual host."""
+    assert broker.store is not None
+    field = b"S" + len(name).to_bytes(4, "big") + name.encode()
+    return any(field in key for key in broker.store.journal.values)
+
+
+def require_gone(broker: Broker, tmp_path: Path) -> None:
+    assert broker.store is not None
+    assert "v" not in broker.virtual_hosts
+    assert not broker.administration.virtual_hosts.ending
+    assert not is_mentioned(broker)
+    assert not list(broker.store.journal.index.live())
+    assert not [path for path in (tmp_path / "data" / "streams").iterdir() if path.is_dir()]
+
+
+def test_a_virtual_host_is_back_with_what_is_in_it(opened: Opened) -> None:
+    with opened() as broker:
+        playbook = Playbook()
+        playbook.broker = broker
+        furnished(broker, playbook)
+    with opened() as broker:
+        host = broker.virtual_hosts["v"]
+        assert list(host.queues) == ["plain", "ruled", "log"]
+        assert host.queues["plain"].message_count() == 1
+        assert len(host.branches.branches) == 1
+        assert list(host.branches.markers) == ["m"]
+        assert broker.users.get("guest").may_enter("v")
+        assert [policy.name for policy in broker.policies.of("v")] == ["p"]
+        assert is_mentioned(broker)
+
+
+def test_nothing_is_left_of_a_virtual_host_that_was_deleted(opened: Opened, tmp_path: Path) -> None:
+    with opened() as broker:
+        playbook = Playbook()
+        playbook.broker = broker
+        furnished(broker, playbook)
+        broker.administration.virtual_hosts.delete("v")
+        settle_disk(broker)
+        require_gone(broker, tmp_path)
+        broker.administration.virtual_hosts.add("v")
+    with opened() as broker:
+        host = broker.virtual_hosts["v"]
+        assert not host.queues
+        assert not host.branches.branches
+        assert not host.branches.markers
+        assert "later" not in host.exchanges
+        assert not host.binding_count
+        assert not broker.users.get("guest").may_enter("v")
+        assert not broker.policies.of("v")
+
+
+@pytest.mark.parametrize("steps", range(12))
+def test_a_crash_while_a_virtual_host_is_taken_down(opened: Opened, tmp_path: Path, steps: int) -> None:
+    """The next start goes on with it, wherever it was."""
+    with opened() as broker:
+        playbook = Playbook()
+        playbook.broker = broker
+        furnished(broker, playbook)
+        chores = broker.pass_work.chores
+        chores.credit, chores.pass_number = 0, broker.pass_work.passes
+        broker.administration.virtual_hosts.delete("v")
+        for _ in range(steps):
+            if chores.waiting:
+                chores.step(chores.waiting.popleft())
+        chores.waiting.clear()  # the rest is never done in this life
+        broker.timetable.alarms.clear()
+    with opened() as broker:
+        assert "v" not in broker.virtual_hosts
+        settle_disk(broker)
+        require_gone(broker, tmp_path)
+
+
+def test_a_virtual_host_of_the_settings_is_not_taken_down_by_a_start(
+    opened: Opened, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened() as broker:
+        broker.administration.virtual_hosts.add("v")
+        broker.virtual_hosts["v"].declare_queue("q", True, False, False, {}, 0)
+        broker.administration.records.put(records.VIRTUAL_HOST, {"name": "v"}, {"deleting": True})
+    with opened('virtual_hosts = ["/", "v"]') as broker:
+        assert "q" in broker.virtual_hosts["v"].queues
+    assert "'v', which was being deleted, is in the settings: kept" in caplog.text
+    with opened('virtual_hosts = ["/", "v"]') as broker:
+        settle_disk(broker)
+        assert "q" in broker.virtual_hosts["v"].queues

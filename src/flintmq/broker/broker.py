@@ -77,17 +77,12 @@ class Broker:
         self.timetable = Timetable(clock)
         self.pass_work = PassWork(self.timetable)
         self.answers = Answers(self.timetable)
-        self.virtual_hosts: dict[str, VirtualHost] = {
-            name: VirtualHost(name, self.pass_work, store) for name in config.virtual_hosts
-        }
-        for host in self.virtual_hosts.values():
-            host.broker = self
+        self.virtual_hosts: dict[str, VirtualHost] = {}
         self.streams: Streams | None = None
         self.policies = Policies(self.virtual_hosts, store)
         self.policies.configure(config)
-        for host in self.virtual_hosts.values():
-            host.policies = host.router.policies = self.policies
-            host.branches.limits = config.dtx
+        for name in config.virtual_hosts:
+            self.open_virtual_host(name)
         self.connections_made = 0
         self.clients = Connections()
         self.connections: dict[int, ClientConnection] = self.clients.by_number  # those that are open
@@ -95,6 +90,16 @@ class Broker:
         # What the server knows of alarms, memory and disk; None where there is no server.
         self.condition: Callable[[], FieldTable] | None = None
         self.administration = Administration(self)
+
+    def open_virtual_host(self, name: str) -> VirtualHost:
+        """A new one, with nothing in it but what every virtual host has."""
+        host = VirtualHost(name, self.pass_work, self.store)
+        host.broker = self
+        host.policies = host.router.policies = self.policies
+        host.branches.limits = self.config.dtx
+        host.streams = host.router.streams = self.streams
+        self.virtual_hosts[name] = host
+        return host
 
     def attach_streams(self, storage: StreamStore) -> Streams:
         """From now on queues may be streams, kept there."""

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from flintmq.auth.passwords import PasswordHash, hash_password
 from flintmq.broker.administration.accounts import Accounts
-from flintmq.broker.administration.faults import missing
 from flintmq.broker.administration.grants import Grants
 from flintmq.broker.administration.records import FoundRecords, Records
+from flintmq.broker.administration.virtual_hosts import VirtualHosts
 from flintmq.errors import ConnectionFault, ServiceFault
 from flintmq.wire import amqp
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
     from flintmq.broker.channels.client_connection import ClientConnection
     from flintmq.broker.queues.chores import Chore, Wait
+    from flintmq.broker.virtual_host import VirtualHost
 
 log = logging.getLogger("flintmq.administration")
 
@@ -50,18 +51,20 @@ class Administration:
         self.broker = broker
         self.records = Records(broker.store)
         self.accounts = Accounts(broker.config, broker.users, self.records, broker.clock)
-        self.grants = Grants(self.accounts, self.records, self.require_host, self.rights_changed)
+        self.virtual_hosts = VirtualHosts(broker, self.records, self.host_closed, self.host_forgotten)
+        self.grants = Grants(self.accounts, self.records, self.virtual_hosts.require, self.rights_changed)
         # A hash takes tens of milliseconds: a server has another thread make it.
         self.hashing: Hashing = hash_at_once
 
     def restore(self, found: FoundRecords) -> None:
-        """What recovery has found, before there are queues."""
+        """What recovery has found, before there are queues; `resume` comes behind them."""
+        self.virtual_hosts.restore(found)
         self.accounts.restore(found)
         self.grants.restore(found)
 
-    def require_host(self, name: str) -> None:
-        if name not in self.broker.virtual_hosts:
-            raise missing("virtual host", name)
+    def resume(self) -> None:
+        """Goes on with what the last life has not finished."""
+        self.virtual_hosts.resume()
 
     def rights_changed(self, virtual_host: str) -> None:
         """What channels have found out about permissions there may be wrong now."""
@@ -81,6 +84,20 @@ class Administration:
         chores = self.broker.pass_work.chores
         chores.begin(self.closed(self.broker.clients.of_user(name), f"user '{name}' was deleted", asker))
         chores.begin(self.grants.forget_user(name, virtual_hosts))
+
+    # Virtual hosts
+
+    def host_closed(self, host: VirtualHost, asker: int) -> Chore:
+        """Closes the connections of a virtual host that was deleted."""
+        why = f"virtual host '{host.name}' was deleted"
+        yield from self.closed(self.broker.clients.of_host(host), why, asker)
+
+    def host_forgotten(self, host: VirtualHost) -> Chore:
+        """Permissions and policies that hold in a virtual host which was deleted."""
+        yield from self.grants.forget_host(host.name)
+        yield from self.broker.policies.forget_host(host)
+
+    # Connections
 
     def closed(self, clients: Iterable[ClientConnection], why: str, asker: int) -> Chore:
         """Closes the connections with 320."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from flintmq.auth.permissions import Permissions
@@ -105,6 +106,18 @@ class Grants:
                 self.records.delete(records.PERMISSION, identity_of(name, virtual_host))
             if at % FORGOTTEN_AT_ONCE == 0:
                 yield
+
+    def forget_host(self, virtual_host: str) -> Iterator[None]:
+        """The virtual host is gone, and must not come back with the permissions of its namesake."""
+        last: str | None = None
+        while names := list(islice(self.users.names.after(last), FORGOTTEN_AT_ONCE)):
+            for name in names:
+                user = self.users.get(name)
+                if user is not None and virtual_host in user.permissions:
+                    self.forget(name, virtual_host)
+                    self.users.revoke(name, virtual_host)
+            last = names[-1]
+            yield
 
     # Recovery
 

@@ -5,6 +5,7 @@
 
     u  user          name                 hash, tags, loopback-only, life; or deleted, of one that the broker
                                           would have without any settings
+    v  virtual host  name                 deleting, while it is being taken down
     a  permission    user, virtual host   configure, write, read, and the life of the user; or cleared, of one
                                           that the broker would have without any settings
 
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     from flintmq.broker.store.store import Store
 
 USER = b"u"
+VIRTUAL_HOST = b"v"
 PERMISSION = b"a"
-KINDS = frozenset((USER, PERMISSION))
+KINDS = frozenset((USER, VIRTUAL_HOST, PERMISSION))
 
 
 class Records:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from flintmq.auth import User
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from flintmq.broker.virtual_host import VirtualHost
     from flintmq.errors import PeerFault
     from flintmq.wire.tables import FieldTable
+
+Group = TypeVar("Group")
 
 
 class ClientConnection:
@@ -55,25 +57,35 @@ class ClientConnection:
 class Connections:
     """The connections that are open."""
 
-    __slots__ = ("by_number", "by_user")
+    __slots__ = ("by_host", "by_number", "by_user")
 
     def __init__(self) -> None:
         self.by_number: dict[int, ClientConnection] = {}
         self.by_user: dict[str, dict[int, ClientConnection]] = {}
+        self.by_host: dict[VirtualHost, dict[int, ClientConnection]] = {}
 
     def enter(self, client: ClientConnection) -> None:
         self.by_number[client.number] = client
         self.by_user.setdefault(client.user.name, {})[client.number] = client
+        self.by_host.setdefault(client.virtual_host, {})[client.number] = client
 
     def leave(self, number: int) -> None:
         """The connection is over, if it ever was open."""
         client = self.by_number.pop(number, None)
         if client is None:
             return
-        those = self.by_user[client.user.name]
-        del those[number]
-        if not those:
-            del self.by_user[client.user.name]
+        leave_group(self.by_user, client.user.name, number)
+        leave_group(self.by_host, client.virtual_host, number)
 
     def of_user(self, name: str) -> list[ClientConnection]:
         return list(self.by_user.get(name, {}).values())
+
+    def of_host(self, virtual_host: VirtualHost) -> list[ClientConnection]:
+        return list(self.by_host.get(virtual_host, {}).values())
+
+
+def leave_group(groups: dict[Group, dict[int, ClientConnection]], group: Group, number: int) -> None:
+    those = groups[group]
+    del those[number]
+    if not those:
+        del groups[group]

@@ -1,6 +1,7 @@
-"""Services for administrators: users and their permissions.
+"""Services for administrators: users, virtual hosts and permissions.
 
     user.add, user.set-password, user.set-tags, user.delete, user.list
+    vhost.add, vhost.delete, vhost.list
     permission.set, permission.clear, permission.list
 
 The model is the broker's `Administration`; here arguments are read, and it is checked who asks. The answer
@@ -127,6 +128,45 @@ def password_of(request: Request) -> Generator[Wait | None, None, PasswordHash]:
     if not isinstance(octets, bytes) or not 0 < len(octets) <= PASSWORD_OCTETS_MAX:
         raise request.wrong("password", f"expected text of 1 to {PASSWORD_OCTETS_MAX} octets")
     return (yield from request.broker.administration.hashed(octets))
+
+
+# Virtual hosts
+
+
+@service("vhost.add", changes=True)
+def vhost_add(request: Request) -> None:
+    """Adds the virtual host `virtual-host`, which nobody may use yet."""
+    administration(request).virtual_hosts.add(request.text("virtual-host"))
+    done(request)
+
+
+@service("vhost.delete", changes=True)
+def vhost_delete(request: Request) -> None:
+    """Deletes `virtual-host` with all that is in it, and closes its connections."""
+    administration(request).virtual_hosts.delete(request.text("virtual-host"), request.channel.origin)
+    done(request)
+
+
+@service("vhost.list")
+def vhost_list(request: Request) -> Iterator[None]:
+    """The virtual hosts, in the order of their names: `fixed`, `state`, `queues`, `connections`."""
+    hosts = administration(request, Tag.MONITORING).virtual_hosts
+    broker = request.broker
+
+    def row(name: str) -> FieldTable:
+        running = broker.virtual_hosts.get(name)
+        host = running or hosts.ending.get(name)
+        found: FieldTable = {
+            "virtual-host": name,
+            "fixed": hosts.is_fixed(name),
+            "state": "deleting" if running is None else "running",
+        }
+        if host is not None:
+            found["queues"] = len(host.queues)
+            found["connections"] = len(broker.clients.by_host.get(host, ()))
+        return found
+
+    return request.listing(lambda after: ((name, partial(row, name)) for name in hosts.names_after(after)))
 
 
 # Permissions

@@ -1,4 +1,8 @@
-"""A user: name, password hash, tags, permissions by virtual host. Immutable: a change is a new User."""
+"""A user: name, password hash, tags, permissions by virtual host.
+
+There is one object for each user, which `Users` changes in place: every session, channel and request of the
+user sees the change with its next operation.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +37,16 @@ _IMPLIED = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class User:
-    """One who may log in. Compared by identity: the same name with other rights is another User."""
+    """One who may log in. Compared by identity: a user that was deleted and added again is another one."""
 
     name: str
     password_hash: PasswordHash | None = field(default=None, repr=False)
     tags: frozenset[Tag] = frozenset()
     permissions: Mapping[str, Permissions] = field(default_factory=lambda: MappingProxyType({}))
     is_loopback_only: bool = False
+    changes: int = 0  # made so far, so that a login in progress sees that there was one
 
     def has_tag(self, tag: Tag) -> bool:
         """Whether the user has `tag`, or one that brings it."""

@@ -15,7 +15,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from flintmq.auth.passwords import NOBODY, PasswordHash, hash_password_quickly, parse_hash
@@ -23,6 +23,7 @@ from flintmq.auth.permissions import Permissions
 from flintmq.auth.user import Tag, User
 from flintmq.config import NAME_OCTETS_MAX, PASSWORD_OCTETS_MAX, Config, PermissionSettings, UserSettings
 from flintmq.errors import ConfigFault
+from flintmq.ordered_names import OrderedNames
 
 # 32 octets of HMAC and a dict entry for each: under 2 MiB.
 REMEMBERED_MAX = 10_000
@@ -43,10 +44,10 @@ class Refused:
 
 
 class Users:
-    """All users by name. `generation` grows with each change, so that a session can keep its decisions."""
+    """All users by name."""
 
     def __init__(self) -> None:
-        self.generation = 0
+        self.names: OrderedNames[str] = OrderedNames()
         self._named: dict[str, User] = {}
         self._key = secrets.token_bytes(32)
         self._remembered: dict[str, bytes] = {}
@@ -55,7 +56,7 @@ class Users:
     def from_config(cls, config: Config) -> Users:
         users = cls()
         for name, settings in config.users.items():
-            users.put(_user(name, settings))
+            users.put(configured_user(name, settings))
         return users
 
     def __iter__(self) -> Iterator[User]:
@@ -70,44 +71,54 @@ class Users:
     # -- changes -----------------------------------------------------------------------------------
 
     def put(self, user: User) -> None:
-        """Add `user`, or replace the one of that name."""
+        """Add `user`; one of that name that is there already takes over what it is."""
         if not 0 < len(user.name.encode()) <= NAME_OCTETS_MAX:
             raise ValueError(f"a user's name has 1 to {NAME_OCTETS_MAX} octets")
-        self._named[user.name] = user
-        self._changed(user.name)
+        known = self._named.setdefault(user.name, user)
+        known.password_hash = user.password_hash
+        known.tags = user.tags
+        known.permissions = user.permissions
+        known.is_loopback_only = user.is_loopback_only
+        self.names.add(user.name)
+        self._changed(known)
 
-    def delete(self, name: str) -> None:
-        """Remove the user; KeyError if there is none."""
-        del self._named[name]
-        self._changed(name)
+    def delete(self, name: str) -> User:
+        """Remove the user, who may do nothing from now on; KeyError if there is none."""
+        user = self._named.pop(name)
+        self.names.discard(name)
+        user.password_hash = None
+        user.tags = frozenset()
+        user.permissions = MappingProxyType({})
+        self._changed(user)
+        return user
 
     def change_password(self, name: str, password_hash: PasswordHash | None) -> None:
-        self.put(replace(self._named[name], password_hash=password_hash))
+        user = self._named[name]
+        user.password_hash = password_hash
+        self._changed(user)
 
     def change_tags(self, name: str, tags: Iterable[Tag]) -> None:
-        self.put(replace(self._named[name], tags=frozenset(tags)))
+        user = self._named[name]
+        user.tags = frozenset(tags)
+        self._changed(user)
 
     def grant(self, name: str, virtual_host: str, settings: PermissionSettings) -> None:
         """Give the user these permissions in `virtual_host`, or raise a PatternFault."""
         user = self._named[name]
-        granted = {**user.permissions, virtual_host: Permissions(settings)}
-        self.put(replace(user, permissions=MappingProxyType(granted)))
+        user.permissions = MappingProxyType({**user.permissions, virtual_host: Permissions(settings)})
+        self._changed(user)
 
     def revoke(self, name: str, virtual_host: str) -> None:
         """Take away all permissions in `virtual_host`, if there are any."""
         user = self._named[name]
         if virtual_host in user.permissions:
             left = {host: granted for host, granted in user.permissions.items() if host != virtual_host}
-            self.put(replace(user, permissions=MappingProxyType(left)))
+            user.permissions = MappingProxyType(left)
+            self._changed(user)
 
-    def forget_virtual_host(self, virtual_host: str) -> None:
-        """A virtual host is gone, and must not come back with the permissions of its namesake."""
-        for name in list(self._named):
-            self.revoke(name, virtual_host)
-
-    def _changed(self, name: str) -> None:
-        self.generation += 1
-        self._remembered.pop(name, None)
+    def _changed(self, user: User) -> None:
+        user.changes += 1
+        self._remembered.pop(user.name, None)
 
     # -- logging in --------------------------------------------------------------------------------
 
@@ -136,7 +147,7 @@ class Users:
 class Verification:
     """A password to be checked: `run` is slow and safe on any thread, `finish` belongs to the loop's."""
 
-    __slots__ = ("_name", "_password", "_peer_address", "_user", "_users")
+    __slots__ = ("_changes", "_hash", "_name", "_password", "_peer_address", "_user", "_users")
 
     def __init__(
         self, users: Users, name: str, user: User | None, password: bytes, peer_address: str
@@ -144,13 +155,15 @@ class Verification:
         self._users = users
         self._name = name
         self._user = user
+        # As they are now: the user may change while another thread is at work.
+        self._hash = None if user is None else user.password_hash
+        self._changes = 0 if user is None else user.changes
         self._password = password
         self._peer_address = peer_address
 
     def run(self) -> bool:
         """Whether the password is right. Touches nothing shared."""
-        user = self._user
-        known = NOBODY if user is None or user.password_hash is None else user.password_hash
+        known = NOBODY if self._hash is None else self._hash
         # An overlong password costs the same and is never right.
         matches = known.matches(self._password[:PASSWORD_OCTETS_MAX])
         return matches and known is not NOBODY and 0 < len(self._password) <= PASSWORD_OCTETS_MAX
@@ -162,7 +175,7 @@ class Verification:
             return Refused(f"no user {self._name!r}")
         if not matches:
             return Refused(f"wrong password for user {user.name!r}")
-        if self._users.get(user.name) is not user:
+        if user.changes != self._changes:
             return Refused(f"user {user.name!r} was changed during the login")
         if not user.may_come_from(self._peer_address):
             return Refused(f"user {user.name!r} may log in from this machine only, not {self._peer_address}")
@@ -174,7 +187,8 @@ class Verification:
         return self.finish(self.run())
 
 
-def _user(name: str, settings: UserSettings) -> User:
+def configured_user(name: str, settings: UserSettings) -> User:
+    """The user as the settings have it."""
     password_hash: PasswordHash
     if settings.password_hash is not None:
         try:

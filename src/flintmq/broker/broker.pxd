@@ -11,8 +11,10 @@ cdef Py_ssize_t PASS_LOADED_BYTES_MAX
 
 @cython.final
 cdef class Broker:
+    cdef readonly object administration
     cdef readonly PassWork pass_work
     cdef readonly object answers
+    cdef readonly object clients
     cdef public object clock
     cdef public object condition
     cdef readonly object config

@@ -10,11 +10,14 @@ import base64
 import logging
 from typing import TYPE_CHECKING
 
+import flintmq.broker.services.administration_services
 import flintmq.broker.services.dtx_services
 import flintmq.broker.services.queue_services
 import flintmq.broker.services.stream_services
 import flintmq.broker.services.system_services  # noqa: F401 - registers them
 from flintmq.auth import Users
+from flintmq.broker.administration.administration import Administration
+from flintmq.broker.channels.client_connection import Connections
 from flintmq.broker.channels.endings import Endings
 from flintmq.broker.policies import Policies
 from flintmq.broker.queues.pass_work import PassWork
@@ -49,7 +52,9 @@ class Broker:
     """Everything that outlives a connection."""
 
     __slots__ = (
+        "administration",
         "answers",
+        "clients",
         "clock",
         "condition",
         "config",
@@ -74,23 +79,30 @@ class Broker:
         self.timetable = Timetable(clock)
         self.pass_work = PassWork(self.timetable)
         self.answers = Answers(self.timetable)
-        self.virtual_hosts: dict[str, VirtualHost] = {
-            name: VirtualHost(name, self.pass_work, store) for name in config.virtual_hosts
-        }
-        for host in self.virtual_hosts.values():
-            host.broker = self
+        self.virtual_hosts: dict[str, VirtualHost] = {}
         self.streams: Streams | None = None
         self.policies = Policies(self.virtual_hosts, store)
         self.policies.configure(config)
-        for host in self.virtual_hosts.values():
-            host.policies = host.router.policies = self.policies
-            host.branches.limits = config.dtx
+        for name in config.virtual_hosts:
+            self.open_virtual_host(name)
         self.connections_made = 0
-        self.connections: dict[int, ClientConnection] = {}  # those that are open, by number
+        self.clients = Connections()
+        self.connections: dict[int, ClientConnection] = self.clients.by_number  # those that are open
         self.endings = Endings(self.pass_work)
         self.started_ms = self.timetable.now_ms()
         # What the server knows of alarms, memory and disk; None where there is no server.
         self.condition: Callable[[], FieldTable] | None = None
+        self.administration = Administration(self)
+
+    def open_virtual_host(self, name: str) -> VirtualHost:
+        """A new one, with nothing in it but what every virtual host has."""
+        host = VirtualHost(name, self.pass_work, self.store)
+        host.broker = self
+        host.policies = host.router.policies = self.policies
+        host.branches.limits = self.config.dtx
+        host.streams = host.router.streams = self.streams
+        self.virtual_hosts[name] = host
+        return host
 
     def attach_streams(self, storage: StreamStore) -> Streams:
         """From now on queues may be streams, kept there."""

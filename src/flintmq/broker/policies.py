@@ -10,7 +10,7 @@ are journalled as topology, and hold for what exists as well as for what is decl
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -228,6 +228,17 @@ class Policies:
         self.decided.clear()
         host.reapply_policies()
         return True
+
+    def forget_host(self, host: VirtualHost) -> Iterator[None]:
+        """The virtual host is gone, and its policies with it."""
+        for kept in (self.ordinary, self.operators):
+            while those := kept.get(host.name):
+                policy = those.pop()
+                if host.topology is not None:
+                    host.topology.delete_policy(policy)
+                yield
+            kept.pop(host.name, None)
+        self.decided.clear()
 
     def refuse_configured(self, virtual_host: str, name: str, is_operator: bool) -> None:
         present = self.find(virtual_host, name, is_operator)

@@ -12,6 +12,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from flintmq.broker.administration import records
+from flintmq.broker.administration.records import FoundRecords
 from flintmq.broker.exchanges.binding import VIA
 from flintmq.broker.exchanges.chains import MissingExchange
 from flintmq.broker.exchanges.delayed_exchange import DelayedExchange
@@ -55,6 +57,7 @@ class Recovery:
         self.queues: list[tuple[bytes, bytes]] = []
         self.numbers: set[int] = set()  # of these queues
         self.policies: list[tuple[FieldTable, FieldTable]] = []
+        self.administered = FoundRecords()
         self.bindings: list[bytes] = []  # the keys that they have in the journal
         self.names: set[tuple[bytes, object, object]] = set()  # kind, virtual host, name; when it is needed
         self.has_new_names = False  # the exchange of requests was never called `system` here
@@ -102,6 +105,8 @@ class Recovery:
         elif kind == topology_records.RETURNED:
             number, entry, count, due_ms = topology_records.return_of(rest, octets)
             self.returns.setdefault(number, {})[entry_number.of_journal(entry)] = (count, due_ms)
+        elif kind in records.KINDS:
+            self.administered.add(key, octets)
         elif kind == topology_records.NAMES:
             self.has_new_names = True
         else:

@@ -18,6 +18,7 @@ from flintmq.config.users import (
     ALL_PERMISSIONS,
     PASSWORD_OCTETS_MAX,
     USER_TAGS,
+    DefaultUser,
     PermissionSettings,
     UserSettings,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "USER_TAGS",
     "BindingSettings",
     "Config",
+    "DefaultUser",
     "Dtx",
     "ExchangeSettings",
     "Limits",

@@ -39,9 +39,14 @@ class UserSettings:
     permissions: Mapping[str, PermissionSettings] = field(default_factory=lambda: MappingProxyType({}))
 
 
+@dataclass(frozen=True, slots=True)
+class DefaultUser(UserSettings):
+    """The user guest of settings that name no users: no setting, so that it can change at run time."""
+
+
 def guest_alone(virtual_hosts: Iterable[str]) -> Mapping[str, UserSettings]:
     permissions = MappingProxyType(dict.fromkeys(virtual_hosts, ALL_PERMISSIONS))
-    guest = UserSettings(password="guest", tags=("administrator",), permissions=permissions)
+    guest = DefaultUser(password="guest", tags=("administrator",), permissions=permissions)
     return MappingProxyType({"guest": guest})
 
 

@@ -14,6 +14,7 @@ import ssl
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from flintmq.auth.passwords import ScryptHash, hash_password
 from flintmq.clock import Clock
 from flintmq.errors import ConnectionFault
 from flintmq.server.heartbeats import Heartbeats
@@ -29,7 +30,10 @@ from flintmq.server.tls import server_context
 from flintmq.wire import amqp
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flintmq.auth import Verification
+    from flintmq.auth.passwords import PasswordHash
     from flintmq.config import Config
     from flintmq.wire.tables import FieldTable, FieldValue
 
@@ -60,6 +64,7 @@ class Server:
         self.loop = loop
         self.broker = open_broker(config, clock, self.wake)
         self.broker.condition = self.condition
+        self.broker.administration.hashing = self.hash_password
         # Room for what is left of a frame, and as much again for a whole one.
         buffer_bytes = max(READ_BYTES_MAX, 2 * config.limits.frame_bytes_max)
         self.scheduler = PassScheduler(loop, self.broker, buffer_bytes)
@@ -338,6 +343,19 @@ class Server:
 
         future.add_done_callback(done)
         return future
+
+    def hash_password(self, password: bytes, done: Callable[[PasswordHash | None], None]) -> None:
+        """On the thread of logins: a hash takes as long as the check of a password."""
+
+        def hashed(finished: Future[ScryptHash]) -> None:
+            done(None if finished.exception() is not None else finished.result())
+            self.scheduler.schedule_pass()
+
+        def finish(finished: Future[ScryptHash]) -> None:
+            if not finished.cancelled():
+                self.loop.call_soon_threadsafe(hashed, finished)
+
+        self.verifiers.submit(hash_password, password).add_done_callback(finish)
 
     # The end
 

@@ -357,7 +357,7 @@ class Session(Events):
         if user is None or not user.may_enter(name):
             raise ConnectionFault(amqp.NOT_ALLOWED, f"access to vhost '{name}' refused")
         self.virtual_host = virtual_host
-        self.broker.connections[self.number] = ClientConnection(
+        client = ClientConnection(
             self.number,
             user,
             virtual_host,
@@ -365,7 +365,9 @@ class Session(Events):
             self.connection.version,
             self.client_properties,
             self.broker.timetable.now_ms(),
+            self.close_connection,
         )
+        self.broker.clients.enter(client)
         self.connection.state = ConnectionState.OPEN
         self.link.opened()
         self.send(0, methods.ConnectionOpenOk())
@@ -531,7 +533,7 @@ class Session(Events):
         self.answer = answer
         self.output.end_streams()  # nobody reads what follows, but for the answer to a close
         self.output.ended = True
-        self.broker.connections.pop(self.number, None)
+        self.broker.clients.leave(self.number)
         if self.virtual_host is not None:
             self.virtual_host.disown_exclusive(self.number)
         if self.is_leaving:

@@ -80,6 +80,7 @@ def recovered_broker(
     store = Store(journal, overflow, delivered_marks)
     broker = Broker(config, clock, store)
     go_on_in_time(broker, journal)
+    broker.administration.restore(recovery.administered)
     is_incomplete = bool(report.damaged or report.missing)
     recovery.found_branches.is_incomplete = is_incomplete or bool(report.entries_unreadable)
     streams = broker.attach_streams(
@@ -88,6 +89,7 @@ def recovered_broker(
     store.numbers = recovery.build(broker.virtual_hosts, store, is_incomplete)
     left = streams.drop_leftovers(recovery.queue_numbers(), is_incomplete)
     store.numbers = max(store.numbers, left)
+    broker.administration.resume()
     static_topology.declare_all(broker)
     store.end_pass()
     return broker, report

@@ -90,9 +90,11 @@ CHANGES: dict[str, Callable[[Users], None]] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_forgets_the_login_and_counts(users: Users, change: str) -> None:
     settle(users.login("alice", b"secret", HERE))
-    before = users.generation
+    alice = users.get("alice")
+    assert alice is not None
+    before = alice.changes
     CHANGES[change](users)
-    assert users.generation > before
+    assert alice.changes > before
     assert isinstance(users.login("alice", b"secret", HERE), Verification)
 
 
@@ -162,15 +164,33 @@ def test_permissions_come_and_go(users: Users) -> None:
     assert alice.may_enter("/")
     assert may(alice, "orders", Operation.READ, "o1")
     assert not may(alice, "orders", Operation.WRITE, "o1")
-    users.forget_virtual_host("orders")
+    users.revoke("alice", "orders")
     users.revoke("alice", "/")
-    generation = users.generation
+    changes = alice.changes
     users.revoke("alice", "/")
-    assert users.generation == generation
-    alice = users.get("alice")
-    assert alice is not None
+    assert alice.changes == changes
     assert not alice.may_enter("/")
     assert not alice.may_enter("orders")
+
+
+def test_who_was_deleted_may_do_nothing_however_the_name_lives_on(users: Users) -> None:
+    users.grant("alice", "/", ALL_PERMISSIONS)
+    users.change_tags("alice", [Tag.ADMINISTRATOR])
+    alice = users.delete("alice")
+    users.put(User("alice", hash_password_quickly(b"secret"), frozenset({Tag.ADMINISTRATOR})))
+    users.grant("alice", "/", ALL_PERMISSIONS)
+    assert not alice.may_enter("/")
+    assert not may(alice, "/", Operation.READ, "q")
+    assert not alice.has_tag(Tag.MANAGEMENT)
+
+
+def test_a_user_that_is_put_again_is_the_same_for_whoever_is_logged_in(users: Users) -> None:
+    alice = users.get("alice")
+    assert alice is not None
+    users.put(User("alice", hash_password_quickly(b"other"), frozenset({Tag.MONITORING})))
+    assert users.get("alice") is alice
+    assert alice.has_tag(Tag.MONITORING)
+    assert isinstance(settle(users.login("alice", b"secret", HERE)), Refused)
 
 
 def test_a_broken_pattern_is_not_granted(users: Users) -> None:

@@ -57,6 +57,7 @@ cdef class Channel:
     cdef public str last_queue
     cdef public str reply_name
     cdef set writable
+    cdef unsigned long long rights
     cdef public bint cancel_notices
 
     @cython.locals(found=cython.int, size=Py_ssize_t, route=Route, message=Message)
@@ -125,7 +126,6 @@ cdef class Channel:
     @cython.locals(consumer=Consumer)
     cpdef wake_parked(self)
     cpdef flow(self, bint active)
-    cpdef change_user(self, user)
     cpdef lose_consumer(self, Consumer consumer)
     cpdef notify_cancel(self, Consumer consumer)
     cpdef close(self, farewell=*)

@@ -80,6 +80,7 @@ class Channel:
         "prefetch_count",
         "published",
         "reply_name",
+        "rights",
         "router",
         "store",
         "streaming",
@@ -131,8 +132,9 @@ class Channel:
         self.last_queue = ""
         self.reply_name = ""  # what amq.rabbitmq.reply-to stands for on this channel, see direct_reply.py
         self.cancel_notices = False  # whether the client wants to hear of consumers that end
-        # Exchanges that the user may write to, as found since its permissions last changed.
+        # Exchanges that the user may write to, as found since `Router.rights` last changed.
         self.writable: set[Exchange | None] = set()
+        self.rights = self.router.rights
 
     # Publishing
 
@@ -180,6 +182,9 @@ class Channel:
     def find_route(self, route_octets: bytes) -> Route:
         """The route of this exchange and key, if there is one and the user may write to it."""
         route = self.router.route_of(route_octets)
+        if self.rights != self.router.rights:
+            self.rights = self.router.rights
+            self.writable.clear()
         if route.exchange not in self.writable:
             self.virtual_host.check_publish(route.exchange, self.user)
             self.writable.add(route.exchange)
@@ -672,12 +677,6 @@ class Channel:
             self.output.write_method(
                 self.number, _LONG.pack(amqp.BASIC_CANCEL) + consumer.tag_octets + b"\x01"
             )
-
-    def change_user(self, user: User) -> None:
-        """What the user may do has changed."""
-        self.user = user
-        self.writable.clear()
-        self.last_route = None
 
     def close(self, farewell: Callable[[], None] | None = None) -> None:
         """Everything unacked goes back; an open transaction is rolled back.

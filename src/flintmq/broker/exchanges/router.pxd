@@ -25,6 +25,7 @@ cdef class Router:
     cdef readonly object chains
     cdef readonly dict routes
     cdef readonly unsigned long long generation
+    cdef readonly unsigned long long rights
     cdef public object departures
     cdef public bint has_departures
     cdef public object policies
@@ -49,6 +50,7 @@ cdef class Router:
     cpdef list reachable(self, Route route, list further)
     cpdef dict alternate(self, exchange)
     cpdef rewired(self)
+    cpdef rights_changed(self)
     @cython.locals(route=Route)
     cpdef queue_came_or_went(self, str name)
     @cython.locals(queue=Queue)

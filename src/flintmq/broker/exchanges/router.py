@@ -78,6 +78,7 @@ class Router:
         "pass_work",
         "policies",
         "queues",
+        "rights",
         "routes",
         "store",
         "streams",
@@ -100,6 +101,7 @@ class Router:
         self.chains = Chains()
         self.routes: dict[bytes, Route] = {}
         self.generation = 1
+        self.rights = 0  # counts the changes of what users may do
         self.departures: Departures | None = None
         self.has_departures = False
         self.policies: Alternates | None = None
@@ -273,6 +275,11 @@ class Router:
     def rewired(self) -> None:
         """Every kept route may be wrong now."""
         self.generation += 1
+
+    def rights_changed(self) -> None:
+        """What channels have found out about the permissions of their users may be wrong now."""
+        self.rights += 1
+        self.rewired()  # else a channel goes on with the route that it used last
 
     def queue_came_or_went(self, name: str) -> None:
         """Only the nameless exchange's route to this queue may be wrong now."""

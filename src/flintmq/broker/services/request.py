@@ -34,12 +34,13 @@ if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
     from flintmq.broker.exchanges.route import RoutingContext
     from flintmq.broker.messages.message import Message
+    from flintmq.broker.queues.chores import Chore
     from flintmq.broker.services.answers import Answer
     from flintmq.broker.store.publisher import Publisher
 
 log = logging.getLogger("flintmq.services")
 
-Service = Callable[["Request"], Iterator[None] | None]
+Service = Callable[["Request"], "Chore | None"]
 Row = tuple[str, Callable[[], FieldTable] | None]
 
 SERVICES: dict[str, Service] = {}
@@ -181,7 +182,7 @@ class Request:
                 return
             yield
 
-    def serve(self) -> Iterator[None]:
+    def serve(self) -> Chore:
         """Calls the service, unless the answer is known; what it raises is the answer."""
         try:
             is_kept = bool(self.message_id) and self.kept is None and self.name in CHANGING

@@ -1,0 +1,58 @@
+"""What is administered at run time, as it lies in the journal: field tables, beside those of the topology.
+
+    key      kind, one octet | field table: what identifies it
+    value    field table: the rest
+
+    u  user          name                 hash, tags, loopback-only, life; or deleted, of one that the broker
+                                          would have without any settings
+    v  virtual host  name                 deleting, while it is being taken down
+    a  permission    user, virtual host   configure, write, read, and the life of the user; or cleared, of one
+                                          that the broker would have without any settings
+
+A life is a number that tells users of the same name apart. The permissions of a user that was deleted leave
+the journal in portions; until then their life says that a new user of the name does not have them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flintmq.broker.store.topology_records import table_of
+from flintmq.wire.tables import FieldTable, encode_table
+
+if TYPE_CHECKING:
+    from flintmq.broker.store.store import Store
+
+USER = b"u"
+VIRTUAL_HOST = b"v"
+PERMISSION = b"a"
+KINDS = frozenset((USER, VIRTUAL_HOST, PERMISSION))
+
+
+class Records:
+    """Writes them; without a store there is nothing to write to."""
+
+    def __init__(self, store: Store | None) -> None:
+        self.store = store
+
+    def put(self, kind: bytes, identity: FieldTable, value: FieldTable) -> None:
+        if self.store is not None:
+            self.store.journal.put_value(kind + encode_table(identity), encode_table(value))
+
+    def delete(self, kind: bytes, identity: FieldTable) -> None:
+        if self.store is not None:
+            self.store.journal.delete_value(kind + encode_table(identity))
+
+
+class FoundRecords:
+    """Those that recovery has found in the journal, in its order."""
+
+    def __init__(self) -> None:
+        self.found: dict[bytes, list[tuple[bytes, bytes]]] = {kind: [] for kind in KINDS}
+
+    def add(self, key: bytes, octets: bytes) -> None:
+        self.found[key[:1]].append((key, octets))
+
+    def of(self, kind: bytes) -> list[tuple[FieldTable, FieldTable]]:
+        """What identifies each, and the rest of it."""
+        return [(table_of(key[1:]), table_of(octets)) for key, octets in self.found[kind]]

@@ -1,0 +1,233 @@
+"""Services for administrators: users, virtual hosts and permissions.
+
+    user.add, user.set-password, user.set-tags, user.delete, user.list
+    vhost.add, vhost.delete, vhost.list
+    permission.set, permission.clear, permission.list
+
+The model is the broker's `Administration`; here arguments are read, and it is checked who asks. The answer
+leaves when the change is on disk. Passwords and their hashes are in no answer and in no line of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from flintmq.auth import Permissions, Tag, User
+from flintmq.auth.passwords import PasswordHash, parse_hash
+from flintmq.broker.services.request import Request, service
+from flintmq.config import PASSWORD_OCTETS_MAX, USER_TAGS, PermissionSettings
+from flintmq.errors import ServiceFault
+from flintmq.wire import amqp
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from flintmq.broker.administration.administration import Administration
+    from flintmq.broker.queues.chores import Chore, Wait
+    from flintmq.broker.services.request import Row
+    from flintmq.wire.tables import FieldTable, FieldValue
+
+# Between the parts of a place in a list: no name of a user or virtual host is told apart by it.
+APART = "\n"
+
+
+def administration(request: Request, tag: Tag = Tag.ADMINISTRATOR) -> Administration:
+    """The model, for whoever has the tag."""
+    if not request.channel.user.has_tag(tag):
+        raise ServiceFault(
+            amqp.ACCESS_REFUSED,
+            f"{request.name}: user '{request.channel.user.name}' has not the tag {tag}",
+        )
+    store = request.channel.store
+    if store is not None and store.journal.in_group():
+        raise ServiceFault(
+            amqp.PRECONDITION_FAILED,
+            f"{request.name}: cannot be asked from inside a transaction",
+        )
+    return request.broker.administration
+
+
+def done(request: Request, results: FieldTable | None = None) -> None:
+    """The answer, which leaves when what was done is on disk."""
+    store = request.channel.store
+    if store is not None:
+        store.hold_back(request.channel.output, store.last())
+    request.reply(results or {})
+
+
+# Users
+
+
+@service("user.add", changes=True)
+def user_add(request: Request) -> Chore:
+    """Adds a user: `user`, `password` or `password-hash`, `tags`; it has no permissions yet."""
+    name, tags = request.text("user"), tags_of(request, [])
+    administration(request).accounts.check_new(name)
+    password_hash = yield from password_of(request)
+    administration(request).accounts.add(name, password_hash, tags)
+    done(request)
+
+
+@service("user.set-password", changes=True)
+def user_set_password(request: Request) -> Chore:
+    """Changes the password of `user` to `password`, or to what has the hash `password-hash`."""
+    name = request.text("user")
+    administration(request).accounts.changeable(name)
+    password_hash = yield from password_of(request)
+    administration(request).accounts.set_password(name, password_hash)
+    done(request)
+
+
+@service("user.set-tags", changes=True)
+def user_set_tags(request: Request) -> None:
+    """Gives `user` these `tags`, an array, in place of those there were."""
+    administration(request).accounts.set_tags(request.text("user"), tags_of(request))
+    done(request)
+
+
+@service("user.delete", changes=True)
+def user_delete(request: Request) -> None:
+    """Deletes `user`, and closes the connections of that user."""
+    administration(request).delete_user(request.text("user"), request.channel.origin)
+    done(request)
+
+
+@service("user.list")
+def user_list(request: Request) -> Iterator[None]:
+    """The users, in the order of their names: `user`, `tags`, `fixed` for those of the settings."""
+    accounts = administration(request).accounts
+
+    def row(user: User) -> FieldTable:
+        tags: list[FieldValue] = [str(tag) for tag in sorted(user.tags)]
+        return {"user": user.name, "tags": tags, "fixed": accounts.is_fixed(user.name)}
+
+    return request.listing(lambda after: ((user.name, partial(row, user)) for user in accounts.after(after)))
+
+
+def tags_of(request: Request, default: list[FieldValue] | None = None) -> list[Tag]:
+    given = request.arguments.get("tags", default)
+    known = [each for each in given if isinstance(each, str)] if isinstance(given, list) else []
+    if not isinstance(given, list) or len(known) < len(given) or not set(known) <= set(USER_TAGS):
+        raise request.wrong("tags", f"expected an array of {', '.join(USER_TAGS)}")
+    return [Tag(each) for each in known]
+
+
+def password_of(request: Request) -> Generator[Wait | None, None, PasswordHash]:
+    """The hash of the password that is given, or the hash that is; no fault repeats either."""
+    password, written = request.arguments.get("password"), request.arguments.get("password-hash")
+    if (password is None) == (written is None):
+        raise request.wrong("password", "give either password or password-hash, and only one of them")
+    if written is not None:
+        try:
+            return parse_hash(request.text("password-hash"))
+        except ValueError as error:
+            raise request.wrong("password-hash", str(error)) from None
+    octets = password.encode() if isinstance(password, str) else password
+    if not isinstance(octets, bytes) or not 0 < len(octets) <= PASSWORD_OCTETS_MAX:
+        raise request.wrong("password", f"expected text of 1 to {PASSWORD_OCTETS_MAX} octets")
+    return (yield from request.broker.administration.hashed(octets))
+
+
+# Virtual hosts
+
+
+@service("vhost.add", changes=True)
+def vhost_add(request: Request) -> None:
+    """Adds the virtual host `virtual-host`, which nobody may use yet."""
+    administration(request).virtual_hosts.add(request.text("virtual-host"))
+    done(request)
+
+
+@service("vhost.delete", changes=True)
+def vhost_delete(request: Request) -> None:
+    """Deletes `virtual-host` with all that is in it, and closes its connections."""
+    administration(request).virtual_hosts.delete(request.text("virtual-host"), request.channel.origin)
+    done(request)
+
+
+@service("vhost.list")
+def vhost_list(request: Request) -> Iterator[None]:
+    """The virtual hosts, in the order of their names: `fixed`, `state`, `queues`, `connections`."""
+    hosts = administration(request, Tag.MONITORING).virtual_hosts
+    broker = request.broker
+
+    def row(name: str) -> FieldTable:
+        running = broker.virtual_hosts.get(name)
+        host = running or hosts.ending.get(name)
+        found: FieldTable = {
+            "virtual-host": name,
+            "fixed": hosts.is_fixed(name),
+            "state": "deleting" if running is None else "running",
+        }
+        if host is not None:
+            found["queues"] = len(host.queues)
+            found["connections"] = len(broker.clients.by_host.get(host, ()))
+        return found
+
+    return request.listing(lambda after: ((name, partial(row, name)) for name in hosts.names_after(after)))
+
+
+# Permissions
+
+
+@service("permission.set", changes=True)
+def permission_set(request: Request) -> None:
+    """Sets what `user` may `configure`, `write` and `read` in `virtual-host`: patterns of names."""
+    patterns = [request.text(each) for each in ("configure", "write", "read")]
+    settings = PermissionSettings(*patterns)
+    administration(request).grants.set(request.text("user"), host_of(request), settings)
+    done(request)
+
+
+@service("permission.clear", changes=True)
+def permission_clear(request: Request) -> None:
+    """Takes away all that `user` may do in `virtual-host`."""
+    administration(request).grants.clear(request.text("user"), host_of(request))
+    done(request)
+
+
+@service("permission.list")
+def permission_list(request: Request) -> Iterator[None]:
+    """Permissions by user and virtual host; `user` and `virtual-host` narrow it down."""
+    model = administration(request)
+    only, within = request.text("user", ""), request.text("virtual-host", "")
+
+    def rows(after: str) -> Iterator[Row]:
+        """By user; each user has a place of its own, in front of the permissions."""
+        name, _, host = after.partition(APART)
+        known = model.accounts.users.get(name)
+        if known is not None:
+            yield from of_user(known, host)
+        for user in model.accounts.after(name):
+            yield user.name, None
+            yield from of_user(user, "")
+
+    def of_user(user: User, after: str) -> Iterator[Row]:
+        if only and user.name != only:
+            return
+        for host, granted in model.grants.of_user(user):
+            if host > after:
+                is_meant = not within or host == within
+                row = partial(permission_row, model, user.name, host, granted)
+                yield user.name + APART + host, row if is_meant else None
+
+    return request.listing(rows)
+
+
+def permission_row(model: Administration, user: str, host: str, granted: Permissions) -> FieldTable:
+    settings = granted.settings
+    return {
+        "user": user,
+        "virtual-host": host,
+        "configure": settings.configure,
+        "write": settings.write,
+        "read": settings.read,
+        "fixed": model.grants.is_fixed(user, host),
+    }
+
+
+def host_of(request: Request) -> str:
+    """The virtual host that is meant: that of the connection, unless another one is named."""
+    return request.text("virtual-host", request.channel.virtual_host.name)

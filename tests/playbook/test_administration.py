@@ -1,0 +1,504 @@
+"""Users, permissions and virtual hosts that change while the broker runs, and what their clients notice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playbook.dialogue import Carried, Client, carrying
+from playbook.hourglass import TimedPlaybook
+
+from flintmq.broker.administration.administration import CLOSED_AT_ONCE
+from flintmq.config import parse
+from flintmq.errors import ServiceFault
+from flintmq.wire import methods
+from flintmq.wire.methods import BasicPublish, ChannelClose, ConnectionClose
+from flintmq.wire.tables import FieldTable
+
+ALL = {"configure": ".*", "write": ".*", "read": ".*"}
+SETTINGS = """
+virtual_hosts = ["/", "orders"]
+[users.root]
+password = "root"
+tags = ["administrator"]
+permissions."/" = {configure = ".*", write = ".*", read = ".*"}
+[users.clerk]
+password = "clerk"
+tags = ["monitoring", "policymaker"]
+permissions."/" = {configure = ".*", write = ".*", read = ".*"}
+"""
+
+
+@pytest.fixture
+def playbook() -> Iterator[TimedPlaybook]:
+    playbook = TimedPlaybook()
+    yield playbook
+    playbook.end()
+
+
+@pytest.fixture
+def settled() -> Iterator[TimedPlaybook]:
+    """A broker whose settings name users and virtual hosts."""
+    playbook = TimedPlaybook(parse(SETTINGS))
+    yield playbook
+    playbook.end()
+
+
+@pytest.fixture
+def boss(playbook: TimedPlaybook) -> Client:
+    return listening(playbook.client())
+
+
+def listening(client: Client) -> Client:
+    client.declares("mine", exclusive=True)
+    client.consumes("mine", "replies", no_ack=True)
+    return client
+
+
+def ask(client: Client, name: str, **arguments: Any) -> FieldTable:
+    headers = {argument.replace("_", "-"): value for argument, value in arguments.items()}
+    client >> carrying(
+        BasicPublish(exchange="amq.system", routing_key=name), b"", headers=headers, reply_to="mine"
+    )
+    heard = client.next(1)
+    assert isinstance(heard, Carried), heard
+    assert heard.properties.headers is not None
+    return heard.properties.headers
+
+
+def done(client: Client, name: str, **arguments: Any) -> None:
+    told = ask(client, name, **arguments)
+    assert "error-code" not in told, told
+
+
+def refused(client: Client, name: str, **arguments: Any) -> tuple[object, str]:
+    told = ask(client, name, **arguments)
+    return told.get("error-code"), str(told.get("error-text"))
+
+
+def rows(client: Client, name: str, **arguments: Any) -> list[Any]:
+    """All rows of a list, asked for in pages of two."""
+    found: list[Any] = []
+    after = ""
+    while True:
+        told = ask(client, name, limit=2, after=after, **arguments)
+        assert isinstance(told["rows"], list)
+        found += told["rows"]
+        if "next" not in told:
+            return found
+        after = str(told["next"])
+
+
+def new_user(boss: Client, name: str = "ann", virtual_host: str = "/", **settings: Any) -> None:
+    done(boss, "user.add", user=name, password=name, **settings)
+    done(boss, "permission.set", user=name, virtual_host=virtual_host, **ALL)
+
+
+# Users
+
+
+def test_a_user_is_added_and_logs_in(playbook: TimedPlaybook, boss: Client) -> None:
+    done(boss, "user.add", user="ann", password="secret", tags=["monitoring"])
+    stranger = playbook.stranger()
+    stranger.greet()
+    stranger.log_in(user="ann", password="wrong")
+    assert "refuse_login" in stranger.link.notes
+    done(boss, "permission.set", user="ann", virtual_host="/", **ALL)
+    ann = playbook.client(user="ann", password="secret")
+    ann.declares("q")
+    assert [row["user"] for row in rows(boss, "user.list")] == ["ann", "guest"]
+    assert rows(boss, "user.list")[0] == {"user": "ann", "tags": ["monitoring"], "fixed": False}
+
+
+def test_nothing_of_a_password_is_listed_or_logged(boss: Client, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    done(boss, "user.add", user="ann", password="se-cret")
+    user = boss.session.broker.users.get("ann")
+    assert user is not None
+    assert user.password_hash is not None
+    written = user.password_hash.text()
+    assert written.startswith("$scrypt$")
+    done(boss, "user.add", user="bob", password_hash=written)
+    done(boss, "user.set-password", user="bob", password="se-cret")
+    wrong = refused(boss, "user.add", user="eve", password_hash="se-cret")
+    assert wrong[0] == 406
+    listed = str(rows(boss, "user.list")) + str(wrong) + str(user) + caplog.text
+    assert "se-cret" not in listed
+    assert written not in listed
+    assert "scrypt$ln" not in listed
+
+
+def test_a_password_changes_and_the_connection_stays(playbook: TimedPlaybook, boss: Client) -> None:
+    new_user(boss)
+    ann = playbook.client(user="ann", password="ann")
+    done(boss, "user.set-password", user="ann", password="other")
+    ann.declares("q")
+    stranger = playbook.stranger()
+    stranger.greet()
+    stranger.log_in(user="ann", password="ann")
+    assert "refuse_login" in stranger.link.notes
+    playbook.client(user="ann", password="other")
+
+
+def test_a_tag_holds_with_the_next_request(playbook: TimedPlaybook, boss: Client) -> None:
+    new_user(boss)
+    ann = playbook.client(user="ann", password="ann")
+    ann.declares("hers", exclusive=True)
+    ann.consumes("hers", no_ack=True)
+
+    def answer() -> object:
+        asked = BasicPublish(exchange="amq.system", routing_key="user.list")
+        ann >> carrying(asked, b"", reply_to="hers")
+        heard = ann.next(1)
+        assert isinstance(heard, Carried)
+        return (heard.properties.headers or {}).get("error-code")
+
+    assert answer() == 403
+    done(boss, "user.set-tags", user="ann", tags=["administrator"])
+    assert answer() is None
+    done(boss, "user.set-tags", user="ann", tags=[])
+    assert answer() == 403
+
+
+def test_the_connections_of_a_deleted_user_are_closed(playbook: TimedPlaybook, boss: Client) -> None:
+    new_user(boss)
+    many = [playbook.client(user="ann", password="ann") for _ in range(2 * CLOSED_AT_ONCE + 1)]
+    done(boss, "user.delete", user="ann")
+    for ann in many:
+        close = ann.hears(ConnectionClose)
+        assert (close.reply_code, close.reply_text) == (320, "CONNECTION_FORCED - user 'ann' was deleted")
+    assert len(playbook.broker.connections) == 1
+    assert list(playbook.broker.clients.by_user) == ["guest"]
+    stranger = playbook.stranger()
+    stranger.greet()
+    stranger.log_in(user="ann", password="ann")
+    assert "refuse_login" in stranger.link.notes
+    assert [row["user"] for row in rows(boss, "permission.list")] == ["guest"]
+
+
+def test_a_user_deleted_between_login_and_open_does_not_get_in(playbook: TimedPlaybook, boss: Client) -> None:
+    new_user(boss)
+    ann = playbook.stranger()
+    ann.greet()
+    ann.log_in(user="ann", password="ann")
+    ann.hears(methods.ConnectionTune)
+    ann >> methods.ConnectionTuneOk(channel_max=0, frame_max=0, heartbeat=0)
+    done(boss, "user.delete", user="ann")
+    new_user(boss)
+    ann >> methods.ConnectionOpen(virtual_host="/")
+    assert ann.hears(ConnectionClose).reply_code == 530
+
+
+def test_who_deletes_oneself_hears_the_answer_first(playbook: TimedPlaybook, boss: Client) -> None:
+    new_user(boss, tags=["administrator"])
+    ann = playbook.client(user="ann", password="ann")
+    ann.declares("hers", exclusive=True)
+    ann.consumes("hers", no_ack=True)
+    asked = BasicPublish(exchange="amq.system", routing_key="user.delete")
+    ann >> carrying(asked, b"", reply_to="hers", headers={"user": "ann"})
+    heard = ann.next(1)
+    assert isinstance(heard, Carried)
+    assert heard.properties.headers == {}
+    playbook.passes(10)
+    assert ann.hears(ConnectionClose).reply_code == 320
+
+
+def test_guest_without_settings_can_be_taken_away(playbook: TimedPlaybook, boss: Client) -> None:
+    new_user(boss, tags=["administrator"])
+    done(boss, "user.delete", user="guest")
+    playbook.passes(10)
+    assert boss.hears(ConnectionClose).reply_code == 320
+    stranger = playbook.stranger()
+    stranger.greet()
+    stranger.log_in()
+    assert "refuse_login" in stranger.link.notes
+
+
+@pytest.mark.parametrize(
+    ("service", "arguments", "code", "text"),
+    [
+        ("user.add", {"user": "guest", "password": "x"}, 406, "user 'guest' is there already"),
+        ("user.add", {"user": "", "password": "x"}, 406, "1 to 255 octets"),
+        ("user.add", {"user": "x" * 256, "password": "x"}, 406, "1 to 255 octets"),
+        ("user.add", {"user": "a\nb", "password": "x"}, 406, "printable"),
+        ("user.add", {"user": "ann"}, 406, "give either password or password-hash"),
+        ("user.add", {"user": "ann", "password": ""}, 406, "expected text of 1 to 1024 octets"),
+        ("user.add", {"user": "ann", "password": "x" * 1025}, 406, "expected text of 1 to 1024 octets"),
+        ("user.add", {"user": "ann", "password": 5}, 406, "expected text of 1 to 1024 octets"),
+        ("user.add", {"user": "ann", "password_hash": "x"}, 406, "not a hash"),
+        ("user.add", {"user": "ann", "password": "x", "tags": ["king"]}, 406, "expected an array of"),
+        ("user.add", {"user": "ann", "password": "x", "tags": "administrator"}, 406, "expected an array of"),
+        ("user.set-password", {"user": "bob", "password": "x"}, 404, "no user 'bob'"),
+        ("user.set-tags", {"user": "bob", "tags": []}, 404, "no user 'bob'"),
+        ("user.set-tags", {"user": "guest"}, 406, "expected an array of"),
+        ("user.delete", {"user": "bob"}, 404, "no user 'bob'"),
+        ("vhost.add", {"virtual_host": "/"}, 406, "virtual host '/' is there already"),
+        ("vhost.add", {"virtual_host": ""}, 406, "1 to 255 octets"),
+        ("vhost.add", {"virtual_host": "x" * 256}, 406, "1 to 255 octets"),
+        ("vhost.add", {"virtual_host": "a\x1bb"}, 406, "printable"),
+        ("vhost.add", {}, 406, "argument 'virtual-host'"),
+        ("vhost.delete", {"virtual_host": "v"}, 404, "no virtual host 'v'"),
+        ("vhost.delete", {"virtual_host": "/"}, 406, "virtual host '/' is set by the broker's settings"),
+        ("permission.set", {"user": "bob", **ALL}, 404, "no user 'bob'"),
+        ("permission.set", {"user": "guest", "virtual_host": "v", **ALL}, 404, "no virtual host 'v'"),
+        ("permission.set", {"user": "guest", **ALL, "read": "("}, 406, "expected a regular expression"),
+        ("permission.set", {"user": "guest", "write": "", "read": ""}, 406, "argument 'configure'"),
+        ("permission.clear", {"user": "guest", "virtual_host": "v"}, 404, "in virtual host 'v'"),
+        ("permission.clear", {"user": "bob"}, 404, "no user 'bob'"),
+    ],
+)
+def test_what_is_wrong_is_told(
+    boss: Client, service: str, arguments: dict[str, Any], code: int, text: str
+) -> None:
+    told = refused(boss, service, **arguments)
+    assert told[0] == code
+    assert text in told[1]
+
+
+ADMINISTRATORS = [
+    ("user.add", {"user": "ann", "password": "x"}),
+    ("user.set-password", {"user": "clerk", "password": "x"}),
+    ("user.set-tags", {"user": "clerk", "tags": ["administrator"]}),
+    ("user.delete", {"user": "clerk"}),
+    ("user.list", {}),
+    ("vhost.add", {"virtual_host": "v"}),
+    ("vhost.delete", {"virtual_host": "orders"}),
+    ("permission.set", {"user": "clerk", "virtual_host": "orders", **ALL}),
+    ("permission.clear", {"user": "clerk", "virtual_host": "/"}),
+    ("permission.list", {}),
+]
+
+
+@pytest.mark.parametrize(("service", "arguments"), ADMINISTRATORS)
+def test_only_administrators_may(settled: TimedPlaybook, service: str, arguments: dict[str, Any]) -> None:
+    clerk = listening(settled.client(user="clerk", password="clerk"))
+    code, text = refused(clerk, service, **arguments)
+    assert code == 403
+    assert "has not the tag administrator" in text
+
+
+@pytest.mark.parametrize(
+    ("service", "arguments"),
+    [
+        ("user.set-password", {"user": "clerk", "password": "x"}),
+        ("user.set-tags", {"user": "clerk", "tags": []}),
+        ("user.delete", {"user": "clerk"}),
+        ("vhost.delete", {"virtual_host": "orders"}),
+        ("permission.set", {"user": "clerk", "virtual_host": "/", **ALL}),
+        ("permission.clear", {"user": "clerk", "virtual_host": "/"}),
+    ],
+)
+def test_what_the_settings_say_is_fixed(
+    settled: TimedPlaybook, service: str, arguments: dict[str, Any]
+) -> None:
+    root = listening(settled.client(user="root", password="root"))
+    code, text = refused(root, service, **arguments)
+    assert code == 406
+    assert "is set by the broker's settings: change it there" in text
+    settled.client(user="clerk", password="clerk").declares("q")
+
+
+def test_a_user_of_the_settings_may_be_given_more(settled: TimedPlaybook) -> None:
+    root = listening(settled.client(user="root", password="root"))
+    done(root, "permission.set", user="clerk", virtual_host="orders", **ALL)
+    settled.client(user="clerk", password="clerk", virtual_host="orders").declares("q")
+    fixed = {(row["user"], row["virtual-host"]): row["fixed"] for row in rows(root, "permission.list")}
+    assert fixed == {("clerk", "/"): True, ("clerk", "orders"): False, ("root", "/"): True}
+    done(root, "permission.clear", user="clerk", virtual_host="orders")
+    assert len(rows(root, "permission.list")) == 2
+
+
+def test_nothing_is_administered_inside_a_transaction(playbook: TimedPlaybook, boss: Client) -> None:
+    """Without a store there is no group; tests/recovery has the other case."""
+    boss[2] >> methods.ChannelOpen()
+    boss[2] << methods.ChannelOpenOk()
+    boss[2] >> methods.TxSelect()
+    boss[2] << methods.TxSelectOk()
+    asked = BasicPublish(exchange="amq.system", routing_key="user.add")
+    boss[2] >> carrying(asked, b"", headers={"user": "ann", "password": "x"})
+    assert playbook.broker.users.get("ann") is None
+    boss[2] >> methods.TxRollback()
+    boss[2] << methods.TxRollbackOk()
+    assert playbook.broker.users.get("ann") is None
+
+
+# Permissions
+
+
+def test_a_permission_taken_away_refuses_the_next_publish(playbook: TimedPlaybook, boss: Client) -> None:
+    new_user(boss)
+    ann = playbook.client(user="ann", password="ann")
+    ann.declares("q")
+    ann.publishes("q", b"one")
+    done(boss, "permission.set", user="ann", virtual_host="/", configure=".*", write="^amq", read=".*")
+    ann.publishes("q", b"two")
+    done(boss, "permission.set", user="ann", virtual_host="/", configure=".*", write="", read=".*")
+    ann.publishes("q", b"three")
+    close = ann.hears(ChannelClose)
+    assert close.reply_code == 403
+    assert "may not write to exchange 'amq.default'" in close.reply_text
+    assert boss.gets_all("q") == [b"one", b"two"]
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        methods.QueueDeclare(queue="other"),
+        methods.QueueDeclare(queue="q", passive=True),
+        methods.QueueBind(queue="q", exchange="amq.topic"),
+        methods.QueuePurge(queue="q"),
+        methods.QueueDelete(queue="q"),
+        methods.BasicConsume(queue="q"),
+        methods.BasicGet(queue="q"),
+        methods.ExchangeDeclare(exchange="x", type="fanout"),
+        methods.ExchangeDelete(exchange="x"),
+    ],
+    ids=lambda method: f"{method.NAME}{' passive' if getattr(method, 'passive', False) else ''}",
+)
+def test_a_permission_that_is_cleared_refuses_the_next_operation(
+    playbook: TimedPlaybook, boss: Client, method: methods.Method
+) -> None:
+    new_user(boss)
+    ann = playbook.client(user="ann", password="ann")
+    ann.declares("q")
+    done(boss, "permission.clear", user="ann", virtual_host="/")
+    ann >> method
+    assert ann.hears(ChannelClose).reply_code == 403
+    other = playbook.stranger()
+    other.greet()
+    other.log_in(user="ann", password="ann")
+    other.hears(methods.ConnectionTune)
+    other >> methods.ConnectionTuneOk(channel_max=0, frame_max=0, heartbeat=0)
+    other >> methods.ConnectionOpen(virtual_host="/")
+    assert other.hears(ConnectionClose).reply_code == 530
+
+
+def test_a_permission_that_is_given_holds_for_open_connections(playbook: TimedPlaybook, boss: Client) -> None:
+    done(boss, "user.add", user="ann", password="ann")
+    done(boss, "permission.set", user="ann", virtual_host="/", configure="", write="", read="")
+    ann = playbook.client(user="ann", password="ann")
+    ann.publishes("q", b"one")
+    assert ann.hears(ChannelClose).reply_code == 403
+    ann >> methods.ChannelCloseOk()
+    done(boss, "permission.set", user="ann", virtual_host="/", **ALL)
+    ann >> methods.ChannelOpen()
+    ann << methods.ChannelOpenOk()
+    ann.declares("q")
+    ann.publishes("q", b"two")
+    assert boss.gets_all("q") == [b"two"]
+
+
+# Virtual hosts
+
+
+def new_host(boss: Client, name: str = "v") -> None:
+    done(boss, "vhost.add", virtual_host=name)
+    done(boss, "permission.set", user="guest", virtual_host=name, **ALL)
+
+
+def states(boss: Client) -> dict[str, str]:
+    return {row["virtual-host"]: row["state"] for row in rows(boss, "vhost.list")}
+
+
+def test_a_virtual_host_is_added_and_used(playbook: TimedPlaybook, boss: Client) -> None:
+    done(boss, "vhost.add", virtual_host="v")
+    stranger = playbook.stranger()
+    stranger.greet()
+    stranger.log_in()
+    stranger.hears(methods.ConnectionTune)
+    stranger >> methods.ConnectionTuneOk(channel_max=0, frame_max=0, heartbeat=0)
+    stranger >> methods.ConnectionOpen(virtual_host="v")
+    assert stranger.hears(ConnectionClose).reply_code == 530
+    done(boss, "permission.set", user="guest", virtual_host="v", **ALL)
+    client = playbook.client(virtual_host="v")
+    client.declares("q")
+    client.binds("q", "amq.topic", "a.#")
+    client.publishes("a.b", b"x", exchange="amq.topic")
+    assert client.gets_all("q") == [b"x"]
+    assert rows(boss, "vhost.list") == [
+        {"virtual-host": "/", "fixed": True, "state": "running", "queues": 1, "connections": 1},
+        {"virtual-host": "v", "fixed": False, "state": "running", "queues": 1, "connections": 1},
+    ]
+
+
+def test_who_only_monitors_sees_virtual_hosts(settled: TimedPlaybook) -> None:
+    clerk = listening(settled.client(user="clerk", password="clerk"))
+    assert states(clerk) == {"/": "running", "orders": "running"}
+
+
+def test_a_virtual_host_goes_with_all_that_is_in_it(playbook: TimedPlaybook, boss: Client) -> None:
+    new_host(boss)
+    clients = [playbook.client(virtual_host="v") for _ in range(2 * CLOSED_AT_ONCE + 1)]
+    first = clients[0]
+    for number in range(30):
+        first.declares(f"q{number}", durable=True)
+        first.binds(f"q{number}", "amq.fanout")
+    first.publishes("", b"one", b"two", exchange="amq.fanout")
+    first >> methods.BasicGet(queue="q0")
+    first.next(1)
+    playbook.broker.policies.put("v", "p", ".*", {"max-length": 5})
+    done(boss, "vhost.delete", virtual_host="v")
+    for client in clients:
+        close = client.hears(ConnectionClose)
+        assert (close.reply_code, close.reply_text) == (
+            320,
+            "CONNECTION_FORCED - virtual host 'v' was deleted",
+        )
+    playbook.passes(1000)
+    assert states(boss) == {"/": "running"}
+    assert playbook.broker.policies.of("v") == []
+    assert [row["virtual-host"] for row in rows(boss, "permission.list")] == ["/"]
+    new_host(boss)
+    client = playbook.client(virtual_host="v")
+    client >> methods.QueueDeclare(queue="q0", passive=True)
+    assert client.hears(ChannelClose).reply_code == 404
+
+
+def test_a_name_is_taken_while_the_virtual_host_is_taken_down(playbook: TimedPlaybook, boss: Client) -> None:
+    new_host(boss)
+    playbook.client(virtual_host="v").declares("q")
+    chores = playbook.broker.pass_work.chores
+    with playbook.one_pass():
+        chores.credit, chores.pass_number = 0, playbook.broker.pass_work.passes
+        playbook.broker.administration.virtual_hosts.delete("v")
+        with pytest.raises(ServiceFault, match="is being deleted: add it when it is gone"):
+            playbook.broker.administration.virtual_hosts.add("v")
+        with pytest.raises(ServiceFault, match="no virtual host 'v'"):
+            playbook.broker.administration.virtual_hosts.delete("v")
+        assert list(playbook.broker.administration.virtual_hosts.ending) == ["v"]
+    playbook.clients[-1].hears(ConnectionClose)
+    playbook.passes(1000)
+    new_host(boss)
+
+
+def test_who_deletes_the_own_virtual_host_hears_the_answer_first(
+    playbook: TimedPlaybook, boss: Client
+) -> None:
+    new_host(boss)
+    own = listening(playbook.client(virtual_host="v"))
+    done(own, "vhost.delete", virtual_host="v")
+    playbook.passes(10)
+    assert own.hears(ConnectionClose).reply_code == 320
+    playbook.passes(1000)
+    assert states(boss) == {"/": "running"}
+
+
+def test_a_bug_does_not_end_the_end_of_a_virtual_host(
+    playbook: TimedPlaybook, boss: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    new_host(boss)
+    policies = playbook.broker.policies
+
+    def fails(host: object) -> Iterator[None]:
+        raise RuntimeError("out of nowhere")
+
+    monkeypatch.setattr(policies, "forget_host", fails)
+    done(boss, "vhost.delete", virtual_host="v")
+    playbook.passes(100)
+    assert states(boss) == {"/": "running", "v": "deleting"}
+    monkeypatch.undo()
+    playbook.passes(2000)
+    assert states(boss) == {"/": "running"}
+    assert "a bug holds up the end of virtual host 'v'" in caplog.text
+    caplog.clear()

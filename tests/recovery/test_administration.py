@@ -1,0 +1,377 @@
+"""What was administered at run time is there after the broker's end, orderly or not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playbook import branches
+from playbook.dialogue import Carried, Playbook, carrying
+
+from flintmq.auth.passwords import hash_password_quickly
+from flintmq.auth.user import Tag
+from flintmq.broker.administration import records
+from flintmq.broker.administration.grants import FORGOTTEN_AT_ONCE, identity_of
+from flintmq.broker.broker import Broker
+from flintmq.broker.transactions.dtx_journal import Marker
+from flintmq.client import ClientError, ServiceError, connect
+from flintmq.clock import Clock
+from flintmq.config import ALL_PERMISSIONS, Config, PermissionSettings, parse
+from flintmq.server.storage import recovered_broker
+from flintmq.storage.disk import Disk
+from flintmq.storage.options import JournalOptions
+from flintmq.wire import methods
+from flintmq.wire.tables import encode_table
+
+Opened = Callable[..., Any]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Opened:
+    """A broker on the test's data directory, without a server; closed at the end of the block."""
+
+    @contextmanager
+    def open_broker(settings: str = "", **options: Any) -> Iterator[Broker]:
+        config = parse(settings) if settings else Config()
+        chosen = JournalOptions(threaded=False, **options)
+        directory = str(tmp_path / "data")
+        broker = recovered_broker(config, Clock(), lambda: None, directory, Disk(), chosen)[0]
+        try:
+            yield broker
+        finally:
+            broker.pass_work.chores.finish()
+            assert broker.streams is not None
+            assert broker.store is not None
+            broker.streams.close()
+            broker.store.close()
+
+    return open_broker
+
+
+def url(life: Any, user: str, virtual_host: str = "%2F") -> str:
+    return f"amqp://{user}:{user}@127.0.0.1:{life.port}/{virtual_host}"
+
+
+@pytest.mark.parametrize("by", ["SIGTERM", "SIGKILL"])
+def test_users_and_permissions_are_back_before_anybody_is_let_in(start: Any, by: str) -> None:
+    life = start()
+    with connect(url(life, "guest")) as boss:
+        boss.request("user.add", {"user": "ann", "password": "ann", "tags": ["administrator"]})
+        boss.request("user.add", {"user": "bob", "password": "bob"})
+        patterns = {"configure": "^a", "write": ".*", "read": ".*"}
+        boss.request("permission.set", {"user": "ann", "virtual-host": "/", **patterns})
+        boss.request("permission.set", {"user": "bob", "virtual-host": "/", **patterns})
+        boss.request("permission.clear", {"user": "bob", "virtual-host": "/"})
+        boss.request("user.delete", {"user": "guest"})
+    life.stop() if by == "SIGTERM" else life.kill()
+    life = start()
+    with connect(url(life, "ann")) as ann:
+        listed = ann.request("user.list").results["rows"]
+        assert [(row["user"], row["tags"]) for row in listed] == [("ann", ["administrator"]), ("bob", [])]
+        [granted] = ann.request("permission.list").results["rows"]
+        assert (granted["user"], granted["virtual-host"], granted["configure"]) == ("ann", "/", "^a")
+        with pytest.raises(ServiceError, match="no user 'guest'"):
+            ann.request("user.delete", {"user": "guest"})
+    for name in ("guest", "bob"):
+        with pytest.raises(ClientError, match="refused"):
+            connect(url(life, name))
+
+
+def test_a_checkpoint_has_what_is_administered(opened: Opened) -> None:
+    small = {"segment_octets": 4096, "spare_segments": 0, "rewrite_delay_ms": 0}
+    with opened(**small) as broker:
+        model = broker.administration
+        model.accounts.add("ann", hash_password_quickly(b"x"), [Tag.MONITORING])
+        model.grants.set("ann", "/", PermissionSettings(read="^a"))
+        first = min(broker.store.journal.segments)
+        for number in range(200):  # what takes the place of what, until the first segments are given up
+            model.grants.set("guest", "/", PermissionSettings(read=f"^{number}$", write=".*"))
+            broker.finish_pass()
+            broker.store.tick()
+            broker.store.collect()
+        assert min(broker.store.journal.segments) > first
+    with opened(**small) as broker:
+        ann, guest = broker.users.get("ann"), broker.users.get("guest")
+        assert ann.tags == {Tag.MONITORING}
+        assert ann.permissions["/"].settings == PermissionSettings(read="^a")
+        assert guest.permissions["/"].settings == PermissionSettings(read="^199$", write=".*")
+
+
+def test_guest_as_changed_at_run_time(opened: Opened) -> None:
+    with opened() as broker:
+        broker.administration.accounts.set_tags("guest", [])
+    with opened() as broker:
+        guest = broker.users.get("guest")
+        assert (guest.tags, guest.is_loopback_only) == (frozenset(), True)
+        assert guest.permissions["/"].settings == ALL_PERMISSIONS
+        broker.administration.grants.clear("guest", "/")
+    with opened() as broker:
+        assert not broker.users.get("guest").may_enter("/")
+        broker.administration.delete_user("guest")
+    with opened() as broker:
+        assert broker.users.get("guest") is None
+        broker.administration.accounts.add("guest", hash_password_quickly(b"x"), [])
+    with opened() as broker:
+        guest = broker.users.get("guest")
+        assert guest.is_loopback_only
+        assert not guest.may_enter("/"), "the permissions of the one that was deleted"
+        broker.administration.delete_user("guest")
+    with opened() as broker:
+        assert broker.users.get("guest") is None
+
+
+def test_permissions_of_a_user_that_was_deleted_do_not_come_back(opened: Opened) -> None:
+    """A crash comes between the record of the user's end and those of the permissions."""
+    with opened() as broker:
+        model = broker.administration
+        model.accounts.add("ann", hash_password_quickly(b"x"), [])
+        model.grants.set("ann", "/", ALL_PERMISSIONS)
+        model.accounts.delete("ann")
+        model.accounts.add("ann", hash_password_quickly(b"x"), [])
+    with opened() as broker:
+        assert not broker.users.get("ann").may_enter("/")
+        key = records.PERMISSION + encode_table(identity_of("ann", "/"))
+        assert key not in broker.store.journal.values
+
+
+def test_permissions_are_forgotten_but_for_those_of_a_new_user(opened: Opened) -> None:
+    hosts = [f"v{number}" for number in range(2 * FORGOTTEN_AT_ONCE)]
+    settings = f"virtual_hosts = {hosts}"
+    with opened(settings) as broker:
+        model = broker.administration
+        model.accounts.add("ann", hash_password_quickly(b"x"), [])
+        for host in hosts:
+            model.grants.set("ann", host, ALL_PERMISSIONS)
+        broker.pass_work.chores.credit, broker.pass_work.chores.pass_number = 0, broker.pass_work.passes
+        model.delete_user("ann")
+        model.accounts.add("ann", hash_password_quickly(b"x"), [])
+        model.grants.set("ann", hosts[-1], ALL_PERMISSIONS)
+        broker.pass_work.chores.finish()
+        kept = [key for key in broker.store.journal.values if key.startswith(records.PERMISSION)]
+        assert kept == [records.PERMISSION + encode_table(identity_of("ann", hosts[-1]))]
+    with opened(settings) as broker:
+        assert list(broker.users.get("ann").permissions) == [hosts[-1]]
+
+
+SETTINGS = '[users.ann]\npassword = "ann"\npermissions."/" = {read = "^settings"}\n'
+
+
+def test_settings_win_over_what_was_administered(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
+    with opened() as broker:
+        model = broker.administration
+        model.accounts.add("ann", hash_password_quickly(b"x"), [Tag.ADMINISTRATOR])
+        model.grants.set("ann", "/", ALL_PERMISSIONS)
+    with opened(SETTINGS) as broker:
+        ann = broker.users.get("ann")
+        assert ann.tags == frozenset()
+        assert ann.permissions["/"].settings == PermissionSettings(read="^settings")
+    assert "user 'ann' is set by the settings: the one added at run time is left out" in caplog.text
+
+
+def test_what_the_settings_no_longer_name_waits_in_the_journal(opened: Opened) -> None:
+    """A slip in the settings does not cost what was administered."""
+    both = f'virtual_hosts = ["/", "v"]\n{SETTINGS}'
+    with opened(both) as broker:
+        broker.administration.grants.set("ann", "v", ALL_PERMISSIONS)
+    with opened('virtual_hosts = ["/", "v"]') as broker:
+        assert broker.users.get("ann") is None
+    with opened(both) as broker:
+        assert broker.users.get("ann").may_enter("v")
+
+
+def test_records_that_mean_nothing_here_are_told_and_left_out(
+    opened: Opened, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened() as broker:
+        written = broker.administration.records
+        good = {"hash": hash_password_quickly(b"x").text(), "tags": [], "life": 1}
+        written.put(records.USER, {"nothing": "x"}, good)
+        written.put(records.USER, {"name": "no hash"}, {"tags": [], "life": 1})
+        written.put(records.USER, {"name": "bad hash"}, {**good, "hash": "$x"})
+        written.put(records.USER, {"name": "bad tag"}, {**good, "tags": ["king"]})
+        written.put(records.USER, {"name": "good"}, good)
+        written.put(records.PERMISSION, {"user": "good"}, {})
+        broken = {"configure": "(", "write": "", "read": "", "life": 1}
+        written.put(records.PERMISSION, identity_of("good", "/"), broken)
+    with opened() as broker:
+        assert [user.name for user in broker.users] == ["guest", "good"]
+        assert not broker.users.get("good").permissions
+    assert caplog.text.count("left out") == 6
+
+
+def test_the_journal_never_holds_a_password(opened: Opened, tmp_path: Path) -> None:
+    with opened() as broker:
+        broker.administration.accounts.add("ann", hash_password_quickly(b"se-cret"), [])
+    octets = b"".join(path.read_bytes() for path in (tmp_path / "data").glob("*.segment"))
+    assert b"ann" in octets
+    assert b"se-cret" not in octets
+
+
+def test_nothing_is_administered_inside_a_transaction(opened: Opened) -> None:
+    """A commit is one group of the journal, which nothing else may become part of."""
+    with opened() as broker:
+        playbook = Playbook()
+        playbook.broker = broker
+        client = playbook.client()
+        client.declares("mine", exclusive=True)
+        client >> methods.TxSelect()
+        client << methods.TxSelectOk()
+        asked = methods.BasicPublish(exchange="amq.system", routing_key="user.delete")
+        client >> carrying(asked, b"", reply_to="mine", headers={"user": "guest"})
+        client >> methods.TxCommit()
+        client >> methods.BasicGet(queue="mine", no_ack=True)
+        heard = [each for _, each in client.heard()]
+        client.inbox.clear()
+        [answer] = [each for each in heard if isinstance(each, Carried)]
+        assert answer.properties.headers is not None
+        assert answer.properties.headers["error-code"] == 406
+        assert broker.users.get("guest") is not None
+        playbook.end()
+
+
+# Virtual hosts
+
+
+def furnished(broker: Broker, playbook: Playbook) -> None:
+    """A virtual host with something of each kind that lies in the journal."""
+    model = broker.administration
+    model.virtual_hosts.add("v")
+    model.grants.set("guest", "v", ALL_PERMISSIONS)
+    broker.policies.put("v", "p", "^ruled", {"max-length": 100})
+    client = playbook.client(virtual_host="v")
+    client.declares("plain", durable=True)
+    client.declares("ruled", durable=True, arguments={"x-max-priority": 3})
+    client.declares("log", durable=True, arguments={"x-queue-type": "stream"})
+    client.binds("plain", "amq.topic", "a.#")
+    client.binds("log", "amq.fanout")
+    delayed = {"x-delayed-type": "fanout"}
+    client >> methods.ExchangeDeclare(
+        exchange="later", type="x-delayed-message", durable=True, arguments=delayed
+    )
+    client << methods.ExchangeDeclareOk()
+    client >> methods.ExchangeBind(source="amq.topic", destination="amq.fanout", routing_key="b")
+    client << methods.ExchangeBindOk()
+    for queue in ("plain", "ruled", "log"):
+        client.publishes(queue, b"1", b"2", delivery_mode=2)
+    client.publishes("", b"3", exchange="later", delivery_mode=2, headers={"x-delay": 3_600_000})
+    settle_disk(broker)
+    worker = playbook.client(virtual_host="v")
+    branches.select(worker)
+    worker >> branches.start()
+    worker << branches.started()
+    worker.publishes("plain", b"4", delivery_mode=2)
+    worker >> methods.BasicGet(queue="plain")
+    worker.next(1)
+    worker >> methods.BasicAck(delivery_tag=1)
+    worker >> branches.end()
+    worker << branches.ended()
+    worker >> branches.prepare()
+    settle_disk(broker)
+    worker << branches.prepared()
+    broker.virtual_hosts["v"].branches.mark("m", Marker(7, "guest", "", 0, 0))
+    settle_disk(broker)
+
+
+def settle_disk(broker: Broker) -> None:
+    """Passes, ticks and time until the broker has nothing to do."""
+    assert broker.store is not None
+    assert broker.streams is not None
+    for _ in range(50):
+        broker.finish_pass()
+        broker.timetable.offset_ms += 10
+        broker.timetable.run()
+        broker.store.tick()
+        broker.streams.tick()
+        broker.store.collect()
+        broker.streams.collect()
+
+
+def is_mentioned(broker: Broker, name: str = "v") -> bool:
+    """Whether any record of the journal is about the virtual host."""
+    assert broker.store is not None
+    field = b"S" + len(name).to_bytes(4, "big") + name.encode()
+    return any(field in key for key in broker.store.journal.values)
+
+
+def require_gone(broker: Broker, tmp_path: Path) -> None:
+    assert broker.store is not None
+    assert "v" not in broker.virtual_hosts
+    assert not broker.administration.virtual_hosts.ending
+    assert not is_mentioned(broker)
+    assert not list(broker.store.journal.index.live())
+    assert not [path for path in (tmp_path / "data" / "streams").iterdir() if path.is_dir()]
+
+
+def test_a_virtual_host_is_back_with_what_is_in_it(opened: Opened) -> None:
+    with opened() as broker:
+        playbook = Playbook()
+        playbook.broker = broker
+        furnished(broker, playbook)
+    with opened() as broker:
+        host = broker.virtual_hosts["v"]
+        assert list(host.queues) == ["plain", "ruled", "log"]
+        assert host.queues["plain"].message_count() == 1
+        assert len(host.branches.branches) == 1
+        assert list(host.branches.markers) == ["m"]
+        assert broker.users.get("guest").may_enter("v")
+        assert [policy.name for policy in broker.policies.of("v")] == ["p"]
+        assert is_mentioned(broker)
+
+
+def test_nothing_is_left_of_a_virtual_host_that_was_deleted(opened: Opened, tmp_path: Path) -> None:
+    with opened() as broker:
+        playbook = Playbook()
+        playbook.broker = broker
+        furnished(broker, playbook)
+        broker.administration.virtual_hosts.delete("v")
+        settle_disk(broker)
+        require_gone(broker, tmp_path)
+        broker.administration.virtual_hosts.add("v")
+    with opened() as broker:
+        host = broker.virtual_hosts["v"]
+        assert not host.queues
+        assert not host.branches.branches
+        assert not host.branches.markers
+        assert "later" not in host.exchanges
+        assert not host.binding_count
+        assert not broker.users.get("guest").may_enter("v")
+        assert not broker.policies.of("v")
+
+
+@pytest.mark.parametrize("steps", range(12))
+def test_a_crash_while_a_virtual_host_is_taken_down(opened: Opened, tmp_path: Path, steps: int) -> None:
+    """The next start goes on with it, wherever it was."""
+    with opened() as broker:
+        playbook = Playbook()
+        playbook.broker = broker
+        furnished(broker, playbook)
+        chores = broker.pass_work.chores
+        chores.credit, chores.pass_number = 0, broker.pass_work.passes
+        broker.administration.virtual_hosts.delete("v")
+        for _ in range(steps):
+            if chores.waiting:
+                chores.step(chores.waiting.popleft())
+        chores.waiting.clear()  # the rest is never done in this life
+        broker.timetable.alarms.clear()
+    with opened() as broker:
+        assert "v" not in broker.virtual_hosts
+        settle_disk(broker)
+        require_gone(broker, tmp_path)
+
+
+def test_a_virtual_host_of_the_settings_is_not_taken_down_by_a_start(
+    opened: Opened, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened() as broker:
+        broker.administration.virtual_hosts.add("v")
+        broker.virtual_hosts["v"].declare_queue("q", True, False, False, {}, 0)
+        broker.administration.records.put(records.VIRTUAL_HOST, {"name": "v"}, {"deleting": True})
+    with opened('virtual_hosts = ["/", "v"]') as broker:
+        assert "q" in broker.virtual_hosts["v"].queues
+    assert "'v', which was being deleted, is in the settings: kept" in caplog.text
+    with opened('virtual_hosts = ["/", "v"]') as broker:
+        settle_disk(broker)
+        assert "q" in broker.virtual_hosts["v"].queues

@@ -66,6 +66,7 @@ class BranchEnd(BrokerHistory):
                 self.tick()
         except PowerLost:
             self.listen(exact=False)
+            self.reconcile(was_cut=True)
         self.crash(power=True, may_rot=False)
         self.finale()
 

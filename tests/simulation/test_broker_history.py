@@ -14,7 +14,6 @@ import pytest
 from flintmq.broker.exchanges.delayed_exchange import DelayedExchange
 from flintmq.broker.messages.message import Message
 from flintmq.broker.services.browsing import grouped
-from flintmq.broker.streams.streams import Streams
 from flintmq.errors import StorageFault
 
 from .broker_history import BrokerHistory, run_seed
@@ -105,12 +104,3 @@ def test_a_broker_that_drops_them_only_when_the_power_fails_is_found(
     monkeypatch.setattr(DelayedExchange, "release", let_go_first)
     with pytest.raises(AssertionError, match="is neither in later nor"):
         run_seeds(range(3_001_500, 3_003_000))
-
-
-def test_a_broker_whose_journal_does_not_wait_for_streams_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def commit(self: Streams) -> None:
-        self.storage.commit_now()
-
-    monkeypatch.setattr(Streams, "secure", commit)
-    with pytest.raises(AssertionError, match="1 is neither in s2 nor where it was"):
-        run_seed(3_002_459, 40)

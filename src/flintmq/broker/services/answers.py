@@ -87,12 +87,19 @@ class Kept:
 class Answers:
     """Those of one life of the broker. `memory` is the name of that life."""
 
-    __slots__ = ("memory", "scopes", "timetable")
+    __slots__ = ("_memory", "scopes", "timetable")
 
     def __init__(self, timetable: Timetable) -> None:
         self.timetable = timetable
-        self.memory = timetable.clock.random.getrandbits(128).to_bytes(16, "big").hex()
+        self._memory = ""
         self.scopes: dict[Scope, Kept] = {}
+
+    @property
+    def memory(self) -> str:
+        """Drawn when the first client is told."""
+        if not self._memory:
+            self._memory = self.timetable.clock.random.getrandbits(128).to_bytes(16, "big").hex()
+        return self._memory
 
     def begin(self, request: Request) -> bool:
         """Whether the request is to be done; if not, it has its answer, or will have it with the first."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from flintmq.errors import ConnectionFault, PeerFault, StorageFault
 from flintmq.protocol import greeting, phases
 from flintmq.protocol.outbox import Output
+from flintmq.protocol.states import LOST
 from flintmq.server import sockets
 from flintmq.server.pass_scheduler import PassScheduler
 from flintmq.server.session import Session
@@ -381,7 +382,7 @@ class Link:
             self.session.release()
         except Exception:  # the socket is closed, and the server must hear of that
             log.exception("a bug leaves something of %s behind", self.session)
-        self.session.connection.state = phases.CONNECTION_CLOSED
+        self.session.connection.follow(LOST)
         self.output.end_streams()
         self.output.release()
         self.server.gone(self)

@@ -20,6 +20,7 @@ from flintmq.config import Config
 from flintmq.errors import PeerFault
 from flintmq.protocol import phases
 from flintmq.protocol.outbox import Output
+from flintmq.protocol.states import LOST
 from flintmq.server.session import Session
 from flintmq.server.storage import recovered_broker
 from flintmq.storage.disk import Disk
@@ -81,7 +82,7 @@ class Wire:
         self.leftover = bytes(memoryview(buffer)[used:])
         if connection.paused:
             self.house.paused.append(self)
-        if connection.state == phases.CONNECTION_CLOSED:
+        if connection.state == phases.CONNECTION_CLOSED and not self.session.is_leaving:
             self.finish()
 
     def resume(self) -> None:
@@ -135,9 +136,8 @@ class Wire:
         if self.is_gone:
             return
         self.is_gone = True
-        if self.session.connection.state < phases.CONNECTION_CLOSING:
-            self.session.release()
-        self.session.connection.state = phases.CONNECTION_CLOSED
+        self.session.release()
+        self.session.connection.follow(LOST)
         self.output.release()
 
 

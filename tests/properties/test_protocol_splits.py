@@ -12,7 +12,7 @@ from flintmq.protocol.channel import Channel
 from flintmq.protocol.connection import Connection
 from flintmq.protocol.events import Events
 from flintmq.protocol.outbox import Output
-from flintmq.protocol.states import ConnectionState
+from flintmq.protocol.states import END
 from flintmq.wire import methods
 from flintmq.wire.methods import Method, encode_method
 
@@ -39,7 +39,7 @@ class Notes(Events):
 
     def fault(self, channel: Channel, fault: ChannelFault) -> None:
         self.told.append(("fault", channel.number, fault.code))
-        channel.state = 2
+        channel.follow(END)
 
     def greeted(self, version: int) -> None:
         self.told.append(("greeted", version))
@@ -54,7 +54,8 @@ def hear(pieces: list[bytes]) -> list[tuple[Any, ...]]:
     notes = Notes()
     connection = Connection(notes, Output([], None), 1000)
     connection.receive(bytearray(b"AMQP\x00\x00\x09\x01"), 8)
-    connection.state = ConnectionState.OPEN
+    for event in ("> connection.tune", "connection.tune-ok", "> connection.open-ok"):
+        connection.follow(event)
     connection.channel_max = 4
     connection.frame_bytes_max = FRAME_BYTES_MAX
     opening = b"".join(frame(1, n, encode_method(91, methods.ChannelOpen())) for n in (1, 2))

@@ -18,7 +18,7 @@ from flintmq.protocol.channel import Channel
 from flintmq.protocol.connection import Connection
 from flintmq.protocol.events import Events
 from flintmq.protocol.outbox import Output
-from flintmq.protocol.states import CHANNEL_METHODS, CONNECTION_METHODS, ChannelState, ConnectionState
+from flintmq.protocol.states import CHANNEL, CONNECTION, END, LOST, ChannelState, ConnectionState
 from flintmq.wire import amqp
 from flintmq.wire.methods import METHODS, Method, encode_method
 
@@ -27,6 +27,23 @@ EVERY_METHOD = [(version, method) for method in METHODS for version in method.VE
 IDS = [f"{method.NAME}-{version}" for version, method in EVERY_METHOD]
 every_method = pytest.mark.parametrize(("version", "kind"), EVERY_METHOD, ids=IDS)
 TALKING = [state for state in ConnectionState if ConnectionState.HEADER < state < ConnectionState.CLOSING]
+
+
+# From the protocol header, and from channel.open, on.
+WAYS = {
+    ConnectionState.START: (),
+    ConnectionState.SECURE: ("> connection.secure",),
+    ConnectionState.TUNE: ("> connection.tune",),
+    ConnectionState.OPENING: ("> connection.tune", "connection.tune-ok"),
+    ConnectionState.OPEN: ("> connection.tune", "connection.tune-ok", "> connection.open-ok"),
+    ConnectionState.CLOSING: (END,),
+    ConnectionState.CLOSED: (LOST,),
+}
+CHANNEL_WAYS = {
+    ChannelState.OPEN: (),
+    ChannelState.ENDING: (END,),
+    ChannelState.CLOSING: (END, "> channel.close"),
+}
 
 
 class Notes(Events):
@@ -62,7 +79,9 @@ def greeted(version: int, state: ConnectionState) -> tuple[Connection, Notes]:
     notes = Notes()
     connection = Connection(notes, Output([], None), 1_000_000)
     receive(connection, GREETINGS[version])
-    connection.state = state
+    for event in WAYS[state]:
+        connection.follow(event)
+    assert connection.state == state
     connection.channel_max = 2047
     notes.told.clear()
     return connection, notes
@@ -79,7 +98,9 @@ def with_channel(version: int, state: ChannelState) -> tuple[Connection, Notes]:
         receive(connection, frame(1, 1, encode_method(version, opening())))
         channel = connection.channels[1]
         assert channel is not None
-        channel.state = state
+        for event in CHANNEL_WAYS[state]:
+            channel.follow(event)
+        assert channel.state == state
         notes.told.clear()
     return connection, notes
 
@@ -100,13 +121,13 @@ def outcome(connection: Connection, notes: Notes, octets: bytes) -> tuple[list[t
 def test_on_channel_0(version: int, kind: type[Method], state: ConnectionState) -> None:
     connection, notes = greeted(version, state)
     told, code = outcome(connection, notes, frame(1, 0, encode_method(version, kind())))
-    if kind.NAME in CONNECTION_METHODS[state]:
+    if kind.NAME in CONNECTION[state]:
         assert (told, code) == ([("method", None, kind.NAME)], 0)
     elif state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
         assert (told, code) == ([], 0)
     else:
         assert (told, code) == ([], amqp.COMMAND_INVALID)
-    assert connection.state == state
+    assert connection.state == CONNECTION[state].get(kind.NAME, state)
 
 
 @pytest.mark.parametrize("state", list(ConnectionState)[1:])
@@ -128,9 +149,10 @@ def test_on_a_channel(version: int, kind: type[Method], state: ChannelState) -> 
     connection, notes = with_channel(version, state)
     told, code = outcome(connection, notes, frame(1, 1, encode_method(version, kind())))
     channel = connection.channels[1] if len(connection.channels) > 1 else None
-    if kind.NAME in CHANNEL_METHODS[state]:
+    if kind.NAME in CHANNEL[state]:
         assert code == 0
         assert channel is not None
+        assert channel.state == CHANNEL[state][kind.NAME]
         if kind.CONTENT:
             assert told == []
             assert channel.expects == phases.EXPECTS_HEADER
@@ -140,7 +162,7 @@ def test_on_a_channel(version: int, kind: type[Method], state: ChannelState) -> 
             assert told == [("method", 1, kind.NAME)]
         return
     assert told == []
-    if state == ChannelState.CLOSING:
+    if state in (ChannelState.CLOSING, ChannelState.ENDING):
         assert code == 0
     elif state == ChannelState.CLOSED:
         assert code == (0 if kind.NAME == "channel.close-ok" else amqp.CHANNEL_ERROR)

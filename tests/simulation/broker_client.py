@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from flintmq.broker.broker import Broker
 from flintmq.errors import PeerFault
-from flintmq.protocol import phases
 from flintmq.protocol.outbox import Output
+from flintmq.protocol.states import LOST
 from flintmq.server.session import Session
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import Method, decode_method, encode_method
@@ -62,7 +62,8 @@ class Client:
         self.receive(b"AMQP\x00\x00\x09\x01")
         self.output.sent(self.output.pending())
         connection = self.session.connection
-        connection.state = phases.CONNECTION_OPEN
+        for event in ("> connection.tune", "connection.tune-ok", "> connection.open-ok"):
+            connection.follow(event)
         connection.channel_max = 16
         connection.frame_bytes_max = self.output.frame_bytes_max = FRAME_BYTES_MAX
         self.session.user = self.broker.users.get("guest")
@@ -111,9 +112,8 @@ class Client:
         """The connection is lost, as a Link does it; also what a session asks of its link."""
         if not self.gone:
             self.gone = True
-            if self.session.connection.state <= phases.CONNECTION_CLOSING:
-                self.session.release()
-            self.session.connection.state = phases.CONNECTION_CLOSED
+            self.session.release()
+            self.session.connection.follow(LOST)
             self.output.release()
             self.scanned = 0
 

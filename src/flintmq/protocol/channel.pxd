@@ -5,7 +5,7 @@ cimport flintmq.protocol.phases as phases
 @cython.final
 cdef class Channel:
     cdef readonly unsigned int number
-    cdef public int state
+    cdef readonly int state
     cdef public int expects
     cdef public object method
     cdef public bytes route
@@ -16,5 +16,6 @@ cdef class Channel:
     cdef public object sink
     cdef public object owner
 
+    cpdef follow(self, str event)
     cpdef bytes take_content(self)
     cpdef abandon_content(self)

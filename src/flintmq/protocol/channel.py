@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from flintmq.errors import ProtocolMisuse
 from flintmq.protocol import phases
+from flintmq.protocol.states import CHANNEL, ChannelState
 
 # A piece of a body is kept as it came if it is this long. Smaller ones are put together, as an object
 # for each would take tens of octets: 28 times the body for pieces of two.
@@ -48,7 +50,7 @@ class Channel:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.state: int = phases.CHANNEL_OPEN
+        self.state: int = phases.CHANNEL_CLOSED
         self.expects = phases.EXPECTS_METHOD
         # The method whose content is on its way; None for basic.publish, which keeps route and flags.
         self.method: Method | None = None
@@ -59,6 +61,13 @@ class Channel:
         self.chunks: list[bytes | bytearray] = []
         self.sink: Sink | None = None  # in place of chunks
         self.owner: object = None
+
+    def follow(self, event: str) -> None:
+        """Goes to the state that an event of our own leads to, as the table says."""
+        following = CHANNEL[self.state].get(event)
+        if following is None:
+            raise ProtocolMisuse(f"{event!r} on a channel that is {ChannelState(self.state).name.lower()}")
+        self.state = following
 
     def add_body(self, payload: bytes) -> None:
         """A piece of the body, in as little memory as it needs however small it is."""

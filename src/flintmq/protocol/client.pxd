@@ -9,7 +9,7 @@ from flintmq.protocol.outbox cimport Output
 @cython.final
 cdef class ClientChannel:
     cdef readonly unsigned int number
-    cdef public int state
+    cdef readonly int state
     cdef public object owner
     cdef readonly list awaited
     cdef readonly int expects
@@ -23,6 +23,7 @@ cdef class ClientChannel:
     cdef long long remaining
     cdef bytearray body
 
+    cpdef follow(self, str event)
     cdef keep_properties(self, const unsigned char* frames, Py_ssize_t start, Py_ssize_t end)
 
 
@@ -31,13 +32,14 @@ cdef class ClientConnection:
     cdef readonly ClientEvents events
     cdef readonly Output output
     cdef public int version
-    cdef public int state
+    cdef readonly int state
     cdef public Py_ssize_t frame_bytes_max
     cdef public long long message_bytes_max
     cdef public int channel_max
     cdef readonly list channels
     cdef public bint paused
 
+    cpdef follow(self, str event)
     @cython.locals(
         at=Py_ssize_t, end=Py_ssize_t, length=Py_ssize_t, number=cython.uint, channel=ClientChannel,
         kind=cython.int, code=cython.uint,

@@ -14,9 +14,9 @@ from __future__ import annotations
 from flintmq.errors import ConnectionFault, ProtocolMisuse
 from flintmq.protocol import phases
 from flintmq.protocol.client_events import ClientEvents
-from flintmq.protocol.client_states import CHANNEL_NOTICES, CONNECTION_NOTICES, ClientState
+from flintmq.protocol.client_states import CHANNEL, CONNECTION, ClientState
 from flintmq.protocol.outbox import Output
-from flintmq.protocol.states import ChannelState
+from flintmq.protocol.states import END, ChannelState
 from flintmq.wire import amqp, octets
 from flintmq.wire.methods import BasicNack, Method, decode_method, encode_method
 
@@ -53,7 +53,7 @@ class ClientChannel:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.state: int = phases.CHANNEL_OPEN
+        self.state: int = phases.CHANNEL_CLOSED
         self.owner: object = None
         self.awaited: list[tuple[tuple[str, ...], object]] = []  # the replies of each call, and its waiter
         self.expects = phases.EXPECTS_METHOD
@@ -67,6 +67,13 @@ class ClientChannel:
         self.properties = b""
         self.remaining = 0
         self.body = bytearray()
+
+    def follow(self, event: str) -> None:
+        """Goes to the state that an event of our own leads to, as the table says."""
+        following = CHANNEL[self.state].get(event)
+        if following is None:
+            raise ProtocolMisuse(f"{event!r} on a channel that is {ChannelState(self.state).name.lower()}")
+        self.state = following
 
     def keep_properties(self, frames: octets.Readable, start: int, end: int) -> None:
         """Messages of one publisher mostly have the same: they share one object."""
@@ -106,8 +113,17 @@ class ClientConnection:
         self.version = version
         self.output.write(OPENINGS[version])
 
+    def follow(self, event: str) -> None:
+        """Goes to the state that an event of our own leads to, as the table says."""
+        following = CONNECTION[self.state].get(event)
+        if following is None:
+            raise ProtocolMisuse(f"{event!r} in state {ClientState(self.state).name.lower()}")
+        self.state = following
+
     def send(self, number: int, method: Method) -> None:
         """A method that is not answered, or whose answer is a notice of its state."""
+        if number == 0:
+            self.follow(f"> {method.NAME}")
         payload = encode_method(self.version, method)
         if len(payload) + 8 > self.output.frame_bytes_max:
             raise ProtocolMisuse(
@@ -122,17 +138,20 @@ class ClientConnection:
             raise ProtocolMisuse(f"{AWAITED_MAX} calls of channel {channel.number} have no answer yet")
         self.send(channel.number, method)
         channel.awaited.append((method.REPLIES, waiter))
+        if method.NAME == "channel.close":
+            channel.follow("> channel.close")
 
     def open_channel(self, number: int) -> ClientChannel:
         while len(self.channels) <= number:
             self.channels.append(None)
         channel = ClientChannel(number)
+        channel.follow("> channel.open")
         self.channels[number] = channel
         return channel
 
     def close_channel(self, channel: ClientChannel) -> None:
         """Forgets the channel: its number is free again."""
-        channel.state = phases.CHANNEL_CLOSED
+        channel.follow(END)
         self.channels[channel.number] = None
 
     # What the server sends
@@ -279,7 +298,7 @@ class ClientConnection:
         if self.state != phases.CONNECTION_OPEN or channel is None:
             raise refused(method, f"channel {number} is not open", amqp.CHANNEL_ERROR)
         waiter: object = None
-        if method.NAME not in CHANNEL_NOTICES[ChannelState(channel.state)]:
+        if method.NAME not in CHANNEL[channel.state]:
             if not channel.awaited or method.NAME not in channel.awaited[0][0]:
                 if channel.state == phases.CHANNEL_CLOSING:
                     self.skip_awaited(channel, method)
@@ -307,11 +326,12 @@ class ClientConnection:
                 return
 
     def receive_connection_method(self, method: Method) -> None:
-        state = ClientState(self.state)
-        if method.NAME in CONNECTION_NOTICES[state]:
+        following = CONNECTION[self.state].get(method.NAME)
+        if following is not None:
+            self.state = following
             self.events.connection_notice(method)
-        elif state != ClientState.CLOSING:
-            raise refused(method, f"not expected in state {state.name.lower()}")
+        elif self.state != phases.CONNECTION_CLOSING:
+            raise refused(method, f"not expected in state {ClientState(self.state).name.lower()}")
 
     def receive_header(self, channel: ClientChannel, payload: bytes) -> None:
         """| class 2 | weight 2 | body size 8 | flags 2 | properties |"""

@@ -1,20 +1,21 @@
-"""The legal life of a connection and of its channels, seen from the client: what a server may say when.
+"""The legal life of a connection and of its channels in the client's role: what a server may say when.
 
-    START --start--> LOGIN --tune--> OPENING --open-ok--> OPEN --close--> CLOSED
-                     |  ^                                   |
-                     +--+ secure                         CLOSING --close-ok--> CLOSED
-                                                       (we sent close)
+    START --> start-ok--> LOGIN --> tune-ok--> OPENING --open-ok--> OPEN --> close-ok--> CLOSED
+                           |  ^                                       |
+                           +--+ secure                             CLOSING --close-ok--> CLOSED
+                                                                 (we sent close)
 
-A method of a server is either a notice, which may come at any time in a state, or the answer to the
-eldest call of its channel that has none yet. The tables name the notices; answers are named by the
-calls (`Method.REPLIES`). Anything else is refused with 503; while CLOSING it is dropped unseen.
+Each table says for a state which event leads to which state; states.py has the words. A method of a server is
+either a notice, which may come at any time in a state and is in its row, or the answer to the eldest call of
+its channel that has none yet: these are named by the calls (`Method.REPLIES`). Anything else is refused with
+503; while CLOSING it is dropped unseen. Nobody but ClientConnection and ClientChannel writes a state.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
 
-from flintmq.protocol.states import ChannelState
+from flintmq.protocol.states import END, LOST, ChannelState, Table
 
 
 class ClientState(IntEnum):
@@ -26,15 +27,48 @@ class ClientState(IntEnum):
     CLOSED = 7
 
 
-_ALWAYS = {"connection.close", "connection.blocked", "connection.unblocked"}
+_LOGIN, _OPENING, _OPEN, _CLOSING, _CLOSED = map(int, list(ClientState)[1:])
 
-CONNECTION_NOTICES: dict[ClientState, frozenset[str]] = {
-    ClientState.START: frozenset({"connection.start", "connection.close"}),
-    ClientState.LOGIN: frozenset({"connection.secure", "connection.tune", "connection.close"}),
-    ClientState.OPENING: frozenset({"connection.open-ok", "connection.redirect", "connection.close"}),
-    ClientState.OPEN: frozenset(_ALWAYS),
-    ClientState.CLOSING: frozenset({"connection.close", "connection.close-ok"}),
-    ClientState.CLOSED: frozenset(),
+CONNECTION: Table = {
+    ClientState.START: {
+        "connection.start": int(ClientState.START),
+        "> connection.start-ok": _LOGIN,
+        "connection.close": int(ClientState.START),
+        "> connection.close-ok": _CLOSED,
+        LOST: _CLOSED,
+    },
+    ClientState.LOGIN: {
+        "connection.secure": _LOGIN,
+        "connection.tune": _LOGIN,
+        "> connection.tune-ok": _OPENING,
+        "connection.close": _LOGIN,
+        "> connection.close-ok": _CLOSED,
+        LOST: _CLOSED,
+    },
+    ClientState.OPENING: {
+        "> connection.open": _OPENING,
+        "connection.open-ok": _OPEN,
+        "connection.redirect": _OPENING,
+        "connection.close": _OPENING,
+        "> connection.close-ok": _CLOSED,
+        LOST: _CLOSED,
+    },
+    ClientState.OPEN: {
+        "connection.blocked": _OPEN,
+        "connection.unblocked": _OPEN,
+        "> connection.close": _CLOSING,
+        "connection.close": _OPEN,
+        "> connection.close-ok": _CLOSED,
+        LOST: _CLOSED,
+    },
+    ClientState.CLOSING: {
+        "> connection.close": _CLOSING,
+        "connection.close": _CLOSING,
+        "connection.close-ok": _CLOSED,
+        "> connection.close-ok": _CLOSED,
+        LOST: _CLOSED,
+    },
+    ClientState.CLOSED: {LOST: _CLOSED},
 }
 
 _CHANNEL_OPEN = """
@@ -42,8 +76,15 @@ _CHANNEL_OPEN = """
     basic.deliver basic.return basic.cancel basic.ack basic.nack
 """
 
-CHANNEL_NOTICES: dict[ChannelState, frozenset[str]] = {
-    ChannelState.CLOSED: frozenset(),
-    ChannelState.OPEN: frozenset(_CHANNEL_OPEN.split()),
-    ChannelState.CLOSING: frozenset({"channel.close"}),
+_NOTICES = {name: int(ChannelState.OPEN) for name in _CHANNEL_OPEN.split()}
+
+# The owner ends a channel when it has answered the server's close, or has the answer to its own.
+CHANNEL: Table = {
+    ChannelState.CLOSED: {"> channel.open": int(ChannelState.OPEN), END: int(ChannelState.CLOSED)},
+    ChannelState.OPEN: {
+        **_NOTICES,
+        "> channel.close": int(ChannelState.CLOSING),
+        END: int(ChannelState.CLOSED),
+    },
+    ChannelState.CLOSING: {"channel.close": int(ChannelState.CLOSING), END: int(ChannelState.CLOSED)},
 }

@@ -11,7 +11,7 @@ from flintmq.protocol.outbox cimport Output
 cdef class Connection:
     cdef readonly Events events
     cdef readonly Output output
-    cdef public int state
+    cdef readonly int state
     cdef readonly int version
     cdef public Py_ssize_t frame_bytes_max
     cdef public long long message_bytes_max
@@ -34,4 +34,7 @@ cdef class Connection:
     cdef Py_ssize_t publish(
         self, const unsigned char* frames, Py_ssize_t at, Py_ssize_t end, Py_ssize_t size, Channel channel
     ) except -1
-    cpdef close_channel(self, Channel channel)
+    @cython.locals(state=cython.int)
+    cpdef receive_method(self, unsigned int number, Channel channel, bytes payload)
+    cpdef forget_channel(self, Channel channel)
+    cpdef follow(self, str event)

@@ -14,15 +14,15 @@ Whatever is raised here is a ConnectionFault; the owner answers it with connecti
 
 from __future__ import annotations
 
-from flintmq.errors import ChannelFault, ConnectionFault
+from flintmq.errors import ChannelFault, ConnectionFault, ProtocolMisuse
 from flintmq.protocol import greeting, phases
 from flintmq.protocol.channel import Channel
 from flintmq.protocol.events import Events
 from flintmq.protocol.outbox import Output
-from flintmq.protocol.states import CHANNEL_METHODS, CONNECTION_METHODS, ConnectionState
+from flintmq.protocol.states import CHANNEL, CONNECTION, HEADER, OTHER_HEADER, ConnectionState
 from flintmq.wire import amqp, octets
 from flintmq.wire.fields import is_text
-from flintmq.wire.methods import Method, decode_method
+from flintmq.wire.methods import Method, decode_method, encode_method
 
 # Until login a peer gets small frames: start-ok with its properties and a token fits in 8 KiB.
 FRAME_BYTES_MAX_BEFORE_LOGIN = 8192
@@ -64,6 +64,18 @@ class Connection:
         self.open_channels = 0
         self.has_content = False  # whether it ever began one that did not come in one piece
         self.paused = False  # set by the owner, who then keeps what is not used up and brings it again
+
+    def follow(self, event: str) -> None:
+        """Goes to the state that an event of our own leads to, as the table says."""
+        following = CONNECTION[self.state].get(event)
+        if following is None:
+            raise ProtocolMisuse(f"{event!r} in state {ConnectionState(self.state).name.lower()}")
+        self.state = following
+
+    def send(self, method: Method) -> None:
+        """A method of the connection class."""
+        self.follow(f"> {method.NAME}")
+        self.output.write_method(0, encode_method(self.version, method))
 
     def receive(self, buffer: bytearray, size: int) -> int:
         """Takes the first `size` octets of `buffer`; the number used up, up to the last whole frame.
@@ -187,17 +199,17 @@ class Connection:
             return 0
         if version == greeting.UNKNOWN:
             self.output.write(greeting.PREFERRED)
-            self.state = phases.CONNECTION_CLOSED
+            self.follow(OTHER_HEADER)
             return len(start)
         self.version = version
-        self.state = ConnectionState.START
+        self.follow(HEADER)
         self.events.greeted(version)
         return used
 
     def receive_method(self, number: int, channel: Channel | None, payload: bytes) -> None:
         if len(payload) < 4:
             raise truncated("a method frame")
-        if channel is not None and channel.state == phases.CHANNEL_CLOSING and payload[:2] != b"\x00\x14":
+        if channel is not None and channel.state >= phases.CHANNEL_CLOSING and payload[:2] != b"\x00\x14":
             return  # discarded unseen, whatever it holds; class 20 is channel
         method = decode_method(self.version, payload)
         check_texts(method)
@@ -207,11 +219,13 @@ class Connection:
         if self.state != phases.CONNECTION_OPEN:
             raise fault_of(method, amqp.CHANNEL_ERROR, "the connection is not open yet")
         state = phases.CHANNEL_CLOSED if channel is None else channel.state
-        if method.NAME not in CHANNEL_METHODS[state]:
+        following = CHANNEL[state].get(method.NAME)
+        if following is None:
             self.refuse(number, state, method)
             return
         if channel is None:
             channel = self.open_channel(number, method)
+        channel.state = following
         if method.CONTENT:
             channel.method = method
             channel.expects = phases.EXPECTS_HEADER
@@ -219,14 +233,16 @@ class Connection:
         self.events.method(channel, method)
 
     def receive_connection_method(self, method: Method) -> None:
-        if method.NAME in CONNECTION_METHODS[self.state]:
+        following = CONNECTION[self.state].get(method.NAME)
+        if following is not None:
+            self.state = following
             self.events.method(None, method)
         elif self.state != phases.CONNECTION_CLOSING:
             state = ConnectionState(self.state).name.lower()
             raise fault_of(method, amqp.COMMAND_INVALID, f"not expected on channel 0 in state {state}")
 
     def refuse(self, number: int, state: int, method: Method) -> None:
-        if state == phases.CHANNEL_CLOSING:
+        if state >= phases.CHANNEL_CLOSING:
             return
         if state == phases.CHANNEL_CLOSED:
             if method.NAME == "channel.close-ok":
@@ -259,9 +275,8 @@ class Connection:
         """Those that have been opened and not been closed yet."""
         return [channel for channel in (*self.channels, *self.far_channels.values()) if channel is not None]
 
-    def close_channel(self, channel: Channel) -> None:
-        """Forgets the channel: its number is free again."""
-        channel.state = phases.CHANNEL_CLOSED
+    def forget_channel(self, channel: Channel) -> None:
+        """The channel is closed: its number is free again."""
         if self.far_channels.pop(channel.number, None) is None:
             self.channels[channel.number] = None
         self.open_channels -= 1

@@ -1,25 +1,35 @@
-"""The whole legal life of a connection and of its channels, as tables.
+"""The whole legal life of a connection and of its channels in the server's role, as tables.
 
-A connection, seen from the server:
+A connection:
 
-    HEADER --header--> START --start-ok--> TUNE --tune-ok--> OPENING --open--> OPEN --close--> CLOSED
-                         |                   ^                                  |
-                         +--> SECURE --------+                               CLOSING --close-ok--> CLOSED
-                            (secure-ok)                                   (we sent close)
+    HEADER --header--> START --> tune--> TUNE --tune-ok--> OPENING --> open-ok--> OPEN --close--> CLOSED
+                         |                 ^                                       |
+                         +--> secure--> SECURE                                  CLOSING --close-ok--> CLOSED
+                                                                            (we close, for a fault)
 
 A channel:
 
     CLOSED --open--> OPEN --close--> CLOSED
                        |
-                    CLOSING --close-ok--> CLOSED      (we sent close; all else is discarded)
+                    ENDING --> close--> CLOSING --close-ok--> CLOSED
+               (a fault: all is confirmed first)          (all else is discarded)
 
-Each table names the methods that a server may receive in a state. A method that is not named is
-refused with 503; while CLOSING it is dropped unseen. A close is answered at any time.
+Each table says for a state which event leads to which state. An event is the name of a method that was
+received, or `> ` and the name of one that is sent, or one of the words below. A method that is received and
+not in the row is refused with 503; while CLOSING or ENDING it is dropped unseen. An event of our own that is
+not in the row is a bug. Nobody but Connection and Channel writes a state.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+
+# Events that are no methods: a protocol header that we speak, and any other; the end of the socket; and that
+# we are about to close, as the peer was at fault or the broker stops.
+HEADER = "header"
+OTHER_HEADER = "other header"
+LOST = "lost"
+END = "end"
 
 
 class ConnectionState(IntEnum):
@@ -37,19 +47,47 @@ class ChannelState(IntEnum):
     CLOSED = 0
     OPEN = 1
     CLOSING = 2
+    ENDING = 3
 
 
-_CLOSE = {"connection.close", "connection.close-ok"}
+# Plain numbers for compiled code: those of the states.
+Table = dict[int, dict[str, int]]
 
-CONNECTION_METHODS: dict[int, frozenset[str]] = {
-    ConnectionState.HEADER: frozenset(),
-    ConnectionState.START: frozenset({"connection.start-ok", "connection.close"}),
-    ConnectionState.SECURE: frozenset({"connection.secure-ok", "connection.close"}),
-    ConnectionState.TUNE: frozenset({"connection.tune-ok", "connection.close"}),
-    ConnectionState.OPENING: frozenset({"connection.open", "connection.close"}),
-    ConnectionState.OPEN: frozenset({"connection.close", "connection.update-secret"}),
-    ConnectionState.CLOSING: frozenset(_CLOSE),
-    ConnectionState.CLOSED: frozenset(),
+_START, _SECURE, _TUNE, _OPENING, _OPEN, _CLOSING, _CLOSED = map(int, list(ConnectionState)[1:])
+# In every state between the header and the end.
+_TALKING = {"connection.close": _CLOSED, END: _CLOSING, LOST: _CLOSED}
+
+CONNECTION: Table = {
+    ConnectionState.HEADER: {HEADER: _START, OTHER_HEADER: _CLOSED, LOST: _CLOSED},
+    ConnectionState.START: {
+        "connection.start-ok": _START,
+        "> connection.secure": _SECURE,
+        "> connection.tune": _TUNE,
+        **_TALKING,
+    },
+    ConnectionState.SECURE: {
+        "connection.secure-ok": _SECURE,
+        "> connection.secure": _SECURE,
+        "> connection.tune": _TUNE,
+        **_TALKING,
+    },
+    ConnectionState.TUNE: {"connection.tune-ok": _OPENING, **_TALKING},
+    ConnectionState.OPENING: {"connection.open": _OPENING, "> connection.open-ok": _OPEN, **_TALKING},
+    ConnectionState.OPEN: {
+        "connection.update-secret": _OPEN,
+        "> connection.update-secret-ok": _OPEN,
+        "> connection.blocked": _OPEN,
+        "> connection.unblocked": _OPEN,
+        **_TALKING,
+    },
+    ConnectionState.CLOSING: {
+        "> connection.close": _CLOSING,
+        "connection.close": _CLOSED,
+        "connection.close-ok": _CLOSED,
+        END: _CLOSING,
+        LOST: _CLOSED,
+    },
+    ConnectionState.CLOSED: {"> connection.close-ok": _CLOSED, LOST: _CLOSED},
 }
 
 _CHANNEL_OPEN = """
@@ -74,8 +112,26 @@ _CHANNEL_OPEN = """
     test.integer test.string test.table test.content
 """
 
-CHANNEL_METHODS: dict[int, frozenset[str]] = {
-    ChannelState.CLOSED: frozenset({"channel.open"}),
-    ChannelState.OPEN: frozenset(_CHANNEL_OPEN.split()),
-    ChannelState.CLOSING: frozenset({"channel.close", "channel.close-ok"}),
+_USED = {name: int(ChannelState.OPEN) for name in _CHANNEL_OPEN.split()}
+
+CHANNEL: Table = {
+    ChannelState.CLOSED: {"channel.open": int(ChannelState.OPEN), END: int(ChannelState.CLOSED)},
+    ChannelState.OPEN: {
+        **_USED,
+        "channel.close": int(ChannelState.CLOSED),
+        END: int(ChannelState.ENDING),
+    },
+    # The client closes the channel before we do: that settles it, and our close is not sent.
+    ChannelState.ENDING: {
+        "channel.close": int(ChannelState.CLOSED),
+        "channel.close-ok": int(ChannelState.CLOSED),
+        "> channel.close": int(ChannelState.CLOSING),
+        END: int(ChannelState.ENDING),
+    },
+    # A close that crosses ours is answered, and the wait for close-ok goes on.
+    ChannelState.CLOSING: {
+        "channel.close": int(ChannelState.CLOSING),
+        "channel.close-ok": int(ChannelState.CLOSED),
+        END: int(ChannelState.CLOSING),
+    },
 }

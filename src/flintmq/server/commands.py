@@ -140,18 +140,22 @@ def channel_open(session: Session, channel: Channel, method: methods.ChannelOpen
 @command("channel.close")
 def channel_close(session: Session, channel: Channel, method: methods.ChannelClose) -> None:
     """While we wait for a close-ok of our own, a crossing close is answered and the wait goes on."""
-    if channel.owner is not None:
-        broker_channel(channel).confirm_safe()
+    if channel.state == phases.CHANNEL_CLOSED:
+        if channel.owner is not None:
+            broker_channel(channel).confirm_safe()
         if not session.wants_whole_contents():
             session.output.drop_streams(channel.number)
         session.release_channel(channel)
-        session.connection.close_channel(channel)
+        session.connection.forget_channel(channel)
     session.send(channel.number, methods.ChannelCloseOk())
 
 
 @command("channel.close-ok")
 def channel_close_ok(session: Session, channel: Channel, method: methods.ChannelCloseOk) -> None:
-    session.connection.close_channel(channel)
+    """It may come before our close, which then is not sent."""
+    if channel.owner is not None:
+        session.release_channel(channel)
+    session.connection.forget_channel(channel)
 
 
 @command("channel.flow")

@@ -1,6 +1,7 @@
 cimport cython
 cimport flintmq.protocol.phases as phases
 cimport flintmq.server.sockets as sockets
+cimport flintmq.wire.octets as octets
 from flintmq.broker.queues.pass_work cimport PassWork
 from flintmq.protocol.connection cimport Connection
 from flintmq.server.read_coalescing cimport ReadCoalescing
@@ -9,6 +10,7 @@ from flintmq.server.pass_scheduler cimport PassScheduler
 from flintmq.protocol.outbox cimport Output
 
 cdef Py_ssize_t COPY_BYTES
+cdef Py_ssize_t FRAME_HEAD_BYTES
 
 
 cdef class Link:
@@ -17,7 +19,7 @@ cdef class Link:
     cdef readonly int descriptor
     cdef readonly Output output
     cdef readonly Session session
-    cdef public bytes leftover
+    cdef public bytearray leftover
     cdef public int held
     cdef public bint finishing
     cdef public bint received
@@ -30,6 +32,9 @@ cdef class Link:
     cpdef bint ready(self, int events)
     @cython.locals(buffer=bytearray, kept=Py_ssize_t, size=Py_ssize_t, read_coalescing=ReadCoalescing)
     cpdef readable(self)
+    cdef bint is_far_from_whole(self, Py_ssize_t kept) except -1
+    @cython.locals(size=Py_ssize_t)
+    cdef gather(self, bytearray buffer)
     @cython.locals(scheduler=PassScheduler)
     cpdef bint must_wait(self)
     @cython.locals(pass_work=PassWork)

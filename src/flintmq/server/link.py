@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 from flintmq.errors import ConnectionFault, PeerFault, StorageFault
 from flintmq.protocol import greeting, phases
 from flintmq.protocol.outbox import Output
+from flintmq.protocol.states import LOST
 from flintmq.server import sockets
 from flintmq.server.pass_scheduler import PassScheduler
 from flintmq.server.session import Session
-from flintmq.wire import amqp
+from flintmq.wire import amqp, octets
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -37,6 +38,9 @@ OUTPUT_BYTES_RESUME = 131_072
 READ = 1
 WRITE = 4
 HANG_UP = 8 | 16
+
+# What tells how long a frame is.
+FRAME_HEAD_BYTES = 7
 
 # What a message takes in a queue beside itself.
 COPY_BYTES = 16
@@ -84,7 +88,7 @@ class Link:
         self.wanted = READ
         self.output = Output(self.scheduler.outbox, self, self.scheduler.room)
         self.session = Session(server.broker, self.output, self, peer_address)
-        self.leftover = b""  # the beginning of a frame whose end has not come yet
+        self.leftover = bytearray()  # the beginning of a frame whose end has not come yet
         self.held = 0
         self.finishing = False  # closes when the output is empty
         self.received = False  # since the last look of the heartbeats
@@ -137,6 +141,9 @@ class Link:
         buffer = self.scheduler.buffer
         kept = len(self.leftover)
         if kept:
+            if self.is_far_from_whole(kept):
+                self.gather(buffer)
+                return
             buffer[:kept] = self.leftover
         size = sockets.receive(
             self.descriptor, buffer, kept, min(len(buffer), kept + self.scheduler.read_bytes)
@@ -146,6 +153,28 @@ class Link:
             self.scheduler.read_coalescing.octets += size
             self.scheduler.pass_work.unwatched_bytes -= size
             self.take(buffer, kept + size)
+        elif size != sockets.NOT_NOW:
+            self.lost()
+            return
+        self.after_read()
+
+    def is_far_from_whole(self, kept: int) -> bool:
+        """Whether one more read cannot bring the end of the frame that has begun.
+
+        Where many links share a turn each reads little, and to look at all of a long frame each time is much.
+        """
+        if kept < FRAME_HEAD_BYTES:
+            return False
+        return kept + self.scheduler.read_bytes < 8 + octets.read_long(octets.readable(self.leftover), 3)
+
+    def gather(self, buffer: bytearray) -> None:
+        """Reads once, and puts what came behind what is there of the frame."""
+        size = sockets.receive(self.descriptor, buffer, 0, min(len(buffer), self.scheduler.read_bytes))
+        if size > 0:
+            self.received = True
+            self.scheduler.read_coalescing.octets += size
+            self.scheduler.pass_work.unwatched_bytes -= size
+            self.leftover += self.scheduler.view[:size]
         elif size != sockets.NOT_NOW:
             self.lost()
             return
@@ -197,13 +226,13 @@ class Link:
                 self.drop()
             used = size
         pass_work.unwatched_bytes -= COPY_BYTES * pass_work.copies
-        self.leftover = bytes(self.scheduler.view[used:size]) if used < size else b""
+        self.leftover = bytearray(self.scheduler.view[used:size])
         if session.connection.state == phases.CONNECTION_CLOSED:
             if not session.connection.version:
                 log.warning(
                     "%s is refused: it spoke %s", session, greeting.named(bytes(buffer[: min(size, 8)]))
                 )
-            self.leftover = b""  # what follows the end means nothing
+            self.leftover = bytearray()  # what follows the end means nothing
             if not session.is_leaving:  # else the answer is yet to come
                 self.finish()
         elif session.connection.paused and not self.held & (HELD_LOGIN | HELD_REFUSED):
@@ -375,13 +404,14 @@ class Link:
             return
         self.disconnect()
         self.held |= HELD_CLOSED
+        self.leftover = bytearray()
         if self.verifying is not None:
             self.verifying.cancel()  # else a flood of broken logins would keep the honest ones waiting
         try:
             self.session.release()
         except Exception:  # the socket is closed, and the server must hear of that
             log.exception("a bug leaves something of %s behind", self.session)
-        self.session.connection.state = phases.CONNECTION_CLOSED
+        self.session.connection.follow(LOST)
         self.output.end_streams()
         self.output.release()
         self.server.gone(self)

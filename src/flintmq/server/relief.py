@@ -172,4 +172,4 @@ def end(link: Link, weight: int) -> None:
         link.drop()  # it does not read, so it would not hear of it
     else:
         link.session.close_connection(ConnectionFault(amqp.RESOURCE_ERROR, text))
-        link.leftover = b""
+        link.leftover = bytearray()

@@ -33,7 +33,7 @@ from flintmq.protocol import phases
 from flintmq.protocol.channel import Channel, Sink
 from flintmq.protocol.connection import SPOOLED_BYTES_LEAN, Connection
 from flintmq.protocol.events import Events
-from flintmq.protocol.states import ConnectionState
+from flintmq.protocol.states import END
 from flintmq.server import commands, dtx_commands  # noqa: F401 - the latter adds to the former
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import Method, encode_method
@@ -295,8 +295,7 @@ class Session(Events):
             self.login = None
             self.tune()
         elif isinstance(step, Challenge):
-            self.connection.state = ConnectionState.SECURE
-            self.send(0, methods.ConnectionSecure(challenge=step.octets))
+            self.connection.send(methods.ConnectionSecure(challenge=step.octets))
         elif isinstance(step, Verification):
             self.link.verify(step)
         else:
@@ -314,14 +313,12 @@ class Session(Events):
 
     def tune(self) -> None:
         limits = self.broker.config.limits
-        self.connection.state = ConnectionState.TUNE
-        self.send(
-            0,
+        self.connection.send(
             methods.ConnectionTune(
                 channel_max=limits.channels_per_connection_max,
                 frame_max=limits.frame_bytes_max,
                 heartbeat=limits.heartbeat_s,
-            ),
+            )
         )
 
     def tune_ok(self, method: methods.ConnectionTuneOk) -> None:
@@ -340,7 +337,6 @@ class Session(Events):
         self.output.frame_bytes_max = frame_max
         self.connection.channel_max = channel_max
         self.heartbeat_s = method.heartbeat
-        self.connection.state = ConnectionState.OPENING
         self.link.start_heartbeats(method.heartbeat)
 
     def end_handshake(self, why: str) -> None:
@@ -368,21 +364,20 @@ class Session(Events):
             self.close_connection,
         )
         self.broker.clients.enter(client)
-        self.connection.state = ConnectionState.OPEN
+        self.connection.send(methods.ConnectionOpenOk())
         self.link.opened()
-        self.send(0, methods.ConnectionOpenOk())
 
     def update_secret(self, method: methods.ConnectionUpdateSecret) -> None:
-        self.send(0, methods.ConnectionUpdateSecretOk())
+        self.connection.send(methods.ConnectionUpdateSecretOk())
 
     def tell_blocked(self, reason: str) -> None:
         """connection.blocked, to clients that know it."""
         if self.hears_of_blocking():
-            self.send(0, methods.ConnectionBlocked(reason=cut(reason)))
+            self.connection.send(methods.ConnectionBlocked(reason=cut(reason)))
 
     def tell_unblocked(self) -> None:
         if self.hears_of_blocking():
-            self.send(0, methods.ConnectionUnblocked())
+            self.connection.send(methods.ConnectionUnblocked())
 
     def hears_of_blocking(self) -> bool:
         """A client may claim to know a method that its version of the protocol does not have."""
@@ -459,7 +454,9 @@ class Session(Events):
             return
         log.info("channel %d of %s closed: %s", channel.number, self, fault.reply_text)
         channel.abandon_content()
-        channel.state = phases.CHANNEL_CLOSING
+        channel.follow(END)
+        if channel.state != phases.CHANNEL_ENDING:
+            return  # it is closed, or about to be
         self.release_channel(channel, partial(self.say_channel_close, channel, channel.owner, fault))
 
     def say_channel_close(self, channel: Channel, owner: object, fault: PeerFault) -> None:
@@ -467,6 +464,7 @@ class Session(Events):
         if channel.owner is not owner:
             return
         channel.owner = None
+        channel.follow("> channel.close")
         self.send(
             channel.number,
             methods.ChannelClose(
@@ -485,7 +483,7 @@ class Session(Events):
         if self.connection.state == phases.CONNECTION_HEADER:
             self.link.drop()
             return
-        self.connection.state = phases.CONNECTION_CLOSING
+        self.connection.follow(END)
         self.link.closing()
         # After a fault of the broker nobody can tell what is safe.
         parting = PARTS_LOST if fault.code == amqp.INTERNAL_ERROR else PARTS_REFUSED
@@ -494,27 +492,24 @@ class Session(Events):
     def say_close(self, fault: PeerFault) -> None:
         """connection.close, when all that was published on any channel before is confirmed."""
         if self.connection.state == phases.CONNECTION_CLOSING:
-            self.send(
-                0,
+            self.connection.send(
                 methods.ConnectionClose(
                     reply_code=fault.code,
                     reply_text=cut(fault.reply_text),
                     class_id=fault.class_id,
                     method_id=fault.method_id,
-                ),
+                )
             )
 
     def close(self, method: methods.ConnectionClose) -> None:
         """The client says goodbye; the answer tells it that nothing of it is left."""
-        self.connection.state = phases.CONNECTION_CLOSED
         self.depart(PARTS_CLOSED, self.say_close_ok)
 
     def say_close_ok(self) -> None:
-        self.send(0, methods.ConnectionCloseOk())
+        self.connection.send(methods.ConnectionCloseOk())
         self.link.finish()
 
     def close_ok(self, method: methods.ConnectionCloseOk) -> None:
-        self.connection.state = phases.CONNECTION_CLOSED
         self.link.finish()
 
     # Giving back what the connection holds
@@ -549,7 +544,7 @@ class Session(Events):
     def leave(self) -> Chore:
         """Channel by channel, and then its exclusive queues."""
         for count, channel in enumerate(self.connection.all_channels(), 1):
-            channel.state = phases.CHANNEL_CLOSING  # what still comes on it is discarded
+            channel.follow(END)  # what still comes on it is discarded
             try:
                 channel.abandon_content()
                 yield from self.leave_channel(channel)

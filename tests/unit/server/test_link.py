@@ -528,6 +528,37 @@ def test_a_request_that_waits_holds_what_comes_after_it() -> None:
     run(scenario)
 
 
+def test_a_long_frame_that_comes_in_many_reads() -> None:
+    """It is looked at when it is whole, and what has come of it is not copied with each read."""
+
+    async def scenario(wire: Wire) -> None:
+        await wire.open()
+        await wire.say(methods.QueueDeclare(queue="q"))
+        await wire.hear(methods.QueueDeclareOk)
+        body = bytes(range(256)) * 400
+        header = b"\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + b"\x00\x00"
+        publish = frame(1, 1, b"\x00\x3c\x00\x28\x00\x00\x00\x01q\x00") + frame(2, 1, header)
+        whole = (publish + frame(3, 1, body)) * 2
+        queue = wire.server.broker.virtual_hosts["/"].queues["q"]
+        wire.server.scheduler.limit_reads(1000)
+        gathered = wire.link.leftover
+        shared = 0
+        for at in range(0, len(whole), 900):
+            wire.far.setblocking(True)
+            wire.far.sendall(whole[at : at + 900])
+            wire.far.setblocking(False)
+            wire.link.readable()
+            shared += wire.link.leftover is gathered
+            gathered = wire.link.leftover
+        await wire.until(lambda: queue.message_count() == 2)
+        assert shared > len(whole) // 900 - 20
+        assert wire.link.leftover == b""
+        for _ in range(2):
+            assert queue.take().message.content.endswith(body)
+
+    run(scenario)
+
+
 def test_a_link_is_woken_when_its_request_is_done() -> None:
     """It does not look for that again and again: a commit may wait for the disk for seconds."""
 

@@ -88,7 +88,7 @@ def test_there_is_one_step_at_a_time_with_a_pause_before_it() -> None:
 
 def link_of(bench: Bench, ended: list[str], name: str, leftover: int, pending: int = 0) -> None:
     link = SimpleNamespace(
-        leftover=bytes(leftover),
+        leftover=bytearray(leftover),
         output=SimpleNamespace(capacity=pending, behind_bytes=0, pending=lambda: pending),
         session=SimpleNamespace(
             content_bytes=lambda: 0, close_connection=lambda fault: ended.append(f"{name} {fault.code}")

@@ -212,7 +212,6 @@ class ChannelCore:
         answer = self.call(
             methods.ChannelClose(reply_code=amqp.REPLY_SUCCESS, reply_text="goodbye"), closed.doing
         )
-        protocol.state = phases.CHANNEL_CLOSING
         # Calls that were made before get no answer any more; that of the close stays to be waited for.
         waiting = protocol.awaited.pop()
         for _, waiter in protocol.awaited:

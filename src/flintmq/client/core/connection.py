@@ -39,6 +39,7 @@ from flintmq.protocol import phases
 from flintmq.protocol.client import ClientChannel, ClientConnection
 from flintmq.protocol.client_states import ClientState
 from flintmq.protocol.outbox import Output
+from flintmq.protocol.states import LOST
 from flintmq.wire import amqp, methods
 from flintmq.wire.fields import encode_shortstr
 from flintmq.wire.methods import Method
@@ -168,7 +169,7 @@ class ConnectionCore(Intake):
         if self.failure is not None:
             return
         self.failure = error
-        self.protocol.state = ClientState.CLOSED
+        self.protocol.follow(LOST)
         self.opened.fail(error)
         self.closed.resolve(None)
         closing, self.closing = self.closing, {}
@@ -243,7 +244,6 @@ class ConnectionCore(Intake):
         elif isinstance(method, methods.ConnectionTune):
             self._tune(method)
         elif isinstance(method, methods.ConnectionOpenOk):
-            self.protocol.state = ClientState.OPEN
             self.opened_once = self.was_open = True
             self.opened.resolve(None)
         elif isinstance(method, methods.ConnectionClose):
@@ -271,7 +271,6 @@ class ConnectionCore(Intake):
         }
         if self.settings.name:
             properties["connection_name"] = self.settings.name
-        self.protocol.state = ClientState.LOGIN
         user, password = self.settings.user, self.settings.password
         self.protocol.send(
             0,
@@ -294,7 +293,6 @@ class ConnectionCore(Intake):
         self.heartbeat_s = method.heartbeat if settings.heartbeat_s is None else settings.heartbeat_s
         self.protocol.frame_bytes_max = self.output.frame_bytes_max = frame_bytes_max
         self.protocol.channel_max = channel_max
-        self.protocol.state = ClientState.OPENING
         self.protocol.send(
             0,
             methods.ConnectionTuneOk(
@@ -337,7 +335,6 @@ class ConnectionCore(Intake):
     def close(self) -> Pending:
         """connection.close; the Pending is resolved when the server has answered, or the socket is gone."""
         if self.is_open:
-            self.protocol.state = ClientState.CLOSING
             self.protocol.send(
                 0, methods.ConnectionClose(reply_code=amqp.REPLY_SUCCESS, reply_text="goodbye")
             )

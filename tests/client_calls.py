@@ -99,6 +99,7 @@ class Visit:
         self.options = options
         self.strike: Callable[[], None] = lambda: None  # has the network fail, from now on
         self.is_up: Callable[[], bool] = lambda: True  # whether there is a broker
+        self.is_killed: Callable[[], bool] = lambda: False  # whether it was killed since the round began
         self.findings: list[Finding] = []
         self.doing = ""  # the call that has not returned
         self.began_s = 0.0
@@ -386,6 +387,46 @@ async def publish_unconfirmed(visit: Visit) -> None:
 
 
 @call
+async def publish_side_by_side(visit: Visit) -> None:
+    """Several publishes under way at once, where the client can: each tells of its own message."""
+    queue, rows = visit.queue(), rows_of()
+    channel = await visit.channel(confirm=True)
+    visit.strike()
+    publishes = [
+        visit.do(f"publish {number}", partial(channel.publish, row, routing_key=queue, persistent=True))
+        for number, row in enumerate(rows)
+    ]
+    if visit.options.client == "aio":
+        outcomes = await asyncio.gather(*publishes)
+    else:
+        outcomes = [await each for each in publishes]
+    for row, outcome in zip(rows, outcomes, strict=True):
+        visit.claim_rows(queue, [row], outcome)
+    await visit.probe(channel, queue)
+    await visit.close()
+
+
+@call
+async def publish_refused(visit: Visit) -> None:
+    """A queue with room for two refuses the others, and says which."""
+    queue, rows = f"{visit.name}-full", rows_of()
+    with visit.admin().channel() as theirs:
+        theirs.queue(queue, durable=True, arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
+    channel = await visit.channel(confirm=True)
+    visit.strike()
+    sent = await visit.do(
+        "publish_many(wait=False)",
+        lambda: channel.publish_many(rows, routing_key=queue, persistent=True, wait=False),
+    )
+    waited = await visit.do("wait_for_confirms", lambda: channel.wait_for_confirms())
+    if sent.is_ok and waited.is_ok:
+        visit.find("lost", "six messages to a queue with room for two were said to be safe")
+    visit.claim_rows(queue, rows, sent, waited)
+    visit.proxy.heal()
+    await visit.close()
+
+
+@call
 async def publish_returned(visit: Visit) -> None:
     """Of two with the same body one has no queue, and is the one that is named."""
     queue = visit.queue()
@@ -573,21 +614,24 @@ async def transaction(visit: Visit) -> None:
         visit.proxy.heal()
         await visit.do("rollback", lambda: channel.rollback())
     await visit.close()
-    claim_all_or_none(visit, queue, rows, [*outcomes, commit])
+    claim_all_or_none(visit, queue, rows, outcomes, commit)
 
 
-def claim_all_or_none(visit: Visit, queue: str, rows: list[bytes], outcomes: list[Outcome]) -> None:
-    commit = outcomes[-1]
+def claim_all_or_none(
+    visit: Visit, queue: str, rows: list[bytes], published: list[Outcome], commit: Outcome
+) -> None:
+    """Of those that joined the transaction; a publish that raised may have joined it or not."""
+    joined = [row for row, outcome in zip(rows, published, strict=False) if outcome.is_ok]
 
     def check() -> None:
         found = visit.drained(queue)
         del visit.claims[queue]
-        count = sum(found.values())
+        count = sum(found[row] > 0 for row in joined)
         if any(found[row] > 1 for row in rows):
             visit.find("twice", f"{dict(found)} after a transaction")
-        elif 0 < count < len(rows):
-            visit.find("wrong", f"{count} of {len(rows)} messages of a transaction are there")
-        elif commit.is_ok and all(each.is_ok for each in outcomes) and not count:
+        elif 0 < count < len(joined):
+            visit.find("wrong", f"{count} of {len(joined)} messages of a transaction are there")
+        elif commit.is_ok and count < len(joined):
             visit.find("lost", "a transaction was committed, and nothing of it is there")
         elif count and isinstance(commit.error, TransactionLost):
             visit.find("wrong", f"a transaction that was committed was told as rolled back: {commit.error}")
@@ -645,23 +689,24 @@ async def branch(visit: Visit) -> None:
     channel = await visit.channel()
     branches = channel.branches
     visit.strike()
-    outcomes = [await visit.do("branches.start", lambda: branches.start(xid))]
-    if outcomes[-1].is_ok:
-        outcomes += [
+    published: list[Outcome] = []
+    last = await visit.do("branches.start", lambda: branches.start(xid))
+    if last.is_ok:
+        published = [
             await visit.do(
                 "publish in dtx", partial(channel.publish, row, routing_key=queue, persistent=True)
             )
             for row in rows
         ]
         for what, step in (("end", branches.end), ("prepare", branches.prepare), ("commit", branches.commit)):
-            outcomes.append(await visit.do(f"branches.{what}", partial(step, xid)))
-            if not outcomes[-1].is_ok:
+            last = await visit.do(f"branches.{what}", partial(step, xid))
+            if not last.is_ok:
                 break
     visit.proxy.heal()
     await visit.do("branches.recover", lambda: branches.recover())
     await visit.close()
     visit.checks.append(lambda: end_branches(visit))
-    claim_all_or_none(visit, queue, rows, outcomes)
+    claim_all_or_none(visit, queue, rows, published, last)
 
 
 @call
@@ -778,7 +823,62 @@ async def lease(visit: Visit) -> None:
         visit.claim(queue, body, 0 if is_acked else 1, 0 if is_acked and acked.is_ok else 1, why)
 
 
+@call
+async def stream(visit: Visit) -> None:
+    rows = rows_of()
+    name = f"{visit.name}-stream"
+    with visit.admin().channel(confirm=True) as theirs:
+        theirs.queue(name, durable=True, arguments={"x-queue-type": "stream"})
+        theirs.publish_many(rows, routing_key=name, persistent=True)
+    read = (await visit.connect()).stream(name)
+    visit.strike()
+    offsets = await visit.do("stream.offsets", lambda: read.offsets())
+    if offsets.is_ok and (offsets.value.first, offsets.value.end) != (0, len(rows)):
+        visit.find("wrong", f"a stream of {len(rows)} messages has the offsets {offsets.value}")
+    fetched = await visit.do("stream.fetch", lambda: read.fetch(0, len(rows)))
+    if fetched.is_ok and len(fetched.value) != len(rows):
+        visit.find("wrong", f"{len(fetched.value)} of {len(rows)} messages were fetched")
+    visit.proxy.heal()
+    await visit.close()
+    visit.checks.append(lambda: delete(visit, name))
+
+
+def delete(visit: Visit, queue: str) -> None:
+    with visit.admin().channel() as theirs:
+        theirs.queue(queue, passive=True).delete()
+
+
 # Declarations, and the ends of things
+
+
+@call
+async def change_topology(visit: Visit) -> None:
+    """What was unbound, purged or deleted stays so when the connection is made again."""
+    exchange, queue = f"{visit.name}-x", visit.queue("", b"old")
+    channel = await visit.channel(confirm=True)
+    source = await done(channel.exchange(exchange, "direct", durable=True))
+    bound = await done(channel.queue(queue, durable=True))
+    await done(bound.bind(source, "kept"))
+    await done(bound.bind(source, "dropped"))
+    visit.strike()
+    unbound = await visit.do("unbind", lambda: bound.unbind(source, "dropped"))
+    purged = await visit.do("purge", lambda: bound.purge())
+    visit.proxy.heal()
+    visit.proxy.cut()  # once more, to have it all restored
+    kept = await visit.do("publish", lambda: source.publish(b"kept", "kept", persistent=True))
+    dropped = await visit.do("publish", lambda: source.publish(b"dropped", "dropped", persistent=True))
+    visit.claim_rows(queue, [b"kept"], kept)
+    most = 0 if unbound.is_ok and dropped.is_ok else visit.most
+    visit.claim(queue, b"dropped", 0, most, "its binding was taken away")
+    # What was purged may come back with a broker that is killed, as what was acked may.
+    visit.claim(queue, b"old", 0, 0 if purged.is_ok and not visit.is_killed() else 1, "it was purged")
+    await visit.close()
+
+    def check() -> None:
+        with visit.admin().channel() as theirs:
+            theirs.exchange(exchange, "direct", durable=True).delete()
+
+    visit.checks.append(check)
 
 
 def exists(visit: Visit, name: str) -> bool:
@@ -865,6 +965,42 @@ async def close_connection(visit: Visit) -> None:
     visit.claim(queue, b"safe", 1, 1, "it was confirmed")
     visit.strike()
     await visit.close()
+
+
+@call
+async def several_channels(visit: Visit) -> None:
+    """A publisher, a consumer and a transaction on one connection: each is told of its own."""
+    rows = rows_of(4)
+    source, target, other = visit.queue("-in", *rows), visit.queue("-out"), visit.queue("-tx")
+    connection = await visit.connect()
+    opened = [
+        await visit.do("channel", partial(connection.channel, **kind))
+        for kind in ({"confirm": True}, {"prefetch": 2}, {"transactional": True})
+    ]
+    if not all(each.is_ok for each in opened):  # channel_max is too small for them
+        await visit.close()
+        claim_kept(visit, source, rows, Counter())
+        return
+    publisher, reader, transacted = (each.value for each in opened)
+    consumer = await done(reader.consume(source))
+    visit.strike()
+    seen: Counter[bytes] = Counter()
+    await read_all(visit, lambda: consumer.take(2, timeout_s=0.5), 2, seen)
+    sent = await visit.do(
+        "publish_many", lambda: publisher.publish_many(rows, routing_key=target, persistent=True)
+    )
+    visit.claim_rows(target, rows, sent)
+    outcomes = [
+        await visit.do("publish in tx", partial(transacted.publish, row, routing_key=other, persistent=True))
+        for row in rows
+    ]
+    commit = await visit.do("commit", lambda: transacted.commit())
+    claim_all_or_none(visit, other, rows, outcomes, commit)
+    visit.proxy.heal()
+    await read_all(visit, lambda: consumer.take(2, timeout_s=0.5), len(rows), seen)
+    await visit.probe(publisher, target)
+    await visit.close()
+    claim_kept(visit, source, rows, seen)
 
 
 @call

@@ -535,6 +535,7 @@ class NetworkProxy:
         if self._thread.is_alive():
             self._do(end)
             self._thread.join()
+        self._wake.close()  # here, as the thread may end before it is woken
 
     def __enter__(self) -> NetworkProxy:
         return self
@@ -561,7 +562,8 @@ class NetworkProxy:
             deed()
             return
         self._asked.put(attempt)
-        self._wake.send(b"x")
+        with suppress(BrokenPipeError, ConnectionResetError):  # the thread has seen it, and was the last to
+            self._wake.send(b"x")
         assert done.wait(ANSWER_S), "the thread of the proxy does not answer"
         if failures:
             raise failures[0]
@@ -634,7 +636,7 @@ class NetworkProxy:
         finally:
             for link in self.links:
                 link.close()
-            for end in (self._listener, self._keeper, self._wake, self._woken):
+            for end in (self._listener, self._keeper, self._woken):
                 if end is not None:
                     end.close()
             self._selector.close()

@@ -185,6 +185,8 @@ class Round:
         self.visit = Visit(self.proxy, broker.connection, name, plan.options)
         self.visit.strike = self.strike
         self.visit.is_up = broker.is_up.is_set
+        kills = broker.kills
+        self.visit.is_killed = lambda: broker.kills > kills
         self.before: dict[str, int] = {}
         self.loop: asyncio.AbstractEventLoop | None = None
         self.failure: BaseException | None = None

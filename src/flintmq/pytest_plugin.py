@@ -128,16 +128,21 @@ class SpawningSource:
         command = [sys.executable, "-m", "flintmq", "serve", "--until-input-ends", *options]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
-        watchdog = threading.Timer(self.start_timeout_s, process.kill)
+        is_late = threading.Event()
+
+        def give_up() -> None:
+            is_late.set()
+            process.kill()
+
+        watchdog = threading.Timer(self.start_timeout_s, give_up)
         watchdog.start()
         try:
             line = process.stdout.readline()
         finally:
-            in_time = not watchdog.finished.is_set()
             watchdog.cancel()
         if not line:
             process.communicate()
-            raise failed(options, process.returncode if in_time else None, self.start_timeout_s)
+            raise failed(options, None if is_late.is_set() else process.returncode, self.start_timeout_s)
         self.processes[process.pid] = process
         return process.pid, line
 

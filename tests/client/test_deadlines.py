@@ -155,6 +155,32 @@ def test_the_consumer_goes_on_behind_the_black_hole(either: Either, proxy: Netwo
     either.run(test)
 
 
+def test_half_a_frame_is_no_sign_of_life(either: Either, proxy: NetworkProxy) -> None:
+    """The black hole begins in the middle of a delivery, and the consumer looks again and again."""
+
+    async def test() -> None:
+        connection = await either.connect(
+            f"amqp://guest:guest@127.0.0.1:{proxy.port}", heartbeat_s=1, recovery=None
+        )
+        channel = await connection.channel(confirm=True)
+        queue = await channel.queue(exclusive=True)
+        consumer = await queue.consume()
+        proxy.strike(Fault(TO_CLIENT, Swallow(), method="basic.deliver", edge="within"))
+        await channel.publish(b"x", routing_key=queue.name, wait=False)
+
+        async def look_again_and_again() -> None:
+            begun_s = time.monotonic()
+            while time.monotonic() - begun_s < 10:
+                await consumer.take(1, timeout_s=0.2)
+
+        with pytest.raises(ConnectionLost, match="nothing was heard"):
+            await look_again_and_again()
+        with suppress(ClientError):
+            await connection.close()
+
+    either.run(test)
+
+
 def test_the_sync_client_sends_heartbeats_while_the_application_computes(uri: str) -> None:
     """Longer than the broker waits for a silent client."""
     from flintmq.client import connect

@@ -81,6 +81,7 @@ class ConnectionCore(Intake):
         self.on_change: Callable[[], None] | None = None  # something that calls wait for may have come
         self.waits = 0  # calls that wait for what only the socket can bring
         self.callbacks: deque[Callable[[], None]] = deque()
+        self.calling_back = False
         self.channels: dict[int, ChannelCore] = {}
         self.closing: dict[int, Pending] = {}  # numbers whose close the server has not answered
         self.spare: ChannelCore | None = None  # declares again after a loss
@@ -152,7 +153,7 @@ class ConnectionCore(Intake):
         address = self.settings.address
         if state == ClientState.CLOSING:
             self.end(ConnectionClosed("the connection was closed"))
-        elif state == ClientState.LOGIN and not self.opened_once:
+        elif state == ClientState.LOGIN and not self._says_why_not():
             self.end(
                 LoginRefused(
                     f"{address} hung up at the login of user {self.settings.user!r}; check user and password"
@@ -162,6 +163,12 @@ class ConnectionCore(Intake):
             self.end(ConnectionLost(f"the connection to {address} was lost: {reason}"))
         else:
             self.end(ConnectFailed(f"{address} hung up before the connection was open: {reason}"))
+
+    def _says_why_not(self) -> bool:
+        """Whether the server would answer a wrong login with a close, and not hang up."""
+        capabilities = self.server_properties.get("capabilities")
+        told = isinstance(capabilities, dict) and capabilities.get("authentication_failure_close") is True
+        return told or self.opened_once
 
     def end(self, error: ClientError) -> None:
         """This life of the connection is over; whoever waits is told."""
@@ -193,12 +200,18 @@ class ConnectionCore(Intake):
 
     def call_back(self) -> None:
         """Calls what the application wants to be called, when nothing is half done."""
-        while self.callbacks:
-            callback = self.callbacks.popleft()
-            try:
-                callback()
-            except Exception:
-                log.exception("a callback of the connection to %s failed", self.settings.address)
+        if self.calling_back:  # a callback that makes a call: the next one has to wait for its end
+            return
+        self.calling_back = True
+        try:
+            while self.callbacks:
+                callback = self.callbacks.popleft()
+                try:
+                    callback()
+                except Exception:
+                    log.exception("a callback of the connection to %s failed", self.settings.address)
+        finally:
+            self.calling_back = False
 
     # Reading, and when not to
 

@@ -352,8 +352,12 @@ class Channel:
         return Consumer(self, consumer, timeout_s)
 
     def get(self, queue: str, *, no_ack: bool = False) -> Message | None:
-        """One message, or None if the queue is empty."""
-        return self._run(lambda: self.core.get(queue, no_ack))
+        """One message, or None if the queue is empty.
+
+        Without acks it is not asked for again when the connection is lost meanwhile: the one that was on its
+        way would be lost without a word.
+        """
+        return self._run(lambda: self.core.get(queue, no_ack), repeat=not no_ack)
 
     def recover_deliveries(self, requeue: bool = True) -> None:
         """basic.recover: all that was delivered and not settled comes again."""

@@ -325,8 +325,6 @@ class Transport:
         self._flush()
         if self._socket is None:
             return
-        if self._fill >= 8 and self._take_rest():
-            return
         if self.settings.tls is not None and self._receive():
             return  # what the TLS layer has read already wakes no poll
         if self._socket is None:
@@ -341,12 +339,6 @@ class Transport:
             self._receive()
         elif beat_s is not None:
             self._beat()
-
-    def _take_rest(self) -> bool:
-        """What a pause left in the buffer; whether it had a whole frame."""
-        before = self._fill
-        self._take()
-        return self._fill != before
 
     def _beat(self) -> None:
         """A heartbeat is due, or nothing was heard for too long: nothing is in the socket either."""

@@ -32,7 +32,7 @@ CONNECTION_NOTICES: dict[ClientState, frozenset[str]] = {
     ClientState.START: frozenset({"connection.start", "connection.close"}),
     ClientState.LOGIN: frozenset({"connection.secure", "connection.tune", "connection.close"}),
     ClientState.OPENING: frozenset({"connection.open-ok", "connection.redirect", "connection.close"}),
-    ClientState.OPEN: frozenset(_ALWAYS),
+    ClientState.OPEN: frozenset({*_ALWAYS, "connection.update-secret-ok"}),
     ClientState.CLOSING: frozenset({"connection.close", "connection.close-ok"}),
     ClientState.CLOSED: frozenset(),
 }

@@ -87,6 +87,9 @@ CALLS: dict[str, Callable[[Desk], Awaitable[Any]]] = {
     "open a channel": lambda desk: desk.connection.channel(),
     "close a channel": lambda desk: desk.channel.close(),
     "request": lambda desk: desk.connection.request("broker.info"),
+    "stream offsets": lambda desk: desk.connection.stream("desk").offsets(),
+    "lease": lambda desk: desk.connection.lease("desk", "me").take(),
+    "call": lambda desk: desk.connection.call(b"x", routing_key="desk"),
     "take": lambda desk: desk.consumer.take(1, timeout_s=TIMEOUT_S),
     "close": lambda desk: desk.connection.close(),
 }

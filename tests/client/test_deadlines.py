@@ -87,6 +87,9 @@ CALLS: dict[str, Callable[[Desk], Awaitable[Any]]] = {
     "open a channel": lambda desk: desk.connection.channel(),
     "close a channel": lambda desk: desk.channel.close(),
     "request": lambda desk: desk.connection.request("broker.info"),
+    "stream offsets": lambda desk: desk.connection.stream("desk").offsets(),
+    "lease": lambda desk: desk.connection.lease("desk", "me").take(),
+    "call": lambda desk: desk.connection.call(b"x", routing_key="desk"),
     "take": lambda desk: desk.consumer.take(1, timeout_s=TIMEOUT_S),
     "close": lambda desk: desk.connection.close(),
 }
@@ -151,6 +154,32 @@ def test_the_consumer_goes_on_behind_the_black_hole(either: Either, proxy: Netwo
         assert message.body == b"x"
         message.ack()
         await connection.close()
+
+    either.run(test)
+
+
+def test_half_a_frame_is_no_sign_of_life(either: Either, proxy: NetworkProxy) -> None:
+    """The black hole begins in the middle of a delivery, and the consumer looks again and again."""
+
+    async def test() -> None:
+        connection = await either.connect(
+            f"amqp://guest:guest@127.0.0.1:{proxy.port}", heartbeat_s=1, recovery=None
+        )
+        channel = await connection.channel(confirm=True)
+        queue = await channel.queue(exclusive=True)
+        consumer = await queue.consume()
+        proxy.strike(Fault(TO_CLIENT, Swallow(), method="basic.deliver", edge="within"))
+        await channel.publish(b"x", routing_key=queue.name, wait=False)
+
+        async def look_again_and_again() -> None:
+            begun_s = time.monotonic()
+            while time.monotonic() - begun_s < 10:
+                await consumer.take(1, timeout_s=0.2)
+
+        with pytest.raises(ConnectionLost, match="nothing was heard"):
+            await look_again_and_again()
+        with suppress(ClientError):
+            await connection.close()
 
     either.run(test)
 

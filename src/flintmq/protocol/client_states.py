@@ -56,6 +56,8 @@ CONNECTION: Table = {
     ClientState.OPEN: {
         "connection.blocked": _OPEN,
         "connection.unblocked": _OPEN,
+        "> connection.update-secret": _OPEN,
+        "connection.update-secret-ok": _OPEN,
         "> connection.close": _CLOSING,
         "connection.close": _OPEN,
         "> connection.close-ok": _CLOSED,

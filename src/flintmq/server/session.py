@@ -520,9 +520,9 @@ class Session(Events):
             self.depart(PARTS_LOST, None)
 
     def depart(self, parting: int, answer: Callable[[], None] | None) -> None:
-        """Gives back all that the connection holds, in portions (broker/channels/endings.py); then comes the answer.
+        """Gives back all that the connection holds, in portions; then comes the answer.
 
-        At once its consumers get nothing more, and its exclusive queues are gone for everybody.
+        broker/channels/endings.py has the portions. At once its consumers get nothing more, and its exclusive queues are gone for everybody.
         """
         self.parting = parting
         self.answer = answer

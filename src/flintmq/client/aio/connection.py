@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 
 from flintmq.client.aio.channel import Channel
 from flintmq.client.aio.services import Browser, Lease, Stream
-from flintmq.client.aio.transport import Background, Lock, Transport, Waiters
+from flintmq.client.aio.transport import Background, Lock, Transport, Waiters, finished
 from flintmq.client.core.channel import ChannelCore
 from flintmq.client.core.deadline import Deadline
+from flintmq.client.core.endpoints import in_order
 from flintmq.client.core.errors import (
     CallTimeout,
     ClientError,
@@ -31,11 +32,13 @@ from flintmq.client.core.errors import (
     RequestUnknown,
     TransactionLost,
 )
+from flintmq.client.core.message import Message
 from flintmq.client.core.pending import Pending, Steps
-from flintmq.client.core.publishing import together
-from flintmq.client.core.services import Ask, Reply, Request, ServiceCalls
-from flintmq.client.core.settings import Recovery, Settings
+from flintmq.client.core.publishing import properties_of, together
+from flintmq.client.core.services import Ask, Reply, Request, Sent, ServiceCalls
+from flintmq.client.core.settings import Endpoint, Recovery, Settings
 from flintmq.clock import Clock
+from flintmq.wire.properties import BasicProperties
 from flintmq.wire.tables import FieldTable
 
 # A call that is repeated on a new connection this often, and kills each, is not repeated again.
@@ -64,6 +67,7 @@ class Connection(Transport):
         self.changed = Waiters(self)
         self.core.on_change = self.changed.wake
         self._recovery = Background(self, self._recover)
+        self._turn = 0  # of the hosts
         self._attempt = 0  # of the recovery that goes on
         self._attempt_at_s: float | None = None  # when the next one is due
         self._short_lives = 0  # in a row: each makes the next delay longer
@@ -75,18 +79,46 @@ class Connection(Transport):
     # Lives
 
     async def open(self, deadline: Deadline | None = None) -> None:
-        """A socket, and the handshake."""
+        """A socket to the first host that lets us in, and the handshake; each host has its share of time."""
         timeout_s = self.settings.connection_timeout_s
         until = Deadline(self.clock, timeout_s) if deadline is None else deadline.within(timeout_s)
+        endpoints = in_order(self.settings, self.clock, self._turn)
+        self._turn += 1
+        failures: list[ConnectFailed] = []
+        for place, endpoint in enumerate(endpoints):
+            share = until.within(until.left_s() / (len(endpoints) - place))
+            try:
+                await self._open_at(endpoint, share)
+            except LoginRefused:
+                raise
+            except ConnectFailed as error:
+                failures.append(error)
+            else:
+                return
+        raise failures[0] if len(failures) == 1 else ConnectFailed("; ".join(map(str, failures)))
+
+    async def _open_at(self, endpoint: Endpoint, deadline: Deadline) -> None:
         opened = self.core.begin()
         try:
-            await self.connect_socket(until)
-            await self.answer(opened, until)
+            if self.settings.token_provider is not None:
+                self.core.secret = str(await finished(self.settings.token_provider()))
+            await self.connect_socket(endpoint, deadline)
+            await self.answer(opened, deadline)
         except BaseException as error:
             self.drop()
             self.core.end(error if isinstance(error, ClientError) else ConnectFailed("it was called off"))
             raise
         self.begin_beating()
+
+    async def update_secret(self, secret: str | None = None, reason: str = "renewed") -> None:
+        """Gives the broker a new password or token before the old one ends; without one the provider of the
+        settings is asked for it."""
+        if secret is None:
+            if self.settings.token_provider is None:
+                raise ClientError("there is no token_provider in the settings; give the secret itself")
+            secret = str(await finished(self.settings.token_provider()))
+        self.core.secret = secret
+        await self.run(lambda: self.core.update_secret(secret.encode(), reason))
 
     def ended(self) -> None:
         """This life of the connection is over: is there to be another?"""
@@ -343,6 +375,36 @@ class Connection(Transport):
                 await self.run(services.open, deadline.left_s())
                 self._services = services
             return self._services
+
+    async def call(
+        self,
+        body: bytes,
+        exchange: str = "",
+        routing_key: str = "",
+        *,
+        headers: FieldTable | None = None,
+        properties: BasicProperties | None = None,
+        timeout_s: float | None = None,
+    ) -> Message:
+        """Publishes a request with a `reply_to` of its own, and returns the reply; Consumer.serve answers.
+
+        A request that no queue takes is a PublishFailed. One whose reply is lost with the connection is a
+        RequestUnknown: it is not made again by itself.
+        """
+        deadline = self.deadline(timeout_s)
+        services = await self._open_services(deadline)
+        made = properties_of(properties, headers, False)
+        sent = Sent()
+        try:
+            return await self.run(
+                lambda: services.call(body, exchange, routing_key, made, sent),
+                deadline.left_s(),
+                repeat=False,
+            )
+        except ConnectionLost as error:
+            if not sent.is_sent:
+                raise
+            raise RequestUnknown(f"the request to {routing_key or exchange!r}", str(error)) from error
 
     def stream(self, queue: str) -> Stream:
         """A stream queue, read by offset."""

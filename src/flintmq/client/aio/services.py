@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from flintmq.client.aio.connection import Connection
 
 FETCH_BYTES = 4_194_304
-# Added to the time a service may wait itself: the answer has a way to go.
-ANSWER_S = 10.0
 
 
 class Stream:
@@ -26,9 +24,12 @@ class Stream:
         self.name = name
 
     async def offsets(self, beyond: int | None = None, wait_s: float = 0.0) -> Offsets:
-        """First and end offset; with `beyond` waits up to `wait_s` until the end is past it."""
+        """First and end offset; with `beyond` waits up to `wait_s` until the end is past it.
+
+        The answer has `timeout_s` of the settings besides.
+        """
         ask = services.stream_offsets(self.name, beyond, int(wait_s * 1000))
-        return await self.connection.ask(ask, wait_s + ANSWER_S)
+        return await self.connection.ask(ask, wait_s + self.connection.settings.timeout_s)
 
     async def offset_for_time(self, time_ms: int) -> int:
         """The offset of the first message that came at this time (ms since 1970) or later."""
@@ -111,7 +112,10 @@ class Lease:
         timeout_s: float = 60.0,
         wait_s: float = 0.0,
     ) -> Leased:
-        """Leases what follows `start`, or the last ack; the same batch again if it was taken before."""
+        """Leases what follows `start`, or the last ack; the same batch again if it was taken before.
+
+        Waits up to `wait_s` for messages; the answer has `timeout_s` of the settings besides.
+        """
         ask = services.queue_lease(
             self.queue,
             self.consumer,
@@ -122,7 +126,7 @@ class Lease:
             int(timeout_s * 1000),
             int(wait_s * 1000),
         )
-        leased = await self.connection.ask(ask, wait_s + ANSWER_S)
+        leased = await self.connection.ask(ask, wait_s + self.connection.settings.timeout_s)
         self.epoch = leased.epoch
         return leased
 

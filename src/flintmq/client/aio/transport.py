@@ -12,6 +12,7 @@ package; tools/generate_sync_client.py makes the sync client of it.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import os
 from collections.abc import Callable, Coroutine, Generator
@@ -23,13 +24,15 @@ from flintmq.client.core.deadline import Deadline
 from flintmq.client.core.endpoints import connect_failed, prepare_socket, silent
 from flintmq.client.core.errors import CallTimeout, ClientError, ForkedConnection
 from flintmq.client.core.pending import Pending
-from flintmq.client.core.settings import Settings
+from flintmq.client.core.settings import Endpoint, Settings
 from flintmq.clock import Clock
 
 if TYPE_CHECKING:
     from flintmq.client.aio.channel import Channel
 
 READ_BYTES = 262_144
+
+NEXT_ADDRESS_S = 0.5
 
 Lock = asyncio.Lock
 
@@ -70,23 +73,27 @@ class Transport:
 
     # The socket
 
-    async def connect_socket(self, deadline: Deadline) -> None:
+    async def connect_socket(self, endpoint: Endpoint, deadline: Deadline) -> None:
         settings = self.settings
         link = _Link(self)
         secure: dict[str, Any] = {}
-        if settings.tls is not None:
+        context = settings.context()
+        if context is not None:
             secure = {
-                "ssl": settings.tls.context(),
-                "server_hostname": settings.tls.server_name or settings.host,
+                "ssl": context,
+                "server_hostname": settings.server_name(endpoint.host),
                 "ssl_handshake_timeout": max(deadline.left_s(), 0.001),
             }
         try:
             async with asyncio.timeout(deadline.left_s()):
-                await self.loop.create_connection(lambda: link, settings.host, settings.port, **secure)
+                # Of a name with several addresses the next one is tried when one is slow.
+                await self.loop.create_connection(
+                    lambda: link, endpoint.host, endpoint.port, happy_eyeballs_delay=NEXT_ADDRESS_S, **secure
+                )
         except TimeoutError:
-            raise silent(settings, deadline) from None
+            raise silent(settings, endpoint, deadline) from None
         except OSError as error:
-            raise connect_failed(settings, error) from None
+            raise connect_failed(settings, endpoint, error) from None
         assert link.transport is not None
         self._link = link
         self.is_writable = True
@@ -238,6 +245,10 @@ class Transport:
 
     async def sleep(self, delay_s: float) -> None:
         await asyncio.sleep(delay_s)
+
+    def run_soon(self, function: Callable[[], object]) -> None:
+        """Has a function called on the connection's event loop: the one way in from another thread."""
+        self.loop.call_soon_threadsafe(function)
 
 
 class _Link(asyncio.BufferedProtocol):
@@ -397,6 +408,11 @@ class Opening:
     ) -> None:
         assert self._channel is not None
         await self._channel.leave(error)
+
+
+async def finished(result: Any) -> Any:
+    """The result of a function of the application, which may be a coroutine function."""
+    return await result if inspect.isawaitable(result) else result
 
 
 def _wake(waker: asyncio.Future[None]) -> None:

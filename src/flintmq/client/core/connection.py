@@ -81,7 +81,10 @@ class ConnectionCore(Intake):
         self.on_resumed: Callable[[], None] | None = None
         self.on_change: Callable[[], None] | None = None  # something that calls wait for may have come
         self.waits = 0  # calls that wait for what only the socket can bring
-        self.callbacks: deque[Callable[[], None]] = deque()
+        self.callbacks: deque[Callable[[], object]] = deque()
+        self.secret: str | None = None  # in the place of the password
+        self.updating: deque[Pending] = deque()  # update-secret without an answer
+        self.calling_back = False
         self.channels: dict[int, ChannelCore] = {}
         self.closing: dict[int, Pending] = {}  # numbers whose close the server has not answered
         self.spare: ChannelCore | None = None  # declares again after a loss
@@ -153,7 +156,7 @@ class ConnectionCore(Intake):
         address = self.settings.address
         if state == ClientState.CLOSING:
             self.end(ConnectionClosed("the connection was closed"))
-        elif state == ClientState.LOGIN and not self.opened_once:
+        elif state == ClientState.LOGIN and not self._says_why_not():
             self.end(
                 LoginRefused(
                     f"{address} hung up at the login of user {self.settings.user!r}; check user and password"
@@ -164,21 +167,30 @@ class ConnectionCore(Intake):
         else:
             self.end(ConnectFailed(f"{address} hung up before the connection was open: {reason}"))
 
+    def _says_why_not(self) -> bool:
+        """Whether the server would answer a wrong login with a close, and not hang up."""
+        capabilities = self.server_properties.get("capabilities")
+        told = isinstance(capabilities, dict) and capabilities.get("authentication_failure_close") is True
+        return told or self.opened_once or len(self.settings.endpoints) > 1
+
     def end(self, error: ClientError) -> None:
         """This life of the connection is over; whoever waits is told."""
         if self.failure is not None:
             return
         self.failure = error
+        is_wanted = self.protocol.state == ClientState.CLOSING
         self.protocol.follow(LOST)
         self.opened.fail(error)
         self.closed.resolve(None)
+        while self.updating:
+            self.updating.popleft().fail(error)
         closing, self.closing = self.closing, {}
         for closed in closing.values():
             closed.resolve(None)
         for channel in (*self.channels.values(), *filter(None, (self.spare,))):
             channel.interrupted(error)
         told = self.on_lost
-        if self.opened_once and told is not None and self.was_open:
+        if told is not None and self.was_open and not is_wanted:
             self.callbacks.append(lambda: told(error))
         self.was_open = False
 
@@ -194,12 +206,18 @@ class ConnectionCore(Intake):
 
     def call_back(self) -> None:
         """Calls what the application wants to be called, when nothing is half done."""
-        while self.callbacks:
-            callback = self.callbacks.popleft()
-            try:
-                callback()
-            except Exception:
-                log.exception("a callback of the connection to %s failed", self.settings.address)
+        if self.calling_back:  # a callback that makes a call: the next one has to wait for its end
+            return
+        self.calling_back = True
+        try:
+            while self.callbacks:
+                callback = self.callbacks.popleft()
+                try:
+                    callback()
+                except Exception:
+                    log.exception("a callback of the connection to %s failed", self.settings.address)
+        finally:
+            self.calling_back = False
 
     # Reading, and when not to
 
@@ -250,6 +268,10 @@ class ConnectionCore(Intake):
             self._closed_by_server(method)
         elif isinstance(method, methods.ConnectionCloseOk):
             self.end(ConnectionClosed("the connection was closed"))
+        elif isinstance(method, methods.ConnectionUpdateSecretOk):
+            if not self.updating:
+                raise ConnectionFault(amqp.COMMAND_INVALID, f"{method.NAME}: nobody asked for it")
+            self.updating.popleft().resolve(None)
         elif isinstance(method, methods.ConnectionBlocked):
             self._set_blocked(method.reason or "no reason given")
         elif isinstance(method, methods.ConnectionUnblocked):
@@ -258,26 +280,32 @@ class ConnectionCore(Intake):
             raise ConnectionFault(amqp.NOT_IMPLEMENTED, f"{method.NAME} is not served")
 
     def _log_in(self, method: methods.ConnectionStart) -> None:
-        if b"PLAIN" not in method.mechanisms.split():
+        mechanism = self.settings.mechanism
+        if mechanism.encode() not in method.mechanisms.split():
             offered = method.mechanisms.decode("ascii", "replace")
-            self.end(LoginRefused(f"{self.settings.address} offers the logins {offered}, and not PLAIN"))
+            self.end(
+                LoginRefused(f"{self.settings.address} offers the logins {offered}, and not {mechanism}")
+            )
             return
         self.server_properties = method.server_properties
         properties: FieldTable = {
             "product": "FlintMQ client",
             "version": __version__,
             "platform": "Python",
+            **self.settings.client_properties,
             "capabilities": dict(_CAPABILITIES),
         }
         if self.settings.name:
             properties["connection_name"] = self.settings.name
-        user, password = self.settings.user, self.settings.password
+        user = self.settings.user
+        password = self.settings.password.reveal() if self.secret is None else self.secret
+        plain = b"\0" + user.encode() + b"\0" + password.encode()
         self.protocol.send(
             0,
             methods.ConnectionStartOk(
                 client_properties=properties,
-                mechanism="PLAIN",
-                response=b"\0" + user.encode() + b"\0" + password.reveal().encode(),
+                mechanism=mechanism,
+                response=plain if mechanism == "PLAIN" else b"",
                 locale="en_US",
             ),
         )
@@ -331,6 +359,15 @@ class ConnectionCore(Intake):
         told = self.on_blocked
         if told is not None:
             self.callbacks.append(lambda: told(reason))
+
+    def update_secret(self, secret: bytes, reason: str) -> Steps[None]:
+        pending = Pending("updating the secret")
+        if self.failure is not None:
+            pending.fail(self.failure)
+        else:
+            self.protocol.send(0, methods.ConnectionUpdateSecret(new_secret=secret, reason=reason))
+            self.updating.append(pending)
+        yield pending
 
     def close(self) -> Pending:
         """connection.close; the Pending is resolved when the server has answered, or the socket is gone."""

@@ -8,7 +8,8 @@ import ssl
 
 from flintmq.client.core.deadline import Deadline
 from flintmq.client.core.errors import ConnectFailed
-from flintmq.client.core.settings import Settings
+from flintmq.client.core.settings import Endpoint, Settings
+from flintmq.clock import Clock
 
 KEEPALIVE_IDLE_S = 30
 
@@ -27,14 +28,14 @@ def prepare_socket(made: socket.socket | None, settings: Settings) -> None:
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, math.ceil(settings.timeout_s * 1000))
 
 
-def silent(settings: Settings, deadline: Deadline) -> ConnectFailed:
+def silent(settings: Settings, endpoint: Endpoint, deadline: Deadline) -> ConnectFailed:
     waited = f"{deadline.timeout_s:g} seconds"
-    return ConnectFailed(f"{settings.address} cannot be reached: no answer in {waited}")
+    return ConnectFailed(f"{_address(settings, endpoint)} cannot be reached: no answer in {waited}")
 
 
-def connect_failed(settings: Settings, error: OSError) -> ConnectFailed:
+def connect_failed(settings: Settings, endpoint: Endpoint, error: OSError) -> ConnectFailed:
     """The error of a socket that was not to be had, by its cause."""
-    address = settings.address
+    address = _address(settings, endpoint)
     if isinstance(error, ssl.SSLCertVerificationError):
         return ConnectFailed(f"{address} is not trusted: {error.verify_message}; name its authority")
     if isinstance(error, ssl.SSLError):
@@ -42,3 +43,18 @@ def connect_failed(settings: Settings, error: OSError) -> ConnectFailed:
         return ConnectFailed(f"{address} does not speak TLS with us: {reason}")
     reason = error.strerror or str(error) or type(error).__name__
     return ConnectFailed(f"{address} cannot be reached: {reason}; is the broker running there?")
+
+
+def _address(settings: Settings, endpoint: Endpoint) -> str:
+    host = settings.virtual_host
+    return f"{'amqps' if settings.is_secure else 'amqp'}://{endpoint}/{'' if host == '/' else host}"
+
+
+def in_order(settings: Settings, clock: Clock, turn: int) -> list[Endpoint]:
+    """The endpoints as the next attempt tries them: shuffled, or beginning with another one each time."""
+    endpoints = settings.endpoints
+    if settings.shuffle:
+        clock.random.shuffle(endpoints)
+        return endpoints
+    first = turn % len(endpoints)
+    return endpoints[first:] + endpoints[:first]

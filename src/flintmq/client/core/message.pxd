@@ -13,6 +13,7 @@ cdef class Message:
     cdef readonly bytes property_octets
     cdef readonly bytes body
     cdef object decoded
+    cdef readonly bint settled
 
     @staticmethod
     @cython.locals(message=Message)

@@ -6,6 +6,7 @@ nothing else.
 
 from __future__ import annotations
 
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from flintmq.client.core.errors import ClientError
@@ -34,6 +35,7 @@ class Message:
         "property_octets",
         "redelivered",
         "route",
+        "settled",
     )
 
     body: bytes
@@ -45,6 +47,7 @@ class Message:
     route: bytes
     property_octets: bytes
     decoded: BasicProperties | None
+    settled: bool
 
     @staticmethod
     def create(
@@ -67,6 +70,7 @@ class Message:
         message.property_octets = property_octets
         message.body = body
         message.decoded = None
+        message.settled = False
         return message
 
     @property
@@ -97,16 +101,27 @@ class Message:
 
     def ack(self, multiple: bool = False) -> bool:
         """It is done with; with `multiple` all delivered before it on its channel too."""
+        self.settled = True
         return self.channel.settle(self, amqp.BASIC_ACK, _MULTIPLE if multiple else 0)
 
     def nack(self, multiple: bool = False, requeue: bool = True) -> bool:
         """It could not be handled: back to its queue, or dead-lettered (dropped) without `requeue`."""
         flags = (_MULTIPLE if multiple else 0) | (_REQUEUE if requeue else 0)
+        self.settled = True
         return self.channel.settle(self, amqp.BASIC_NACK, flags)
 
     def reject(self, requeue: bool = False) -> bool:
         """As nack, for brokers that know nothing else."""
+        self.settled = True
         return self.channel.settle(self, amqp.BASIC_REJECT, 1 if requeue else 0)
+
+    def process(self, *, requeue: bool = False, reject_on_redelivered: bool = False) -> Processing:
+        """A context, for `with` and `async with` alike: settles the message at its end, if nobody has.
+
+        An ack; or, when an exception leaves it, a reject: back to the queue with `requeue`, unless the
+        message was redelivered and `reject_on_redelivered` says that once is enough.
+        """
+        return Processing(self, requeue, reject_on_redelivered)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What was said travels; the right to settle it does not."""
@@ -124,6 +139,39 @@ class Message:
             f"<Message {self.delivery_tag} from {self.exchange!r} {self.routing_key!r}, "
             f"{len(self.body)} octets>"
         )
+
+
+class Processing:
+    """The context of a message's handling."""
+
+    def __init__(self, message: Message, requeue: bool, reject_on_redelivered: bool) -> None:
+        self.message = message
+        self.requeue = requeue and not (reject_on_redelivered and message.redelivered)
+
+    def __enter__(self) -> Message:
+        return self.message
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.message.settled:
+            return
+        if error is None:
+            self.message.ack()
+            return
+        try:
+            # A handler that is stopped from outside has not failed: another one shall try.
+            self.message.reject(requeue=self.requeue or not isinstance(error, Exception))
+        except ClientError as second:
+            error.add_note(f"and rejecting the message failed: {second}")
+
+    async def __aenter__(self) -> Message:
+        return self.message
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
 
 
 class Detached:

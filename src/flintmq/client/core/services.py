@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from flintmq.client.core.batch import total_bytes
 from flintmq.client.core.channel import ChannelCore
+from flintmq.client.core.confirms import failure
 from flintmq.client.core.errors import ClientError, NotFound, RequestUnknown, ServiceError
 from flintmq.client.core.message import Message
 from flintmq.client.core.pending import Pending, Steps
@@ -127,6 +128,13 @@ class Request:
         return error
 
 
+class Sent:
+    """Whether a request has left: it may have been done then."""
+
+    def __init__(self) -> None:
+        self.is_sent = False
+
+
 class ServiceCalls:
     """The channel that a connection asks services on."""
 
@@ -176,17 +184,38 @@ class ServiceCalls:
             yield from self.open()
         assert self.channel is not None
         self.channel.check_publishable()
+        properties = BasicProperties(headers=request.headers(self.connection), message_id=request.id)
+        pending = Pending(f"asking service {ask.service}", late_is_fine=True)
+        reply = yield from self._exchange(ask.body, EXCHANGE, ask.service, properties, False, pending)
+        return read_reply(ask.service, reply)
+
+    def call(
+        self, body: bytes, exchange: str, routing_key: str, properties: BasicProperties, sent: Sent
+    ) -> Steps[Message]:
+        """A request to whoever consumes there."""
+        assert self.channel is not None
+        self.channel.check_publishable()
+        pending = Pending(f"calling {routing_key or exchange!r}", late_is_fine=True)
+        sent.is_sent = True
+        return (yield from self._exchange(body, exchange, routing_key, properties, True, pending))
+
+    def _exchange(
+        self,
+        body: bytes,
+        exchange: str,
+        routing_key: str,
+        properties: BasicProperties,
+        mandatory: bool,
+        pending: Pending,
+    ) -> Steps[Message]:
+        """Publishes, and waits for what comes back under the same correlation id."""
+        assert self.channel is not None
         self.asked += 1
         correlation_id = str(self.asked)
-        properties = BasicProperties(
-            headers=request.headers(self.connection),
-            reply_to=self.reply_to.name,
-            correlation_id=correlation_id,
-            message_id=request.id,
-        )
-        rows = self.channel.rows([ask.body], EXCHANGE, ask.service, properties, mandatory=False)
+        given = {name: getattr(properties, name) for name in properties.FIELDS}
+        given.update(reply_to=self.reply_to.name, correlation_id=correlation_id)
+        rows = self.channel.rows([body], exchange, routing_key, BasicProperties(**given), mandatory)
         total_bytes(rows.bodies)
-        pending = Pending(f"asking service {ask.service}", late_is_fine=True)
         self.waiting[correlation_id] = pending
         try:
             for chunk in self.channel.chunks(rows):
@@ -194,7 +223,7 @@ class ServiceCalls:
             reply: Message = yield pending
         finally:
             self.waiting.pop(correlation_id, None)
-        return read_reply(ask.service, reply)
+        return reply
 
     def _received(self) -> None:
         assert self.inbox is not None
@@ -217,8 +246,12 @@ class ServiceCalls:
 
     def _returned(self, message: Message, code: int, text: str) -> None:
         pending = self.waiting.get(message.properties.correlation_id or "")
-        if pending is not None:
+        if pending is None:
+            return
+        if message.exchange == EXCHANGE:
             pending.fail(ServiceError(message.routing_key, code, text))
+        else:
+            pending.fail(failure(1, [], [], [message], [1]))
 
 
 def read_reply(service: str, message: Message) -> Reply:

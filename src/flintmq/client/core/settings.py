@@ -1,6 +1,7 @@
 """Where and how to connect: the settings of a connection, from a URI and from options.
 
     amqp://user:password@host:port/virtual%20host?heartbeat=30&connection_timeout=5&name=orders
+    amqp://user:password@one:5672,two:5672,three/
     amqps://...?cacertfile=ca.pem&certfile=me.pem&keyfile=me.key&verify=verify_peer
 
 Settings are plain values: they pickle, compare, and travel to other processes. The password is held so
@@ -10,8 +11,9 @@ that no repr, log line or traceback shows it.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from flintmq.client.core.errors import BadSettings
@@ -102,10 +104,20 @@ class Settings:
 
     host: str = "localhost"
     port: int = PORT
+    # Further hosts, as "host" or "host:port". Each connect tries all of them, in this order or shuffled.
+    hosts: tuple[str, ...] = ()
+    shuffle: bool = False
     user: str = "guest"
     password: Secret = field(default_factory=lambda: Secret("guest"))
     virtual_host: str = "/"
     tls: Tls | None = None
+    # In the place of `tls`, made by the application; settings with one do not pickle.
+    ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
+    # EXTERNAL: the server knows the user by its certificate.
+    mechanism: Literal["PLAIN", "EXTERNAL"] = "PLAIN"
+    # Asked for the password at each login; a coroutine function in the async client.
+    token_provider: Callable[[], Any] | None = field(default=None, repr=False)
+    client_properties: Mapping[str, Any] = field(default_factory=dict)  # told to the server besides ours
     name: str = ""
     protocol: Literal["0-9-1", "0-9"] = "0-9-1"
     # None: the server's wish. 0: none. TCP keepalive is always on.
@@ -129,6 +141,12 @@ class Settings:
         for name in ("connection_timeout_s", "timeout_s"):
             if not getattr(self, name) > 0:
                 raise BadSettings(f"{name} must be above 0")
+        for each in self.hosts:
+            endpoint_of(each, self.port)
+        if self.mechanism not in ("PLAIN", "EXTERNAL"):
+            raise BadSettings(f"mechanism {self.mechanism!r}: expected PLAIN or EXTERNAL")
+        if self.tls is not None and self.ssl_context is not None:
+            raise BadSettings("give tls or ssl_context, not both")
         if self.protocol not in ("0-9-1", "0-9"):
             raise BadSettings(f"protocol {self.protocol!r}: expected 0-9-1 or 0-9")
         for name in ("user", "virtual_host"):
@@ -138,9 +156,31 @@ class Settings:
     @property
     def address(self) -> str:
         """For messages: no credentials."""
-        scheme = "amqp" if self.tls is None else "amqps"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{scheme}://{host}:{self.port}/{'' if self.virtual_host == '/' else self.virtual_host}"
+        scheme = "amqps" if self.is_secure else "amqp"
+        hosts = ",".join(map(str, self.endpoints))
+        return f"{scheme}://{hosts}/{'' if self.virtual_host == '/' else self.virtual_host}"
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """Where the broker may be."""
+        return [Endpoint(self.host, self.port), *(endpoint_of(host, self.port) for host in self.hosts)]
+
+    @property
+    def is_secure(self) -> bool:
+        return self.tls is not None or self.ssl_context is not None
+
+    def context(self) -> ssl.SSLContext | None:
+        """What encrypts, if something does."""
+        return self.ssl_context if self.tls is None else self.tls.context()
+
+    def server_name(self, host: str) -> str:
+        """The name that the certificate of a host has to show."""
+        return (self.tls.server_name if self.tls is not None else None) or host
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.ssl_context is not None:
+            raise TypeError("settings with an ssl context cannot be pickled; use tls, which names files")
+        return _restored, (tuple((each.name, getattr(self, each.name)) for each in fields(self)),)
 
     @property
     def version(self) -> int:
@@ -150,6 +190,8 @@ class Settings:
     def of(cls, source: str | Settings, **options: Any) -> Settings:
         """From a URI or other settings; options win over both. A password may be text."""
         found = source if isinstance(source, Settings) else parse_uri(source)
+        if isinstance(options.get("hosts"), list):
+            options["hosts"] = tuple(options["hosts"])
         if isinstance(options.get("password"), str):
             options["password"] = Secret(options["password"])
         known = {each.name for each in fields(cls)}
@@ -157,6 +199,33 @@ class Settings:
             if name not in known:
                 raise BadSettings(f"there is no option {name!r}; options are {', '.join(sorted(known))}")
         return replace(found, **options) if options else found
+
+
+class Endpoint(NamedTuple):
+    """One place where the broker may be."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def endpoint_of(text: str, port: int) -> Endpoint:
+    """From "host", "host:port" or "[address]:port"."""
+    host, _, number = text.rpartition(":")
+    if not host or text.endswith("]"):
+        host, number = text, ""
+    if number and not (number.isascii() and number.isdigit() and 0 < int(number) < 65_536):
+        raise BadSettings(f"host {text!r}: expected host or host:port")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host:
+        raise BadSettings("a host is empty: expected host or host:port")
+    return Endpoint(host, int(number) if number else port)
+
+
+def _restored(values: tuple[tuple[str, Any], ...]) -> Settings:
+    return Settings(**dict(values))
 
 
 def _within(name: str, value: int, least: int, most: int) -> None:
@@ -188,6 +257,7 @@ _QUERY: dict[str, tuple[str, Any]] = {
     "prefetch": ("prefetch", _whole),
     "name": ("name", lambda name, text: text),
     "protocol": ("protocol", lambda name, text: text),
+    "auth_mechanism": ("mechanism", lambda name, text: text.upper()),
     "recovery_attempts": ("recovery", lambda name, text: _recovery(_whole(name, text))),
 }
 _TLS_QUERY = {
@@ -202,10 +272,21 @@ def _recovery(attempts_max: int) -> Recovery | None:
     return Recovery(attempts_max=attempts_max) if attempts_max > 0 else None
 
 
+def _split_hosts(uri: str) -> tuple[str, tuple[str, ...]]:
+    """The URI with its first host alone, and the further ones."""
+    start = uri.find("//") + 2
+    ends = (uri.find(mark, start) for mark in "/?#")
+    end = min((place for place in ends if place >= 0), default=len(uri))
+    user, at, hosts = uri[start:end].rpartition("@")
+    first, *further = hosts.split(",")
+    return f"{uri[:start]}{user}{at}{first}{uri[end:]}", tuple(further)
+
+
 def parse_uri(uri: str) -> Settings:
     """The settings of an amqp or amqps URI. Its errors quote nothing that could be a password."""
     if "#" in uri:
         raise BadSettings("the URI has a '#'; write it as %23, in a password too")
+    uri, further = _split_hosts(uri)
     try:
         parts = urlsplit(uri)
         port = parts.port
@@ -218,6 +299,8 @@ def parse_uri(uri: str) -> Settings:
         raise BadSettings("the URI must begin with amqp:// or amqps://")
     secure = parts.scheme == "amqps"
     options: dict[str, Any] = {"port": port if port is not None else PORT_TLS if secure else PORT}
+    if further:
+        options["hosts"] = further
     if parts.hostname:
         options["host"] = unquote(parts.hostname)
     if parts.username is not None:

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flintmq.client.core.batch import total_bytes
 from flintmq.client.core.channel import ChannelCore, ConsumerRecord, slices
@@ -24,7 +26,7 @@ from flintmq.client.core.pending import Pending, Steps
 from flintmq.client.core.publishing import merged, properties_of
 from flintmq.client.core.topology import BindingRecord, QueueRecord
 from flintmq.client.sync.dtx import Branches
-from flintmq.client.sync.transport import Waiters
+from flintmq.client.sync.transport import Waiters, finished
 from flintmq.wire import methods
 from flintmq.wire.properties import BasicProperties
 from flintmq.wire.tables import FieldTable
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from flintmq.client.sync.connection import Connection
 
 T = TypeVar("T")
+
+log = logging.getLogger("flintmq.client")
 
 
 class Channel:
@@ -96,6 +100,43 @@ class Channel:
         )
         self._run(lambda: self.core.declare_exchange(method))
         return Exchange(self, name)
+
+    # What is there, by name
+
+    def bind_queue(
+        self, queue: str, exchange: str, routing_key: str = "", arguments: FieldTable | None = None
+    ) -> None:
+        self._by_name(queue).bind(exchange, routing_key, arguments)
+
+    def unbind_queue(
+        self, queue: str, exchange: str, routing_key: str = "", arguments: FieldTable | None = None
+    ) -> None:
+        self._by_name(queue).unbind(exchange, routing_key, arguments)
+
+    def purge_queue(self, queue: str) -> int:
+        """Drops what waits in the queue; how many messages that was."""
+        return self._by_name(queue).purge()
+
+    def delete_queue(self, queue: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
+        """Deletes the queue; how many messages went with it."""
+        return self._by_name(queue).delete(if_unused=if_unused, if_empty=if_empty)
+
+    def bind_exchange(
+        self, exchange: str, source: str, routing_key: str = "", arguments: FieldTable | None = None
+    ) -> None:
+        """Messages of the source come to the exchange as well."""
+        Exchange(self, exchange).bind(source, routing_key, arguments)
+
+    def unbind_exchange(
+        self, exchange: str, source: str, routing_key: str = "", arguments: FieldTable | None = None
+    ) -> None:
+        Exchange(self, exchange).unbind(source, routing_key, arguments)
+
+    def delete_exchange(self, exchange: str, *, if_unused: bool = False) -> None:
+        Exchange(self, exchange).delete(if_unused=if_unused)
+
+    def _by_name(self, queue: str) -> Queue:
+        return Queue(self, self.core.connection.topology.queue(queue))
 
     # Publishing
 
@@ -352,8 +393,12 @@ class Channel:
         return Consumer(self, consumer, timeout_s)
 
     def get(self, queue: str, *, no_ack: bool = False) -> Message | None:
-        """One message, or None if the queue is empty."""
-        return self._run(lambda: self.core.get(queue, no_ack))
+        """One message, or None if the queue is empty.
+
+        Without acks it is not asked for again when the connection is lost meanwhile: the one that was on its
+        way would be lost without a word.
+        """
+        return self._run(lambda: self.core.get(queue, no_ack), repeat=not no_ack)
 
     def recover_deliveries(self, requeue: bool = True) -> None:
         """basic.recover: all that was delivered and not settled comes again."""
@@ -495,10 +540,56 @@ class Exchange:
         self.name = name
 
     def publish(
-        self, body: bytes, routing_key: str = "", *, persistent: bool = False, wait: bool = True
+        self,
+        body: bytes,
+        routing_key: str = "",
+        *,
+        persistent: bool = False,
+        headers: FieldTable | None = None,
+        properties: BasicProperties | None = None,
+        mandatory: bool = False,
+        wait: bool = True,
+        timeout_s: float | None = None,
     ) -> int:
         """As Channel.publish, to this exchange."""
-        return self.channel.publish(body, self.name, routing_key, persistent=persistent, wait=wait)
+        return self.channel.publish(
+            body,
+            self.name,
+            routing_key,
+            persistent=persistent,
+            headers=headers,
+            properties=properties,
+            mandatory=mandatory,
+            wait=wait,
+            timeout_s=timeout_s,
+        )
+
+    def publish_many(
+        self,
+        bodies: Iterable[bytes],
+        routing_key: str = "",
+        *,
+        persistent: bool = False,
+        headers: FieldTable | None = None,
+        properties: BasicProperties | Sequence[BasicProperties] | None = None,
+        routing_keys: Sequence[str] | None = None,
+        mandatory: bool = False,
+        wait: bool = True,
+        timeout_s: float | None = None,
+    ) -> int:
+        """As Channel.publish_many, to this exchange."""
+        return self.channel.publish_many(
+            bodies,
+            self.name,
+            routing_key,
+            persistent=persistent,
+            headers=headers,
+            properties=properties,
+            routing_keys=routing_keys,
+            mandatory=mandatory,
+            wait=wait,
+            timeout_s=timeout_s,
+        )
 
     def bind(
         self, source: str | Exchange, routing_key: str = "", arguments: FieldTable | None = None
@@ -553,6 +644,39 @@ class Consumer:
         if not self._inbox.waiting():
             self._await(timeout_s)
         return self._inbox.take(count_max)
+
+    def run(
+        self, handle: Callable[[Message], Any], *, requeue: bool = False, reject_on_redelivered: bool = False
+    ) -> None:
+        """Has `handle(message)` called for each message, and settles it as Message.process does.
+
+        Returns when nothing came for the consumer's `timeout_s`, or when the consumer was cancelled. An
+        exception of `handle` is logged, and the next message has its turn.
+        """
+        for message in self:
+            context = message.process(requeue=requeue, reject_on_redelivered=reject_on_redelivered)
+            try:
+                with contextlib.nullcontext() if self.record.method.no_ack else context:
+                    finished(handle(message))
+            except ClientError:
+                raise
+            except Exception:
+                log.exception("handling a message of queue %r failed", self.record.queue.name)
+
+    def serve(self, answer: Callable[[Message], Any]) -> None:
+        """Answers requests: what `answer(message)` returns is published to the `reply_to` of each.
+
+        The other side is Connection.call. An exception of `answer` is logged, and the request rejected.
+        """
+
+        def reply(message: Message) -> None:
+            body = finished(answer(message))
+            asked = message.properties
+            if asked.reply_to:
+                properties = BasicProperties(correlation_id=asked.correlation_id)
+                self.channel.publish(body, routing_key=asked.reply_to, properties=properties)
+
+        self.run(reply)
 
     def _await(self, timeout_s: float | None) -> bool:
         """Waits until something is in the inbox; False when the time, or the consumer, is over."""

@@ -11,8 +11,10 @@ tools/generate_sync_client.py.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
+import queue
 import select
 import socket
 import ssl
@@ -27,7 +29,7 @@ from flintmq.client.core.deadline import Deadline
 from flintmq.client.core.endpoints import connect_failed, prepare_socket, silent
 from flintmq.client.core.errors import ClientError, ForkedConnection
 from flintmq.client.core.pending import Pending
-from flintmq.client.core.settings import Settings
+from flintmq.client.core.settings import Endpoint, Settings
 from flintmq.clock import Clock
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ LAST_READS_MAX = 64
 HANDOVER_S = 0.5
 # A wait for the socket that is due to beat looks again after this long.
 BEAT_S_MIN = 0.05
+SHORT_S = 0.001
 
 
 class Transport:
@@ -65,6 +68,11 @@ class Transport:
         self._working = Working(self._busy)
         self._in_work = False  # an interrupt has left a read or a send half done if this is set before one
         self._pulse: Pulse | None = None
+        # What other threads want to be called, and how they wake the one that waits.
+        self._soon: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._waker, self._woken = socket.socketpair()
+        self._waker.setblocking(False)
+        self._woken.setblocking(False)
 
     def ended(self) -> None:
         """This life of the connection is over."""
@@ -93,29 +101,31 @@ class Transport:
 
     # The socket
 
-    def connect_socket(self, deadline: Deadline) -> None:
+    def connect_socket(self, endpoint: Endpoint, deadline: Deadline) -> None:
         settings = self.settings
+        context = settings.context()
         self._fill = 0
         self._in_work = False
         made: socket.socket | None = None
         try:
-            made = socket.create_connection((settings.host, settings.port), max(deadline.left_s(), 0.001))
+            made = _connected(endpoint, deadline)
             prepare_socket(made, settings)
-            if settings.tls is not None:
-                name = settings.tls.server_name or settings.host
-                made = settings.tls.context().wrap_socket(made, server_hostname=name)
+            if context is not None:
+                made.settimeout(max(deadline.left_s(), SHORT_S))
+                made = context.wrap_socket(made, server_hostname=settings.server_name(endpoint.host))
             made.setblocking(False)
         except BaseException as error:
             if made is not None:
                 made.close()
             if isinstance(error, TimeoutError):
-                raise silent(settings, deadline) from None
+                raise silent(settings, endpoint, deadline) from None
             if isinstance(error, OSError):
-                raise connect_failed(settings, error) from None
+                raise connect_failed(settings, endpoint, error) from None
             raise
         self._socket = made
         self._poll = select.poll()
         self._poll.register(made, select.POLLIN)
+        self._poll.register(self._woken, select.POLLIN)
 
     def begin_beating(self) -> None:
         """Heartbeats go out from now on, while no call waits too."""
@@ -203,10 +213,14 @@ class Transport:
         """
         if self._socket is None:
             return
+        if not self._soon.empty():
+            self._take_soon()
         beat_s = self.core.beat_due_s()
         left_s = deadline.left_s() if beat_s is None else min(deadline.left_s(), max(beat_s, BEAT_S_MIN))
         self._poll.modify(self._socket, select.POLLIN | select.POLLOUT)
-        ready = self._poll.poll(math.ceil(left_s * 1000))
+        ready = [
+            each for each in self._poll.poll(math.ceil(left_s * 1000)) if each[0] != self._woken.fileno()
+        ]
         if not ready and self.core.is_silent():
             self._lost("nothing was heard from it, and it takes nothing")
         elif ready and ready[0][1] & ~select.POLLOUT:
@@ -325,9 +339,7 @@ class Transport:
         self._flush()
         if self._socket is None:
             return
-        if self._fill >= 8 and self._take_rest():
-            return
-        if self.settings.tls is not None and self._receive():
+        if self.settings.is_secure and self._receive():
             return  # what the TLS layer has read already wakes no poll
         if self._socket is None:
             return
@@ -336,17 +348,28 @@ class Transport:
         timeout_ms = math.ceil(min(waits) * 1000) if waits else None
         events = select.POLLIN | (select.POLLOUT if self.core.output.pending() else 0)
         self._poll.modify(self._socket, events)
-        if self._poll.poll(timeout_ms):
+        ready = self._poll.poll(timeout_ms)
+        if ready:
             self._flush()
-            self._receive()
+            if len(ready) > 1 or ready[0][0] != self._woken.fileno():
+                self._receive()
+            if not self._soon.empty():
+                self._take_soon()
         elif beat_s is not None:
             self._beat()
 
-    def _take_rest(self) -> bool:
-        """What a pause left in the buffer; whether it had a whole frame."""
-        before = self._fill
-        self._take()
-        return self._fill != before
+    def run_soon(self, function: Callable[[], object]) -> None:
+        """Has a function called by the thread that works with the connection, in the call that waits or in
+        the next one: the one way in from another thread."""
+        self._soon.put(function)
+        with contextlib.suppress(BlockingIOError):  # it is awake already
+            self._waker.send(b"x")
+
+    def _take_soon(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._woken.recv(4096)
+        while not self._soon.empty():
+            self.core.callbacks.append(self._soon.get())
 
     def _beat(self) -> None:
         """A heartbeat is due, or nothing was heard for too long: nothing is in the socket either."""
@@ -402,6 +425,55 @@ class Transport:
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("a connection cannot be pickled; send its settings and connect there")
+
+
+def _connected(endpoint: Endpoint, deadline: Deadline) -> socket.socket:
+    """A socket to the first address of the endpoint that answers; each has its share of the time."""
+    addresses = _resolved(endpoint, deadline)
+    failure: OSError = TimeoutError()
+    for place, (family, address) in enumerate(addresses):
+        made = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            made.settimeout(max(deadline.left_s() / (len(addresses) - place), SHORT_S))
+            made.connect(address)
+        except BaseException as error:
+            made.close()
+            if not isinstance(error, OSError):
+                raise
+            failure = error
+        else:
+            return made
+    raise failure
+
+
+def _resolved(endpoint: Endpoint, deadline: Deadline) -> list[tuple[int, Any]]:
+    """The addresses of the endpoint. A thread asks for those of a name: the system may take its time."""
+    found: list[tuple[int, Any]] = []
+    failures: list[OSError] = []
+
+    def look_up(flags: int) -> None:
+        try:
+            answers = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM, flags=flags)
+            found.extend((family, address) for family, _, _, _, address in answers)
+        except OSError as error:
+            failures.append(error)
+
+    look_up(socket.AI_NUMERICHOST)
+    if not found:
+        failures.clear()
+        thread = threading.Thread(target=look_up, args=(0,), name="flintmq-resolver", daemon=True)
+        thread.start()
+        thread.join(max(deadline.left_s(), SHORT_S))
+    if failures:
+        raise failures[0]
+    if not found:
+        raise TimeoutError
+    return list(found)
+
+
+def finished(result: Any) -> Any:
+    """The result of a function of the application."""
+    return result
 
 
 class Working:

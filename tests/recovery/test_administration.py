@@ -241,6 +241,7 @@ def furnished(broker: Broker, playbook: Playbook) -> None:
     model.virtual_hosts.add("v")
     model.grants.set("guest", "v", ALL_PERMISSIONS)
     broker.policies.put("v", "p", "^ruled", {"max-length": 100})
+    model.parameters.set("v", "c", "n", {"a": [1, "two"]})
     client = playbook.client(virtual_host="v")
     client.declares("plain", durable=True)
     client.declares("ruled", durable=True, arguments={"x-max-priority": 3})
@@ -318,6 +319,7 @@ def test_a_virtual_host_is_back_with_what_is_in_it(opened: Opened) -> None:
         assert list(host.branches.markers) == ["m"]
         assert broker.users.get("guest").may_enter("v")
         assert [policy.name for policy in broker.policies.of("v")] == ["p"]
+        assert broker.administration.parameters.values == {("v", "c", "n"): {"a": [1, "two"]}}
         assert is_mentioned(broker)
 
 
@@ -339,6 +341,7 @@ def test_nothing_is_left_of_a_virtual_host_that_was_deleted(opened: Opened, tmp_
         assert not host.binding_count
         assert not broker.users.get("guest").may_enter("v")
         assert not broker.policies.of("v")
+        assert not broker.administration.parameters.values
 
 
 @pytest.mark.parametrize("steps", range(12))

@@ -17,9 +17,9 @@ import flintmq.broker.services.stream_services
 import flintmq.broker.services.system_services  # noqa: F401 - registers them
 from flintmq.auth import Users
 from flintmq.broker.administration.administration import Administration
+from flintmq.broker.administration.policies import Policies
 from flintmq.broker.channels.client_connection import Connections
 from flintmq.broker.channels.endings import Endings
-from flintmq.broker.policies import Policies
 from flintmq.broker.queues.pass_work import PassWork
 from flintmq.broker.queues.timetable import Timetable
 from flintmq.broker.services.answers import Answers

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from flintmq.auth.passwords import PasswordHash, hash_password
 from flintmq.broker.administration.accounts import Accounts
 from flintmq.broker.administration.grants import Grants
+from flintmq.broker.administration.parameters import Parameters
 from flintmq.broker.administration.records import FoundRecords, Records
 from flintmq.broker.administration.virtual_hosts import VirtualHosts
 from flintmq.errors import ConnectionFault, ServiceFault
@@ -53,6 +54,8 @@ class Administration:
         self.accounts = Accounts(broker.config, broker.users, self.records, broker.clock)
         self.virtual_hosts = VirtualHosts(broker, self.records, self.host_closed, self.host_forgotten)
         self.grants = Grants(self.accounts, self.records, self.virtual_hosts.require, self.rights_changed)
+        self.parameters = Parameters(self.records, self.virtual_hosts.require)
+        self.policies = broker.policies
         # A hash takes tens of milliseconds: a server has another thread make it.
         self.hashing: Hashing = hash_at_once
 
@@ -61,6 +64,7 @@ class Administration:
         self.virtual_hosts.restore(found)
         self.accounts.restore(found)
         self.grants.restore(found)
+        self.parameters.restore(found)
 
     def resume(self) -> None:
         """Goes on with what the last life has not finished."""
@@ -93,9 +97,10 @@ class Administration:
         yield from self.closed(self.broker.clients.of_host(host), why, asker)
 
     def host_forgotten(self, host: VirtualHost) -> Chore:
-        """Permissions and policies that hold in a virtual host which was deleted."""
+        """What was administered for a virtual host that was deleted."""
         yield from self.grants.forget_host(host.name)
-        yield from self.broker.policies.forget_host(host)
+        yield from self.policies.forget_host(host)
+        yield from self.parameters.forget_host(host.name)
 
     # Connections
 

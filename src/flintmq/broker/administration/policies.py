@@ -243,7 +243,7 @@ class Policies:
     def refuse_configured(self, virtual_host: str, name: str, is_operator: bool) -> None:
         present = self.find(virtual_host, name, is_operator)
         if present is not None and present.is_configured:
-            raise Unfit(f"'{name}' is set by the configuration: change it there")
+            raise Unfit(f"'{name}' is set by the broker's settings: change it there")
 
     def insert(self, policy: Policy) -> None:
         """In its order; one of the same name makes room."""

@@ -94,6 +94,12 @@ class Broker:
         self.condition: Callable[[], FieldTable] | None = None
         self.administration = Administration(self)
 
+    def configure(self, config: Config) -> None:
+        """The settings have changed; what was made of them before stays as it is."""
+        self.config = config
+        for host in self.virtual_hosts.values():
+            host.branches.limits = config.dtx
+
     def open_virtual_host(self, name: str) -> VirtualHost:
         """A new one, with nothing in it but what every virtual host has."""
         host = VirtualHost(name, self.pass_work, self.store)

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from flintmq.auth import Permissions, Tag, User
 from flintmq.auth.passwords import PasswordHash, parse_hash
-from flintmq.checks import Unfit
 from flintmq.broker.services.request import Request, service
+from flintmq.checks import Unfit
 from flintmq.config import PASSWORD_OCTETS_MAX, USER_TAGS, PermissionSettings
 from flintmq.errors import ServiceFault
 from flintmq.wire import amqp

@@ -254,7 +254,7 @@ def test_guest_without_settings_can_be_taken_away(playbook: TimedPlaybook, boss:
         ("permission.set", {"user": "guest", "virtual_host": "v", **ALL}, 404, "no virtual host 'v'"),
         ("permission.set", {"user": "guest", **ALL, "read": "("}, 406, "expected a regular expression"),
         ("permission.set", {"user": "guest", "write": "", "read": ""}, 406, "argument 'configure'"),
-        ("permission.clear", {"user": "guest", "virtual_host": "v"}, 404, "in virtual host 'v'"),
+        ("permission.clear", {"user": "guest", "virtual_host": "v"}, 404, "no virtual host 'v'"),
         ("permission.clear", {"user": "bob"}, 404, "no user 'bob'"),
     ],
 )

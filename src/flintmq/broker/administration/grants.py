@@ -69,6 +69,7 @@ class Grants:
     def clear(self, name: str, virtual_host: str) -> None:
         """The user may no longer use the virtual host; open connections are refused what they ask for."""
         user = self.accounts.find(name)
+        self.require_host(virtual_host)
         if virtual_host not in user.permissions:
             raise missing(f"permission of user '{name}' in virtual host", virtual_host)
         self.require_changeable(name, virtual_host)

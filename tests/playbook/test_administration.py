@@ -51,33 +51,32 @@ def boss(playbook: TimedPlaybook) -> Client:
 
 
 def listening(client: Client) -> Client:
-    client.declares("mine", exclusive=True)
-    client.consumes("mine", "replies", no_ack=True)
+    client.declares(f"mine{client.session.number}", exclusive=True)
+    client.consumes(f"mine{client.session.number}", "replies", no_ack=True)
     return client
 
 
-def ask(client: Client, name: str, **arguments: Any) -> FieldTable:
+def ask(client: Client, name: str, /, **arguments: Any) -> FieldTable:
     headers = {argument.replace("_", "-"): value for argument, value in arguments.items()}
-    client >> carrying(
-        BasicPublish(exchange="amq.system", routing_key=name), b"", headers=headers, reply_to="mine"
-    )
+    asked = BasicPublish(exchange="amq.system", routing_key=name)
+    client >> carrying(asked, b"", headers=headers, reply_to=f"mine{client.session.number}")
     heard = client.next(1)
     assert isinstance(heard, Carried), heard
     assert heard.properties.headers is not None
     return heard.properties.headers
 
 
-def done(client: Client, name: str, **arguments: Any) -> None:
+def done(client: Client, name: str, /, **arguments: Any) -> None:
     told = ask(client, name, **arguments)
     assert "error-code" not in told, told
 
 
-def refused(client: Client, name: str, **arguments: Any) -> tuple[object, str]:
+def refused(client: Client, name: str, /, **arguments: Any) -> tuple[object, str]:
     told = ask(client, name, **arguments)
     return told.get("error-code"), str(told.get("error-text"))
 
 
-def rows(client: Client, name: str, **arguments: Any) -> list[Any]:
+def rows(client: Client, name: str, /, **arguments: Any) -> list[Any]:
     """All rows of a list, asked for in pages of two."""
     found: list[Any] = []
     after = ""
@@ -240,11 +239,22 @@ def test_guest_without_settings_can_be_taken_away(playbook: TimedPlaybook, boss:
         ("vhost.add", {}, 406, "argument 'virtual-host'"),
         ("vhost.delete", {"virtual_host": "v"}, 404, "no virtual host 'v'"),
         ("vhost.delete", {"virtual_host": "/"}, 406, "virtual host '/' is set by the broker's settings"),
+        ("policy.set", {"name": "p", "pattern": "("}, 406, "argument 'definition': expected a table"),
+        ("policy.set", {"name": "p", "pattern": "(", "definition": {"max-length": 1}}, 406, "pattern"),
+        ("policy.set", {"name": "p", "pattern": "", "definition": {"nonsense": 1}}, 406, "no such key"),
+        ("policy.set", {"name": "p", "pattern": "", "definition": {}}, 406, "at least one key"),
+        ("policy.set", {"name": "p", "pattern": "", "definition": {}, "virtual_host": "v"}, 404, "'v'"),
+        ("policy.clear", {"name": "p"}, 404, "no policy 'p'"),
+        ("operator-policy.set", {"name": "p", "pattern": "", "definition": {"expires": "x"}}, 406, "expires"),
+        ("parameter.set", {"component": "c", "name": "n"}, 406, "argument 'value': is missing"),
+        ("parameter.set", {"component": "", "name": "n", "value": 1}, 406, "component: expected"),
+        ("parameter.set", {"component": "c", "name": "n", "value": "x" * 65_536}, 406, "65536 octets"),
+        ("parameter.clear", {"component": "c", "name": "n"}, 404, "no parameter 'c/n'"),
         ("permission.set", {"user": "bob", **ALL}, 404, "no user 'bob'"),
         ("permission.set", {"user": "guest", "virtual_host": "v", **ALL}, 404, "no virtual host 'v'"),
         ("permission.set", {"user": "guest", **ALL, "read": "("}, 406, "expected a regular expression"),
         ("permission.set", {"user": "guest", "write": "", "read": ""}, 406, "argument 'configure'"),
-        ("permission.clear", {"user": "guest", "virtual_host": "v"}, 404, "in virtual host 'v'"),
+        ("permission.clear", {"user": "guest", "virtual_host": "v"}, 404, "no virtual host 'v'"),
         ("permission.clear", {"user": "bob"}, 404, "no user 'bob'"),
     ],
 )
@@ -267,6 +277,12 @@ ADMINISTRATORS = [
     ("permission.set", {"user": "clerk", "virtual_host": "orders", **ALL}),
     ("permission.clear", {"user": "clerk", "virtual_host": "/"}),
     ("permission.list", {}),
+    ("operator-policy.set", {"name": "p", "pattern": "", "definition": {"max-length": 1}}),
+    ("operator-policy.clear", {"name": "p"}),
+    ("operator-policy.list", {}),
+    ("parameter.set", {"virtual_host": "", "component": "c", "name": "n", "value": 1}),
+    ("parameter.clear", {"virtual_host": "", "component": "c", "name": "n"}),
+    ("parameter.list", {"virtual_host": ""}),
 ]
 
 
@@ -502,3 +518,82 @@ def test_a_bug_does_not_end_the_end_of_a_virtual_host(
     assert states(boss) == {"/": "running"}
     assert "a bug holds up the end of virtual host 'v'" in caplog.text
     caplog.clear()
+
+
+# Policies and parameters
+
+
+def test_a_policy_holds_at_once_for_what_is_there(playbook: TimedPlaybook, boss: Client) -> None:
+    for number in range(100):
+        boss >> methods.QueueDeclare(queue=f"q{number}", no_wait=True)
+    boss.publishes("q99", *[b"%d" % number for number in range(5)])
+    definition = {"max-length": 3}
+    done(boss, "policy.set", name="short", pattern="^q", definition=definition, priority=2)
+    done(boss, "operator-policy.set", name="cap", pattern="^q99", definition={"max-length": 2})
+    assert boss.gets_all("q99") == [b"3", b"4"]
+    [row] = rows(boss, "policy.list")
+    assert row == {
+        "name": "short",
+        "virtual-host": "/",
+        "pattern": "^q",
+        "definition": definition,
+        "priority": 2,
+        "apply-to": "all",
+        "fixed": False,
+    }
+    assert [row["name"] for row in rows(boss, "operator-policy.list")] == ["cap"]
+    done(boss, "policy.clear", name="short")
+    done(boss, "operator-policy.clear", name="cap")
+    boss.publishes("q99", *[b"%d" % number for number in range(5)])
+    assert len(boss.gets_all("q99")) == 5
+    assert rows(boss, "policy.list") == []
+
+
+def test_a_policymaker_sets_policies_where_permitted(settled: TimedPlaybook) -> None:
+    clerk = listening(settled.client(user="clerk", password="clerk"))
+    policy: dict[str, Any] = {"name": "p", "pattern": "", "definition": {"max-length": 1}}
+    done(clerk, "policy.set", **policy)
+    done(clerk, "parameter.set", component="c", name="n", value={"a": [1, "two"]})
+    code, text = refused(clerk, "policy.set", virtual_host="orders", **policy)
+    assert (code, "may not use virtual host 'orders'" in text) == (403, True)
+    assert refused(clerk, "policy.list", virtual_host="none")[0] == 403
+    root = listening(settled.client(user="root", password="root"))
+    done(root, "policy.set", virtual_host="orders", **policy)
+    assert rows(root, "parameter.list")[0]["value"] == {"a": [1, "two"]}
+    done(clerk, "policy.clear", name="p")
+
+
+@pytest.mark.parametrize("name", ["policy.set", "policy.clear", "policy.list", "parameter.list"])
+def test_who_is_no_policymaker_sets_no_policies(playbook: TimedPlaybook, boss: Client, name: str) -> None:
+    new_user(boss, tags=["monitoring"])
+    done(boss, "user.set-tags", user="guest", tags=["monitoring"])
+    code, text = refused(boss, name, name="p", pattern="", definition={"max-length": 1})
+    assert (code, "has not the tag policymaker" in text) == (403, True)
+
+
+def test_a_policy_of_the_settings_is_fixed() -> None:
+    settings = '[[policies]]\nname = "p"\npattern = "^q"\n[policies.definition]\nmax-length = 2\n'
+    playbook = TimedPlaybook(parse(settings))
+    boss = listening(playbook.client())
+    policy: dict[str, Any] = {"name": "p", "pattern": "", "definition": {"max-length": 1}}
+    for name in ("policy.set", "policy.clear"):
+        code, text = refused(boss, name, **policy)
+        assert (code, "is set by the broker's settings: change it there" in text) == (406, True)
+    assert rows(boss, "policy.list")[0]["fixed"] is True
+
+
+def test_parameters_come_and_go(boss: Client) -> None:
+    done(boss, "parameter.set", component="shovel", name="b", value=5)
+    done(boss, "parameter.set", component="shovel", name="a", value="x")
+    done(boss, "parameter.set", component="other", name="a", value=True)
+    done(boss, "parameter.set", component="shovel", name="a", value="y")
+    done(boss, "parameter.set", component="all", name="a", value=1, virtual_host="")
+    assert [(row["component"], row["name"], row["value"]) for row in rows(boss, "parameter.list")] == [
+        ("other", "a", True),
+        ("shovel", "a", "y"),
+        ("shovel", "b", 5),
+    ]
+    assert len(rows(boss, "parameter.list", component="shovel")) == 2
+    assert [row["component"] for row in rows(boss, "parameter.list", virtual_host="")] == ["all"]
+    done(boss, "parameter.clear", component="shovel", name="a")
+    assert len(rows(boss, "parameter.list", component="shovel")) == 1

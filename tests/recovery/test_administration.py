@@ -20,6 +20,7 @@ from flintmq.broker.transactions.dtx_journal import Marker
 from flintmq.client import ClientError, ServiceError, connect
 from flintmq.clock import Clock
 from flintmq.config import ALL_PERMISSIONS, Config, PermissionSettings, parse
+from flintmq.errors import ServiceFault
 from flintmq.server.storage import recovered_broker
 from flintmq.storage.disk import Disk
 from flintmq.storage.options import JournalOptions
@@ -129,7 +130,8 @@ def test_permissions_of_a_user_that_was_deleted_do_not_come_back(opened: Opened)
         model = broker.administration
         model.accounts.add("ann", hash_password_quickly(b"x"), [])
         model.grants.set("ann", "/", ALL_PERMISSIONS)
-        model.accounts.delete("ann")
+        model.accounts.forget("ann")
+        broker.users.delete("ann")
         model.accounts.add("ann", hash_password_quickly(b"x"), [])
     with opened() as broker:
         assert not broker.users.get("ann").may_enter("/")
@@ -241,6 +243,7 @@ def furnished(broker: Broker, playbook: Playbook) -> None:
     model.virtual_hosts.add("v")
     model.grants.set("guest", "v", ALL_PERMISSIONS)
     broker.policies.put("v", "p", "^ruled", {"max-length": 100})
+    model.parameters.set("v", "c", "n", {"a": [1, "two"]})
     client = playbook.client(virtual_host="v")
     client.declares("plain", durable=True)
     client.declares("ruled", durable=True, arguments={"x-max-priority": 3})
@@ -318,6 +321,7 @@ def test_a_virtual_host_is_back_with_what_is_in_it(opened: Opened) -> None:
         assert list(host.branches.markers) == ["m"]
         assert broker.users.get("guest").may_enter("v")
         assert [policy.name for policy in broker.policies.of("v")] == ["p"]
+        assert broker.administration.parameters.values == {("v", "c", "n"): {"a": [1, "two"]}}
         assert is_mentioned(broker)
 
 
@@ -339,6 +343,7 @@ def test_nothing_is_left_of_a_virtual_host_that_was_deleted(opened: Opened, tmp_
         assert not host.binding_count
         assert not broker.users.get("guest").may_enter("v")
         assert not broker.policies.of("v")
+        assert not broker.administration.parameters.values
 
 
 @pytest.mark.parametrize("steps", range(12))
@@ -375,3 +380,22 @@ def test_a_virtual_host_of_the_settings_is_not_taken_down_by_a_start(
     with opened('virtual_hosts = ["/", "v"]') as broker:
         settle_disk(broker)
         assert "q" in broker.virtual_hosts["v"].queues
+
+
+def test_a_virtual_host_that_only_the_journal_knows_is_not_added_over_it(opened: Opened) -> None:
+    both = 'virtual_hosts = ["/", "v"]'
+    with opened(both) as broker:
+        broker.virtual_hosts["v"].declare_queue("q", True, False, False, {}, 0)
+    with opened() as broker:
+        with pytest.raises(ServiceFault, match="the data directory holds virtual host 'v'"):
+            broker.administration.virtual_hosts.add("v")
+        assert not broker.administration.virtual_hosts.can_be_configured("v")
+    with opened(both) as broker:
+        assert "q" in broker.virtual_hosts["v"].queues
+
+
+def test_guest_that_was_changed_is_gone_when_the_settings_name_users(opened: Opened) -> None:
+    with opened() as broker:
+        broker.administration.accounts.set_tags("guest", [])
+    with opened(SETTINGS) as broker:
+        assert [user.name for user in broker.users] == ["ann"]

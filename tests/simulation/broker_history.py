@@ -18,6 +18,7 @@ from flintmq.protocol.outbox import Output
 from flintmq.server.storage import recovered_broker
 from flintmq.storage.options import JournalOptions, SyncPolicy
 
+from .administration_actions import AdministrationActions
 from .broker_actions import ACTIONS, CLOSING, LATER, PUBLIC_QUEUES, REPEATS
 from .broker_client import Client
 from .broker_model import UNKNOWN, Model
@@ -26,7 +27,6 @@ from .lease_actions import REPLIES
 from .recovered_check import Doubled, RecoveredCheck
 from .ruled_queues import MORGUE
 from .simulated_disk import PowerLost, SimulatedDisk
-from .stream_actions import StreamActions
 
 CONFIG = Config()
 CAPACITY = 1 << 40
@@ -34,12 +34,16 @@ CALM_ROUNDS_MAX = 60
 SHEDDING_STEPS = 20
 
 
-class BrokerHistory(StreamActions):
+class BrokerHistory(AdministrationActions):
     """Runs one seed; any broken promise is an AssertionError."""
 
     def __init__(self, seed: int) -> None:
         chance = self.chance = random.Random(seed)
         self.spoiler = random.Random(f"streams of {seed}")
+        self.clerk = random.Random(f"administration of {seed}")
+        self.administered_share = self.clerk.choice((0.0, 0.0, 0.1, 0.5))
+        self.visitors = []
+        self.outbox_of_visitors: list[Output] = []
         self.disk = SimulatedDisk(chance)
         self.clock = SimulatedClock(chance)
         self.options = JournalOptions(
@@ -215,6 +219,7 @@ class BrokerHistory(StreamActions):
             client.output.release()
         self.clients.clear()
         self.outbox.clear()
+        self.leave_visitors()
         self.restore_disk()
         if power:
             self.disk.crash()
@@ -249,8 +254,10 @@ class BrokerHistory(StreamActions):
     def clean_stop(self, may_rot: bool = True) -> None:
         """As the server does it."""
         sound = not self.is_faulty()
-        for client in list(self.clients):
+        for client in [*self.clients]:
             self.lose(client)
+        for visitor in self.visitors:
+            visitor.drop()
         self.finish_pass()
         sound = sound and not self.broker.storage_alarm()
         if self.options.sync is not SyncPolicy.ALWAYS:
@@ -294,6 +301,8 @@ class BrokerHistory(StreamActions):
         way = self.chance.random()
         if way < 0.80:
             self.act()
+            if self.clerk.random() < self.administered_share:
+                self.administer()
             if self.chance.random() < self.haste:
                 self.finish_pass()
             if self.chance.random() >= self.sloth:

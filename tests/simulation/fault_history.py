@@ -99,6 +99,7 @@ class FaultyHistory(BrokerHistory):
         self.moving: set[int] = set()
         self.answers: dict[Client, tuple[dict[str, Any], bytes]] = {}
         super().__init__(seed)
+        self.administered_share = 0.0
         INJECTOR.arm(self.bugs)
 
     def make_client(self, publishes: bool) -> Client:

@@ -32,6 +32,7 @@ from flintmq.storage.journal.replay import RecoveryReport
 from flintmq.storage.streams.columns import fetch
 from flintmq.wire import columns
 
+from .administration_actions import HOSTS, INSIDE, USERS
 from .broker_model import (
     DELAYED,
     OUT,
@@ -351,6 +352,7 @@ class RecoveredCheck:
             found["queue", name] = queue.number
             for reader, lease in (queue.leases or {}).items():
                 found["lease", str(queue.number), reader] = self.value_of(lease)
+        found.update(self.administered())
         for branch, staged in self.staged.items():
             locks = frozenset(
                 (queue, number, way)
@@ -360,6 +362,23 @@ class RecoveredCheck:
             )
             is_decided = branch.state is BranchState.DECIDED
             found["branch", str(branch.xid)] = "decided" if is_decided else (tuple(staged), locks)
+        return found
+
+    def administered(self) -> dict[Key, object]:
+        """Users, virtual hosts and permissions of the history, and what is in the virtual hosts."""
+        found: dict[Key, object] = {}
+        for user in self.broker.users:
+            if user.name in USERS:
+                found["user", user.name] = frozenset(map(str, user.tags))
+                for host, granted in user.permissions.items():
+                    if host in self.broker.virtual_hosts:
+                        found["grant", user.name, host] = granted.settings.read
+        for name in HOSTS:
+            host = self.broker.virtual_hosts.get(name)
+            if host is not None:
+                found["vhost", name] = True
+                if INSIDE in host.queues:
+                    found["inside", name] = host.queues[INSIDE].message_count()
         return found
 
     def value_of(self, lease: Lease) -> LeaseValue:
@@ -416,7 +435,8 @@ class RecoveredCheck:
             key
             for key, value in self.topology().items()
             # A lost record of a branch or a lease is the end of it; so is, for a lease, a lost message.
-            if key[0] not in ("binding", "branch", "lease")
+            # With a user or a virtual host go its permissions, and what is in it.
+            if key[0] not in ("binding", "branch", "lease", "grant", "inside")
             and not key[1].startswith(LOST_AND_FOUND)  # where the messages of a lost queue are rescued to
             and value not in self.model.allowed(key, self.floor)
         ]
@@ -465,6 +485,8 @@ class RecoveredCheck:
         model = Model()
         model.before = self.before()
         model.places = self.model.places
+        for key, value in self.administered().items():
+            model.note(key, value, 0)
         for name, exchange in self.host.exchanges.items():
             if not is_predeclared(exchange):
                 model.add_exchange(name, kind_of(exchange), True, 0)

@@ -17,9 +17,9 @@ import flintmq.broker.services.stream_services
 import flintmq.broker.services.system_services  # noqa: F401 - registers them
 from flintmq.auth import Users
 from flintmq.broker.administration.administration import Administration
+from flintmq.broker.administration.policies import Policies
 from flintmq.broker.channels.client_connection import Connections
 from flintmq.broker.channels.endings import Endings
-from flintmq.broker.policies import Policies
 from flintmq.broker.queues.pass_work import PassWork
 from flintmq.broker.queues.timetable import Timetable
 from flintmq.broker.services.answers import Answers
@@ -93,6 +93,12 @@ class Broker:
         # What the server knows of alarms, memory and disk; None where there is no server.
         self.condition: Callable[[], FieldTable] | None = None
         self.administration = Administration(self)
+
+    def configure(self, config: Config) -> None:
+        """The settings have changed; what was made of them before stays as it is."""
+        self.config = config
+        for host in self.virtual_hosts.values():
+            host.branches.limits = config.dtx
 
     def open_virtual_host(self, name: str) -> VirtualHost:
         """A new one, with nothing in it but what every virtual host has."""

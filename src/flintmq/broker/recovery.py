@@ -58,6 +58,7 @@ class Recovery:
         self.numbers: set[int] = set()  # of these queues
         self.policies: list[tuple[FieldTable, FieldTable]] = []
         self.administered = FoundRecords()
+        self.unserved: set[str] = set()  # virtual hosts that only the journal knows
         self.bindings: list[bytes] = []  # the keys that they have in the journal
         self.names: set[tuple[bytes, object, object]] = set()  # kind, virtual host, name; when it is needed
         self.has_new_names = False  # the exchange of requests was never called `system` here
@@ -238,6 +239,7 @@ class Recovery:
         name = identity.get("virtual-host")
         host = virtual_hosts.get(name) if isinstance(name, str) else None
         if host is None:
+            self.unserved.add(str(name))
             log.warning("virtual host %r is not configured: its %r is left out", name, identity.get("name"))
         return host
 

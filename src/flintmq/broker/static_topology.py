@@ -21,6 +21,7 @@ log = logging.getLogger("flintmq.static_topology")
 
 EXCHANGE = "exchange"
 QUEUE = "queue"
+SECTIONS = ("exchanges", "queues", "bindings")
 
 
 def declare_all(broker: Broker) -> None:
@@ -39,6 +40,13 @@ def declare_all(broker: Broker) -> None:
             bind(broker, binding)
     except PeerFault as fault:
         raise ConfigFault(f"{where}: {fault.reply_text}") from None
+
+
+def declare_again(broker: Broker) -> None:
+    """The settings have changed: what they no longer name is an ordinary exchange, queue or binding now."""
+    for host in broker.virtual_hosts.values():
+        host.static_topology.clear()
+    declare_all(broker)
 
 
 def declare_exchange(broker: Broker, settings: ExchangeSettings) -> None:

@@ -20,9 +20,9 @@ from flintmq.broker.store.topology_records import (
 from flintmq.wire.tables import FieldTable, encode_table
 
 if TYPE_CHECKING:
+    from flintmq.broker.administration.policies import Policy
     from flintmq.broker.exchanges.binding import Binding
     from flintmq.broker.exchanges.exchange import Exchange
-    from flintmq.broker.policies import Policy
     from flintmq.broker.queues.queue import Queue
     from flintmq.broker.store.store import Store
     from flintmq.broker.virtual_host import VirtualHost

@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flintmq.auth import User
+    from flintmq.broker.administration.policies import Policies
     from flintmq.broker.broker import Broker
     from flintmq.broker.messages.message import Message
-    from flintmq.broker.policies import Policies
     from flintmq.broker.store.store import Store
     from flintmq.broker.streams.streams import Streams
     from flintmq.wire.tables import FieldTable

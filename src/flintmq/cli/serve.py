@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from flintmq import config
@@ -11,18 +12,20 @@ from flintmq.errors import ConfigFault
 
 def serve(options: argparse.Namespace) -> int:
     """Run the broker; the exit status is the server's."""
-    settings = config.load(
+    read = partial(
+        config.load,
         Path(options.config) if options.config is not None else None,
         hosts=options.host,
         port=options.port,
         directory=options.data,
         log_level=options.log_level,
     )
+    settings = read()
     # After the settings: a mistake in them is told before anything heavy is loaded.
     from flintmq.server import run
 
     try:
-        return run(settings, options.until_input_ends)
+        return run(settings, options.until_input_ends, None if options.config is None else read)
     except ConfigFault as fault:  # what only the broker can tell: topology, policies, hashes, certificates
         if options.config is None:
             raise

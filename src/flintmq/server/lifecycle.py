@@ -1,8 +1,7 @@
 """From a configuration to a running broker, and from a signal to its orderly end.
 
     SIGTERM, SIGINT    an orderly end
-    SIGHUP             opens the log file again and reads the certificates again; an end if it came
-                       because the terminal is gone
+    SIGHUP             opens the log file again, reads the certificates and the settings again
     SIGUSR1, SIGUSR2   a line in the log that tells how the broker is
 
 A system that lacks some of these signals does without them.
@@ -27,6 +26,7 @@ from flintmq.clock import Clock
 from flintmq.errors import ConfigFault
 from flintmq.server.log_lines import LogLines, LogOutput, leave_out_unused
 from flintmq.server.server import STOP_TIMEOUT_S, Server
+from flintmq.server.settings_change import change_settings
 
 if TYPE_CHECKING:
     from flintmq.config import Config
@@ -41,8 +41,13 @@ GC_NEW_OBJECTS = 100_000
 INPUT_STOP_TIMEOUT_S = 0.1
 
 
-def run(config: Config, ends_with_input: bool = False) -> int:
-    """Serves until SIGTERM or SIGINT, and if `ends_with_input` until standard input ends; the exit status."""
+def run(
+    config: Config, ends_with_input: bool = False, read_settings: Callable[[], Config] | None = None
+) -> int:
+    """Serves until SIGTERM or SIGINT, and if `ends_with_input` until standard input ends; the exit status.
+
+    `read_settings` reads the file again that the settings are from, if there is one.
+    """
     output = LogOutput(config.log.file)
     leave_out_unused()
     logging.basicConfig(level=config.log.level.upper(), handlers=[output.handler], force=True)
@@ -50,27 +55,20 @@ def run(config: Config, ends_with_input: bool = False) -> int:
     gc.freeze()
     gc.set_threshold(GC_NEW_OBJECTS, 20, 100)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(serve(config, output, ends_with_input))
+        runner.run(serve(config, output, ends_with_input, read_settings))
     return 0
 
 
-async def serve(config: Config, output: LogOutput, ends_with_input: bool) -> None:
+async def serve(
+    config: Config, output: LogOutput, ends_with_input: bool, read_settings: Callable[[], Config] | None
+) -> None:
     loop = asyncio.get_running_loop()
     server = Server(config, Clock(), loop)
     urls = server.listen()
     end = End(loop)
     for name in ("SIGTERM", "SIGINT", "SIGBREAK"):
         on_signal(loop, name, end.come)
-    has_terminal = is_at_terminal()
-
-    def hang_up() -> None:
-        if has_terminal and not is_at_terminal():
-            say("the terminal is gone")
-            end.come()
-        else:
-            read_again(server, output)
-
-    on_signal(loop, "SIGHUP", hang_up)
+    on_signal(loop, "SIGHUP", lambda: read_again(server, output, read_settings))
     for name in ("SIGUSR1", "SIGUSR2"):
         on_signal(loop, name, lambda: log.info("%s", server.summary()))
     if ends_with_input:
@@ -119,8 +117,8 @@ def on_signal(loop: asyncio.AbstractEventLoop, name: str, act: Callable[[], None
         signal.signal(number, lambda _number, _frame: loop.call_soon_threadsafe(act))
 
 
-def read_again(server: Server, output: LogOutput) -> None:
-    """What can change while the broker runs: the log file, after it was moved away, and certificates."""
+def read_again(server: Server, output: LogOutput, read_settings: Callable[[], Config] | None) -> None:
+    """What can change while the broker runs: the log file, if it was moved away, certificates, settings."""
     done = []
     try:
         if output.reopen():
@@ -132,12 +130,15 @@ def read_again(server: Server, output: LogOutput) -> None:
             done.append("new connections get the certificates as they are now")
     except ConfigFault as fault:
         log.error("the certificates stay as they were: %s", fault)
+    if read_settings is not None:
+        try:
+            change_settings(server, read_settings())
+            done.append("the settings were read")
+        except ConfigFault as fault:
+            log.error("the settings stay as they were: %s", fault)
+        except Exception:
+            log.exception("a bug in reading the settings again")
     log.info("SIGHUP: %s", ", ".join(done) or "nothing was read again")
-
-
-def is_at_terminal() -> bool:
-    """Whether a terminal is at one of the standard streams, and has not hung up."""
-    return any(os.isatty(number) for number in (0, 1, 2))
 
 
 def say(text: str) -> None:

@@ -123,11 +123,14 @@ class Server:
         """New connections are shown what the files hold now; False without TLS, a fault keeps the old."""
         if self.config.tls is None:
             return False
-        context = server_context(self.config.tls)
+        self.show_certificates(server_context(self.config.tls))
+        return True
+
+    def show_certificates(self, context: ssl.SSLContext) -> None:
+        """To connections that come from now on."""
         for listener in self.listeners:
             if listener.context is not None:
                 listener.context = context
-        return True
 
     def summary(self) -> str:
         """How the broker is, in a line."""

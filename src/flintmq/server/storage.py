@@ -89,6 +89,7 @@ def recovered_broker(
     store.numbers = recovery.build(broker.virtual_hosts, store, is_incomplete)
     left = streams.drop_leftovers(recovery.queue_numbers(), is_incomplete)
     store.numbers = max(store.numbers, left)
+    broker.administration.virtual_hosts.unserved = recovery.unserved
     broker.administration.resume()
     static_topology.declare_all(broker)
     store.end_pass()

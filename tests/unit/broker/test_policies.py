@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playbook.hourglass import TimedPlaybook, letter
 
-from flintmq.broker.policies import Policies, Policy
+from flintmq.broker.administration.policies import Policies, Policy
 from flintmq.broker.queues.queue_rules import QueueRules
 from flintmq.checks import Unfit
 from flintmq.config import parse
@@ -169,7 +169,7 @@ def test_policies_of_the_configuration_stand() -> None:
         lambda: policies.put("/", "limits", "", {"max-length": 9}),
         lambda: policies.delete("/", "limits", is_operator=True),
     ):
-        with pytest.raises(Unfit, match="configuration"):
+        with pytest.raises(Unfit, match="settings"):
             change()
 
 

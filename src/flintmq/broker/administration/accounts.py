@@ -100,8 +100,8 @@ class Accounts:
         self.put(changed, self.life_of(name))
         self.users.change_tags(name, tags)
 
-    def delete(self, name: str) -> User:
-        """The user may do nothing from now on; the caller closes the user's connections."""
+    def forget(self, name: str) -> None:
+        """The user is gone from the journal; the caller takes the user away from who is logged in."""
         self.changeable(name)
         identity: FieldTable = {"name": name}
         if self.is_default(name):
@@ -109,7 +109,6 @@ class Accounts:
         else:
             self.records.delete(records.USER, identity)
         self.lives.pop(name, None)
-        return self.users.delete(name)
 
     def put(self, user: User, life: int) -> None:
         tags: list[FieldValue] = [str(tag) for tag in sorted(user.tags)]
@@ -138,6 +137,9 @@ class Accounts:
 
     def restore_one(self, name: str, value: FieldTable) -> None:
         written, tags, life = value.get("hash"), value.get("tags"), value.get("life")
+        if life == 0 and not self.is_default(name):
+            log.warning("user %r is left out: the settings name users, and not this one", name)
+            return
         if not (isinstance(written, str) and isinstance(tags, list) and isinstance(life, int)):
             log.error("user %r is left out: the record of it is not well formed", name)
             return

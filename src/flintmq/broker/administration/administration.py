@@ -12,22 +12,25 @@ what is checked before.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from flintmq.auth.passwords import PasswordHash, hash_password
 from flintmq.broker.administration.accounts import Accounts
 from flintmq.broker.administration.grants import Grants
+from flintmq.broker.administration.parameters import Parameters
 from flintmq.broker.administration.records import FoundRecords, Records
 from flintmq.broker.administration.virtual_hosts import VirtualHosts
 from flintmq.errors import ConnectionFault, ServiceFault
 from flintmq.wire import amqp
 
 if TYPE_CHECKING:
+    from flintmq.auth.user import User
     from flintmq.broker.broker import Broker
     from flintmq.broker.channels.client_connection import ClientConnection
     from flintmq.broker.queues.chores import Chore, Wait
     from flintmq.broker.virtual_host import VirtualHost
+    from flintmq.config import Config
 
 log = logging.getLogger("flintmq.administration")
 
@@ -53,6 +56,8 @@ class Administration:
         self.accounts = Accounts(broker.config, broker.users, self.records, broker.clock)
         self.virtual_hosts = VirtualHosts(broker, self.records, self.host_closed, self.host_forgotten)
         self.grants = Grants(self.accounts, self.records, self.virtual_hosts.require, self.rights_changed)
+        self.parameters = Parameters(self.records, self.virtual_hosts.require)
+        self.policies = broker.policies
         # A hash takes tens of milliseconds: a server has another thread make it.
         self.hashing: Hashing = hash_at_once
 
@@ -61,6 +66,7 @@ class Administration:
         self.virtual_hosts.restore(found)
         self.accounts.restore(found)
         self.grants.restore(found)
+        self.parameters.restore(found)
 
     def resume(self) -> None:
         """Goes on with what the last life has not finished."""
@@ -72,18 +78,38 @@ class Administration:
         if host is not None:
             host.router.rights_changed()
 
+    def reconfigure(self, old: Config, new: Config, users: Mapping[str, User]) -> None:
+        """The settings have changed: `users` are those that they name now."""
+        self.accounts.config = new
+        for name in old.users.keys() - new.users.keys():
+            if not self.accounts.life_of(name) and self.accounts.users.get(name) is not None:
+                self.drop_user(name, f"user '{name}' is no longer in the settings", 0)
+        for name, given in new.users.items():
+            if old.users.get(name) != given:
+                self.grants.keep_others(old, users[name])
+                self.accounts.lives.pop(name, None)
+                self.accounts.users.put(users[name])
+                for virtual_host in self.broker.virtual_hosts:
+                    self.rights_changed(virtual_host)
+
     # Users
 
     def delete_user(self, name: str, asker: int = 0) -> None:
         """Takes the user away, with its permissions; its connections are closed, that of the asker last."""
         virtual_hosts = list(self.accounts.find(name).permissions)
-        self.accounts.delete(name)
+        self.accounts.forget(name)
+        log.info("user %r was deleted", name)
+        self.drop_user(name, f"user '{name}' was deleted", asker)
+        self.broker.pass_work.chores.begin(self.grants.forget_user(name, virtual_hosts))
+
+    def drop_user(self, name: str, why: str, asker: int) -> None:
+        """The user may do nothing from now on, whatever the journal says."""
+        virtual_hosts = list(self.accounts.find(name).permissions)
+        self.accounts.users.delete(name)
         for virtual_host in virtual_hosts:
             self.rights_changed(virtual_host)
-        log.info("user %r was deleted", name)
-        chores = self.broker.pass_work.chores
-        chores.begin(self.closed(self.broker.clients.of_user(name), f"user '{name}' was deleted", asker))
-        chores.begin(self.grants.forget_user(name, virtual_hosts))
+        clients = self.broker.clients.of_user(name)
+        self.broker.pass_work.chores.begin(self.closed(clients, why, asker))
 
     # Virtual hosts
 
@@ -93,9 +119,10 @@ class Administration:
         yield from self.closed(self.broker.clients.of_host(host), why, asker)
 
     def host_forgotten(self, host: VirtualHost) -> Chore:
-        """Permissions and policies that hold in a virtual host which was deleted."""
+        """What was administered for a virtual host that was deleted."""
         yield from self.grants.forget_host(host.name)
-        yield from self.broker.policies.forget_host(host)
+        yield from self.policies.forget_host(host)
+        yield from self.parameters.forget_host(host.name)
 
     # Connections
 

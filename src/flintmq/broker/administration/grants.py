@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from flintmq.auth.permissions import Permissions
@@ -21,6 +22,7 @@ from flintmq.name_pattern import PatternFault
 if TYPE_CHECKING:
     from flintmq.broker.administration.accounts import Accounts
     from flintmq.broker.administration.records import FoundRecords, Records
+    from flintmq.config import Config
     from flintmq.wire.tables import FieldTable
 
 log = logging.getLogger("flintmq.administration")
@@ -67,6 +69,7 @@ class Grants:
     def clear(self, name: str, virtual_host: str) -> None:
         """The user may no longer use the virtual host; open connections are refused what they ask for."""
         user = self.accounts.find(name)
+        self.require_host(virtual_host)
         if virtual_host not in user.permissions:
             raise missing(f"permission of user '{name}' in virtual host", virtual_host)
         self.require_changeable(name, virtual_host)
@@ -97,6 +100,14 @@ class Grants:
     def require_changeable(self, name: str, virtual_host: str) -> None:
         if self.is_fixed(name, virtual_host):
             raise fixed(f"what user '{name}' may do in virtual host '{virtual_host}'")
+
+    def keep_others(self, old: Config, user: User) -> None:
+        """A user of the settings that changes keeps what was granted at run time, where they say nothing."""
+        known, before = self.users.get(user.name), old.users.get(user.name)
+        if known is not None and not self.accounts.life_of(user.name):
+            fixed_before = {} if before is None else before.permissions
+            others = {host: each for host, each in known.permissions.items() if host not in fixed_before}
+            user.permissions = MappingProxyType({**others, **user.permissions})
 
     def forget_user(self, name: str, virtual_hosts: list[str]) -> Iterator[None]:
         """The user is gone; a new one of that name may have been given permissions meanwhile."""

@@ -8,6 +8,8 @@
     v  virtual host  name                 deleting, while it is being taken down
     a  permission    user, virtual host   configure, write, read, and the life of the user; or cleared, of one
                                           that the broker would have without any settings
+    s  parameter     virtual host,        value; the name of the virtual host is empty for the whole broker
+                     component, name
 
 A life is a number that tells users of the same name apart. The permissions of a user that was deleted leave
 the journal in portions; until then their life says that a new user of the name does not have them.
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 USER = b"u"
 VIRTUAL_HOST = b"v"
 PERMISSION = b"a"
-KINDS = frozenset((USER, VIRTUAL_HOST, PERMISSION))
+PARAMETER = b"s"
+KINDS = frozenset((USER, VIRTUAL_HOST, PERMISSION, PARAMETER))
 
 
 class Records:

@@ -58,6 +58,8 @@ class VirtualHosts:
         self.closed = closed
         self.forgotten = forgotten
         self.ending: dict[str, VirtualHost] = {}  # those that are being taken down
+        # Those of which the journal holds something, though nobody has named them since the start.
+        self.unserved: set[str] = set()
         self.unfinished: list[str] = []  # the same, as recovery has found them
 
     def require(self, name: str) -> None:
@@ -71,6 +73,10 @@ class VirtualHosts:
         """Those behind a name, in the order of names, with those that are being taken down."""
         return sorted(each for each in (*self.broker.virtual_hosts, *self.ending) if each > name)
 
+    def can_be_configured(self, name: str) -> bool:
+        """Whether settings that are read again may have it opened: nothing of it is anywhere."""
+        return not (name in self.broker.virtual_hosts or name in self.ending or name in self.unserved)
+
     # Changes
 
     def add(self, name: str) -> VirtualHost:
@@ -82,6 +88,10 @@ class VirtualHosts:
             raise unfit(f"virtual host '{name}' is there already")
         if name in self.ending:
             raise unfit(f"virtual host '{name}' is being deleted: add it when it is gone")
+        if name in self.unserved:
+            raise unfit(
+                f"the data directory holds virtual host '{name}', which the settings named: name it there"
+            )
         self.records.put(records.VIRTUAL_HOST, {"name": name}, {})
         return self.broker.open_virtual_host(name)
 

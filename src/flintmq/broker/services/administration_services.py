@@ -1,8 +1,10 @@
-"""Services for administrators: users, virtual hosts and permissions.
+"""Services for administrators: users, virtual hosts, permissions, policies, parameters.
 
     user.add, user.set-password, user.set-tags, user.delete, user.list
     vhost.add, vhost.delete, vhost.list
     permission.set, permission.clear, permission.list
+    policy.set, policy.clear, policy.list, and the same of operator-policy
+    parameter.set, parameter.clear, parameter.list
 
 The model is the broker's `Administration`; here arguments are read, and it is checked who asks. The answer
 leaves when the change is on disk. Passwords and their hashes are in no answer and in no line of the log.
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING
 from flintmq.auth import Permissions, Tag, User
 from flintmq.auth.passwords import PasswordHash, parse_hash
 from flintmq.broker.services.request import Request, service
+from flintmq.checks import Unfit
 from flintmq.config import PASSWORD_OCTETS_MAX, USER_TAGS, PermissionSettings
 from flintmq.errors import ServiceFault
 from flintmq.wire import amqp
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from flintmq.broker.administration.administration import Administration
+    from flintmq.broker.administration.policies import Policy
     from flintmq.broker.queues.chores import Chore, Wait
     from flintmq.broker.services.request import Row
     from flintmq.wire.tables import FieldTable, FieldValue
@@ -231,3 +235,150 @@ def permission_row(model: Administration, user: str, host: str, granted: Permiss
 def host_of(request: Request) -> str:
     """The virtual host that is meant: that of the connection, unless another one is named."""
     return request.text("virtual-host", request.channel.virtual_host.name)
+
+
+def host_for(request: Request, tag: Tag) -> str:
+    """The virtual host that is meant, if there is one; only administrators need no permissions there."""
+    model = administration(request, tag)
+    name, user = host_of(request), request.channel.user
+    if not user.has_tag(Tag.ADMINISTRATOR) and not user.may_enter(name):
+        raise ServiceFault(
+            amqp.ACCESS_REFUSED, f"{request.name}: user '{user.name}' may not use virtual host '{name}'"
+        )
+    model.virtual_hosts.require(name)
+    return name
+
+
+# Policies
+
+
+def policy_set(request: Request, is_operator: bool, tag: Tag) -> None:
+    host = host_for(request, tag)
+    definition = request.arguments.get("definition")
+    if not isinstance(definition, dict):
+        raise request.wrong("definition", "expected a table")
+    try:
+        administration(request, tag).policies.put(
+            host,
+            request.text("name"),
+            request.text("pattern"),
+            definition,
+            request.number("priority", 0, -(2**31), 2**31 - 1),
+            request.text("apply-to", "queues" if is_operator else "all"),
+            is_operator,
+        )
+    except Unfit as unfit:
+        raise ServiceFault(amqp.PRECONDITION_FAILED, f"{request.name}: {unfit}") from None
+    done(request)
+
+
+def policy_clear(request: Request, is_operator: bool, tag: Tag) -> None:
+    host, name = host_for(request, tag), request.text("name")
+    try:
+        is_there = administration(request, tag).policies.delete(host, name, is_operator)
+    except Unfit as unfit:
+        raise ServiceFault(amqp.PRECONDITION_FAILED, f"{request.name}: {unfit}") from None
+    if not is_there:
+        raise ServiceFault(amqp.NOT_FOUND, f"{request.name}: no policy '{name}' in virtual host '{host}'")
+    done(request)
+
+
+def policy_list(request: Request, is_operator: bool, tag: Tag) -> Iterator[None]:
+    host = host_for(request, tag)
+    found = administration(request, tag).policies.of(host, is_operator)
+    return request.page((policy.name, partial(policy_row, policy)) for policy in found)
+
+
+def policy_row(policy: Policy) -> FieldTable:
+    return {
+        "name": policy.name,
+        "virtual-host": policy.virtual_host,
+        "pattern": policy.pattern,
+        "definition": dict(policy.definition),
+        "priority": policy.priority,
+        "apply-to": policy.apply_to,
+        "fixed": policy.is_configured,
+    }
+
+
+@service("policy.set", changes=True)
+def ordinary_policy_set(request: Request) -> None:
+    """Sets a policy: `name`, `pattern`, `definition`, `priority`, `apply-to`, `virtual-host`."""
+    policy_set(request, False, Tag.POLICYMAKER)
+
+
+@service("policy.clear", changes=True)
+def ordinary_policy_clear(request: Request) -> None:
+    """Takes the policy `name` of `virtual-host` out of force."""
+    policy_clear(request, False, Tag.POLICYMAKER)
+
+
+@service("policy.list")
+def ordinary_policy_list(request: Request) -> Iterator[None]:
+    """The policies of `virtual-host`, in the order of their names."""
+    return policy_list(request, False, Tag.POLICYMAKER)
+
+
+@service("operator-policy.set", changes=True)
+def operator_policy_set(request: Request) -> None:
+    """Sets an operator policy, with the arguments of policy.set; it caps what queues may have."""
+    policy_set(request, True, Tag.ADMINISTRATOR)
+
+
+@service("operator-policy.clear", changes=True)
+def operator_policy_clear(request: Request) -> None:
+    """Takes the operator policy `name` of `virtual-host` out of force."""
+    policy_clear(request, True, Tag.ADMINISTRATOR)
+
+
+@service("operator-policy.list")
+def operator_policy_list(request: Request) -> Iterator[None]:
+    """The operator policies of `virtual-host`, in the order of their names."""
+    return policy_list(request, True, Tag.ADMINISTRATOR)
+
+
+# Parameters
+
+
+def parameter_host(request: Request) -> str:
+    """Those of the whole broker, whose virtual host is an empty text, are for administrators alone."""
+    if request.arguments.get("virtual-host") == "":
+        administration(request)
+        return ""
+    return host_for(request, Tag.POLICYMAKER)
+
+
+@service("parameter.set", changes=True)
+def parameter_set(request: Request) -> None:
+    """Sets the parameter `name` of `component` in `virtual-host` (empty: the whole broker) to `value`."""
+    host = parameter_host(request)
+    if "value" not in request.arguments:
+        raise request.wrong("value", "is missing")
+    component, name, value = request.text("component"), request.text("name"), request.arguments["value"]
+    administration(request, Tag.POLICYMAKER).parameters.set(host, component, name, value)
+    done(request)
+
+
+@service("parameter.clear", changes=True)
+def parameter_clear(request: Request) -> None:
+    """Forgets the parameter `name` of `component` in `virtual-host`."""
+    host = parameter_host(request)
+    model = administration(request, Tag.POLICYMAKER)
+    model.parameters.clear(host, request.text("component"), request.text("name"))
+    done(request)
+
+
+@service("parameter.list")
+def parameter_list(request: Request) -> Iterator[None]:
+    """The parameters of `virtual-host` by component and name; `component` narrows it down."""
+    host, only = parameter_host(request), request.text("component", "")
+    values = administration(request, Tag.POLICYMAKER).parameters.values
+
+    def row(component: str, name: str, value: FieldValue) -> FieldTable:
+        return {"virtual-host": host, "component": component, "name": name, "value": value}
+
+    return request.page(
+        (component + APART + name, partial(row, component, name, value))
+        for (within, component, name), value in values.items()
+        if within == host and (not only or component == only)
+    )

@@ -128,25 +128,19 @@ class Policies:
 
     def configure(self, config: Config) -> None:
         """Takes those of the configuration."""
-        for where, settings, is_operator in (
-            ("policies", config.policies, False),
-            ("operator_policies", config.operator_policies, True),
-        ):
-            for index, each in enumerate(settings):
-                try:
-                    policy = Policy(
-                        each.virtual_host,
-                        each.name,
-                        each.pattern,
-                        dict(each.definition),
-                        each.priority,
-                        each.apply_to,
-                        is_operator,
-                        is_configured=True,
-                    )
-                except Unfit as unfit:
-                    raise ConfigFault(f'{where}[{index}], "{each.name}": {unfit}') from None
-                self.insert(policy)
+        for policy in configured_policies(config):
+            self.insert(policy)
+
+    def reconfigure(self, configured: list[Policy]) -> None:
+        """Those of the configuration are these now; the others stay."""
+        for kept in (self.ordinary, self.operators):
+            for those in kept.values():
+                those[:] = [policy for policy in those if not policy.is_configured]
+        for policy in configured:
+            self.insert(policy)
+        self.decided.clear()
+        for host in self.virtual_hosts.values():
+            host.reapply_policies()
 
     # What holds
 
@@ -243,7 +237,7 @@ class Policies:
     def refuse_configured(self, virtual_host: str, name: str, is_operator: bool) -> None:
         present = self.find(virtual_host, name, is_operator)
         if present is not None and present.is_configured:
-            raise Unfit(f"'{name}' is set by the configuration: change it there")
+            raise Unfit(f"'{name}' is set by the broker's settings: change it there")
 
     def insert(self, policy: Policy) -> None:
         """In its order; one of the same name makes room."""
@@ -273,6 +267,31 @@ class Policies:
             self.insert(Policy(host, name, pattern, definition, priority, str(apply_to), is_operator))
         except Unfit as unfit:
             log.error("policy %r is left out: %s", name, unfit)
+
+
+def configured_policies(config: Config) -> list[Policy]:
+    """Those of the configuration; a ConfigFault says which one is wrong."""
+    found: list[Policy] = []
+    for where, settings, is_operator in (
+        ("policies", config.policies, False),
+        ("operator_policies", config.operator_policies, True),
+    ):
+        for index, each in enumerate(settings):
+            try:
+                policy = Policy(
+                    each.virtual_host,
+                    each.name,
+                    each.pattern,
+                    dict(each.definition),
+                    each.priority,
+                    each.apply_to,
+                    is_operator,
+                    is_configured=True,
+                )
+            except Unfit as unfit:
+                raise ConfigFault(f'{where}[{index}], "{each.name}": {unfit}') from None
+            found.append(policy)
+    return found
 
 
 def _order(policy: Policy) -> tuple[int, str]:

@@ -522,7 +522,8 @@ class Session(Events):
     def depart(self, parting: int, answer: Callable[[], None] | None) -> None:
         """Gives back all that the connection holds, in portions; then comes the answer.
 
-        broker/channels/endings.py has the portions. At once its consumers get nothing more, and its exclusive queues are gone for everybody.
+        broker/channels/endings.py has the portions. At once its consumers get nothing more, and its exclusive
+        queues are gone for everybody.
         """
         self.parting = parting
         self.answer = answer

@@ -33,7 +33,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> types.SimpleNamespace:
     """A server that does what the test says in place of the real one."""
     double = types.SimpleNamespace(run=lambda settings: 0)
     module = types.ModuleType("flintmq.server")
-    module.run = lambda settings, ends_with_input: double.run(settings)  # type: ignore[attr-defined]
+    module.run = lambda settings, *_: double.run(settings)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "flintmq.server", module)
     return double
 

@@ -10,6 +10,7 @@ from playbook.dialogue import Carried, Client, carrying
 from playbook.hourglass import TimedPlaybook
 
 from flintmq.broker.administration.administration import CLOSED_AT_ONCE
+from flintmq.broker.channels.channel import WRITABLE_MAX
 from flintmq.config import parse
 from flintmq.errors import ServiceFault
 from flintmq.wire import methods
@@ -239,6 +240,15 @@ def test_guest_without_settings_can_be_taken_away(playbook: TimedPlaybook, boss:
         ("vhost.add", {}, 406, "argument 'virtual-host'"),
         ("vhost.delete", {"virtual_host": "v"}, 404, "no virtual host 'v'"),
         ("vhost.delete", {"virtual_host": "/"}, 406, "virtual host '/' is set by the broker's settings"),
+        (
+            "topic-permission.set",
+            {"user": "guest", "exchange": "x", "write": "(", "read": ""},
+            406,
+            "expected a regular expression",
+        ),
+        ("topic-permission.set", {"user": "guest", "exchange": "", "write": "", "read": ""}, 406, "exchange"),
+        ("topic-permission.set", {"user": "bob", "exchange": "x", "write": "", "read": ""}, 404, "no user"),
+        ("topic-permission.clear", {"user": "guest", "exchange": "x"}, 404, "for exchange 'x'"),
         ("policy.set", {"name": "p", "pattern": "("}, 406, "argument 'definition': expected a table"),
         ("policy.set", {"name": "p", "pattern": "(", "definition": {"max-length": 1}}, 406, "pattern"),
         ("policy.set", {"name": "p", "pattern": "", "definition": {"nonsense": 1}}, 406, "no such key"),
@@ -277,6 +287,9 @@ ADMINISTRATORS = [
     ("permission.set", {"user": "clerk", "virtual_host": "orders", **ALL}),
     ("permission.clear", {"user": "clerk", "virtual_host": "/"}),
     ("permission.list", {}),
+    ("topic-permission.set", {"user": "clerk", "exchange": "amq.topic", "write": "", "read": ""}),
+    ("topic-permission.clear", {"user": "clerk", "exchange": "amq.topic"}),
+    ("topic-permission.list", {}),
     ("operator-policy.set", {"name": "p", "pattern": "", "definition": {"max-length": 1}}),
     ("operator-policy.clear", {"name": "p"}),
     ("operator-policy.list", {}),
@@ -597,3 +610,135 @@ def test_parameters_come_and_go(boss: Client) -> None:
     assert [row["component"] for row in rows(boss, "parameter.list", virtual_host="")] == ["all"]
     done(boss, "parameter.clear", component="shovel", name="a")
     assert len(rows(boss, "parameter.list", component="shovel")) == 1
+
+
+# Topic permissions
+
+
+def topics(boss: Client, write: str = "", read: str = "", user: str = "ann") -> None:
+    done(boss, "topic-permission.set", user=user, exchange="amq.topic", write=write, read=read)
+
+
+def is_refused(client: Client, said: Any, number: int = 1) -> bool:
+    """Whether the channel is closed with 403; another one is open afterwards."""
+    client >> said
+    found = [each for _, each in client.heard()]
+    client.inbox.clear()
+    closes = [each for each in found if isinstance(each, ChannelClose)]
+    if closes:
+        assert [each.reply_code for each in closes] == [403]
+        client >> methods.ChannelCloseOk()
+        client >> methods.ChannelOpen()
+        client << methods.ChannelOpenOk()
+    return bool(closes)
+
+
+def to_topic(key: str, **properties: Any) -> Carried:
+    return carrying(BasicPublish(exchange="amq.topic", routing_key=key), b"x", **properties)
+
+
+def test_routing_keys_of_publishes(playbook: TimedPlaybook, boss: Client) -> None:
+    new_user(boss)
+    ann = playbook.client(user="ann", password="ann")
+    boss.declares("all")
+    boss.binds("all", "amq.topic", "#")
+    assert not is_refused(ann, to_topic("b.x"))
+    topics(boss, write="^{username}\\.")
+    for _ in range(2):
+        assert not is_refused(ann, to_topic("ann.x"))
+        assert not is_refused(ann, to_topic("ann.y"))
+        assert is_refused(ann, to_topic("b.x"))
+    for number in range(WRITABLE_MAX + 2):
+        assert not is_refused(ann, to_topic(f"ann.{number}"))
+    assert not is_refused(ann, carrying(BasicPublish(exchange="amq.direct", routing_key="b.x"), b"x"))
+    topics(boss, write="^b")
+    assert is_refused(ann, to_topic("ann.x"))
+    assert not is_refused(ann, to_topic("b.x"))
+    done(boss, "topic-permission.clear", user="ann", exchange="amq.topic")
+    assert not is_refused(ann, to_topic("ann.x"))
+    assert len(boss.gets_all("all")) == 1 + 4 + WRITABLE_MAX + 2 + 2
+
+
+def test_further_routing_keys_are_checked_too(playbook: TimedPlaybook, boss: Client) -> None:
+    new_user(boss)
+    topics(boss, write="^mine")
+    ann = playbook.client(user="ann", password="ann")
+    boss.declares("all")
+    boss.binds("all", "amq.topic", "#")
+    assert not is_refused(ann, to_topic("mine", headers={"CC": ["mine.too"]}))
+    for name in ("CC", "BCC"):
+        assert is_refused(ann, to_topic("mine", headers={name: ["mine.too", "theirs"]}))
+    ann >> methods.TxSelect()
+    ann << methods.TxSelectOk()
+    assert is_refused(ann, to_topic("mine", headers={"CC": ["theirs"]}))
+    assert boss.gets_all("all") == [b"x"]
+
+
+@pytest.mark.parametrize("kind", ["queue", "exchange"])
+@pytest.mark.parametrize("verb", ["bind", "unbind"])
+def test_routing_keys_of_bindings(playbook: TimedPlaybook, boss: Client, kind: str, verb: str) -> None:
+    new_user(boss)
+    topics(boss, read="^{vhost}{username}$")
+    ann = playbook.client(user="ann", password="ann")
+    ann.declares("q")
+
+    def binding(key: str) -> methods.Method:
+        if kind == "queue":
+            make = methods.QueueBind if verb == "bind" else methods.QueueUnbind
+            return make(queue="q", exchange="amq.topic", routing_key=key)
+        join = methods.ExchangeBind if verb == "bind" else methods.ExchangeUnbind
+        return join(destination="amq.fanout", source="amq.topic", routing_key=key)
+
+    assert not is_refused(ann, binding("/ann"))
+    assert is_refused(ann, binding("#"))
+
+
+def test_names_in_patterns_are_letters(playbook: TimedPlaybook, boss: Client) -> None:
+    new_user(boss, ".*")
+    topics(boss, write="^{username}$", user=".*")
+    client = playbook.client(user=".*", password=".*")
+    assert not is_refused(client, to_topic(".*"))
+    assert is_refused(client, to_topic("anything"))
+
+
+def test_the_id_of_a_client(playbook: TimedPlaybook, boss: Client) -> None:
+    new_user(boss)
+    topics(boss, write="^c.{client_id}$")
+    known = playbook.client(user="ann", password="ann", client_id="77")
+    assert not is_refused(known, to_topic("c.77"))
+    assert is_refused(known, to_topic("c.78"))
+    for unknown in (
+        playbook.client(user="ann", password="ann"),
+        playbook.client(user="ann", password="ann", client_id=5),
+    ):
+        assert is_refused(unknown, to_topic("c."))
+        assert is_refused(unknown, to_topic("c.{client_id}"))
+
+
+def test_an_exchange_that_delays_topics(playbook: TimedPlaybook, boss: Client) -> None:
+    new_user(boss)
+    for name, kind in (("later", "topic"), ("direct", "direct")):
+        arguments = {"x-delayed-type": kind}
+        boss >> methods.ExchangeDeclare(exchange=name, type="x-delayed-message", arguments=arguments)
+        boss << methods.ExchangeDeclareOk()
+        done(boss, "topic-permission.set", user="ann", exchange=name, write="^a", read="")
+    ann = playbook.client(user="ann", password="ann")
+    assert is_refused(ann, carrying(BasicPublish(exchange="later", routing_key="b"), b"x"))
+    assert not is_refused(ann, carrying(BasicPublish(exchange="direct", routing_key="b"), b"x"))
+
+
+def test_topic_permissions_are_listed_and_go_with_their_user(boss: Client) -> None:
+    new_user(boss)
+    topics(boss, write="a", read="b")
+    topics(boss, write="c", read="d", user="guest")
+    done(boss, "topic-permission.set", user="ann", exchange="x", write="", read="")
+    found = rows(boss, "topic-permission.list")
+    assert [(row["user"], row["exchange"], row["write"], row["read"]) for row in found] == [
+        ("ann", "amq.topic", "a", "b"),
+        ("ann", "x", "", ""),
+        ("guest", "amq.topic", "c", "d"),
+    ]
+    assert len(rows(boss, "topic-permission.list", user="guest")) == 1
+    done(boss, "user.delete", user="ann")
+    new_user(boss)
+    assert [row["user"] for row in rows(boss, "topic-permission.list")] == ["guest"]

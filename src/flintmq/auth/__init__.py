@@ -7,7 +7,7 @@ Owns every decision about identity and access, for AMQP and HTTP alike. It must 
 the address of the peer comes in as text. Begin with users.py.
 """
 
-from flintmq.auth.access import Operation, may, require, require_virtual_host
+from flintmq.auth.access import Operation, may, require, require_topic, require_virtual_host
 from flintmq.auth.mechanisms import Challenge, Mechanism, login_refused, mechanism, mechanisms_offered
 from flintmq.auth.permissions import Permissions
 from flintmq.auth.user import Tag, User
@@ -29,5 +29,6 @@ __all__ = [
     "mechanism",
     "mechanisms_offered",
     "require",
+    "require_topic",
     "require_virtual_host",
 ]

@@ -46,6 +46,23 @@ def require(user: User, virtual_host: str, operation: Operation, kind: str, name
         )
 
 
+def require_topic(
+    user: User, virtual_host: str, operation: Operation, exchange: str, key: str, client_id: str | None
+) -> bool:
+    """A ChannelFault unless the user may use the routing key; whether routing keys matter there at all."""
+    allowed = user.topic_permissions.get((virtual_host, exchange))
+    if allowed is None:
+        return False
+    asked = allowed.may_write if operation is Operation.WRITE else allowed.may_read
+    if not asked(key, client_id):
+        raise ChannelFault(
+            ACCESS_REFUSED,
+            f"user '{user.name}' may not {_VERBS[operation]} topic '{key}' of exchange '{exchange}' "
+            f"in virtual host '{virtual_host}'",
+        )
+    return True
+
+
 def require_virtual_host(user: User, virtual_host: str) -> None:
     """Nothing if the user may use `virtual_host`, else the fault that ends connection.open."""
     if not user.may_enter(virtual_host):

@@ -13,7 +13,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from flintmq.auth.passwords import PasswordHash
-from flintmq.auth.permissions import Permissions
+from flintmq.auth.permissions import Permissions, TopicPermissions
 
 
 class Tag(StrEnum):
@@ -46,6 +46,10 @@ class User:
     tags: frozenset[Tag] = frozenset()
     permissions: Mapping[str, Permissions] = field(default_factory=lambda: MappingProxyType({}))
     is_loopback_only: bool = False
+    # By virtual host and exchange; an exchange that is not named here is not restricted by routing keys.
+    topic_permissions: Mapping[tuple[str, str], TopicPermissions] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     changes: int = 0  # made so far, so that a login in progress sees that there was one
 
     def has_tag(self, tag: Tag) -> bool:

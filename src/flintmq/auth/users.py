@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from flintmq.auth.passwords import NOBODY, PasswordHash, hash_password_quickly, parse_hash
-from flintmq.auth.permissions import Permissions
+from flintmq.auth.permissions import Permissions, TopicPermissions
 from flintmq.auth.user import Tag, User
 from flintmq.config import NAME_OCTETS_MAX, PASSWORD_OCTETS_MAX, Config, PermissionSettings, UserSettings
 from flintmq.errors import ConfigFault
@@ -79,6 +79,7 @@ class Users:
         known.tags = user.tags
         known.permissions = user.permissions
         known.is_loopback_only = user.is_loopback_only
+        known.topic_permissions = user.topic_permissions
         self.names.add(user.name)
         self._changed(known)
 
@@ -89,6 +90,7 @@ class Users:
         user.password_hash = None
         user.tags = frozenset()
         user.permissions = MappingProxyType({})
+        user.topic_permissions = MappingProxyType({})
         self._changed(user)
         return user
 
@@ -115,6 +117,19 @@ class Users:
             left = {host: granted for host, granted in user.permissions.items() if host != virtual_host}
             user.permissions = MappingProxyType(left)
             self._changed(user)
+
+    def restrict_topics(
+        self, name: str, virtual_host: str, exchange: str, allowed: TopicPermissions | None
+    ) -> None:
+        """Restrict the user to these routing keys of the exchange, or to none in particular."""
+        user = self._named[name]
+        changed = dict(user.topic_permissions)
+        if allowed is None:
+            del changed[virtual_host, exchange]
+        else:
+            changed[virtual_host, exchange] = allowed
+        user.topic_permissions = MappingProxyType(changed)
+        self._changed(user)
 
     def _changed(self, user: User) -> None:
         user.changes += 1

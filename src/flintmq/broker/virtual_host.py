@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from flintmq import checks
-from flintmq.auth import Operation, require
+from flintmq.auth import Operation, require, require_topic
 from flintmq.broker import equivalence
 from flintmq.broker.channels import dismantling
 from flintmq.broker.channels.dismantling import Falling
@@ -140,6 +140,19 @@ class VirtualHost:
                 60,
                 40,
             )
+
+    def check_topic(
+        self, exchange: Exchange | None, user: User, operation: Operation, key: str, origin: int
+    ) -> bool:
+        """Raises unless the user may use the routing key; whether routing keys matter to this user there."""
+        if exchange is None or (self.name, exchange.name) not in user.topic_permissions:
+            return False
+        if not exchange.routes_by_topic():
+            return False
+        client = None if self.broker is None else self.broker.connections.get(origin)
+        client_id = None if client is None else client.client_properties.get("client_id")
+        known = client_id if isinstance(client_id, str) else None
+        return require_topic(user, self.name, operation, exchange.name, key, known)
 
     # Exchanges
 

@@ -27,6 +27,7 @@ from flintmq.wire import amqp, methods
 from flintmq.wire.methods import Method
 
 if TYPE_CHECKING:
+    from flintmq.broker.exchanges.exchange import Exchange
     from flintmq.broker.queues.chores import Chore
     from flintmq.protocol.channel import Channel
     from flintmq.server.session import Session
@@ -237,6 +238,7 @@ def exchange_delete(session: Session, channel: Channel, method: methods.Exchange
 def exchange_bind(session: Session, channel: Channel, method: methods.ExchangeBind) -> None:
     owner = broker_channel(channel)
     source, destination = exchange_pair(owner, method.source, method.destination)
+    may_read_topic(owner, source, method.routing_key)
     may_chain(owner, method.arguments)
     host, key, arguments = owner.virtual_host, method.routing_key, method.arguments
     quotas.check_binding(session.broker.config.limits, host, source, destination, key, arguments)
@@ -251,6 +253,7 @@ def exchange_unbind(session: Session, channel: Channel, method: methods.Exchange
     may_bind_exchanges(owner, method.source, method.destination)
     if exists(owner.virtual_host.exchanges, method.source, method.destination):
         source, destination = exchange_pair(owner, method.source, method.destination)
+        may_read_topic(owner, source, method.routing_key)
         static_topology.refuse_unbinding(
             owner.virtual_host, source, destination, method.routing_key, method.arguments
         )
@@ -431,7 +434,13 @@ def binding_ends(
     source = owner.virtual_host.find_exchange(method.exchange)
     # With neither name nor key given, both mean the queue declared last.
     key = method.routing_key if method.queue or method.routing_key else queue.name
+    may_read_topic(owner, source, key)
     return queue, source, key, arguments
+
+
+def may_read_topic(owner: BrokerChannel, source: Exchange, key: str) -> None:
+    """A binding reads what is published with keys that its own key matches."""
+    owner.virtual_host.check_topic(source, owner.user, Operation.READ, key, owner.origin)
 
 
 def may_chain(owner: BrokerChannel, arguments: FieldTable) -> None:

@@ -20,6 +20,7 @@ from flintmq.broker.administration.accounts import Accounts
 from flintmq.broker.administration.grants import Grants
 from flintmq.broker.administration.parameters import Parameters
 from flintmq.broker.administration.records import FoundRecords, Records
+from flintmq.broker.administration.topic_grants import TopicGrants
 from flintmq.broker.administration.virtual_hosts import VirtualHosts
 from flintmq.errors import ConnectionFault, ServiceFault
 from flintmq.wire import amqp
@@ -56,6 +57,9 @@ class Administration:
         self.accounts = Accounts(broker.config, broker.users, self.records, broker.clock)
         self.virtual_hosts = VirtualHosts(broker, self.records, self.host_closed, self.host_forgotten)
         self.grants = Grants(self.accounts, self.records, self.virtual_hosts.require, self.rights_changed)
+        self.topic_grants = TopicGrants(
+            self.accounts, self.grants, self.records, self.virtual_hosts.require, self.rights_changed
+        )
         self.parameters = Parameters(self.records, self.virtual_hosts.require)
         self.policies = broker.policies
         # A hash takes tens of milliseconds: a server has another thread make it.
@@ -66,6 +70,7 @@ class Administration:
         self.virtual_hosts.restore(found)
         self.accounts.restore(found)
         self.grants.restore(found)
+        self.topic_grants.restore(found)
         self.parameters.restore(found)
 
     def resume(self) -> None:
@@ -96,11 +101,13 @@ class Administration:
 
     def delete_user(self, name: str, asker: int = 0) -> None:
         """Takes the user away, with its permissions; its connections are closed, that of the asker last."""
-        virtual_hosts = list(self.accounts.find(name).permissions)
+        user = self.accounts.find(name)
+        virtual_hosts, places = list(user.permissions), list(user.topic_permissions)
         self.accounts.forget(name)
         log.info("user %r was deleted", name)
         self.drop_user(name, f"user '{name}' was deleted", asker)
         self.broker.pass_work.chores.begin(self.grants.forget_user(name, virtual_hosts))
+        self.broker.pass_work.chores.begin(self.topic_grants.forget_user(name, places))
 
     def drop_user(self, name: str, why: str, asker: int) -> None:
         """The user may do nothing from now on, whatever the journal says."""
@@ -121,6 +128,7 @@ class Administration:
     def host_forgotten(self, host: VirtualHost) -> Chore:
         """What was administered for a virtual host that was deleted."""
         yield from self.grants.forget_host(host.name)
+        yield from self.topic_grants.forget_host(host.name)
         yield from self.policies.forget_host(host)
         yield from self.parameters.forget_host(host.name)
 

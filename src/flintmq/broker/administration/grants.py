@@ -108,6 +108,7 @@ class Grants:
             fixed_before = {} if before is None else before.permissions
             others = {host: each for host, each in known.permissions.items() if host not in fixed_before}
             user.permissions = MappingProxyType({**others, **user.permissions})
+            user.topic_permissions = known.topic_permissions
 
     def forget_user(self, name: str, virtual_hosts: list[str]) -> Iterator[None]:
         """The user is gone; a new one of that name may have been given permissions meanwhile."""

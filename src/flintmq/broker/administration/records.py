@@ -8,6 +8,8 @@
     v  virtual host  name                 deleting, while it is being taken down
     a  permission    user, virtual host   configure, write, read, and the life of the user; or cleared, of one
                                           that the broker would have without any settings
+    t  topic         user, virtual host,  write, read, and the life of the user
+       permission    exchange
     s  parameter     virtual host,        value; the name of the virtual host is empty for the whole broker
                      component, name
 
@@ -29,7 +31,8 @@ USER = b"u"
 VIRTUAL_HOST = b"v"
 PERMISSION = b"a"
 PARAMETER = b"s"
-KINDS = frozenset((USER, VIRTUAL_HOST, PERMISSION, PARAMETER))
+TOPIC_PERMISSION = b"t"
+KINDS = frozenset((USER, VIRTUAL_HOST, PERMISSION, TOPIC_PERMISSION, PARAMETER))
 
 
 class Records:

@@ -66,6 +66,9 @@ cdef class Channel:
     cpdef disown_publish(self)
     @cython.locals(route=Route)
     cpdef Route find_route(self, bytes route_octets)
+    cdef check_route(self, Route route)
+    @cython.locals(route=Route)
+    cpdef check_copies(self, list keys)
     @cython.locals(queues=list, matched=list)
     cpdef int forward(self, Message message, Route route, int flags) except -1
     @cython.locals(queue=Queue, some_refused=cython.int)

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from flintmq.auth import Operation
 from flintmq.broker.channels import dismantling, inspection
 from flintmq.broker.channels.settlement import Late, unknown_tag
 from flintmq.broker.messages import cc_bcc, entry_number
@@ -42,6 +43,8 @@ log = logging.getLogger("flintmq.channel")
 
 # Deliveries acked by one method at once, some milliseconds; more in portions.
 SETTLED_MAX = 8192
+# Exchanges, and routing keys of them, that a channel keeps as writable where keys matter: 520 octets each.
+WRITABLE_MAX = 64
 
 _RETURN_HEAD = struct.Struct(">IH")
 _GET_OK_HEAD = struct.Struct(">IQB")
@@ -132,8 +135,9 @@ class Channel:
         self.last_queue = ""
         self.reply_name = ""  # what amq.rabbitmq.reply-to stands for on this channel, see direct_reply.py
         self.cancel_notices = False  # whether the client wants to hear of consumers that end
-        # Exchanges that the user may write to, as found since `Router.rights` last changed.
-        self.writable: set[Exchange | None] = set()
+        # Exchanges that the user may write to, as found since `Router.rights` last changed; exchange and key,
+        # in octets, where the user may write some keys alone.
+        self.writable: set[Exchange | bytes | None] = set()
         self.rights = self.router.rights
 
     # Publishing
@@ -185,11 +189,28 @@ class Channel:
         if self.rights != self.router.rights:
             self.rights = self.router.rights
             self.writable.clear()
-        if route.exchange not in self.writable:
-            self.virtual_host.check_publish(route.exchange, self.user)
-            self.writable.add(route.exchange)
+        if route.exchange not in self.writable and route.octets not in self.writable:
+            self.check_route(route)
         self.last_route = route
         return route
+
+    def check_route(self, route: Route) -> None:
+        """Raises unless the user may publish to the exchange, with this key; keeps what was found out."""
+        host = self.virtual_host
+        host.check_publish(route.exchange, self.user)
+        if not host.check_topic(route.exchange, self.user, Operation.WRITE, route.key, self.origin):
+            self.writable.add(route.exchange)
+            return
+        if len(self.writable) >= WRITABLE_MAX:
+            self.writable.clear()
+        self.writable.add(route.octets)
+
+    def check_copies(self, keys: list[str]) -> None:
+        """Raises unless the user may use these further keys of the exchange that is being published to."""
+        route = self.last_route
+        if route is not None and self.user.topic_permissions:
+            for key in keys:
+                self.virtual_host.check_topic(route.exchange, self.user, Operation.WRITE, key, self.origin)
 
     def forward(self, message: Message, route: Route, flags: int) -> int:
         """Gives the message to its queues, or returns it."""

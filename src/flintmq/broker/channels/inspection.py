@@ -43,7 +43,7 @@ def look_into(channel: Channel, whole: bytes, header_size: int, found: int) -> b
     if found & traits.HAS_USER_ID:
         check_user_id(channel.user, whole, header_size)
     if found & traits.HAS_COPIES:
-        cc_bcc.check(whole, header_size)
+        channel.check_copies(cc_bcc.check(whole, header_size))
     if found & traits.HAS_REPLY_TO and whole.find(direct_reply.NAME_OCTETS, 0, header_size) >= 0:
         return direct_reply.rewritten(channel, whole, header_size)
     return whole

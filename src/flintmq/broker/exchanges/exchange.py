@@ -108,6 +108,11 @@ class Exchange:
     def leave(self) -> None:
         """It has been deleted."""
 
+    def routes_by_topic(self) -> bool:
+        """Whether bindings match routing keys by patterns of words: topic permissions are about such keys."""
+        inner = (self.arguments.get("x-delayed-type"), self.arguments.get("x-routing-type"))
+        return self.type == "topic" or "topic" in inner
+
     def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
         """Raises a ChannelFault that names the argument which this kind of exchange refuses."""
 

@@ -28,9 +28,9 @@ BCC = "BCC"
 KEYS_MAX = 1000
 
 
-def check(whole: bytes, header_size: int) -> None:
-    """Raises 406 for headers of the wrong type."""
-    keys_in(decode_basic_properties(whole, 12, header_size).headers or {})
+def check(whole: bytes, header_size: int) -> list[str]:
+    """The further routing keys of a content; raises 406 for headers of the wrong type."""
+    return keys_in(decode_basic_properties(whole, 12, header_size).headers or {})
 
 
 def keys_of(message: Message) -> list[str]:

@@ -3,6 +3,7 @@
     user.add, user.set-password, user.set-tags, user.delete, user.list
     vhost.add, vhost.delete, vhost.list
     permission.set, permission.clear, permission.list
+    topic-permission.set, topic-permission.clear, topic-permission.list
     policy.set, policy.clear, policy.list, and the same of operator-policy
     parameter.set, parameter.clear, parameter.list
 
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.auth import Permissions, Tag, User
 from flintmq.auth.passwords import PasswordHash, parse_hash
+from flintmq.auth.permissions import TopicPermissions
 from flintmq.broker.services.request import Request, service
 from flintmq.checks import Unfit
 from flintmq.config import PASSWORD_OCTETS_MAX, USER_TAGS, PermissionSettings
@@ -235,6 +237,67 @@ def permission_row(model: Administration, user: str, host: str, granted: Permiss
 def host_of(request: Request) -> str:
     """The virtual host that is meant: that of the connection, unless another one is named."""
     return request.text("virtual-host", request.channel.virtual_host.name)
+
+
+# Topic permissions
+
+
+@service("topic-permission.set", changes=True)
+def topic_permission_set(request: Request) -> None:
+    """Sets the routing keys of `exchange` that `user` may `write` and `read` in `virtual-host`: patterns."""
+    administration(request).topic_grants.set(
+        request.text("user"),
+        host_of(request),
+        request.text("exchange"),
+        request.text("write"),
+        request.text("read"),
+    )
+    done(request)
+
+
+@service("topic-permission.clear", changes=True)
+def topic_permission_clear(request: Request) -> None:
+    """`user` may use all routing keys of `exchange` in `virtual-host` again."""
+    model = administration(request).topic_grants
+    model.clear(request.text("user"), host_of(request), request.text("exchange"))
+    done(request)
+
+
+@service("topic-permission.list")
+def topic_permission_list(request: Request) -> Iterator[None]:
+    """Topic permissions by user, virtual host and exchange; `user` and `virtual-host` narrow it down."""
+    model = administration(request)
+    only, within = request.text("user", ""), request.text("virtual-host", "")
+
+    def rows(after: str) -> Iterator[Row]:
+        name = after.partition(APART)[0]
+        known = model.accounts.users.get(name)
+        if known is not None:
+            yield from of_user(known, after)
+        for user in model.accounts.after(name):
+            yield user.name, None
+            yield from of_user(user, "")
+
+    def of_user(user: User, after: str) -> Iterator[Row]:
+        if only and user.name != only:
+            return
+        for (host, exchange), allowed in model.topic_grants.of_user(user):
+            place = APART.join((user.name, host, exchange))
+            if place > after:
+                row = partial(topic_permission_row, user.name, host, exchange, allowed)
+                yield place, row if not within or host == within else None
+
+    return request.listing(rows)
+
+
+def topic_permission_row(user: str, host: str, exchange: str, allowed: TopicPermissions) -> FieldTable:
+    return {
+        "user": user,
+        "virtual-host": host,
+        "exchange": exchange,
+        "write": allowed.write,
+        "read": allowed.read,
+    }
 
 
 def host_for(request: Request, tag: Tag) -> str:

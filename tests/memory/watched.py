@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -16,15 +17,19 @@ from broker_process import BrokerProcess
 from peer import Peer, encode_frame
 
 from flintmq.wire import amqp, methods
-from flintmq.wire.methods import encode_method
+from flintmq.wire.methods import decode_method, encode_method
 from flintmq.wire.properties import BasicProperties, encode_properties
 
 MIB = 1 << 20
 LIMIT_BYTES = 200 * MIB
 # Whatever clients do, memory stays under one and a half times the limit.
 BAR_BYTES = 300 * MIB
-# What a bystander may wait for an answer, at the 99th percentile.
+# What the broker may work before a bystander has its answer, at the 99th percentile: 50 ms, or so many times
+# what an answer takes when there is nothing else to do. A machine that is slow, or shared, is so for both.
 WAIT_S = 0.050
+WAIT_ANSWERS = 500
+# Beside other work `make test` allows four times as much: a pass without a bound is longer than that too.
+WAIT_FACTOR = float(os.environ.get("MEMORY_WAIT_FACTOR", "1"))
 # A load is over when the broker takes nothing more of it for so long.
 STALL_S = 1.0
 NORMAL_TIMEOUT_S = 30.0
@@ -37,12 +42,18 @@ class Bystander:
         command = [sys.executable, str(Path(__file__).with_name("bystander.py")), str(port), str(pid)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
-        assert self.process.stdout.readline() == "ready\n"
+        word, quiet_s = self.process.stdout.readline().split()
+        assert word == "ready"
+        self.quiet_s = float(quiet_s)
 
-    def waits_s(self) -> list[float]:
-        """What the broker took for each answer, without waits for a processor, the shortest first."""
+    def waits_s(self) -> list[tuple[float, float]]:
+        """Of each answer, what the broker ran for and what it slept for."""
         out, _ = self.process.communicate("", timeout=120)
-        return sorted(json.loads(out))
+        return [(ran_s, slept_s) for ran_s, slept_s in json.loads(out)]
+
+
+def percentile_s(waits_s: list[float], share: float) -> float:
+    return sorted(waits_s)[min(int(len(waits_s) * share), len(waits_s) - 1)]
 
 
 class Watched(BrokerProcess):
@@ -99,27 +110,40 @@ class Watched(BrokerProcess):
         while self.rss_bytes() > LIMIT_BYTES * 0.9:
             assert time.monotonic() < deadline_s, f"{self.rss_bytes() >> 20} MiB are still in use"
             time.sleep(0.05)  # the process is looked at from outside: there is no event to wait for
-        # The broker may still have to notice: who does not want to hear of an alarm waits for its end.
+        while not self.serves_publishers():  # the broker may still have to notice
+            assert time.monotonic() < deadline_s, "who publishes is not served"
+            time.sleep(0.05)
+
+    def serves_publishers(self) -> bool:
+        """Whether a message is taken and confirmed, if need be when an alarm has ended."""
         with Peer.connect(self.port, capabilities=()) as peer:
             peer.socket.settimeout(NORMAL_TIMEOUT_S)
             peer.open(1)
             peer.call(1, methods.ConfirmSelect())
-            peer.call(1, methods.QueueDeclare(queue="normal", exclusive=True))
+            peer.send(1, methods.QueueDeclare(queue="normal", exclusive=True))
+            found = decode_method(amqp.VERSION_0_9_1, peer.frame_of(1).payload)
+            if isinstance(found, methods.ChannelClose):
+                assert found.reply_code == amqp.RESOURCE_ERROR, found
+                return False  # memory has been short until now, or is once more
             peer.publish(1, b"as ever", key="normal")
             peer.expect(1, methods.BasicAck)
+            return True
 
     def check(self) -> None:
         """Memory has never been above the bar, and the bystander was served."""
         waits_s = self.bystander.waits_s()
-        waited_s = waits_s[int(len(waits_s) * 0.99)]
+        ran_s = percentile_s([ran for ran, _ in waits_s], 0.99)
+        whole_s = percentile_s([ran + slept for ran, slept in waits_s], 0.99)
+        bar_s = WAIT_FACTOR * max(WAIT_S, WAIT_ANSWERS * self.bystander.quiet_s)
         peak = self.peak_bytes()
         said = (
-            f"peak {peak >> 20} MiB, bystander waited {waited_s * 1e3:.1f} ms at the 99th percentile "
-            f"of {len(waits_s)}, {waits_s[-1] * 1e3:.1f} ms at most"
+            f"peak {peak >> 20} MiB, at the 99th percentile of {len(waits_s)} answers to the bystander "
+            f"the broker was at work for {ran_s * 1e3:.1f} ms of {bar_s * 1e3:.1f}, "
+            f"and took {whole_s * 1e3:.1f} ms"
         )
         sys.stdout.write(said + "\n")
         assert peak < BAR_BYTES, said
-        assert waited_s < WAIT_S, said
+        assert ran_s < bar_s, said
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

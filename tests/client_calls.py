@@ -499,7 +499,8 @@ async def get_without_ack(visit: Visit) -> None:
         twice = [body for body in rows if found[body] + seen[body] > 1]
         if len(missing) > failed:
             visit.find("lost", f"{missing} were neither returned nor left, and {failed} calls raised")
-        if twice:
+        # What a get has taken may come back with a broker that is killed, as what was acked may.
+        if twice and not visit.is_killed():
             visit.find(
                 "twice", f"{twice} were returned by a get with no_ack, and are there still, or came twice"
             )

@@ -1,6 +1,6 @@
 """What is used of compiled classes from outside compiled code, and is not visible there. Exits 1 on findings.
 
-    queue.pxd     cdef class Queue:                     paged_tail_scan.py, not compiled
+    queue.pxd     cdef class Queue:                     leases.py, not compiled
                       cdef bint dirty                       queue.dirty          hidden
                       cdef readonly dict arguments          queue.arguments      visible
                                                             queue.arguments = x  hidden: it cannot be set

@@ -26,15 +26,15 @@ from flintmq.wire.methods import (
     QueueDeleteOk,
 )
 
-EXPIRED_MAX = 1024  # of broker/regime.py, in one pass; the compiled module does not show it
+EXPIRED_MAX = 1024  # of broker/queues/queue.py, in one pass; the compiled module does not show it
 
 
-def test_a_plain_queue_has_no_regime() -> None:
+def test_a_plain_queue_has_no_rules() -> None:
     playbook = TimedPlaybook()
     client = playbook.client()
     client.declares("q", arguments={"x-queue-mode": "lazy", "x-unheard-of": 1, "x-queue-type": "classic"})
     client.publishes("q", b"1")
-    assert playbook.queue("q").regime is None
+    assert playbook.queue("q").rules is None
     assert not playbook.broker.timetable.alarms
 
 

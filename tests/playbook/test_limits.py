@@ -102,13 +102,14 @@ def test_octets_are_counted_wherever_messages_are() -> None:
     assert playbook.depth("q") == 2
     client >> BasicNack(delivery_tag=1, requeue=True)
     assert client.gets_all("q") == [b"bbbb", b"cccc"]
-    regime = playbook.queue("q").regime
-    assert regime is not None
-    assert regime.waiting_bytes == 0
+    rules = playbook.queue("q").rules
+    assert rules is not None
+    assert rules.limits is not None
+    assert rules.limits.body_bytes == 0
     client.publishes("q", b"dddd", b"eeee", b"ffff")
     client >> QueuePurge(queue="q")
     client << QueuePurgeOk(message_count=2)
-    assert regime.waiting_bytes == 0
+    assert rules.limits.body_bytes == 0
 
 
 # -- priorities ------------------------------------------------------------------------------------

@@ -63,8 +63,8 @@ def entries_out(queue: Queue, channels: list[Channel]) -> list[int]:
     ]
     for lease in (queue.leases or {}).values():
         deliveries.extend(lease.deliveries)
-    if queue.regime is not None:
-        deliveries.extend(delivery for _, _, delivery in queue.regime.waiting)
+    if queue.rules is not None and queue.rules.retries is not None:
+        deliveries.extend(delivery for _, _, delivery in queue.rules.retries.waiting)
     return [delivery.message.entry for delivery in deliveries if delivery.message is not None]
 
 
@@ -80,7 +80,7 @@ def entries_dying(broker: Broker, queue: Queue) -> list[int]:
         callback = alarm.callback
         if getattr(callback, "__name__", "") == "go_on_dropping" and callback.__self__.number == queue.number:  # type: ignore[union-attr]
             letters += entries_of(callback.__self__)  # type: ignore[union-attr]
-        is_burial = isinstance(callback, partial) and getattr(callback.func, "__name__", "") == "bury"
-        if is_burial and callback.func.__self__.queue is queue:  # type: ignore[union-attr]
+        is_burial = isinstance(callback, partial) and getattr(callback.func, "__name__", "") == "bury_all"
+        if is_burial and callback.func.__self__ is queue:  # type: ignore[union-attr]
             letters += [message.entry for message in callback.args[0]]  # type: ignore[union-attr]
     return letters

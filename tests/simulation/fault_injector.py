@@ -21,7 +21,7 @@ from flintmq.broker.exchanges.router import Router
 from flintmq.broker.queues.leases import Lease
 from flintmq.broker.queues.priority_queue import PriorityQueue
 from flintmq.broker.queues.queue import Queue
-from flintmq.broker.queues.regime import Regime
+from flintmq.broker.queues.retries import Retries
 from flintmq.broker.services import browsing
 from flintmq.broker.store.store import Store
 from flintmq.broker.streams.stream_queue import StreamQueue
@@ -36,9 +36,10 @@ POINTS: tuple[tuple[type | ModuleType, tuple[str, ...]], ...] = (
     (Channel, ("publish", "forward", "hand_on", "queue_settle", "discard", "refuse", "requeue", "detach")),
     (Router, ("route_of", "match", "match_keys", "resolve", "owners_of", "enqueue", "forward", "post")),
     (Queue, ("enqueue", "append", "page_out", "settle", "let_go", "bury", "requeue", "take", "hand_out")),
+    (Queue, ("enqueue_ruled", "trim", "look_ahead", "expire", "is_full")),
     (PriorityQueue, ("append",)),
     (StreamQueue, ("enqueue", "write")),
-    (Regime, ("enqueue", "trim", "look_ahead", "note", "forget", "returned", "expire", "is_full")),
+    (Retries, ("note", "forget", "returned")),
     (Store, ("keep", "settle", "spill", "stage", "staged", "load", "journal_entry", "head_of")),
     (Appender, ("append_entry", "append_settle", "put_value", "delete_value")),
     (Transaction, ("check", "carry_out", "forget_bodies")),

@@ -250,7 +250,7 @@ class RecoveredCheck:
             assert number not in self.found[lock.queue.number], f"{number} is locked and ready"
             self.locked[lock.queue.number][number] = (branch, lock.settlement.name.lower())
             due_ms, _ = self.fact_of(lock.queue, message, True)
-            notes = {} if lock.queue.regime is None else lock.queue.regime.notes
+            notes = returns_of(lock.queue)
             # It has not come back by the crash: the branch has it still.
             self.facts[lock.queue.number, number] = due_ms, notes.get(message.entry, 0)
 
@@ -292,7 +292,7 @@ class RecoveredCheck:
         arrived_ms = min(message.arrived_ms, now_ms) or now_ms
         times = [arguments_of(queue.name).get("x-message-ttl", -1), message.lifetime_ms]
         chosen = [each for each in times if each >= 0]
-        notes = {} if queue.regime is None else queue.regime.notes
+        notes = returns_of(queue)
         returns = notes.get(message.entry, 1) if handed_out else 0
         return arrived_ms + min(chosen) if chosen else -1, returns
 
@@ -574,3 +574,9 @@ def kind_of(exchange: Exchange) -> str:
     if not isinstance(exchange, DelayedExchange):
         return exchange.type
     return f"{DELAYED}{exchange.arguments['x-delayed-type']}"
+
+
+def returns_of(queue: Queue) -> dict[int, int]:
+    """By entry: how often messages of the queue came back."""
+    retries = None if queue.rules is None else queue.rules.retries
+    return {} if retries is None else retries.notes

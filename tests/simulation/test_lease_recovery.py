@@ -125,8 +125,9 @@ def test_a_lease_with_a_transient_message_ends_and_leaves_the_others_where_they_
     assert (results["acked"], results["last"]) == (2, 2)
     queue = bench.broker.virtual_hosts["/"].queues["q"]
     assert queue.unacked == 0
-    assert queue.regime is not None
-    assert queue.regime.waiting_bytes == 2
+    assert queue.rules is not None
+    assert queue.rules.limits is not None
+    assert queue.rules.limits.body_bytes == 2
     got = get(client, "q")
     assert got is not None
     assert (got[1], got[0].redelivered) == (b"1", True)

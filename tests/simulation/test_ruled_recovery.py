@@ -198,9 +198,10 @@ def test_policies_set_at_run_time_are_back_before_the_queues() -> None:
     policies = bench.broker.policies
     [policy] = policies.of("/")
     assert (policy.pattern, policy.priority, policy.apply_to) == ("^q", 4, "queues")
-    regime = bench.broker.virtual_hosts["/"].queues["q"].regime
-    assert regime is not None
-    assert (regime.length_max, regime.expires_ms) == (1, 10_000)
+    rules = bench.broker.virtual_hosts["/"].queues["q"].rules
+    assert rules is not None
+    assert rules.limits is not None
+    assert (rules.limits.length_max, rules.expires_ms) == (1, 10_000)
     policies.delete("/", "p")
     crash(bench)
     assert bench.broker.policies.of("/") == []

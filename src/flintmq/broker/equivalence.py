@@ -29,7 +29,8 @@ def check_exclusive_use(queue: Queue, consumer: Consumer, virtual_host: str) -> 
     # An exclusive consumer is the only one: it is enough to look at the first.
     if queue.consumers and (consumer.exclusive or queue.consumers[0].exclusive):
         raise ChannelFault(amqp.ACCESS_REFUSED, f"{what} in exclusive use", 60, 20)
-    if consumer.exclusive and queue.regime is not None and queue.regime.single_active:
+    choice = None if queue.rules is None else queue.rules.choice
+    if consumer.exclusive and choice is not None and choice.single_active:
         text = f"{what} has a single active consumer: none can be exclusive"
         raise ChannelFault(amqp.ACCESS_REFUSED, text, 60, 20)
 

@@ -231,7 +231,7 @@ class Recovery:
         queue = host.restore_queue(name, number, False, {})
         queue.restore(tail, self.handed_out.get(number, 0))
         if number in self.timed:
-            queue.oversee().restored(True)
+            queue.restored(True)
         if host.topology is not None:
             host.topology.put_queue(queue)
 
@@ -267,9 +267,9 @@ class Recovery:
         if queue.duplicates is not None and host.store is not None:
             queue.duplicates.recall(queue.tail, host.store)
         if returns:
-            queue.oversee().restore_returns(returns, sorted(waiting))
-        if number in self.timed or queue.regime is not None:
-            queue.oversee().restored(number in self.timed)
+            queue.restore_returns(returns, sorted(waiting))
+        if number in self.timed or queue.rules is not None:
+            queue.restored(number in self.timed)
 
     def waiting_among(
         self, returns: dict[int, tuple[int, int]], queue: Queue, tails: list[PagedTail]

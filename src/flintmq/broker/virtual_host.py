@@ -320,8 +320,8 @@ class VirtualHost:
             what = f"queue '{name}' in vhost '{self.name}'"
             check_arguments(arguments, what)
             equivalence.compare_queue(queue, what, durable, exclusive, auto_delete, arguments)
-            if queue.regime is not None:
-                queue.regime.touch()
+            if queue.rules is not None:
+                queue.rules.touch()
             return queue
         if name.startswith("amq."):
             raise equivalence.reserved_name("queue", name, 50, 10)
@@ -391,9 +391,9 @@ class VirtualHost:
         )
         rules = None if queue.is_stream else combine(given, *policies)
         if rules is not None:
-            queue.oversee().apply(rules, self)
-        elif queue.regime is not None:
-            queue.regime.apply(PLAIN, self)
+            queue.apply(rules, self)
+        elif queue.rules is not None:
+            queue.apply(PLAIN, self)
 
     def given_by(self, name: str, arguments: FieldTable) -> Given:
         """What the arguments of a queue ask for that is there already."""
@@ -432,8 +432,8 @@ class VirtualHost:
                 del self.exclusive[queue.owner]
         queue.active.clear()
         queue.purge()
-        if queue.regime is not None:
-            queue.regime.close()
+        if queue.rules is not None:
+            queue.rules.close()
         if queue.number and self.topology is not None:
             self.topology.delete_queue(queue)
         if queue.sources:

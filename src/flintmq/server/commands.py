@@ -310,8 +310,8 @@ def queue_declare(session: Session, channel: Channel, method: methods.QueueDecla
         )
         may_see(owner, "queue", name)
         queue = host.find_queue(name, owner.origin)
-        if queue.regime is not None:
-            queue.regime.touch()
+        if queue.rules is not None:
+            queue.rules.touch()
     else:
         queue = declared_queue(session, owner, method)
     owner.last_queue = queue.name

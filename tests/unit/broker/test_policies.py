@@ -16,8 +16,8 @@ from flintmq.wire.methods import BasicNack, ConfirmSelect, ConfirmSelectOk, Exch
 
 
 def rules_of(playbook: TimedPlaybook, queue: str) -> QueueRules | None:
-    regime = playbook.queue(queue).regime
-    return None if regime is None else regime.rules
+    rules = playbook.queue(queue).rules
+    return None if rules is None else rules.settings
 
 
 def test_the_highest_priority_that_matches_holds() -> None:

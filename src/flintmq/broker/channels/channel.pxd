@@ -3,6 +3,7 @@ cimport flintmq.broker.messages.entry_number as entry_number
 cimport flintmq.wire.amqp as amqp
 cimport flintmq.wire.content as content
 cimport flintmq.wire.octets as octets
+cimport flintmq.broker.queues.outcome as outcome
 cimport flintmq.wire.traits as traits
 from flintmq.broker.queues.pass_work cimport PassWork
 from flintmq.broker.queues.consumer cimport Consumer
@@ -53,7 +54,7 @@ cdef class Channel:
     cdef public list lost
     cdef object late
     cdef readonly unsigned long long kept
-    cdef public unsigned long long logged
+    cdef public unsigned long long stream_batch
     cdef public str last_queue
     cdef public str reply_name
     cdef set writable
@@ -71,11 +72,11 @@ cdef class Channel:
     cpdef check_copies(self, list keys)
     @cython.locals(queues=list, matched=list)
     cpdef int forward(self, Message message, Route route, int flags) except -1
-    @cython.locals(queue=Queue, some_refused=cython.int)
+    @cython.locals(queue=Queue, happened=cython.int)
     cpdef int hand_on(self, Message message, Route route, list queues, int flags) except -1
     cdef int forward_copies(self, Message message, Route route, int flags) except -1
     cpdef note_kept(self, unsigned long long entry)
-    cdef note_logged(self)
+    cdef note_outcome(self, int happened)
     cpdef body_of(self, Message message)
     cdef stream(self, body, unsigned long long tag)
     cpdef stream_ended(self)
@@ -83,7 +84,7 @@ cdef class Channel:
     @cython.locals(content=bytes)
     cdef write_content(self, bytes payload, Message message, body, unsigned long long tag)
     cpdef confirm(self)
-    cpdef confirm_logged(self, unsigned long long published)
+    cpdef confirm_streamed(self, unsigned long long published)
     cpdef confirm_through(self, unsigned long long published)
     cpdef part(self)
     cpdef confirm_safe(self)

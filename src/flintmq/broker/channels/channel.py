@@ -18,6 +18,7 @@ from flintmq.broker.channels.settlement import Late, unknown_tag
 from flintmq.broker.messages import cc_bcc, entry_number
 from flintmq.broker.messages.message import Message
 from flintmq.broker.messages.published import lifetime_ms_of, refused
+from flintmq.broker.queues import outcome
 from flintmq.broker.queues.delivery import Delivery
 from flintmq.broker.queues.ring import Ring
 from flintmq.broker.streams.stream_arguments import refuse_too_large
@@ -70,7 +71,6 @@ class Channel:
         "last_queue",
         "last_route",
         "late",
-        "logged",
         "lost",
         "number",
         "origin",
@@ -86,6 +86,7 @@ class Channel:
         "rights",
         "router",
         "store",
+        "stream_batch",
         "streaming",
         "transaction",
         "unacked",
@@ -129,7 +130,7 @@ class Channel:
         self.lost: list[int] = []  # publishes that the disk has lost before they were confirmed, or refused
         self.late: Late | None = None  # deliveries that were taken back as overdue
         self.kept = 0  # its newest entry in the journal
-        self.logged = 0  # the batch of streams that its newest message for one is in
+        self.stream_batch = 0  # the batch of streams that its newest message for one is in
         self.unrouted = 0  # messages published that went to no queue, whether or not they were returned
         self.last_route: Route | None = None
         self.last_queue = ""
@@ -239,18 +240,25 @@ class Channel:
         if message.traits & traits.SPOOLED:
             refuse_too_large(queues, message.header_size + message.body_size())
         if queues is route.queues:
-            some_refused = self.router.enqueue(message, queues, route.owners, route.ruled)
+            happened = self.router.enqueue(message, queues, route.owners, route.ruled)
         else:
-            some_refused = self.router.enqueue(message, queues, None, True)
-        if some_refused and self.confirming:
-            self.lost.append(self.published)
+            happened = self.router.enqueue(message, queues, None, True)
+        if happened:
+            self.note_outcome(happened)
         if entry_number.is_in_journal(message.entry):
             self.kept = entry_number.sequence_of(message.entry)
             if self.confirming and message.traits & traits.SPOOLED and self.store is not None:
                 self.store.promised[self.kept] = (self, self.published)
-        if self.pass_work.logged:
-            self.note_logged()
         return 0
+
+    def note_outcome(self, happened: int) -> None:
+        """What has become of a message beside being in its queues, see queues/outcome.py."""
+        if happened & outcome.REFUSED and self.confirming:
+            self.lost.append(self.published)
+        if happened & outcome.IN_STREAM and self.virtual_host.streams is not None:
+            self.virtual_host.streams.note(self)
+        if happened & outcome.CONGESTED:
+            self.pass_work.pressed = True
 
     def forward_copies(self, message: Message, route: Route, flags: int) -> int:
         """The same for a message with further keys in CC and BCC."""
@@ -263,12 +271,6 @@ class Channel:
             return self.hand_on(shown, route, queues, flags)
         with self.store.sharing(self.store.arrived.get(message), shown):
             return self.hand_on(shown, route, queues, flags)
-
-    def note_logged(self) -> None:
-        """One of the queues is a stream."""
-        self.pass_work.logged = False
-        if self.virtual_host.streams is not None:
-            self.virtual_host.streams.note(self)
 
     def give_back(self, message: Message, code: int, text: str) -> None:
         """basic.return"""
@@ -308,14 +310,14 @@ class Channel:
     def confirm(self) -> None:
         """At the end of a pass: everything published so far is safe, or will be when the journal is."""
         self.confirm_due = False
-        if self.logged:
+        if self.stream_batch:
             streams = self.virtual_host.streams
             if streams is not None and not streams.is_safe(self):
                 streams.wait(self, self.published)
                 return
-        self.confirm_logged(self.published)
+        self.confirm_streamed(self.published)
 
-    def confirm_logged(self, published: int) -> None:
+    def confirm_streamed(self, published: int) -> None:
         """Streams have nothing more to wait for up to this publish; the journal may."""
         if self.store is not None and self.kept > self.store.synced:
             self.store.wait(self, published)
@@ -345,7 +347,7 @@ class Channel:
     def confirm_safe(self) -> None:
         """Confirms now what need not wait for the disk: the client is about to close."""
         streams = self.virtual_host.streams
-        if self.logged and streams is not None and not streams.is_safe(self):
+        if self.stream_batch and streams is not None and not streams.is_safe(self):
             return
         if self.store is None or self.kept <= self.store.synced:
             self.confirm_through(self.published)
@@ -658,8 +660,8 @@ class Channel:
             + _LONG.pack(queue.message_count())
         )
         written = message
-        if redelivered and queue.regime is not None and queue.regime.counts:
-            written = queue.regime.counted(message, delivery.redeliveries)
+        if redelivered and queue.rules is not None and queue.rules.retries is not None:
+            written = queue.rules.retries.shown(message, delivery.redeliveries)
         self.write_content(payload, written, body, self.delivery_tag)
         queue.hand_out(message, self.output)
         if no_ack:

@@ -149,7 +149,7 @@ def of_channel(channel: Channel) -> Iterator[None]:
     for consumer in channel.consumers.values():
         by_queue.setdefault(consumer.queue, []).append(consumer)
     for queue, consumers in by_queue.items():
-        if len(consumers) > CONSUMERS and queue.regime is None and not queue.is_stream and not queue.deleted:
+        if len(consumers) > CONSUMERS and queue.rules is None and not queue.is_stream and not queue.deleted:
             queue.unsubscribe_many(consumers)
             for consumer in consumers:
                 channel.consumers.pop(consumer.tag, None)

@@ -106,8 +106,6 @@ class DeadLetters:
                 self.router.secure_streams()
             return
         self.bury_group()  # inside a transaction's group the letters are part of it
-        if self.router.streams is not None:
-            self.router.streams.note_moved()
 
     def bury_group(self) -> None:
         for _ in range(GROUP_LETTERS_MAX):
@@ -148,8 +146,8 @@ class DeadLetters:
         self.run()
 
     def bury_one(self, queue: Queue, message: Message, reason: str) -> None:
-        if queue.regime is not None and not queue.deleted:
-            rules = queue.regime.rules
+        if queue.rules is not None and not queue.deleted:
+            rules = queue.rules.settings
             if rules.dead_letter_exchange is not None:
                 self.send(queue, message, reason, rules.dead_letter_exchange, rules.dead_letter_routing_key)
         queue.settle(message)

@@ -1,17 +1,16 @@
 cimport cython
 cimport flintmq.broker.messages.entry_number as entry_number
 cimport flintmq.broker.matching.lookup as lookup
+cimport flintmq.broker.queues.outcome as outcome
 from flintmq.broker.queues.pass_work cimport PassWork
 from flintmq.broker.exchanges.exchange cimport Exchange
 from flintmq.broker.messages.message cimport Message
 from flintmq.broker.queues.queue cimport Queue
-from flintmq.broker.queues.regime cimport Regime
+from flintmq.broker.queues.active_rules cimport ActiveRules
 from flintmq.broker.exchanges.route cimport RoutingContext, Route
 from flintmq.broker.store.store cimport Store
 cimport flintmq.wire.traits as traits
 
-cdef int ALL_TOOK_IT
-cdef int SOME_REFUSED
 
 
 @cython.final
@@ -53,18 +52,21 @@ cdef class Router:
     cpdef rights_changed(self)
     @cython.locals(route=Route)
     cpdef queue_came_or_went(self, str name)
-    @cython.locals(queue=Queue)
+    @cython.locals(queue=Queue, happened=cython.int)
     cpdef int enqueue(self, Message message, list queues, tuple owners, bint is_ruled) except -1
-    @cython.locals(admitted=list)
+    @cython.locals(admitted=list, happened=cython.int)
     cdef int enqueue_ruled(self, Message message, list queues) except -1
-    @cython.locals(queue=Queue)
+    @cython.locals(timed=cython.bint, is_refused=cython.bint, queue=Queue, rules=ActiveRules, admitted=list)
+    cdef list admit(self, Message message, list queues)
+    @cython.locals(queue=Queue, happened=cython.int)
     cdef int enqueue_stored(self, Message message, list queues, tuple owners) except -1
-    @cython.locals(queue=Queue, taken=Py_ssize_t, index=Py_ssize_t)
+    @cython.locals(queue=Queue, taken=Py_ssize_t, index=Py_ssize_t, happened=cython.int)
     cdef int enqueue_kept(self, Message message, list queues, list shown) except -1
     @cython.locals(entry=cython.ulonglong)
     cpdef disown(self, Queue queue, Message message)
     @cython.locals(store=Store, queue=Queue, held=Message, owners=tuple, others=Py_ssize_t)
-    cdef enqueue_spooled(self, Message message, list queues)
+    cdef int enqueue_spooled(self, Message message, list queues) except -1
+    @cython.locals(happened=cython.int)
     cpdef forward(self, Message message, list queues)
     cpdef forward_shown(self, Message message, list queues)
     @cython.locals(route=Route, queues=list, queue=Queue)

@@ -20,8 +20,9 @@ from flintmq.broker.exchanges.route import Route, RoutingContext
 from flintmq.broker.matching import lookup
 from flintmq.broker.messages import cc_bcc, entry_number
 from flintmq.broker.messages.message import Message
+from flintmq.broker.queues import outcome
 from flintmq.broker.queues.queue import Queue
-from flintmq.broker.queues.regime import Regime
+from flintmq.broker.queues.queue_rules import REJECT_PUBLISH_DLX
 from flintmq.errors import ChannelFault, ProtocolMisuse
 from flintmq.wire import amqp, traits
 
@@ -34,10 +35,6 @@ log = logging.getLogger("flintmq.router")
 
 # A route is some 500 octets with its key: 65,536 of them are 32 MB at the worst.
 ROUTES_MAX = 65_536
-
-# What enqueue says.
-ALL_TOOK_IT = 0
-SOME_REFUSED = 1
 
 
 class Departures(Protocol):
@@ -58,8 +55,6 @@ class StreamLogs(Protocol):
     moved: bool
 
     def secure(self) -> None: ...
-
-    def note_moved(self) -> None: ...
 
     def is_safe(self, channel: Publisher) -> bool: ...
 
@@ -154,7 +149,7 @@ class Router:
     def is_ruled(self, queues: list[Queue]) -> bool:
         """Whether any of the queues has a say in what it takes, or how long it keeps it."""
         for queue in queues:  # noqa: SIM110 - a generator expression is a closure: not in compiled methods
-            if queue.regime is not None:
+            if queue.rules is not None:
                 return True
         return False
 
@@ -293,7 +288,7 @@ class Router:
     def enqueue(
         self, message: Message, queues: list[Queue], owners: tuple[int, ...] | None, is_ruled: bool
     ) -> int:
-        """Puts the message into those of the queues that take it. Whether some refused it.
+        """Puts the message into those of the queues that take it; the outcome, as queues/outcome.py has it.
 
         `owners` are those that the journal keeps it for, None to find them out. Unless `is_ruled`, none of
         the queues has rules that may refuse it.
@@ -306,24 +301,50 @@ class Router:
         if message.traits & (traits.PERSISTENT | traits.SPOOLED):
             return self.enqueue_stored(message, queues, owners)
         message.holders = len(queues)
+        happened = 0
         for queue in queues:
-            queue.enqueue(message)
+            happened |= queue.enqueue(message)
         self.pass_work.copies += len(queues)
-        return ALL_TOOK_IT
+        return happened
 
     def enqueue_ruled(self, message: Message, queues: list[Queue]) -> int:
         """The same for queues with rules, and for a message that may expire."""
-        admitted = Regime.admit(message, queues, self.pass_work)
-        if admitted:
-            self.enqueue_stored(message, admitted, None)
-        return ALL_TOOK_IT if admitted is queues else SOME_REFUSED
+        admitted = self.admit(message, queues)
+        happened = self.enqueue_stored(message, admitted, None) if admitted else 0
+        return happened if admitted is queues else happened | outcome.REFUSED
+
+    def admit(self, message: Message, queues: list[Queue]) -> list[Queue]:
+        """Those of the queues that take the message, which is stamped if it may expire in any.
+
+        The very same list when all of them do. Comes before the message goes to disk.
+        """
+        timed = message.lifetime_ms >= 0
+        is_refused = False
+        for queue in queues:
+            rules = queue.rules
+            if rules is not None:
+                timed = timed or (rules.expiry is not None and rules.expiry.ttl_ms >= 0)
+                is_refused = is_refused or queue.is_full(message)
+        if timed and not message.traits & traits.TIMED:
+            message.stamp(self.pass_work.timetable.now_ms())
+        if not is_refused or self.pass_work.is_promised:
+            return queues
+        admitted = []
+        for queue in queues:
+            rules = queue.rules
+            if rules is None or not queue.is_full(message):
+                admitted.append(queue)
+            elif rules.settings.overflow == REJECT_PUBLISH_DLX:
+                # A message of its own: the other queues hold the original.
+                spooled = message.traits & traits.SPOOLED
+                queue.bury_all([message if spooled else message.twin()], "maxlen")
+        return admitted
 
     def enqueue_stored(self, message: Message, queues: list[Queue], owners: tuple[int, ...] | None) -> int:
         """Puts the message into these queues; if it is to last, the journal has it first."""
         self.pass_work.copies += len(queues)
         if message.traits & traits.SPOOLED:
-            self.enqueue_spooled(message, queues)
-            return ALL_TOOK_IT
+            return self.enqueue_spooled(message, queues)
         if message.traits & traits.PERSISTENT and self.store is not None:
             if owners is None:
                 owners = self.owners_of(queues)
@@ -331,11 +352,11 @@ class Router:
                 self.store.keep(message, owners)
         message.holders = len(queues)
         if message.entry:
-            self.enqueue_kept(message, queues, None)
-        else:
-            for queue in queues:
-                queue.enqueue(message)
-        return ALL_TOOK_IT
+            return self.enqueue_kept(message, queues, None)
+        happened = 0
+        for queue in queues:
+            happened |= queue.enqueue(message)
+        return happened
 
     def enqueue_kept(self, message: Message, queues: list[Queue], shown: list[Message] | None) -> int:
         """Puts a message that is in the store into these queues, to each as `shown` if that differs.
@@ -344,17 +365,18 @@ class Router:
         they do.
         """
         taken = 0
+        happened = 0
         try:
             for queue in queues:
                 if shown is not None:
                     message = shown[taken]
-                queue.enqueue(message)
+                happened |= queue.enqueue(message)
                 taken += 1
         except Exception:
             for index in range(taken, len(queues)):
                 self.disown(queues[index], message if shown is None else shown[index])
             raise
-        return 0
+        return happened
 
     def disown(self, queue: Queue, message: Message) -> None:
         """The store keeps the message for this queue, which has not taken it."""
@@ -368,7 +390,7 @@ class Router:
         except Exception:
             log.exception("queue %r has a message in the store that it did not take", queue.name)
 
-    def enqueue_spooled(self, message: Message, queues: list[Queue]) -> None:
+    def enqueue_spooled(self, message: Message, queues: list[Queue]) -> int:
         """One file for all the queues; the journal knows of it if any of them needs that."""
         store = self.store
         if store is None:
@@ -385,7 +407,7 @@ class Router:
         if others:
             store.hold(held, spool, others)
         shown = [message if owners and queue.number and not queue.is_stream else held for queue in queues]
-        self.enqueue_kept(message, queues, shown)
+        return self.enqueue_kept(message, queues, shown)
 
     # Messages of the broker's own
 
@@ -399,7 +421,9 @@ class Router:
             message.arrived_ms = self.pass_work.now_ms
         message.traits |= traits.MOVED
         with self.dead_letters.after():
-            self.enqueue(message, queues, None, True)
+            happened = self.enqueue(message, queues, None, True)
+        if happened & outcome.IN_STREAM and self.streams is not None:
+            self.streams.moved = True
 
     def forward_shown(self, message: Message, queues: list[Queue]) -> None:
         """The same for a message with CC or BCC, which nobody sees the BCC of."""

@@ -1,6 +1,7 @@
 """Queues: messages that wait, consumers that take turns, and the rules that a queue was declared with.
 
-Begin with queue.py. A message expires, is limited and is retried in regime.py; exchanges/dead_letter.py
-sends it on. paged_tail.py is the part of a long queue that lies on disk. pass_work.py lists what the end of a
-pass has to do, timetable.py what is due later, chores.py what takes many passes.
+Begin with queue.py. What a queue has beyond first in, first out is listed in active_rules.py: limits.py,
+expiry.py, retries.py, consumer_choice.py, consumer_timeout.py. exchanges/dead_letter.py sends dead messages
+on. paged_tail.py is the part of a long queue that lies on disk. pass_work.py lists what the end of a pass has
+to do, timetable.py what is due later, chores.py what takes many passes.
 """

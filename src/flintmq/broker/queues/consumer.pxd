@@ -4,7 +4,9 @@ from flintmq.broker.queues.pass_work cimport PassWork
 from flintmq.broker.channels.channel cimport Channel
 from flintmq.broker.queues.delivery cimport Delivery
 from flintmq.broker.messages.message cimport Message
+from flintmq.broker.queues.active_rules cimport ActiveRules
 from flintmq.broker.queues.queue cimport Queue
+from flintmq.broker.queues.retries cimport Retries
 from flintmq.broker.queues.ring cimport Ring
 from flintmq.broker.queues.selection cimport Selection
 from flintmq.protocol.outbox cimport Output

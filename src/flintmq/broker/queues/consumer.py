@@ -147,8 +147,8 @@ class Consumer:
                     return 0
         channel.delivery_tag += 1
         written = message
-        if redeliveries and self.queue.regime is not None and self.queue.regime.counts:
-            written = self.queue.regime.counted(message, redeliveries)
+        if redeliveries and self.queue.rules is not None and self.queue.rules.retries is not None:
+            written = self.queue.rules.retries.shown(message, redeliveries)
         content = written.content
         if len(content) > LARGE_BYTES and body is None and self.output.streams_large(len(content)):
             body = HeldBody(content, written.header_size)

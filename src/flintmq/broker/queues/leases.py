@@ -393,8 +393,8 @@ def picked(queue: Queue, entries: set[int]) -> list[Delivery]:
         message = delivery.message
         if message is not None and message.entry in entries:
             found.append(delivery)
-            if queue.regime is not None:
-                queue.regime.waiting_bytes -= message.body_size()
+            if queue.rules is not None and queue.rules.limits is not None:
+                queue.rules.limits.left(message)
         else:
             others.append(delivery)
     if others:

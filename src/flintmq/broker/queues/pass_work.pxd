@@ -22,7 +22,6 @@ cdef class PassWork:
     cdef public Py_ssize_t copies
     cdef readonly Py_ssize_t copies_max
     cdef public bint behind
-    cdef public bint logged
     cdef public object timetable
     cdef readonly long long now_ms
     cdef public bint is_short

@@ -50,7 +50,6 @@ class PassWork:
         "is_critical",
         "is_promised",
         "is_short",
-        "logged",
         "lost_consumers",
         "now_ms",
         "passes",
@@ -85,8 +84,6 @@ class PassWork:
         self.is_promised = False
         # More was published than the disk has taken: all publishers should pause.
         self.behind = False
-        # A publish went to a stream: its publisher has to wait for the disk.
-        self.logged = False
         # Memory, see server/relief.py. Short: queues keep little of their messages there, and a consumer with
         # so much unacked gets nothing more. Critical: whatever takes more memory is refused.
         self.is_short = False

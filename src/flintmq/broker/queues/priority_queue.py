@@ -73,7 +73,7 @@ class PriorityQueue(Queue):
             lane.dirty = True  # a lane is never part of the pass work by itself
             lane.consumers = self.consumers
             lane.active = self.active
-            lane.regime = self.regime
+            lane.rules = self.rules
             lane.handed_out = self.handed_out
             lane.position = self.places.get(rank, (self.priority_max - rank) << LANE_SHIFT)
             self.lanes[rank] = lane
@@ -179,14 +179,14 @@ class PriorityQueue(Queue):
             lane.restore(tail, self.handed_out)
 
     def purge(self) -> int:
-        waiting = [] if self.regime is None else self.regime.purge()
+        waiting = [] if self.rules is None else self.rules.purge()
         if waiting:
             lane = self.lane(0)
             lane.returned = waiting + lane.returned
         count = 0
         for rank in list(self.ranks):
             lane = self.lanes[rank]
-            lane.regime = None
+            lane.rules = None
             count += lane.purge()
             self.close_lane(rank)
         return count

@@ -1,11 +1,16 @@
 cimport cython
 cimport flintmq.broker.messages.entry_number as entry_number
+cimport flintmq.broker.queues.outcome as outcome
 cimport flintmq.wire.traits as traits
 from flintmq.broker.queues.pass_work cimport PassWork
 from flintmq.broker.queues.consumer cimport Consumer
 from flintmq.broker.queues.delivery cimport Delivery
 from flintmq.broker.messages.message cimport Message
-from flintmq.broker.queues.regime cimport Regime
+from flintmq.broker.queues.active_rules cimport ActiveRules
+from flintmq.broker.queues.consumer_choice cimport ConsumerChoice
+from flintmq.broker.queues.expiry cimport Expiry
+from flintmq.broker.queues.limits cimport Limits
+from flintmq.broker.queues.retries cimport Retries
 from flintmq.broker.queues.ring cimport Ring
 from flintmq.broker.queues.paged_tail cimport PagedTail
 from flintmq.broker.store.store cimport Store
@@ -13,7 +18,15 @@ from flintmq.protocol.outbox cimport Output
 
 cdef Py_ssize_t CONGESTED_MESSAGES
 cdef Py_ssize_t CONGESTED_BYTES
+cdef Py_ssize_t EXPIRED_MAX
+cdef Py_ssize_t EXPIRED_BYTES_MAX
 cdef Py_ssize_t HOLES_MIN
+cdef Py_ssize_t LETTER_OCTETS
+cdef Py_ssize_t LETTERS_BYTES_SHORT
+cdef Py_ssize_t LETTERS_OCTETS_MAX
+cdef long long LETTERS_SHORT_MS
+cdef Py_ssize_t PASS_ENTRIES
+cdef Py_ssize_t PASS_BYTES
 cdef Py_ssize_t SHED_MESSAGE_BYTES
 cdef Py_ssize_t PAGED_COPIES
 
@@ -48,7 +61,7 @@ cdef class Queue:
     cdef readonly bint dirty
     cdef bint congested
     cdef public bint deleted
-    cdef readonly Regime regime
+    cdef readonly ActiveRules rules
     cdef readonly object duplicates
     cdef readonly bint is_stream
     cdef public bytes creation_id
@@ -57,8 +70,26 @@ cdef class Queue:
 
     cpdef Py_ssize_t message_count(self) noexcept
     cpdef list parts(self)
-    cpdef Regime oversee(self)
+    cpdef ActiveRules need_rules(self)
+    @cython.locals(rules=ActiveRules)
+    cpdef apply(self, settings, host)
+    @cython.locals(rules=ActiveRules, limits=Limits, was_sized=cython.bint)
+    cdef limit(self, settings)
     cpdef int enqueue(self, Message message) except -1
+    cdef int take_in(self, Message message, bint wakes) except -1
+    @cython.locals(rules=ActiveRules, expiry=Expiry, is_urgent=cython.bint, happened=cython.int)
+    cdef int enqueue_ruled(self, Message message) except -1
+    @cython.locals(expiry=Expiry)
+    cdef dispatch_momentary(self, Message message)
+    @cython.locals(rules=ActiveRules)
+    cpdef tend(self, bint trims=*)
+    @cython.locals(limits=Limits, size=cython.longlong)
+    cdef bint is_full(self, Message message) except -1
+    @cython.locals(limits=Limits, message=Message, size=cython.longlong)
+    cpdef bint lacks_room(self, list messages) except -1
+    @cython.locals(limits=Limits, dead=list, delivery=Delivery, message=Message, letters=Py_ssize_t)
+    cpdef trim(self)
+    cdef Py_ssize_t letter_octets(self, Message message) except -1
     cdef int append(self, Message message) except -1
     cdef int page_out(self, Message message) except -1
     @cython.locals(message=Message, entries=list, shed=Py_ssize_t, entry=cython.ulonglong)
@@ -83,10 +114,17 @@ cdef class Queue:
         redeliveries=cython.int
     )
     cpdef int dispatch(self) except -1
+    @cython.locals(rules=ActiveRules, message=Message, consumer=Consumer, delivery=Delivery)
+    cdef int dispatch_ruled(self) except -1
     cpdef bint dispatch_selectively(self) except -1
     @cython.locals(delivery=Delivery, message=Message, consumer=Consumer, index=Py_ssize_t, seen=cython.longlong)
     cdef offer_in_turn(self)
-    @cython.locals(consumer=Consumer)
+    @cython.locals(
+        first=cython.longlong, position=cython.longlong, looked_at=Py_ssize_t, octets=Py_ssize_t, messages=list,
+        message=Message, redeliveries=cython.int, consumer=Consumer, more=cython.bint
+    )
+    cdef bint offer_from_tail(self) except -1
+    @cython.locals(consumer=Consumer, rules=ActiveRules)
     cpdef bint offer(self, Message message, long long position, int redeliveries) except -1
     cdef park(self, Consumer consumer)
     cpdef bint withdraw(self, Consumer consumer) except -1
@@ -97,20 +135,28 @@ cdef class Queue:
     cdef leave(self, Consumer consumer)
     cpdef bint sweep(self) except -1
     cpdef Delivery take(self)
+    @cython.locals(rules=ActiveRules, delivery=Delivery)
+    cdef Delivery take_ruled(self)
     @cython.locals(message=Message)
     cpdef Delivery draw(self)
     cpdef int settle(self, Message message) except -1
     cdef int let_go(self, Message message) except -1
     cpdef bury(self, Message message, str reason)
+    @cython.locals(index=Py_ssize_t, rules=ActiveRules)
+    cpdef bury_all(self, list messages, str reason)
     cdef int delivered(self, channel, Delivery delivery) except -1
     cpdef take_out(self, Py_ssize_t count)
     cpdef int settled(self, Py_ssize_t count) except -1
     cpdef give_back(self, Delivery delivery)
     @cython.locals(delivery=Delivery, count=Py_ssize_t)
     cpdef requeue(self, list deliveries, bint failed=*)
+    @cython.locals(rules=ActiveRules, dead=list, delivery=Delivery)
+    cdef list ready_again(self, list deliveries, bint failed)
     cpdef all_returned(self)
     @cython.locals(delivery=Delivery, first=Py_ssize_t)
     cpdef put_back(self, list deliveries)
+    @cython.locals(first=cython.longlong, index=cython.longlong, delivery=Delivery, message=Message)
+    cdef list return_to_tail(self, list deliveries)
     @cython.locals(consumer=Consumer)
     cdef look_again(self, long long position)
     @cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t, other=Delivery)
@@ -132,3 +178,23 @@ cdef class Queue:
     cpdef unsubscribe_many(self, list consumers)
     @cython.locals(consumer=Consumer)
     cpdef bint can_take_now(self, Message message)
+    @cython.locals(
+        rules=ActiveRules, expiry=Expiry, dead=list, message=Message, size=Py_ssize_t, bytes_max=Py_ssize_t, has_more=bint,
+        letters=Py_ssize_t
+    )
+    cpdef bint expire(self) except -1
+    cdef bint is_slow(self) except -1
+    cpdef watch(self)
+    @cython.locals(rules=ActiveRules, due_ms=cython.longlong, message=Message)
+    cdef look_ahead(self)
+    @cython.locals(rules=ActiveRules, now_ms=cython.longlong, has_ended=cython.bint)
+    cpdef alarm_due(self)
+    @cython.locals(limits=Limits, delivery=Delivery)
+    cdef end_waits(self, list ready)
+    @cython.locals(rules=ActiveRules, retries=Retries, message=Message, place=cython.longlong)
+    cpdef restore_returns(self, dict returns, list waiting)
+    @cython.locals(rules=ActiveRules, limits=Limits, delivery=Delivery)
+    cpdef restored(self, bint is_timed)
+
+
+cdef long long sooner(long long due_ms, long long other_ms) noexcept

@@ -7,28 +7,35 @@
 Messages are numbered by their place. Those handed out and not acked live in their channel; one that
 comes back goes to `returned`, which is always ahead of the ring, so it regains its place for free.
 A consumer that may refuse messages (no-local, a selector) takes some from the middle and leaves a hole, in
-the paged tail too (paged_tail_scan.py); one that comes back to the paged tail lies in its old place there.
+the paged tail too; one that comes back to the paged tail lies in its old place there.
 Past a certain length, and sooner when memory is short, what arrives goes into the paged tail and is loaded
 again when ready runs out: a long queue costs little memory. Deliveries go to the consumers' outputs.
+
+What a queue does beyond first in, first out is decided by the parts of its rules (active_rules.py) and done
+here, under the methods of the same names: a plain queue has no rules.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from flintmq.broker.messages import entry_number
 from flintmq.broker.messages.message import Message
-from flintmq.broker.queues import paged_tail_scan
+from flintmq.broker.queues import outcome
+from flintmq.broker.queues.active_rules import ActiveRules
 from flintmq.broker.queues.chores import repeated
 from flintmq.broker.queues.consumer import Consumer
+from flintmq.broker.queues.consumer_timeout import consumer_timeout_of
 from flintmq.broker.queues.deduplication import DEDUPLICATED, Duplicates
 from flintmq.broker.queues.delivery import Delivery
-from flintmq.broker.queues.paged_tail import PagedTail
+from flintmq.broker.queues.limits import Limits
+from flintmq.broker.queues.paged_tail import PagedTail, octets_of
 from flintmq.broker.queues.pass_work import PassWork
-from flintmq.broker.queues.regime import Regime
+from flintmq.broker.queues.queue_rules import QueueRules
 from flintmq.broker.queues.ring import Ring
 from flintmq.errors import ProtocolMisuse
 from flintmq.wire import traits
@@ -36,6 +43,7 @@ from flintmq.wire.tables import FieldTable
 
 if TYPE_CHECKING:
     from flintmq.broker.exchanges.exchange import Exchange
+    from flintmq.broker.queues.active_rules import Host
     from flintmq.broker.queues.leases import Lease
     from flintmq.broker.store.publisher import Publisher
     from flintmq.broker.store.store import Store
@@ -62,6 +70,21 @@ HOLES_MIN = 4096
 
 # Put back at a time, which is about a millisecond; more in portions.
 RETURNED_MAX = 2048
+# A backlog that has expired goes in portions: a thousand dead letters are some milliseconds.
+EXPIRED_MAX = 1024
+EXPIRED_BYTES_MAX = 1_048_576
+# Dead letters are dearer, each by what it has to tell of its deaths so far: some 20 microseconds, and as much
+# again for each 128 octets of headers. A portion is some 5 ms: 200 letters of messages that died once,
+# 7 of those that have died forty times.
+LETTER_OCTETS = 128
+LETTERS_OCTETS_MAX = 32_768
+# While memory is short, a queue makes dead letters of what has expired in smaller portions, so far apart.
+# Each letter is a copy, and copies must not be made faster than they go to disk: 64 KiB in 10 ms, 6.4 MB/s.
+LETTERS_BYTES_SHORT = 65_536
+LETTERS_SHORT_MS = 10
+# Of the paged tail, looked at in a pass: some milliseconds.
+PASS_ENTRIES = 1024
+PASS_BYTES = 4_194_304
 # Values of purged messages that a queue which refuses the like of what it has forgets one by one.
 FORGOTTEN_MAX = 512
 
@@ -97,9 +120,9 @@ class Queue:
         "position",
         "ready",
         "ready_bytes",
-        "regime",
         "returned",
         "returning",
+        "rules",
         "selective",
         "sources",
         "store",
@@ -154,7 +177,7 @@ class Queue:
         self.congested = False
         self.deleted = False
         # What it does beyond first in, first out; None for a plain queue, which is all that it costs one.
-        self.regime: Regime | None = None
+        self.rules: ActiveRules | None = None
         # Which messages it refuses because it has the like of them, see deduplication.py.
         self.duplicates = Duplicates() if arguments.get(DEDUPLICATED) is True else None
         self.is_stream = False  # a log of its own holds its messages, not the journal
@@ -170,26 +193,169 @@ class Queue:
         """The queues that hold its messages: itself, or one for each priority, the highest first."""
         return [self]
 
-    def oversee(self) -> Regime:
-        """The queue's regime, from now on if it had none."""
-        if self.regime is None:
-            self.regime = Regime(self)
-        return self.regime
+    # Rules
+
+    def need_rules(self) -> ActiveRules:
+        """The queue's rules, from now on if it had none."""
+        if self.rules is None:
+            self.rules = ActiveRules(self.pass_work.timetable)
+        return self.rules
+
+    def apply(self, settings: QueueRules, host: Host) -> None:
+        """From now on these rules hold; of a queue in use too."""
+        rules = self.need_rules()
+        rules.settings = settings
+        rules.host = host
+        if settings.message_ttl_ms is not None:
+            rules.need_expiry().limit(settings.message_ttl_ms)
+        elif rules.expiry is not None:
+            rules.expiry.limit(-1)
+        self.limit(settings)
+        if settings.counts_returns() or rules.retries is not None:
+            rules.need_retries(self).set(settings)
+        if settings.single_active_consumer:
+            rules.need_choice(self).set_single_active()
+        rules.timeout = consumer_timeout_of(self, settings.consumer_timeout_ms, rules.timeout)
+        rules.end_after(-1 if settings.expires_ms is None else settings.expires_ms)
+        self.trim()
+        self.watch()
+
+    def limit(self, settings: QueueRules) -> None:
+        rules = self.need_rules()
+        if settings.length_max is None and settings.length_bytes_max is None:
+            rules.limits = None
+            return
+        limits = Limits() if rules.limits is None else rules.limits
+        was_sized = limits.bytes_max >= 0
+        limits.set(settings)
+        if limits.bytes_max >= 0 and not was_sized:
+            limits.body_bytes = self.body_bytes()
+        rules.limits = limits
+
+    # Coming in
 
     def enqueue(self, message: Message) -> int:
+        """Puts the message at the end; what has become of it, see outcome.py."""
         if self.duplicates is not None and self.duplicates.refuses(message):
             self.let_go(message)
             return 0
-        if self.regime is not None or message.traits & traits.HAS_EXPIRATION:
-            return self.oversee().enqueue(message)
+        if self.rules is not None or message.traits & traits.HAS_EXPIRATION:
+            return self.enqueue_ruled(message)
+        return self.take_in(message, True)
+
+    def take_in(self, message: Message, wakes: bool) -> int:
+        """The message is the last of the queue. `wakes`: consumers get it at the end of the pass."""
         self.append(message)
-        if self.congested:
-            self.congested = False
-            self.pass_work.pressed = True
-        if not self.dirty and self.active:
+        if wakes and not self.dirty and self.active:
             self.dirty = True
             self.pass_work.queues.append(self)
+        if self.congested:
+            self.congested = False
+            return outcome.CONGESTED
         return 0
+
+    def enqueue_ruled(self, message: Message) -> int:
+        """Stamped, taken in, handed out at once if it lives for a moment; then the queue is trimmed."""
+        rules = self.need_rules()
+        expiry = rules.need_expiry() if message.traits & traits.HAS_EXPIRATION else rules.expiry
+        is_urgent = False
+        if expiry is not None:
+            expiry.stamp(message)
+            # A consumer that waits for it gets it now. Of what was there before, the dead go first.
+            is_urgent = bool(self.active) and expiry.is_urgent(message) and not self.expire()
+        happened = self.take_in(message, not is_urgent)
+        if rules.limits is not None:
+            rules.limits.came(message)
+        if is_urgent:
+            self.dispatch_momentary(message)
+        # Another message may be at the head now.
+        if rules.limits is not None or (
+            expiry is not None and (rules.settings.priority_max or self.message_count() == 1)
+        ):
+            self.tend()
+        return happened
+
+    def dispatch_momentary(self, message: Message) -> None:
+        """Hands out what is ready; the message has come just now and has not expired, others may have."""
+        expiry = self.need_rules().need_expiry()
+        expiry.momentary = message
+        try:
+            self.dispatch()
+        except Exception:  # the queue has taken the message
+            log.exception("a bug in handing out what queue %r has just got", self.name)
+        finally:
+            expiry.momentary = None
+
+    def tend(self, trims: bool = True) -> None:
+        """After something has come in: trims the queue, drops what has expired, and sets its alarm.
+
+        The queue has taken the message by then: whoever sent it must not hear that it failed.
+        """
+        rules = self.need_rules()
+        try:
+            if trims:
+                self.trim()
+            if rules.expiry is not None and not self.is_slow():
+                self.expire()
+            self.watch()
+        except Exception:
+            log.exception("a bug in trimming queue %r: once more in a while", self.name)
+            rules.timetable.at(rules.timetable.now_ms() + AGAIN_MS, self.tend)
+
+    def is_full(self, message: Message) -> bool:
+        """Whether the queue refuses the message, with all handed out that can be."""
+        limits = None if self.rules is None else self.rules.limits
+        if limits is None or not limits.refuses:
+            return False
+        size = message.body_size()
+        if not limits.would_exceed(self.message_count(), 1, size):
+            return False
+        if self.active:
+            self.dispatch()
+        return limits.would_exceed(self.message_count(), 1, size)
+
+    def lacks_room(self, messages: list[Message]) -> bool:
+        """Whether the queue would refuse any of these."""
+        limits = None if self.rules is None else self.rules.limits
+        if limits is None or not limits.refuses:
+            return False
+        if self.active:
+            self.dispatch()
+        size = 0
+        for message in messages:
+            size += message.body_size()
+        return limits.would_exceed(self.message_count(), len(messages), size)
+
+    def trim(self) -> None:
+        """Drops the oldest until the queue is within its limits, unless it refuses the newest instead."""
+        limits = None if self.rules is None else self.rules.limits
+        if limits is None or limits.refuses or not limits.is_exceeded(self.message_count()):
+            return
+        if self.active:
+            self.dispatch()
+        dead: list[Message] = []
+        letters = 0
+        try:
+            while limits.is_exceeded(self.message_count()):
+                if len(dead) == EXPIRED_MAX or letters >= LETTERS_OCTETS_MAX:
+                    self.need_rules().set_alarm(0, self.alarm_due)  # the others go then
+                    break
+                delivery = self.draw()
+                if delivery is None:
+                    break
+                message = delivery.message
+                if message is not None:
+                    limits.left(message)
+                    letters += self.letter_octets(message)
+                    dead.append(message)
+        finally:
+            if dead:
+                self.bury_all(dead, "maxlen")
+
+    def letter_octets(self, message: Message) -> int:
+        """What the dead letter of the message costs; 0 if there is none."""
+        has_letter = self.need_rules().settings.dead_letter_exchange is not None
+        return LETTER_OCTETS + message.header_size if has_letter else 0
 
     def append(self, message: Message) -> int:
         """Behind all others: in memory, or on disk where the queue is long."""
@@ -288,8 +454,8 @@ class Queue:
     def redeliveries_of(self, message: Message, position: int) -> int:
         """How often a message that was read from the paged tail has been handed out, as far as is known."""
         redeliveries = 1
-        if message.traits & traits.TIMED or self.regime is not None:
-            redeliveries = self.oversee().loaded(message)
+        if message.traits & traits.TIMED or self.rules is not None:
+            redeliveries = self.need_rules().loaded(message, self.store) or 1
         if self.tail_redeliveries and position in self.tail_redeliveries:
             return self.tail_redeliveries[position]
         is_marked = (
@@ -353,9 +519,8 @@ class Queue:
         if self.returning:
             return 0
         self.dirty = False
-        if self.regime is not None:
-            self.regime.dispatch()
-            return 0
+        if self.rules is not None:
+            return self.dispatch_ruled()
         if self.selective:
             if self.dispatch_selectively():
                 self.mark()
@@ -394,6 +559,51 @@ class Queue:
             self.congested = self.position != start
         return 0
 
+    def dispatch_ruled(self) -> int:
+        """The same under rules: what has expired dies, and priorities decide whose turn it is."""
+        rules = self.need_rules()
+        if rules.expiry is not None and self.expire():
+            self.mark()  # there is more to expire, in the next pass
+            return 0
+        if self.selective:
+            if self.dispatch_selectively():
+                self.mark()
+            # What nobody wanted may be at the head now, and have expired.
+            self.tend(False)
+            return 0
+        while self.active:
+            message = self.head()
+            if message is None:
+                break
+            if rules.expiry is not None and rules.expiry.has_expired(message):
+                if self.expire():
+                    self.mark()
+                    break
+                continue
+            if self.turn >= len(self.active):
+                self.turn = 0
+            consumer = self.active[self.turn]
+            if not consumer.ready(message):
+                self.park(consumer)
+                continue
+            if rules.choice is not None and rules.choice.ranked:
+                del self.active[self.turn]
+                rules.choice.place(consumer)
+            else:
+                self.turn += 1
+            delivery = self.draw()
+            if delivery is None:
+                break
+            if rules.limits is not None:
+                rules.limits.left(message)
+            try:
+                consumer.deliver(message, delivery.position, delivery.redeliveries)
+            except Exception:
+                consumer.undelivered(message, delivery.position, delivery.redeliveries)
+                raise
+        self.watch()
+        return 0
+
     def dispatch_selectively(self) -> bool:
         """The same where consumers may refuse; whether there is more to look at, in the next pass.
 
@@ -403,7 +613,7 @@ class Queue:
         self.offer_in_turn()
         while self.store is not None and self.active and self.tail.count:
             if self.ready.count + len(self.returned) >= self.store.loaded_messages:
-                return paged_tail_scan.offer_from_tail(self)
+                return self.offer_from_tail()
             if not self.load():
                 break
             self.offer_in_turn()
@@ -439,9 +649,41 @@ class Queue:
         if self.holes > HOLES_MIN and self.holes > 8 * (self.ready.count - self.holes):
             self.draw_out(self.position + self.ready.count)
 
+    def offer_from_tail(self) -> bool:
+        """Offers some of the paged tail to consumers that have not seen it; whether more is left to offer.
+
+        What a consumer refuses stays on disk. A pass looks at a portion, so that a consumer with a rare taste
+        holds up nobody.
+        """
+        first = self.position + self.ready.count
+        position = min([max(first, consumer.seen) for consumer in self.active])
+        looked_at = 0
+        octets = 0
+        for messages in self.tail.read(self.store, position - first):
+            for message in messages:
+                if not self.active:
+                    break
+                if message is not None:
+                    redeliveries = self.redeliveries_of(message, position)
+                    if self.offer(message, position, redeliveries):
+                        self.tail.punch(position - first)
+                        self.tail.octets -= message.body_size()
+                        self.tail_redeliveries.pop(position, None)
+                position += 1
+            looked_at += len(messages)
+            octets += octets_of(messages)
+            if not self.active or looked_at >= PASS_ENTRIES or octets >= PASS_BYTES:
+                break
+        for consumer in self.active:
+            consumer.seen = max(consumer.seen, position)
+        more = position < first + self.tail.count + self.tail.holes
+        self.tidy_tail()
+        return more and bool(self.active) and self.tail.count > 0
+
     def offer(self, message: Message, position: int, redeliveries: int) -> bool:
         """Hands the message to the one that accepts it and has waited longest, if any may take it now."""
-        if self.regime is not None and self.regime.has_expired(message):
+        rules = self.rules
+        if rules is not None and rules.expiry is not None and rules.expiry.has_expired(message):
             return False  # it goes when it has come to the head
         self.turn = 0
         while self.turn < len(self.active):
@@ -452,13 +694,13 @@ class Queue:
                 # To the end of the round, so that another one that would accept the like is next.
                 del self.active[self.turn]
                 self.turn = 0
-                if self.regime is None:
+                if rules is None or rules.choice is None:
                     self.active.append(consumer)
                 else:
-                    self.regime.join(consumer)
+                    rules.choice.join(consumer)
                 consumer.deliver(message, position, redeliveries)  # if it fails, the message is where it was
-                if self.regime is not None:
-                    self.regime.waiting_bytes -= message.body_size()
+                if rules is not None and rules.limits is not None:
+                    rules.limits.left(message)
                 return True
             else:
                 consumer.seen = position
@@ -507,19 +749,35 @@ class Queue:
         return consumer.parked
 
     def rejoin(self, consumer: Consumer) -> None:
-        if self.regime is None:
+        if self.rules is None or self.rules.choice is None:
             self.join(consumer)
         else:
-            self.regime.join(consumer)
+            self.rules.choice.join(consumer)
         self.mark()
 
     def sweep(self) -> bool:
         """Expired messages at the head die; whether there are more of them than one pass may take."""
-        return self.regime is not None and self.regime.timed and self.regime.expire()
+        return self.rules is not None and self.rules.expiry is not None and self.expire()
 
     def take(self) -> Delivery | None:
         """The next message for basic.get, as a delivery without tag or consumer. First comes `sweep`."""
-        return self.draw() if self.regime is None else self.regime.take()
+        return self.draw() if self.rules is None else self.take_ruled()
+
+    def take_ruled(self) -> Delivery | None:
+        rules = self.need_rules()
+        rules.touch()
+        if rules.expiry is not None and self.expire():
+            return None  # more than one pass may take has expired since `sweep`
+        delivery = self.draw()
+        if delivery is not None and delivery.message is not None and rules.limits is not None:
+            rules.limits.left(delivery.message)
+        if rules.expiry is not None:
+            # What has expired behind it is not counted as left. If that fails, the message is taken still.
+            # A queue that a restart has left over its limit is not trimmed by those who read it.
+            self.tend(False)
+        else:
+            self.watch()
+        return delivery
 
     def draw(self) -> Delivery | None:
         """Whatever is at the head, out of the queue."""
@@ -547,23 +805,39 @@ class Queue:
             and message.entry
             and (self.number or entry_number.is_transient(message.entry))
         ):
-            if self.regime is not None:
-                self.regime.forget(message)
+            if self.rules is not None and self.rules.retries is not None:
+                self.rules.retries.forget(message)
             self.store.settle(self.number, message.entry)  # last: what fails before it has let go of nothing
         return 0
 
     def bury(self, message: Message, reason: str) -> None:
         """The message dies: it goes to the dead letter exchange if there is one, and leaves the queue."""
-        if self.regime is None:
+        if self.rules is None:
             self.settle(message)
         else:
-            self.regime.bury([message], reason)
+            self.bury_all([message], reason)
+
+    def bury_all(self, messages: list[Message], reason: str) -> None:
+        """They have left the queue and are dead: letters for the dead letter exchange, if there is one."""
+        rules = self.need_rules()
+        if rules.host is not None and rules.settings.dead_letter_exchange is not None:
+            rules.host.bury(self, messages, reason)
+            return
+        for index in range(len(messages)):
+            try:
+                self.settle(messages[index])
+            except Exception:
+                log.exception("a bug in letting go of what queue %r has dropped", self.name)
+                again_ms = rules.timetable.now_ms() + AGAIN_MS
+                rules.timetable.at(again_ms, partial(self.bury_all, messages[index:], reason))
+                return
 
     def delivered(self, channel: Publisher, delivery: Delivery) -> int:
         """A client has the message and is to settle it."""
         self.unacked += 1
-        if self.regime is not None:
-            self.regime.handed_out(channel, delivery)
+        if self.rules is not None and self.rules.timeout is not None:
+            self.rules.timeout.handed_out(channel, delivery.tag)
+            self.watch()
         return 0
 
     def take_out(self, count: int) -> None:
@@ -595,14 +869,28 @@ class Queue:
                     self.settle(delivery.message)
             self.unacked -= count
             return
-        if self.regime is not None:
-            deliveries = self.regime.returned(deliveries, failed)
+        if self.rules is not None:
+            deliveries = self.ready_again(deliveries, failed)
         if deliveries:
             self.put_back(deliveries)
         self.unacked -= count
-        if self.regime is not None:
-            self.regime.tend()
+        if self.rules is not None:
+            self.tend()
         self.mark()
+
+    def ready_again(self, deliveries: list[Delivery], failed: bool) -> list[Delivery]:
+        """Those that are ready at once. Others have died of coming back, or wait for their next try."""
+        rules = self.need_rules()
+        if rules.retries is not None:
+            dead: list[Message] = []
+            deliveries = rules.retries.returned(deliveries, failed, dead)
+            if dead:
+                self.bury_all(dead, "delivery_limit")
+        if rules.limits is not None:
+            for delivery in deliveries:
+                if delivery.message is not None:
+                    rules.limits.came(delivery.message)
+        return deliveries
 
     def all_returned(self) -> None:
         """A chore has put back all it had."""
@@ -616,7 +904,7 @@ class Queue:
         if self.selective:
             self.look_again(min([delivery.position for delivery in deliveries]))
         if self.tail.holes:
-            deliveries = paged_tail_scan.return_to_tail(self, deliveries)
+            deliveries = self.return_to_tail(deliveries)
             if not deliveries:
                 return
         self.draw_out(max([delivery.position for delivery in deliveries]))
@@ -631,6 +919,22 @@ class Queue:
         else:
             self.returned.extend(deliveries)
             self.returned.sort(key=_by_position, reverse=True)
+
+    def return_to_tail(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """Puts what came from the paged tail back into its holes; the deliveries that did not."""
+        first = self.position + self.ready.count
+        others: list[Delivery] = []
+        for delivery in deliveries:
+            message = delivery.message
+            index = delivery.position - first
+            if message is None or self.store is None or not self.tail.is_hole(index):
+                others.append(delivery)
+            else:
+                # It may have been handed out from memory, and its hole has been paged out since.
+                self.tail.fill(index, self.store.paged_entry(message, self.number != 0))
+                self.tail.octets += message.body_size()
+                self.tail_redeliveries[delivery.position] = delivery.redeliveries
+        return others
 
     def look_again(self, position: int) -> None:
         """Consumers that refuse some have not seen what is at this position now."""
@@ -682,8 +986,8 @@ class Queue:
 
     def purge(self) -> int:
         """Drops what is ready; the number of messages. The store lets go of them in portions."""
-        if self.regime is not None:
-            self.returned = self.regime.purge() + self.returned
+        if self.rules is not None:
+            self.returned = self.rules.purge() + self.returned
         count = self.message_count()
         rest = Queue(
             self.name,
@@ -697,7 +1001,7 @@ class Queue:
             self.number,
         )
         rest.tail, rest.ready, rest.returned = self.tail, self.ready, self.returned
-        rest.regime = self.regime
+        rest.rules = self.rules
         if self.duplicates is not None:
             if count > FORGOTTEN_MAX or self.tail.count:
                 self.duplicates.clear()  # what is in the paged tail goes unread
@@ -765,8 +1069,8 @@ class Queue:
                 for other in self.consumers:
                     other.seen = -(1 << 62)  # it was not kept up while nobody could refuse
             self.selective += 1
-        if consumer.priority or self.regime is not None:
-            self.oversee().subscribe(consumer)
+        if consumer.priority or (self.rules is not None and self.rules.choice is not None):
+            self.need_rules().need_choice(self).subscribe(consumer)
         else:
             self.join(consumer)
         self.mark()
@@ -782,8 +1086,11 @@ class Queue:
         consumer.forget()
         if consumer.is_selective():
             self.selective -= 1
-        if self.regime is not None and not self.deleted:
-            self.regime.unsubscribe(consumer)
+        if self.rules is not None and not self.deleted:
+            if self.rules.choice is not None:
+                self.rules.choice.unsubscribe(consumer)
+            self.rules.touch()
+            self.watch()
 
     def unsubscribe_many(self, consumers: list[Consumer]) -> None:
         """Consumers of a queue without rules, in one look at all: a search for each would take long."""
@@ -807,6 +1114,143 @@ class Queue:
             if consumer.accepts(message) and consumer.ready(message):
                 return True
         return False
+
+    # By the clock
+
+    def expire(self) -> bool:
+        """Expired messages at the head die; whether there are more than are done at a time."""
+        rules = self.need_rules()
+        expiry = rules.need_expiry()
+        dead: list[Message] = []
+        size = 0
+        letters = 0
+        bytes_max = LETTERS_BYTES_SHORT if self.is_slow() else EXPIRED_BYTES_MAX
+        has_more = False
+        try:
+            message = self.head()
+            while message is not None and expiry.has_expired(message):
+                has_more = len(dead) == EXPIRED_MAX or size >= bytes_max or letters >= LETTERS_OCTETS_MAX
+                if has_more or self.draw() is None:
+                    break
+                if rules.limits is not None:
+                    rules.limits.left(message)
+                size += len(message.content)
+                letters += self.letter_octets(message)
+                dead.append(message)
+                message = self.head()
+        finally:
+            if dead:
+                self.bury_all(dead, "expired")
+        return has_more
+
+    def is_slow(self) -> bool:
+        """Whether what expires becomes copies while memory is short, or was not looked at for too long."""
+        if self.need_rules().settings.dead_letter_exchange is None:
+            return False
+        return self.pass_work.is_short or self.pass_work.unwatched_bytes < 0
+
+    def watch(self) -> None:
+        """Sets the alarm for whatever is due first; never fails, as whoever asks has done something else."""
+        try:
+            self.look_ahead()
+        except Exception:
+            log.exception("a bug in looking what is due in queue %r: once more in a while", self.name)
+            timetable = self.pass_work.timetable
+            timetable.at(timetable.now_ms() + AGAIN_MS, self.watch)
+
+    def look_ahead(self) -> None:
+        rules = self.need_rules()
+        due_ms = -1
+        if rules.expiry is not None:
+            message = self.head()
+            if message is not None:
+                due_ms = rules.expiry.due_ms(message)
+                if due_ms >= 0 and self.is_slow():
+                    due_ms = max(due_ms, rules.timetable.now_ms())
+                    due_ms += LETTERS_SHORT_MS - due_ms % LETTERS_SHORT_MS
+        if rules.retries is not None:
+            due_ms = sooner(due_ms, rules.retries.next_due_ms())
+        if rules.timeout is not None:
+            due_ms = sooner(due_ms, rules.timeout.next_due_ms())
+        if rules.expires_ms >= 0 and not self.consumers:
+            due_ms = sooner(due_ms, rules.unused_since_ms + rules.expires_ms)
+        if due_ms >= 0 and not self.deleted:
+            rules.set_alarm(due_ms, self.alarm_due)
+
+    def alarm_due(self) -> None:
+        """The alarm of the rules."""
+        rules = self.need_rules()
+        rules.alarm = None
+        if self.deleted:
+            return
+        self.trim()
+        if rules.expiry is not None and not (self.pass_work.behind and self.is_slow()):
+            self.expire()
+        now_ms: int = rules.timetable.now_ms()
+        if rules.retries is not None:
+            self.end_waits(rules.retries.take_due(now_ms))
+        if rules.timeout is not None:
+            rules.timeout.run(now_ms)
+        has_ended = 0 <= rules.expires_ms <= now_ms - rules.unused_since_ms and not self.consumers
+        if has_ended and rules.host is not None:
+            rules.host.delete_queue(self)
+            return
+        self.watch()
+
+    def end_waits(self, ready: list[Delivery]) -> None:
+        """Messages whose next try has come are ready again, in their old places."""
+        if not ready:
+            return
+        limits = self.need_rules().limits
+        if limits is not None:
+            for delivery in ready:
+                if delivery.message is not None:
+                    limits.came(delivery.message)
+        self.put_back(ready)
+        self.trim()
+        self.mark()
+
+    # After a restart
+
+    def restore_returns(self, returns: dict[int, tuple[int, int]], waiting: list[int]) -> None:
+        """What recovery found: by entry the returns and when it is due; those that wait are not paged out."""
+        rules = self.need_rules()
+        retries = rules.need_retries(self)
+        retries.restore(returns)
+        if self.store is None:
+            return
+        place = -len(waiting)  # ahead of all that was not handed out yet
+        for entry, message in zip(waiting, self.store.load(waiting), strict=True):
+            if message is not None:
+                count, due_ms = returns[entry]
+                rules.loaded(message, self.store)
+                retries.wait_again(Delivery.create(0, message, self, None, place, count), due_ms)
+            place += 1
+
+    def restored(self, is_timed: bool) -> None:
+        """The queue has what recovery found of it; `is_timed`: some of that may expire."""
+        rules = self.need_rules()
+        if is_timed:
+            rules.need_expiry()
+        limits = rules.limits
+        if limits is not None and limits.bytes_max >= 0:
+            limits.body_bytes = self.body_bytes()
+            for _, _, delivery in [] if rules.retries is None else rules.retries.waiting:
+                if delivery.message is not None:
+                    limits.left(delivery.message)
+        if limits is not None and not limits.refuses and limits.is_exceeded(self.message_count()):
+            rules.set_alarm(0, self.alarm_due)  # clients see it within its limits
+        elif rules.expiry is not None and self.message_count():
+            rules.set_alarm(0, self.alarm_due)  # the head is read then, not for every queue at the start
+        else:
+            self.watch()
+
+
+def sooner(due_ms: int, other_ms: int) -> int:
+    """The earlier of two times, where -1 is never."""
+    if due_ms < 0:
+        return other_ms
+    return due_ms if other_ms < 0 else min(due_ms, other_ms)
 
 
 def requeued(queue: Queue, deliveries: list[Delivery], failed: bool) -> Iterator[None]:

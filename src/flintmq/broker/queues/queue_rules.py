@@ -52,6 +52,9 @@ class QueueRules:
     def refuses_publishes(self) -> bool:
         return self.overflow != DROP_HEAD
 
+    def counts_returns(self) -> bool:
+        return self.delivery_limit is not None or self.retry_type != "disabled"
+
 
 PLAIN = QueueRules()
 

@@ -15,7 +15,6 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from flintmq.broker.messages import entry_number
-from flintmq.broker.queues.paged_tail_scan import read_along
 from flintmq.wire import traits
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def first_of(queue: Queue) -> Message | None:
             return message
     if queue.store is None or not queue.tail.count:
         return None
-    for messages in read_along(queue, 0):
+    for messages in queue.tail.read(queue.store, 0):
         for message in messages:
             if message is not None:
                 return message
@@ -79,7 +78,7 @@ def browse_tail(queue: Queue, first: int, place: int) -> Iterator[tuple[int, Mes
     """What lies on disk, of which `first` is the place of the first."""
     if queue.store is None or not queue.tail.count:
         return
-    for messages in read_along(queue, place - first):
+    for messages in queue.tail.read(queue.store, place - first):
         for message in messages:
             if message is not None:
                 is_marked = (

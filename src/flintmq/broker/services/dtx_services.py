@@ -222,14 +222,14 @@ def goes_nowhere(request: Request, octets: bytes, count: int, why: str) -> Servi
 
 
 def check_room(request: Request, queue: Queue, count: int, size: int) -> None:
-    regime = queue.regime
-    if regime is None or not regime.refuses:
+    limits = None if queue.rules is None else queue.rules.limits
+    if limits is None or not limits.refuses:
         return
     if queue.active:
         queue.dispatch()
     for limit, there, more, unit in (
-        (regime.length_max, queue.message_count(), count, "messages"),
-        (regime.bytes_max, regime.waiting_bytes, size, "octets"),
+        (limits.length_max, queue.message_count(), count, "messages"),
+        (limits.bytes_max, limits.body_bytes, size, "octets"),
     ):
         if 0 <= limit < there + more:
             raise ServiceFault(

@@ -11,7 +11,7 @@ class Publisher(Protocol):
     """What rooms below the channels know of one; channels/channel.py has the whole."""
 
     lost: list[int]
-    logged: int
+    stream_batch: int
     confirming: bool
     transaction: Any
 
@@ -31,7 +31,7 @@ class Publisher(Protocol):
 
     def confirm(self) -> None: ...
 
-    def confirm_logged(self, published: int) -> None: ...
+    def confirm_streamed(self, published: int) -> None: ...
 
     def confirm_through(self, published: int) -> None: ...
 

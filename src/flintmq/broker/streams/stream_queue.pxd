@@ -1,5 +1,6 @@
 cimport cython
 cimport flintmq.broker.messages.entry_number as entry_number
+cimport flintmq.broker.queues.outcome as outcome
 cimport flintmq.wire.traits as traits
 from flintmq.broker.queues.consumer cimport Consumer
 from flintmq.broker.queues.delivery cimport Delivery
@@ -25,10 +26,11 @@ cdef class StreamQueue(Queue):
     cdef readonly dict readers
 
     cpdef Py_ssize_t message_count(self) noexcept
+    @cython.locals(happened=cython.int)
     cpdef int enqueue(self, Message message) except -1
     @cython.locals(builder=ChunkBuilder, value=bytes, fill=Py_ssize_t)
     cdef int write(self, Message message, bytes content) except -1
-    cpdef enqueue_spooled(self, Message message)
+    cpdef int enqueue_spooled(self, Message message) except -1
     cpdef bint can_take_now(self, Message message)
     cpdef mark(self)
     @cython.locals(consumer=Consumer, reader=StreamReader)

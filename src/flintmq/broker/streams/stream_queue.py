@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.messages import entry_number
 from flintmq.broker.messages.message import Message
+from flintmq.broker.queues import outcome
 from flintmq.broker.queues.consumer import Consumer
 from flintmq.broker.queues.delivery import Delivery
 from flintmq.broker.queues.paged_tail import PagedTail
@@ -80,17 +81,16 @@ class StreamQueue(Queue):
 
     def enqueue(self, message: Message) -> int:
         if message.traits & traits.SPOOLED:
-            self.enqueue_spooled(message)
-        else:
-            self.write(message, message.content)
-            # The log has it: another queue may have spilled the message for all of them.
-            message.holders -= 1
-            if entry_number.is_transient(message.entry) and self.store is not None:
-                self.store.settle(0, message.entry)
-        return 0
+            return self.enqueue_spooled(message)
+        happened = self.write(message, message.content)
+        # The log has it: another queue may have spilled the message for all of them.
+        message.holders -= 1
+        if entry_number.is_transient(message.entry) and self.store is not None:
+            self.store.settle(0, message.entry)
+        return happened
 
     def write(self, message: Message, content: bytes) -> int:
-        """Adds the message to the chunk that is being filled."""
+        """Adds the message to the chunk that is being filled; the outcome, as queues/outcome.py has it."""
         if len(content) > self.full_octets:
             refuse_too_large([self], len(content))
         builder = self.builder
@@ -112,21 +112,21 @@ class StreamQueue(Queue):
         if fill >= self.full_octets:
             self.log.seal()
             if self.log.pending_octets > PRESSED_OCTETS:
-                self.pass_work.pressed = True
-        self.pass_work.logged = True
-        return 0
+                return outcome.IN_STREAM | outcome.CONGESTED
+        return outcome.IN_STREAM
 
-    def enqueue_spooled(self, message: Message) -> None:
+    def enqueue_spooled(self, message: Message) -> int:
         """The log has the body too: the file is not needed any more."""
         if self.store is None:
             raise ProtocolMisuse("a spooled message needs a store")
         body = self.store.body_of(message)
         if body is None:
-            return
+            return 0
         try:
-            self.write(message, message.content + body.read(0, body.octets))
+            return self.write(message, message.content + body.read(0, body.octets))
         except StorageFault as fault:
             log.error("a message for %s is lost: %s", self.what, fault)
+            return 0
         finally:
             body.close()
             self.store.settle(0, message.entry)

@@ -116,29 +116,24 @@ class Streams:
     # Promises
 
     def note(self, channel: Publisher) -> None:
-        """The channel has just published to a stream, or somebody has for whom the disk failed."""
-        # Of the latter all may have been written since: then nothing may be left for the next batch.
-        channel.logged = self.storage.batch if self.storage.dirty else self.storage.batch - 1
+        """The channel has just published to a stream."""
+        # A dead letter of the same publish may have had the disk take it: then nothing is left to write.
+        channel.stream_batch = self.storage.batch if self.storage.dirty else self.storage.batch - 1
 
     def is_safe(self, channel: Publisher) -> bool:
         """Whether all that the channel has published to streams is on disk."""
-        return channel.logged <= self.storage.safe_batch
+        return channel.stream_batch <= self.storage.safe_batch
 
     def wait(self, channel: Publisher, published: int) -> None:
         """Has the channel confirm `published` once that is so."""
-        self.waiting.append((channel.logged, channel, published))
+        self.waiting.append((channel.stream_batch, channel, published))
 
     def hold_back(self, channel: Publisher) -> None:
         """Nothing more leaves by the channel's connection until that is so."""
         if not self.is_safe(channel):
             output = channel.output
             output.barrier |= STREAM_BARRIER
-            self.outputs[output] = max(self.outputs.get(output, 0), channel.logged)
-
-    def note_moved(self) -> None:
-        """Inside somebody's group of the journal, which will let go of what has just gone to a stream."""
-        if self.pass_work.logged:
-            self.moved = True
+            self.outputs[output] = max(self.outputs.get(output, 0), channel.stream_batch)
 
     def secure(self) -> None:
         """Before the journal lets go of what has gone to a stream, that is on disk.
@@ -148,16 +143,14 @@ class Streams:
         If the disk does not take it now, the journal is not written until it has: not this group, nor
         anything that comes after it, and nobody is told that any of it is safe.
         """
-        if self.pass_work.logged or self.moved:
+        if self.moved:
             self.moved = False
             try:
                 is_safe = self.storage.commit_now()
             except Exception:
                 log.exception("a bug in writing to streams: the journal waits until it is done")
                 is_safe = False
-            if is_safe:
-                self.pass_work.logged = False  # else a channel that is publishing just now has to wait for it
-            elif self.store is not None:
+            if not is_safe and self.store is not None:
                 if not self.awaited:
                     log.error("the journal waits for its streams: %s", self.storage.alarm)
                 self.awaited = self.storage.batch  # the next one, with all that has failed
@@ -177,7 +170,7 @@ class Streams:
             self.store.journal.release()
         while self.waiting and self.waiting[0][0] <= safe:
             _, channel, published = self.waiting.popleft()
-            channel.confirm_logged(published)
+            channel.confirm_streamed(published)
         for output in [each for each, batch in self.outputs.items() if batch <= safe]:
             del self.outputs[output]
             output.barrier = 0

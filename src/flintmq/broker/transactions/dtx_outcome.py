@@ -351,11 +351,8 @@ class Outcomes:
     def note_streams(self, work: DtxWork | None) -> None:
         """What went to a stream is there before the journal lets go of it."""
         streams = self.router.streams
-        if streams is None:
-            return
-        streams.note_moved()
-        if work is not None and not work.is_closed and not streams.is_safe(work.channel):
-            streams.moved = True
+        if streams is not None and work is not None and not work.is_closed:
+            streams.moved = streams.moved or not streams.is_safe(work.channel)
 
     def note_fate(self, branch: Branch, message: Message, route: Route) -> None:
         """Counts what goes nowhere, as far as the route tells: some exchanges decide by the message."""
@@ -363,9 +360,7 @@ class Outcomes:
             return
         if not route.queues:
             branch.unrouted += 1
-        elif route.ruled and any(
-            queue.regime is not None and queue.regime.lacks_room([message]) for queue in route.queues
-        ):
+        elif route.ruled and any(queue.lacks_room([message]) for queue in route.queues):
             branch.refused += 1
 
     # What was settled
@@ -449,9 +444,8 @@ def put_one_back(queue: Queue, held: Delivery) -> None:
 def come_back(queue: Queue, message: Message) -> Delivery:
     """A message that was handed out before the broker started goes back to its queue, ahead of all others."""
     redeliveries = 0
-    if message.traits & traits.TIMED or queue.regime is not None:
-        regime = queue.oversee()
-        redeliveries = regime.loaded(message) * (message.entry in regime.notes)
+    if message.traits & traits.TIMED or queue.rules is not None:
+        redeliveries = queue.need_rules().loaded(message, queue.store)
     return delivery.new_delivery(
         message, queue, entry_number.sequence_of(message.entry) - BEFORE_ALL, redeliveries
     )

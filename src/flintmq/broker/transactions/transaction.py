@@ -271,7 +271,7 @@ class Transaction:
         if channel.store is not None:
             channel.store.hold_back(channel.output, sequence)
         streams = channel.virtual_host.streams
-        if streams is not None and channel.logged:
+        if streams is not None and channel.stream_batch:
             streams.hold_back(channel)
 
     def rollback(self) -> None:
@@ -297,7 +297,7 @@ class Transaction:
 def check_room(coming: dict[Queue, list[Message]], virtual_host: str) -> None:
     """A queue that refuses messages when it is full refuses the whole transaction."""
     for queue, messages in coming.items():
-        if queue.regime is not None and queue.regime.lacks_room(messages):
+        if queue.lacks_room(messages):
             raise ChannelFault(
                 amqp.PRECONDITION_FAILED,
                 f"queue '{queue.name}' in vhost '{virtual_host}' is full: "

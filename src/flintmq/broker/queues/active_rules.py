@@ -1,0 +1,129 @@
+"""The rules of one queue in force: the parts that the queue has beyond first in, first out.
+
+    limits      limits.py            expiry   expiry.py           retries   retries.py
+    choice      consumer_choice.py   timeout  consumer_timeout.py
+
+A part is None as long as the queue does without it. A plain queue has no ActiveRules at all, and pays for a
+test of one pointer. A queue gets them with its arguments or a policy (queue_rules.py), with the first message
+that carries an expiration, or with a consumer that has a priority. The queue does what the parts decide; no
+part calls its queue, except that a choice changes the round of the queue's consumers.
+
+All that comes by the clock shares one alarm, set for whatever is due first: the head's expiry, the end of
+a wait, a consumer that is overdue, the end of the queue itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from flintmq.broker.messages.message import Message
+from flintmq.broker.queues.consumer_choice import ConsumerChoice
+from flintmq.broker.queues.expiry import Expiry
+from flintmq.broker.queues.limits import Limits
+from flintmq.broker.queues.queue_rules import PLAIN, QueueRules
+from flintmq.broker.queues.retries import Retries
+from flintmq.wire import traits
+
+if TYPE_CHECKING:
+    from flintmq.broker.queues.consumer_timeout import ConsumerTimeout
+    from flintmq.broker.queues.delivery import Delivery
+    from flintmq.broker.queues.queue import Queue
+    from flintmq.broker.queues.timetable import Alarm, Timetable
+    from flintmq.broker.store.store import Store
+
+
+class Host(Protocol):
+    """The virtual host, as far as the rules of a queue need it."""
+
+    def bury(self, queue: Queue, messages: list[Message], reason: str) -> None: ...
+
+    def delete_queue(self, queue: Queue) -> int: ...
+
+
+class ActiveRules:
+    """Of a queue with priorities, its lanes share them."""
+
+    __slots__ = (
+        "alarm",
+        "choice",
+        "expires_ms",
+        "expiry",
+        "host",
+        "limits",
+        "retries",
+        "settings",
+        "timeout",
+        "timetable",
+        "unused_since_ms",
+    )
+
+    def __init__(self, timetable: Timetable) -> None:
+        self.timetable = timetable
+        self.settings: QueueRules = PLAIN
+        self.host: Host | None = None
+        self.alarm: Alarm | None = None
+        self.limits: Limits | None = None
+        self.expiry: Expiry | None = None
+        self.retries: Retries | None = None
+        self.choice: ConsumerChoice | None = None
+        self.timeout: ConsumerTimeout | None = None
+        self.expires_ms = -1  # of the queue itself
+        self.unused_since_ms = 0
+
+    def need_expiry(self) -> Expiry:
+        if self.expiry is None:
+            self.expiry = Expiry(self.timetable)
+        return self.expiry
+
+    def need_retries(self, queue: Queue) -> Retries:
+        if self.retries is None:
+            self.retries = Retries(self.timetable, queue.store, queue.number, queue.name)
+            self.retries.set(self.settings)
+        return self.retries
+
+    def need_choice(self, queue: Queue) -> ConsumerChoice:
+        if self.choice is None:
+            self.choice = ConsumerChoice(queue)
+        return self.choice
+
+    def end_after(self, expires_ms: int) -> None:
+        """The queue ends when it was unused for so long; -1: it does not."""
+        if self.expires_ms < 0:
+            self.unused_since_ms = self.timetable.now_ms()
+        self.expires_ms = expires_ms
+
+    def touch(self) -> None:
+        """The queue is used."""
+        if self.expires_ms >= 0:
+            self.unused_since_ms = self.timetable.now_ms()
+
+    def loaded(self, message: Message, store: Store | None) -> int:
+        """A message is back from the disk; how often it came back to its queue, as far as was counted."""
+        if message.lifetime_ms >= 0 and not message.traits & traits.TIMED:
+            message.stamp(self.timetable.started_ms)  # of an exchange that was lost: rescued, it came then
+        if message.traits & traits.TIMED:
+            self.need_expiry().loaded(message, store)
+        return 0 if self.retries is None else self.retries.notes.get(message.entry, 0)
+
+    def purge(self) -> list[Delivery]:
+        """The queue drops all it has: the messages that wait for their next try."""
+        if self.limits is not None:
+            self.limits.body_bytes = 0
+        return [] if self.retries is None else self.retries.take_waiting()
+
+    def set_alarm(self, due_ms: int, callback: Callable[[], None]) -> None:
+        """An alarm that comes too early does no harm: it is set anew then."""
+        alarm = self.alarm
+        if alarm is not None:
+            if alarm.due_ms <= due_ms:
+                return
+            alarm.cancel()
+        # What is late already waits for the next run, or a run could go on for ever.
+        self.alarm = self.timetable.at(max(due_ms, self.timetable.now_ms() + 1), callback)
+
+    def close(self) -> None:
+        """The queue is gone."""
+        if self.alarm is not None:
+            self.alarm.cancel()
+            self.alarm = None

@@ -1,0 +1,5 @@
+# The C half of the twin outcome.py.
+cdef enum:
+    CONGESTED = 1
+    IN_STREAM = 2
+    REFUSED = 4

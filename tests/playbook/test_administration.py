@@ -249,6 +249,13 @@ def test_guest_without_settings_can_be_taken_away(playbook: TimedPlaybook, boss:
         ("topic-permission.set", {"user": "guest", "exchange": "", "write": "", "read": ""}, 406, "exchange"),
         ("topic-permission.set", {"user": "bob", "exchange": "x", "write": "", "read": ""}, 404, "no user"),
         ("topic-permission.clear", {"user": "guest", "exchange": "x"}, 404, "for exchange 'x'"),
+        ("limit.set", {"name": "max-nonsense", "value": 1}, 406, "expected one of max-connections"),
+        ("limit.set", {"user": "guest", "name": "max-queues", "value": 1}, 406, "expected one of"),
+        ("limit.set", {"user": "bob", "name": "max-channels", "value": 1}, 404, "no user 'bob'"),
+        ("limit.set", {"virtual_host": "v", "name": "max-queues", "value": 1}, 404, "no virtual host 'v'"),
+        ("limit.set", {"name": "max-queues", "value": -1}, 406, "argument 'value'"),
+        ("limit.set", {"name": "max-queues", "value": 2**31}, 406, "from 0 to 2147483647"),
+        ("limit.clear", {"name": "max-queues"}, 404, "'max-queues'"),
         ("policy.set", {"name": "p", "pattern": "("}, 406, "argument 'definition': expected a table"),
         ("policy.set", {"name": "p", "pattern": "(", "definition": {"max-length": 1}}, 406, "pattern"),
         ("policy.set", {"name": "p", "pattern": "", "definition": {"nonsense": 1}}, 406, "no such key"),
@@ -290,6 +297,9 @@ ADMINISTRATORS = [
     ("topic-permission.set", {"user": "clerk", "exchange": "amq.topic", "write": "", "read": ""}),
     ("topic-permission.clear", {"user": "clerk", "exchange": "amq.topic"}),
     ("topic-permission.list", {}),
+    ("limit.set", {"name": "max-queues", "value": 1}),
+    ("limit.clear", {"name": "max-queues"}),
+    ("limit.list", {}),
     ("operator-policy.set", {"name": "p", "pattern": "", "definition": {"max-length": 1}}),
     ("operator-policy.clear", {"name": "p"}),
     ("operator-policy.list", {}),
@@ -742,3 +752,75 @@ def test_topic_permissions_are_listed_and_go_with_their_user(boss: Client) -> No
     done(boss, "user.delete", user="ann")
     new_user(boss)
     assert [row["user"] for row in rows(boss, "topic-permission.list")] == ["guest"]
+
+
+# Limits
+
+
+def knocks(playbook: TimedPlaybook, virtual_host: str = "/") -> Client:
+    """ann has said connection.open."""
+    ann = playbook.stranger()
+    ann.greet()
+    ann.log_in(user="ann", password="ann")
+    ann.hears(methods.ConnectionTune)
+    ann >> methods.ConnectionTuneOk(channel_max=0, frame_max=0, heartbeat=0)
+    ann >> methods.ConnectionOpen(virtual_host=virtual_host)
+    return ann
+
+
+@pytest.mark.parametrize("owner", [{"user": "ann"}, {"virtual_host": "v"}])
+def test_a_limit_of_connections(playbook: TimedPlaybook, boss: Client, owner: dict[str, str]) -> None:
+    new_host(boss)
+    new_user(boss, virtual_host="v")
+    done(boss, "limit.set", name="max-connections", value=1, **owner)
+    first = knocks(playbook, "v")
+    first.hears(methods.ConnectionOpenOk)
+    close = knocks(playbook, "v").hears(ConnectionClose)
+    [name] = owner.values()
+    assert close.reply_code == 530
+    assert f"limit of connections (1) of {next(iter(owner)).replace('_', '-')} '{name}'" in close.reply_text
+    first >> methods.ConnectionClose(reply_code=200)
+    first.hears(methods.ConnectionCloseOk)
+    knocks(playbook, "v").hears(methods.ConnectionOpenOk)
+    done(boss, "limit.clear", name="max-connections", **owner)
+    knocks(playbook, "v").hears(methods.ConnectionOpenOk)
+    assert rows(boss, "limit.list") == []
+
+
+@pytest.mark.parametrize("owner", [{"user": "ann"}, {"virtual_host": "v"}])
+def test_a_limit_of_channels(playbook: TimedPlaybook, boss: Client, owner: dict[str, str]) -> None:
+    new_host(boss)
+    new_user(boss, virtual_host="v")
+    done(boss, "limit.set", name="max-channels", value=2, **owner)
+    first = playbook.client(user="ann", password="ann", virtual_host="v")
+    second = playbook.client(user="ann", password="ann", virtual_host="v")
+    second[2] >> methods.ChannelOpen()
+    assert second.hears(ConnectionClose).reply_code == 530
+    first[2] >> methods.ChannelOpen()
+    first[2] << methods.ChannelOpenOk()
+
+
+def test_a_limit_of_queues(playbook: TimedPlaybook, boss: Client) -> None:
+    new_host(boss)
+    done(boss, "limit.set", virtual_host="v", name="max-queues", value=1)
+    client = playbook.client(virtual_host="v")
+    client.declares("one")
+    client.declares("one")
+    client >> methods.QueueDeclare(queue="two")
+    close = client.hears(ChannelClose)
+    assert close.reply_code == 406
+    assert "queue limit in vhost 'v' (1) is reached (max-queues)" in close.reply_text
+    assert rows(boss, "limit.list") == [{"virtual-host": "v", "name": "max-queues", "value": 1}]
+
+
+def test_limits_go_with_their_user(boss: Client) -> None:
+    new_user(boss)
+    done(boss, "limit.set", user="ann", name="max-channels", value=2)
+    done(boss, "limit.set", user="ann", name="max-connections", value=3)
+    assert [(row["user"], row["name"], row["value"]) for row in rows(boss, "limit.list")] == [
+        ("ann", "max-channels", 2),
+        ("ann", "max-connections", 3),
+    ]
+    done(boss, "user.delete", user="ann")
+    new_user(boss)
+    assert rows(boss, "limit.list") == []

@@ -131,12 +131,14 @@ def test_permissions_of_a_user_that_was_deleted_do_not_come_back(opened: Opened)
         model.accounts.add("ann", hash_password_quickly(b"x"), [])
         model.grants.set("ann", "/", ALL_PERMISSIONS)
         model.topic_grants.set("ann", "/", "amq.topic", "a", "b")
+        model.limits.set(("user", "ann"), "max-channels", 1)
         model.accounts.forget("ann")
         broker.users.delete("ann")
         model.accounts.add("ann", hash_password_quickly(b"x"), [])
     with opened() as broker:
         assert not broker.users.get("ann").may_enter("/")
         assert not broker.users.get("ann").topic_permissions
+        assert not broker.administration.limits.of
         key = records.PERMISSION + encode_table(identity_of("ann", "/"))
         assert key not in broker.store.journal.values
 
@@ -246,6 +248,7 @@ def furnished(broker: Broker, playbook: Playbook) -> None:
     model.grants.set("guest", "v", ALL_PERMISSIONS)
     broker.policies.put("v", "p", "^ruled", {"max-length": 100})
     model.parameters.set("v", "c", "n", {"a": [1, "two"]})
+    model.limits.set(("virtual-host", "v"), "max-queues", 50)
     model.topic_grants.set("guest", "v", "amq.topic", "^w", "^[ab]")
     client = playbook.client(virtual_host="v")
     client.declares("plain", durable=True)
@@ -325,6 +328,7 @@ def test_a_virtual_host_is_back_with_what_is_in_it(opened: Opened) -> None:
         assert broker.users.get("guest").may_enter("v")
         assert [policy.name for policy in broker.policies.of("v")] == ["p"]
         assert broker.administration.parameters.values == {("v", "c", "n"): {"a": [1, "two"]}}
+        assert broker.administration.limits.of == {("virtual-host", "v"): {"max-queues": 50}}
         allowed = broker.users.get("guest").topic_permissions["v", "amq.topic"]
         assert (allowed.write, allowed.read) == ("^w", "^[ab]")
         assert is_mentioned(broker)
@@ -350,6 +354,7 @@ def test_nothing_is_left_of_a_virtual_host_that_was_deleted(opened: Opened, tmp_
         assert not broker.policies.of("v")
         assert not broker.administration.parameters.values
         assert not broker.users.get("guest").topic_permissions
+        assert not broker.administration.limits.of
 
 
 @pytest.mark.parametrize("steps", range(12))

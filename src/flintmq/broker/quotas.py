@@ -25,10 +25,15 @@ if TYPE_CHECKING:
 
 def check_queue(limits: Limits, host: VirtualHost, name: str) -> None:
     """Raises 406 if the queue would be one too many."""
-    if len(host.queues) >= limits.queues_per_virtual_host_max and name not in host.queues:
-        raise reached(
-            host, "queue", limits.queues_per_virtual_host_max, "queues", f"cannot declare queue '{name}'"
-        )
+    most = limits.queues_per_virtual_host_max
+    if host.broker is not None:
+        most = host.broker.administration.limits.queues_max(host.name, most)
+    if len(host.queues) >= most and name not in host.queues:
+        why = f"cannot declare queue '{name}'"
+        if most < limits.queues_per_virtual_host_max:
+            text = f"queue limit in vhost '{host.name}' ({most}) is reached (max-queues): {why}"
+            raise ChannelFault(amqp.PRECONDITION_FAILED, text)
+        raise reached(host, "queue", most, "queues", why)
 
 
 def check_exchange(limits: Limits, host: VirtualHost, name: str) -> None:

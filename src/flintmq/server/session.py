@@ -352,6 +352,7 @@ class Session(Events):
             raise ConnectionFault(amqp.NOT_ALLOWED, f"vhost {name} not found")
         if user is None or not user.may_enter(name):
             raise ConnectionFault(amqp.NOT_ALLOWED, f"access to vhost '{name}' refused")
+        self.broker.administration.limits.check_connection(user, virtual_host)
         self.virtual_host = virtual_host
         client = ClientConnection(
             self.number,
@@ -417,6 +418,7 @@ class Session(Events):
         if self.connection.open_channels > CHANNELS_CRITICAL and self.is_critical():
             text = f"memory is short: no more than {CHANNELS_CRITICAL} channels for now"
             raise ConnectionFault(amqp.RESOURCE_ERROR, text)
+        self.broker.administration.limits.check_channel(self.user, self.virtual_host)
         opened = BrokerChannel(channel.number, self.number, self.virtual_host, self.user, self.output)
         opened.cancel_notices = "consumer_cancel_notify" in self.capabilities
         client = self.broker.connections.get(self.number)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from flintmq.auth.passwords import PasswordHash, hash_password
 from flintmq.broker.administration.accounts import Accounts
 from flintmq.broker.administration.grants import Grants
+from flintmq.broker.administration.limits import USER, AdministeredLimits
 from flintmq.broker.administration.parameters import Parameters
 from flintmq.broker.administration.records import FoundRecords, Records
 from flintmq.broker.administration.topic_grants import TopicGrants
@@ -60,6 +61,9 @@ class Administration:
         self.topic_grants = TopicGrants(
             self.accounts, self.grants, self.records, self.virtual_hosts.require, self.rights_changed
         )
+        self.limits = AdministeredLimits(
+            self.accounts, broker.clients, self.records, self.virtual_hosts.require
+        )
         self.parameters = Parameters(self.records, self.virtual_hosts.require)
         self.policies = broker.policies
         # A hash takes tens of milliseconds: a server has another thread make it.
@@ -71,6 +75,7 @@ class Administration:
         self.accounts.restore(found)
         self.grants.restore(found)
         self.topic_grants.restore(found)
+        self.limits.restore(found)
         self.parameters.restore(found)
 
     def resume(self) -> None:
@@ -105,6 +110,7 @@ class Administration:
         virtual_hosts, places = list(user.permissions), list(user.topic_permissions)
         self.accounts.forget(name)
         log.info("user %r was deleted", name)
+        self.limits.forget((USER, name))
         self.drop_user(name, f"user '{name}' was deleted", asker)
         self.broker.pass_work.chores.begin(self.grants.forget_user(name, virtual_hosts))
         self.broker.pass_work.chores.begin(self.topic_grants.forget_user(name, places))
@@ -129,6 +135,7 @@ class Administration:
         """What was administered for a virtual host that was deleted."""
         yield from self.grants.forget_host(host.name)
         yield from self.topic_grants.forget_host(host.name)
+        yield from self.limits.forget_host(host.name)
         yield from self.policies.forget_host(host)
         yield from self.parameters.forget_host(host.name)
 

@@ -10,6 +10,8 @@
                                           that the broker would have without any settings
     t  topic         user, virtual host,  write, read, and the life of the user
        permission    exchange
+    c  limits        user or virtual       each limit, and the life of the user
+                     host, name
     s  parameter     virtual host,        value; the name of the virtual host is empty for the whole broker
                      component, name
 
@@ -32,7 +34,8 @@ VIRTUAL_HOST = b"v"
 PERMISSION = b"a"
 PARAMETER = b"s"
 TOPIC_PERMISSION = b"t"
-KINDS = frozenset((USER, VIRTUAL_HOST, PERMISSION, TOPIC_PERMISSION, PARAMETER))
+LIMITS = b"c"
+KINDS = frozenset((USER, VIRTUAL_HOST, PERMISSION, TOPIC_PERMISSION, LIMITS, PARAMETER))
 
 
 class Records:

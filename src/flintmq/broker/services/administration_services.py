@@ -5,6 +5,7 @@
     permission.set, permission.clear, permission.list
     topic-permission.set, topic-permission.clear, topic-permission.list
     policy.set, policy.clear, policy.list, and the same of operator-policy
+    limit.set, limit.clear, limit.list
     parameter.set, parameter.clear, parameter.list
 
 The model is the broker's `Administration`; here arguments are read, and it is checked who asks. The answer
@@ -398,6 +399,44 @@ def operator_policy_clear(request: Request) -> None:
 def operator_policy_list(request: Request) -> Iterator[None]:
     """The operator policies of `virtual-host`, in the order of their names."""
     return policy_list(request, True, Tag.ADMINISTRATOR)
+
+
+# Limits
+
+
+def limited(request: Request) -> tuple[str, str]:
+    """Whose limits are meant: those of `user`, else those of `virtual-host`."""
+    user = request.text("user", "")
+    return ("user", user) if user else ("virtual-host", host_of(request))
+
+
+@service("limit.set", changes=True)
+def limit_set(request: Request) -> None:
+    """Sets the limit `name` (max-connections, ...) of `user`, or else of `virtual-host`, to `value`."""
+    limits = administration(request).limits
+    limits.set(limited(request), request.text("name"), request.number("value"))
+    done(request)
+
+
+@service("limit.clear", changes=True)
+def limit_clear(request: Request) -> None:
+    """Takes the limit `name` of `user`, or else of `virtual-host`, away."""
+    administration(request).limits.clear(limited(request), request.text("name"))
+    done(request)
+
+
+@service("limit.list")
+def limit_list(request: Request) -> Iterator[None]:
+    """All limits of users and virtual hosts: `user` or `virtual-host`, `name`, `value`."""
+
+    def row(kind: str, owner: str, name: str, value: int) -> FieldTable:
+        return {kind: owner, "name": name, "value": value}
+
+    return request.page(
+        (APART.join((kind, owner, name)), partial(row, kind, owner, name, value))
+        for (kind, owner), limits in administration(request).limits.of.items()
+        for name, value in limits.items()
+    )
 
 
 # Parameters

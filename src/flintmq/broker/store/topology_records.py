@@ -13,7 +13,7 @@
     h  a queue's number                                     the newest entry it has handed out
     p  policy     virtual host, name, is it an operator's   pattern, priority, apply-to, definition
     r  a queue's number, an entry                           how often it came back, when it is due again
-    u, v, a, t, s what is administered, see administration/records.py
+    u v a t c s   what is administered, see administration/records.py
     n  nothing                                              nothing: the directory was begun by a version
                                                             whose exchange of requests is amq.system alone
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flintmq.client.aio.dtx import Branches
-from flintmq.client.aio.transport import Waiters, finished
+from flintmq.client.aio.transport import CHECKS_EACH_READ, Waiters, finished
 from flintmq.client.core.batch import total_bytes
 from flintmq.client.core.channel import ChannelCore, ConsumerRecord, slices
 from flintmq.client.core.confirms import Ledger
@@ -631,7 +631,8 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Message:
-        self.channel.connection.check_use()
+        if CHECKS_EACH_READ:
+            self.channel.connection.check_use()
         message = self._inbox.next()
         while message is None:
             if not await self._await(self.timeout_s):
@@ -689,6 +690,7 @@ class Consumer:
                 if isinstance(ended, ConsumerCancelled) or self.channel.core.failure is not None:
                     raise ended
                 return False
+            connection.check_use()
             if deadline is not None and deadline.is_over():
                 return False
             if not connection.is_open:

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 READ_BYTES = 262_144
 
 NEXT_ADDRESS_S = 0.5
+# Reading what is there costs half a microsecond; a look at the process would cost as much again. Who waits,
+# or settles a message, is looked at.
+CHECKS_EACH_READ = False
 
 Lock = asyncio.Lock
 

@@ -26,7 +26,7 @@ from flintmq.client.core.pending import Pending, Steps
 from flintmq.client.core.publishing import merged, properties_of
 from flintmq.client.core.topology import BindingRecord, QueueRecord
 from flintmq.client.sync.dtx import Branches
-from flintmq.client.sync.transport import Waiters, finished
+from flintmq.client.sync.transport import CHECKS_EACH_READ, Waiters, finished
 from flintmq.wire import methods
 from flintmq.wire.properties import BasicProperties
 from flintmq.wire.tables import FieldTable
@@ -630,7 +630,8 @@ class Consumer:
         return self
 
     def __next__(self) -> Message:
-        self.channel.connection.check_use()
+        if CHECKS_EACH_READ:
+            self.channel.connection.check_use()
         message = self._inbox.next()
         while message is None:
             if not self._await(self.timeout_s):
@@ -688,6 +689,7 @@ class Consumer:
                 if isinstance(ended, ConsumerCancelled) or self.channel.core.failure is not None:
                     raise ended
                 return False
+            connection.check_use()
             if deadline is not None and deadline.is_over():
                 return False
             if not connection.is_open:

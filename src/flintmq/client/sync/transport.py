@@ -46,6 +46,8 @@ HANDOVER_S = 0.5
 # A wait for the socket that is due to beat looks again after this long.
 BEAT_S_MIN = 0.05
 SHORT_S = 0.001
+# A fork is common among blocking programs: what was delivered to the parent is not for the child.
+CHECKS_EACH_READ = True
 
 
 class Transport:

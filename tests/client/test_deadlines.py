@@ -212,8 +212,7 @@ def test_the_system_gives_up_on_a_peer_that_acknowledges_nothing(either: Either,
             await connection.close()
         assert (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 7000) in made
 
-    if either.name == "sync":
-        either.run(test)
+    either.run(test)
 
 
 def test_a_get_that_is_cut_in_its_body_is_asked_again(either: Either) -> None:

@@ -86,11 +86,11 @@ def refused(failure: PublishFailed, options: WriteOptions) -> str:
         first = failure.returned[0]
         if not first.exchange:
             return (
-                f"Publishing: {len(failure.returned)} rows went to no queue: there is no queue "
+                f"Publishing: {len(failure.returned_numbers)} rows went to no queue: there is no queue "
                 f"{first.routing_key!r}; declare it, or set mandatory to false to have such rows dropped."
             )
         return (
-            f"Publishing: {len(failure.returned)} rows went to no queue, the first to exchange "
+            f"Publishing: {len(failure.returned_numbers)} rows went to no queue, the first to exchange "
             f"{first.exchange!r} with routing key {first.routing_key!r}; bind a queue, or set mandatory to "
             "false to have such rows dropped."
         )

@@ -9,6 +9,8 @@ import pytest
 from playbook.dialogue import Carried, Client, carrying
 from playbook.hourglass import TimedPlaybook
 
+from flintmq.auth import Refused
+from flintmq.auth.passwords import hash_password_quickly
 from flintmq.broker.administration.administration import CLOSED_AT_ONCE
 from flintmq.broker.channels.channel import WRITABLE_MAX
 from flintmq.config import parse
@@ -824,3 +826,55 @@ def test_limits_go_with_their_user(boss: Client) -> None:
     done(boss, "user.delete", user="ann")
     new_user(boss)
     assert rows(boss, "limit.list") == []
+
+
+@pytest.mark.parametrize("over", ["binding", "alternate exchange"])
+def test_what_comes_over_another_exchange_is_no_request(
+    playbook: TimedPlaybook, boss: Client, over: str
+) -> None:
+    new_user(boss, "eve")
+    eve = listening(playbook.client(user="eve", password="eve"))
+    if over == "binding":
+        eve >> methods.ExchangeBind(destination="amq.system", source="amq.topic", routing_key="user.#")
+        eve.hears(methods.ExchangeBindOk)
+    else:
+        definition: FieldTable = {"alternate-exchange": "amq.system"}
+        done(boss, "policy.set", name="p", pattern="^amq.topic$", definition=definition, apply_to="exchanges")
+    headers: FieldTable = {"user": "eve", "tags": ["administrator"]}
+    boss >> carrying(BasicPublish(exchange="amq.topic", routing_key="user.set-tags"), b"", headers=headers)
+    assert refused(eve, "user.list")[0] == 403
+
+
+def test_a_client_id_that_makes_the_pattern_too_long_has_no_right(
+    playbook: TimedPlaybook, boss: Client
+) -> None:
+    new_user(boss)
+    done(
+        boss,
+        "topic-permission.set",
+        user="ann",
+        virtual_host="/",
+        exchange="amq.topic",
+        write="^{client_id}$",
+        read="",
+    )
+    ann = playbook.client(user="ann", password="ann")
+    known = boss.session.broker.connections[ann.session.number]
+    known.client_properties["client_id"] = "x" * 1100
+    ann >> carrying(BasicPublish(exchange="amq.topic", routing_key="x"), b"")
+    assert ann.hears(ChannelClose).reply_code == 403
+
+
+def test_a_password_that_was_meant_for_a_deleted_user_is_not_set(boss: Client) -> None:
+    new_user(boss)
+    broker = boss.session.broker
+    waiting: list[Any] = []
+    broker.administration.hashing = lambda password, made: waiting.append((password, made))
+    headers: FieldTable = {"user": "ann", "password": "old"}
+    boss >> carrying(BasicPublish(exchange="amq.system", routing_key="user.set-password"), headers=headers)
+    broker.administration.delete_user("ann")
+    broker.administration.accounts.add("ann", hash_password_quickly(b"another"), [])
+    password, made = waiting[0]
+    made(hash_password_quickly(password))
+    broker.finish_pass()
+    assert isinstance(broker.users.login("ann", b"old", "127.0.0.1").now(), Refused)

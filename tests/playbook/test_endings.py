@@ -116,3 +116,34 @@ def test_a_connection_that_is_lost_while_it_closes() -> None:
         holder.session.release()
     holder.hears_nothing()
     assert other.gets_all("q") == in_order()
+
+
+def test_a_client_closes_the_channel_that_is_ending() -> None:
+    playbook = Playbook()
+    client = playbook.client()
+    client.declares("q")
+    client >> methods.ConfirmSelect()
+    client.hears(methods.ConfirmSelectOk)
+    with playbook.one_pass():
+        client.publishes("q", b"x")
+        client >> methods.QueueDeclare(queue="nope", passive=True)
+        client >> methods.ChannelClose(reply_code=200, reply_text="bye")
+    client.hears(methods.BasicAck)
+    client.hears(methods.ChannelCloseOk)
+    client.hears_nothing()
+    playbook.end()
+
+
+def test_a_bug_in_the_survey_strands_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    playbook = Playbook()
+    clients = holders(playbook, 2)
+
+    def fail(self: BrokerChannel, start: int, most: int) -> list[Queue]:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(BrokerChannel, "queues_held", fail)
+    for client in clients:
+        client >> methods.ConnectionClose(reply_code=200, reply_text="bye")
+    for client in clients:
+        client.hears(methods.ConnectionCloseOk, 0)
+    playbook.end()

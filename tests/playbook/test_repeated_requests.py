@@ -11,6 +11,7 @@ from playbook.hourglass import TimedPlaybook
 
 from flintmq.broker.services import answers
 from flintmq.broker.services.request import CHANGING, SERVICES, Request, service
+from flintmq.client.core import services as client_services
 from flintmq.config import parse
 from flintmq.wire import methods
 from flintmq.wire.methods import BasicPublish
@@ -299,3 +300,7 @@ def test_a_bug_in_a_service_is_remembered_as_well(
     assert ask(client, "test.broken", "b1")["error-code"] == 541
     assert ask(client, "test.broken", "b1")["error-code"] == 541
     assert len(tried) == 1
+
+
+def test_the_client_marks_repeats_of_all_that_changes_something() -> None:
+    assert client_services.CHANGING == CHANGING

@@ -410,3 +410,14 @@ def test_guest_that_was_changed_is_gone_when_the_settings_name_users(opened: Ope
         broker.administration.accounts.set_tags("guest", [])
     with opened(SETTINGS) as broker:
         assert [user.name for user in broker.users] == ["ann"]
+
+
+def test_a_new_user_has_nothing_of_one_of_the_settings_of_that_name(opened: Opened) -> None:
+    hosts = 'virtual_hosts = ["/", "secret"]\n'
+    with opened(hosts + '[users.ann]\npassword = "ann"\n') as broker:
+        broker.administration.grants.set("ann", "secret", ALL_PERMISSIONS)
+    others = hosts + '[users.root]\npassword = "root"\n'
+    with opened(others) as broker:
+        broker.administration.accounts.add("ann", hash_password_quickly(b"another"), [])
+    with opened(others) as broker:
+        assert not broker.users.get("ann").may_enter("secret")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flintmq.config import PermissionSettings
-from flintmq.name_pattern import NamePattern
+from flintmq.name_pattern import NamePattern, PatternFault
 
 # Decisions kept for one pattern. A name has at most 255 octets, so a full cache is under 1 MiB.
 DECISIONS_MAX = 1024
@@ -64,7 +64,10 @@ class TopicPermissions:
     def _may(self, pattern: str, key: str, client_id: str | None) -> bool:
         if CLIENT_ID not in pattern:
             return self._decisions(pattern, "").of(key)
-        return bool(client_id) and self._decisions(pattern, client_id or "").of(key)
+        try:
+            return bool(client_id) and self._decisions(pattern, client_id or "").of(key)
+        except PatternFault:  # the client has given itself an id that makes the pattern too long
+            return False
 
     def _decisions(self, pattern: str, client_id: str) -> _Decisions:
         made = self._made.get((pattern, client_id))

@@ -463,8 +463,8 @@ class Session(Events):
 
     def say_channel_close(self, channel: Channel, owner: object, fault: PeerFault) -> None:
         """All that was published before is confirmed, so that the client need not publish it again."""
-        if channel.owner is not owner:
-            return
+        if channel.owner is not owner or channel.state != phases.CHANNEL_ENDING:
+            return  # the client has closed it meanwhile
         channel.owner = None
         channel.follow("> channel.close")
         self.send(
@@ -529,8 +529,11 @@ class Session(Events):
         """
         self.parting = parting
         self.answer = answer
-        self.output.end_streams()  # nobody reads what follows, but for the answer to a close
         self.output.ended = True
+        try:
+            self.output.end_streams()  # nobody reads what follows, but for the answer to a close
+        except Exception:
+            log.exception("a bug leaves a body that was being sent to %s behind", self)
         self.broker.clients.leave(self.number)
         if self.virtual_host is not None:
             self.virtual_host.disown_exclusive(self.number)
@@ -550,6 +553,9 @@ class Session(Events):
             channel.follow(END)  # what still comes on it is discarded
             try:
                 channel.abandon_content()
+            except Exception:
+                log.exception("a bug leaves a content of channel %d of %s behind", channel.number, self)
+            try:
                 yield from self.leave_channel(channel)
             except Exception:  # the other channels of the connection are to go as well
                 log.exception("a bug leaves something of channel %d of %s behind", channel.number, self)

@@ -88,3 +88,7 @@ def test_delays_grow_to_their_limit_with_chance() -> None:
     assert [recovery.delay_s(attempt, 1.0) for attempt in range(6)] == [0.5, 1, 2, 4, 8, 8]
     assert recovery.delay_s(2, 0.0) == 1.0
     assert recovery.delay_s(1_000_000, 1.0) == 8.0
+
+
+def test_settings_are_keys_of_pools() -> None:
+    assert hash(Settings(client_properties={"a": 1})) == hash(Settings(client_properties={"a": 1}))

@@ -153,9 +153,8 @@ class Grants:
                 self.restore_one(name, virtual_host, value)
 
     def is_of_another(self, name: str, value: FieldTable) -> bool:
-        """Whether it was granted to a user who was added and deleted; users of the settings have no life."""
-        life = value.get("life", 0)
-        return life != 0 and life != self.accounts.life_of(name)
+        """Whether it was granted to another user of that name; users of the settings have no life."""
+        return value.get("life", 0) != self.accounts.life_of(name)
 
     def restore_one(self, name: str, virtual_host: str, value: FieldTable) -> None:
         patterns = [value.get(each) for each in ("configure", "write", "read")]

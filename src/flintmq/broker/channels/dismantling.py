@@ -135,7 +135,11 @@ def of_connection(host: VirtualHost, origin: int) -> Iterator[None]:
     try:
         while owned := host.exclusive.get(origin):
             for _ in range(min(QUEUES, len(owned))):
-                host.delete_queue(owned.popitem()[0])
+                queue = owned.popitem()[0]
+                try:
+                    host.delete_queue(queue)
+                except Exception:
+                    log.exception("a bug leaves the exclusive queue %r behind", queue.name)
             yield
     finally:
         host.falling.departed_for_good(origin)

@@ -27,6 +27,8 @@ DELIVERIES = 8192
 CHANNEL_DELIVERIES = 32
 # Queues that go on in one step.
 QUEUES = 128
+# Small connections that one step gives up.
+CONNECTIONS = 8
 
 
 class Ending(Protocol):
@@ -63,7 +65,10 @@ class Endings:
                 ended, self.waiting = self.waiting, []
                 paused: dict[Queue, None] = {}
                 try:
-                    yield from self.survey(ended, paused)
+                    try:
+                        yield from self.survey(ended, paused)
+                    except Exception:
+                        log.exception("a bug in the survey: messages may come out of turn")
                     yield from self.release(ended)
                     while paused:
                         for _ in range(min(QUEUES, len(paused))):
@@ -94,9 +99,13 @@ class Endings:
                         looked = 0
                         yield None
                 looked += CHANNEL_DELIVERIES
+                if looked >= DELIVERIES:
+                    looked = 0
+                    yield None
 
     def release(self, ended: list[Ending]) -> Chore:
         ended.reverse()
+        left = 0
         while ended:
             ending = ended.pop()  # what it held is memory: that of each goes as it is done
             try:
@@ -107,3 +116,6 @@ class Endings:
                 ending.has_left()
             except Exception:
                 log.exception("a bug in ending the connection of %s", ending)
+            left += 1
+            if left % CONNECTIONS == 0:
+                yield None

@@ -81,9 +81,13 @@ def user_add(request: Request) -> Chore:
 def user_set_password(request: Request) -> Chore:
     """Changes the password of `user` to `password`, or to what has the hash `password-hash`."""
     name = request.text("user")
-    administration(request).accounts.changeable(name)
+    accounts = administration(request).accounts
+    accounts.changeable(name)
+    life = accounts.life_of(name)
     password_hash = yield from password_of(request)
-    administration(request).accounts.set_password(name, password_hash)
+    if accounts.life_of(name) != life:
+        raise ServiceFault(amqp.NOT_FOUND, f"{request.name}: user '{name}' was deleted meanwhile")
+    accounts.set_password(name, password_hash)
     done(request)
 
 

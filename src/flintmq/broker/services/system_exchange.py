@@ -29,7 +29,13 @@ class SystemExchange(Exchange):
         request.check(message, channel)
 
     def receive(self, context: RoutingContext) -> int:
-        """A request that cannot be answered, as nobody knows the service, is like one without a route."""
+        """A request that cannot be answered, as nobody knows the service, is like one without a route.
+
+        Requests are published to this exchange. What comes over another one, by a binding or as its alternate
+        exchange, was sent there for a reason of its own: it is not done with the rights of its publisher.
+        """
+        if context.message.exchange_name() != self.name:
+            return REFUSED
         return TAKEN if request.ask(context) else REFUSED
 
     def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:

@@ -173,12 +173,12 @@ class ConnectionCore(Intake):
         told = isinstance(capabilities, dict) and capabilities.get("authentication_failure_close") is True
         return told or self.opened_once or len(self.settings.endpoints) > 1
 
-    def end(self, error: ClientError) -> None:
+    def end(self, error: ClientError, *, is_wanted: bool = False) -> None:
         """This life of the connection is over; whoever waits is told."""
         if self.failure is not None:
             return
         self.failure = error
-        is_wanted = self.protocol.state == ClientState.CLOSING
+        is_wanted = is_wanted or self.protocol.state == ClientState.CLOSING
         self.protocol.follow(LOST)
         self.opened.fail(error)
         self.closed.resolve(None)
@@ -267,7 +267,7 @@ class ConnectionCore(Intake):
         elif isinstance(method, methods.ConnectionClose):
             self._closed_by_server(method)
         elif isinstance(method, methods.ConnectionCloseOk):
-            self.end(ConnectionClosed("the connection was closed"))
+            self.end(ConnectionClosed("the connection was closed"), is_wanted=True)
         elif isinstance(method, methods.ConnectionUpdateSecretOk):
             if not self.updating:
                 raise ConnectionFault(amqp.COMMAND_INVALID, f"{method.NAME}: nobody asked for it")

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from flintmq.client.core.inbox import Inbox
 
 EXCHANGE = "amq.system"
-# Services that change something: to ask twice would do it twice.
+# Services that change something: to ask twice would do it twice, or undo what others did in between.
 CHANGING = {
     "queue.move",
     "queue.copy",
@@ -61,6 +61,24 @@ CHANGING = {
     "dtx.commit",
     "dtx.rollback",
     "dtx.forget-marker",
+    "user.add",
+    "user.delete",
+    "user.set-password",
+    "user.set-tags",
+    "vhost.add",
+    "vhost.delete",
+    "permission.set",
+    "permission.clear",
+    "topic-permission.set",
+    "topic-permission.clear",
+    "policy.set",
+    "policy.clear",
+    "operator-policy.set",
+    "operator-policy.clear",
+    "parameter.set",
+    "parameter.clear",
+    "limit.set",
+    "limit.clear",
 }
 DIRECT_REPLY_TO = "amq.rabbitmq.reply-to"
 

@@ -117,7 +117,8 @@ class Settings:
     mechanism: Literal["PLAIN", "EXTERNAL"] = "PLAIN"
     # Asked for the password at each login; a coroutine function in the async client.
     token_provider: Callable[[], Any] | None = field(default=None, repr=False)
-    client_properties: Mapping[str, Any] = field(default_factory=dict)  # told to the server besides ours
+    # Told to the server besides ours.
+    client_properties: Mapping[str, Any] = field(default_factory=dict, hash=False)
     name: str = ""
     protocol: Literal["0-9-1", "0-9"] = "0-9-1"
     # None: the server's wish. 0: none. TCP keepalive is always on.

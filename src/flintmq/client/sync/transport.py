@@ -19,6 +19,7 @@ import select
 import socket
 import ssl
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from types import TracebackType
@@ -420,10 +421,8 @@ class Transport:
         self.pump(deadline.left_s())
 
     def sleep(self, delay_s: float) -> None:
-        self._wait_s(delay_s)
-
-    def _wait_s(self, delay_s: float) -> None:
-        threading.Event().wait(delay_s)
+        # A signal handler may raise here: an Event would be left with a lock that nobody holds.
+        time.sleep(delay_s)  # noqa: TID251 - there is no event loop
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("a connection cannot be pickled; send its settings and connect there")

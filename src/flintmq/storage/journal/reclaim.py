@@ -353,6 +353,8 @@ class Reclaimer:
                 disk.close(handle)
         present = set(disk.list(directory))
         for number in leftovers:
+            if self._journal.promises is not None:
+                self._journal.promises.forget(SEGMENT, number)
             if segment_name(number) in present:
                 disk.delete(os.path.join(directory, segment_name(number)))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from playbook.dialogue import Carried, Client, Playbook, carrying
 
+from flintmq.broker.channels.channel import Channel
+from flintmq.broker.queues.chores import Chore
 from flintmq.errors import ConnectionFault
 from flintmq.wire import amqp, methods
 
@@ -131,19 +133,28 @@ def test_a_client_closes_the_channel_that_is_ending() -> None:
     client.hears(methods.BasicAck)
     client.hears(methods.ChannelCloseOk)
     client.hears_nothing()
-    playbook.end()
 
 
-def test_a_bug_in_the_survey_strands_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    playbook = Playbook()
-    clients = holders(playbook, 2)
+class Unreadable:
+    """A connection that cannot be looked at."""
 
-    def fail(self: BrokerChannel, start: int, most: int) -> list[Queue]:
+    def __init__(self) -> None:
+        self.is_left = False
+
+    def held_channels(self) -> list[Channel]:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(BrokerChannel, "queues_held", fail)
-    for client in clients:
-        client >> methods.ConnectionClose(reply_code=200, reply_text="bye")
-    for client in clients:
-        client.hears(methods.ConnectionCloseOk, 0)
-    playbook.end()
+    def leave(self) -> Chore:
+        yield None
+
+    def has_left(self) -> None:
+        self.is_left = True
+
+
+def test_a_bug_in_the_survey_strands_nobody() -> None:
+    playbook = Playbook()
+    ended = [Unreadable(), Unreadable()]
+    with playbook.one_pass():
+        for each in ended:
+            playbook.broker.endings.begin(each)
+    assert [each.is_left for each in ended] == [True, True]

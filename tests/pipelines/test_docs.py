@@ -115,7 +115,8 @@ def test_your_ticks_in_your_bars_out(broker: Any, uri: str, tmp_path: Path) -> N
         assert read.stdout is not None
         while len(lines) < 6 and (line := read.stdout.readline()):
             lines.append(line)
-    assert (read.returncode, published.returncode) == (0, 0), lines
+    assert published.stdout is not None
+    assert (read.returncode, published.returncode) == (0, 0), (lines, published.stdout.read())
     assert len(lines) == 6, lines
     for symbol in ("ABC", "XYZ"):
         starts = [line.split()[1] for line in lines if line.startswith(symbol)]

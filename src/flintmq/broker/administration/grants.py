@@ -94,7 +94,7 @@ class Grants:
         )
 
     def is_fixed(self, name: str, virtual_host: str) -> bool:
-        """Whether the settings say what it is."""
+        """Whether the settings say what the user may do there."""
         return self.accounts.is_fixed(name) and virtual_host in self.accounts.config.users[name].permissions
 
     def require_changeable(self, name: str, virtual_host: str) -> None:
@@ -141,7 +141,7 @@ class Grants:
                 log.error("a permission of the journal is left out: the record of it is not well formed")
                 continue
             if self.is_of_another(name, value):
-                log.info("a permission of user %r is dropped: that user was deleted", name)
+                log.warning("a permission of user %r is dropped: another user of that name had it", name)
                 self.records.delete(records.PERMISSION, identity)
             elif self.users.get(name) is None or self.is_fixed(name, virtual_host):
                 log.warning(
@@ -153,7 +153,7 @@ class Grants:
                 self.restore_one(name, virtual_host, value)
 
     def is_of_another(self, name: str, value: FieldTable) -> bool:
-        """Whether it was granted to another user of that name; users of the settings have no life."""
+        """Whether the record belongs to another user of that name; users of the settings have no life."""
         return value.get("life", 0) != self.accounts.life_of(name)
 
     def restore_one(self, name: str, virtual_host: str, value: FieldTable) -> None:

@@ -19,7 +19,6 @@ import select
 import socket
 import ssl
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from types import TracebackType
@@ -422,7 +421,7 @@ class Transport:
 
     def sleep(self, delay_s: float) -> None:
         # A signal handler may raise here: an Event would be left with a lock that nobody holds.
-        time.sleep(delay_s)  # noqa: TID251 - there is no event loop
+        self.clock.sleep(delay_s)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("a connection cannot be pickled; send its settings and connect there")

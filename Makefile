@@ -3,8 +3,9 @@
 #   make run      the whole system alive: broker, market data, pipelines on Spark; ARGS="--rate 20000"
 #   make serve    the broker alone, on its defaults or with ARGS="--port 0 --data /tmp/flint"
 #   make test     all tests: on the compiled build, with Spark, on the pure build; TESTS=tests/unit for a part
+#   make test-console   the web console in a browser; part of make test
 #   make test-memory    what clients can make the broker hold, one test at a time; part of make test
-#   make check    format, lint, types, layers, the border of compiled code, tidy
+#   make check    format, lint, types, layers, the border of compiled code, tidy, vulnerable dependencies
 #   make bench    the benchmarks, with ARGS
 #   make build    a wheel in dist/
 #   make clean    forget everything that was made
@@ -16,7 +17,7 @@
 .SUFFIXES:
 .SECONDARY:
 .NOTPARALLEL:
-.PHONY: run serve test test-compiled test-memory test-pure test-spark check format bench build clean interop-deps FORCE
+.PHONY: run serve test test-compiled test-console test-memory test-pure test-spark check format bench build clean interop-deps FORCE
 
 PYTHON ?= python3
 ARGS ?=
@@ -25,6 +26,7 @@ WORKERS ?= 2
 PIP_QUIET := -m pip --disable-pip-version-check --quiet
 BUILD_TOOLS := 'pip>=25.1' 'setuptools>=77' 'Cython>=3.1,<4'
 
+CONSOLE := $(sort $(shell find src/flintmq/management/console -type f))
 SOURCES := $(sort $(shell find src -name '*.py' -o -name '*.pxd' -o -name 'py.typed'))
 PACKAGING := setup.py pyproject.toml README.md
 CLIENTS := $(wildcard tests/interop/requirements.txt)
@@ -48,17 +50,23 @@ endef
 # Spark takes seconds to start: its tests run by themselves, on the compiled build. Each part has settings of
 # its own for the Java process, which a worker starts once: so one part after the other.
 SPARK_TESTS := tests/spark tests/pipelines tests/unit/spark
+# One browser and one broker for all of them, by themselves too.
+CONSOLE_TESTS := tests/console
 # What kills processes, fills disks and memory and simulates years of them runs on the compiled build alone.
 LONG_TESTS := tests/recovery tests/memory tests/simulation tests/fuzz tests/live tests/differential tests/stalls
 
 # By itself test-memory holds a bystander's waits to 50 ms; here the machine may have other work as well.
 test: export MEMORY_WAIT_FACTOR = 4
-test: test-compiled $(if $(filter tests,$(TESTS)),test-memory test-spark) test-pure
+test: test-compiled $(if $(filter tests,$(TESTS)),test-console test-memory test-spark) test-pure
 
 test-compiled: .venv/.stamp-build .venv/.stamp-dev .venv/.stamp-clients $(NODE_CLIENTS)
 	@echo "== tests, compiled build"
 	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/pytest -q -n $(WORKERS) $(SPARK_TESTS:%=--ignore=%) \
-	    $(if $(filter tests,$(TESTS)),--ignore=tests/memory) $(TESTS)
+	    --ignore=$(CONSOLE_TESTS) $(if $(filter tests,$(TESTS)),--ignore=tests/memory) $(TESTS)
+
+test-console: .venv/.stamp-build .venv/.stamp-dev .venv/.stamp-console
+	@echo "== tests of the console in a browser, compiled build"
+	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/pytest -q $(CONSOLE_TESTS)
 
 # Peaks of memory and what the broker does while a bystander waits, one test at a time: each fills memory.
 test-memory: .venv/.stamp-build .venv/.stamp-dev
@@ -73,10 +81,11 @@ test-spark: .venv/.stamp-build .venv/.stamp-dev .venv/.stamp-clients .venv/.stam
 test-pure: .venv-pure/.stamp-build .venv-pure/.stamp-dev .venv-pure/.stamp-clients $(NODE_CLIENTS)
 	@echo "== tests, pure build"
 	@FLINTMQ_EXPECT_BUILD=pure .venv-pure/bin/pytest -q -n $(WORKERS) \
-	    $(SPARK_TESTS:%=--ignore=%) $(if $(filter tests,$(TESTS)),$(LONG_TESTS:%=--ignore=%)) $(TESTS)
+	    $(SPARK_TESTS:%=--ignore=%) --ignore=$(CONSOLE_TESTS) \
+	    $(if $(filter tests,$(TESTS)),$(LONG_TESTS:%=--ignore=%)) $(TESTS)
 
 # Each by itself, so that `make -k check` tells everything at once.
-check: check-format check-lint check-types check-layers check-border check-tidy
+check: check-format check-lint check-types check-layers check-border check-tidy check-dependencies
 
 check-%: .venv-pure/.stamp-build .venv-pure/.stamp-dev
 	@echo "== $*"
@@ -88,6 +97,7 @@ CHECK_types = .venv-pure/bin/mypy
 CHECK_layers = .venv-pure/bin/lint-imports --no-logo
 CHECK_border = .venv-pure/bin/python tools/compiled_border.py
 CHECK_tidy = .venv-pure/bin/python tools/tidy.py
+CHECK_dependencies = .venv-pure/bin/python tools/dependency_audit.py
 
 format: .venv-pure/.stamp-dev
 	@.venv-pure/bin/ruff format && .venv-pure/bin/ruff check --fix
@@ -123,6 +133,11 @@ interop-deps:
 	@$*/bin/python $(PIP_QUIET) install --group dev
 	@touch $@
 
+%/.stamp-console: %/.stamp-venv pyproject.toml
+	@echo "== $*: what drives a browser"
+	@$*/bin/python $(PIP_QUIET) install --group console
+	@touch $@
+
 %/.stamp-clients: %/.stamp-venv $(CLIENTS)
 	@echo "== $*: AMQP clients for the interop tests"
 	@$*/bin/python $(PIP_QUIET) install $(if $(CLIENTS),--requirement $(CLIENTS),pip)
@@ -130,7 +145,8 @@ interop-deps:
 
 %/.stamp-spark: %/.stamp-venv pyproject.toml
 	@echo "== $*: Spark, Java if there is none, and what pipelines need"
-	@$*/bin/python $(PIP_QUIET) install $$($*/bin/python tools/extra.py pipelines)
+	@$*/bin/python $(PIP_QUIET) install $$($*/bin/python tools/extra.py pipelines) \
+	    $$($*/bin/python tools/extra.py management)
 	@touch $@
 
 %/.stamp-sdp: %/.stamp-spark
@@ -138,7 +154,7 @@ interop-deps:
 	@$*/bin/python $(PIP_QUIET) install $$($*/bin/python tools/extra.py sdp)
 	@touch $@
 
-.venv/.stamp-build: .venv/.stamp-venv build/inputs $(SOURCES) $(PACKAGING)
+.venv/.stamp-build: .venv/.stamp-venv build/inputs $(SOURCES) $(CONSOLE) $(PACKAGING)
 	@$(PYTHON) tools/compiler.py || { echo "make test-pure works without a compiler."; exit 1; }
 	@echo "== .venv: compiled build"
 	@.venv/bin/python tools/build.py install --no-build-isolation .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import resource
 import shlex
 import signal
@@ -19,6 +20,7 @@ RABBITMQ_SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 START_SECONDS_MAX = 120.0
 STOP_SECONDS_MAX = 20.0
 SETTLE_SECONDS_MAX = 10.0
+FREE_PORTS = (20_000, 32_000)
 FLINTMQ_COMMAND = "{python} -m flintmq serve --port 0 --data {directory} --log-level warning"
 
 
@@ -55,10 +57,16 @@ class Broker:
 
 
 def free_port() -> int:
-    """A port on the loopback address that nothing listens on now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A port on the loopback address that nothing listens on now.
+
+    It lies below those that the system gives to connections that go out, one of which could take it before
+    the broker does.
+    """
+    while True:
+        port = random.randrange(*FREE_PORTS)
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 def speaks_amqp(port: int) -> str | None:
@@ -182,31 +190,49 @@ def attached(port: int, pid: int) -> Iterator[Broker]:
 
 
 @contextlib.contextmanager
-def rabbitmq(directory: Path) -> Iterator[Broker]:
-    """Debian's RabbitMQ with its default settings, on a port, a node name and directories of its own."""
+def rabbitmq(directory: Path, settings: str = "") -> Iterator[Broker]:
+    """Debian's RabbitMQ with these settings, on a port, a node name and directories of its own."""
     for name in ("data", "log"):
         (directory / name).mkdir(parents=True)
     port = free_port()
     (directory / "rabbitmq.conf").write_text(
         f"listeners.tcp.1 = 127.0.0.1:{port}\nlog.console = false\nlog.file.level = warning\n"
-        "vm_memory_high_watermark.relative = 0.6\n"
+        f"vm_memory_high_watermark.relative = 0.6\n{settings}"
     )
     (directory / "enabled_plugins").write_text("[].\n")
     environment = dict(
-        os.environ,
-        HOME=str(directory),
-        RABBITMQ_NODENAME=f"bench{port}@localhost",
+        rabbitmq_environment(directory, port),
         RABBITMQ_CONFIG_FILE=str(directory / "rabbitmq"),
         RABBITMQ_ENABLED_PLUGINS_FILE=str(directory / "enabled_plugins"),
         RABBITMQ_MNESIA_BASE=str(directory / "data"),
         RABBITMQ_LOG_BASE=str(directory / "log"),
         RABBITMQ_DIST_PORT=str(free_port()),
         RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="-kernel inet_dist_use_interface {127,0,0,1}",
-        ERL_EPMD_ADDRESS="127.0.0.1",
     )
     with running([str(RABBITMQ_SERVER)], environment, directory / "output") as process:
         _, version = await_listening(process, "RabbitMQ", directory / "output", port)
         yield Broker("RabbitMQ", port, working_process(process.pid, "beam.smp"), version)
+
+
+def rabbitmq_environment(directory: Path, port: int) -> dict[str, str]:
+    """What a node and its tools have to agree on."""
+    return dict(
+        os.environ,
+        HOME=str(directory),
+        RABBITMQ_NODENAME=f"bench{port}@localhost",
+        ERL_EPMD_ADDRESS="127.0.0.1",
+    )
+
+
+def rabbitmqctl(directory: Path, port: int, *words: str) -> str:
+    """What RabbitMQ's own tool says to a node that `rabbitmq` has started."""
+    command = [str(RABBITMQ_SERVER.with_name("rabbitmqctl")), *words]
+    done = subprocess.run(
+        command, env=rabbitmq_environment(directory, port), capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise BrokerFailure(f"rabbitmqctl {words[0]}: {done.stdout} {done.stderr}")
+    return done.stdout
 
 
 def working_process(session: int, name: str) -> int:

@@ -134,7 +134,7 @@ class Visit:
             "recovery": recovery if self.options.recovers else None,
             "channel_max": self.options.channel_max,
         }
-        uri = f"amqp://guest:guest@127.0.0.1:{self.proxy.port}"
+        uri = self.proxy.uri
         if self.options.client == "sync":
             self.connection = connect(uri, **settings)
         else:

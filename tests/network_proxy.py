@@ -2,7 +2,7 @@
 
     with NetworkProxy(broker.port) as proxy:
         proxy.plan(Fault(TO_CLIENT, Cut("rst"), frame=3, edge="within"))     the next connection
-        connection = connect(f"amqp://guest:guest@127.0.0.1:{proxy.port}")
+        connection = connect(proxy.uri)
         proxy.strike(Fault(TO_BROKER, Swallow(), method="basic.publish"))    those that are there, from now on
         proxy.wait_for_fault()
 
@@ -441,6 +441,7 @@ class NetworkProxy:
         # Holds the port while connections are refused: bound, and not listening.
         self._keeper = self._bound(0)
         self.port: int = self._keeper.getsockname()[1]
+        self.uri = f"amqp://guest:guest@127.0.0.1:{self.port}"
         self._listener: socket.socket | None = None
         self._is_over = False
         self._listen()

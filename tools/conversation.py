@@ -11,7 +11,7 @@ exception is a bug of the broker and comes through to the caller.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from flintmq.broker.broker import Broker
@@ -73,6 +73,7 @@ class Wire:
         if connection.paused:
             self.leftover = bytes(buffer)
             return
+        self.house.broker.pass_work.copies = 0
         try:
             used = connection.receive(buffer, len(buffer))
         except PeerFault as fault:
@@ -115,11 +116,26 @@ class Wire:
     def verify(self, verification: Any) -> None:
         self.session.login_step(verification.finish(verification.run()))
 
-    def refuse_login(self) -> None:
+    def peer_certificate(self) -> dict[str, Any] | None:
+        return None
+
+    def refuse_login(self, pause_s: float) -> None:
         self.session.login_refused()
+
+    def refuse(self, pause_s: float, then: Callable[[], None]) -> None:
+        then()
+
+    def greeted(self) -> None:
+        """Nobody counts strangers here."""
 
     def opened(self) -> None:
         """The handshake is done."""
+
+    def rate_changed(self) -> None:
+        """Nobody waits for a rate."""
+
+    def describe(self) -> dict[str, int]:
+        return {"received": 0, "sent": 0}
 
     def start_heartbeats(self, interval_s: int) -> None:
         """Time stands still here."""
@@ -153,7 +169,7 @@ class House:
         else:
             self.broker = Broker(config, clock)
         # As after a first login: a thousand conversations a second cannot each pay for scrypt.
-        self.broker.users._remember("guest", b"guest")
+        self.broker.users.remember("guest", b"guest")
         self.outbox: list[Output] = []
         self.paused: list[Wire] = []
         self.wires_made = 0

@@ -24,6 +24,7 @@ PUBLIC = (
     "src/flintmq/client/sync/",
     "src/flintmq/broker/exchanges/exchange_plugins.py",
     "src/flintmq/pytest_plugin.py",
+    "src/flintmq/testing/",
     "src/flintmq/spark/__init__.py",
 )
 # Old names live on in it.

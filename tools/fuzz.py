@@ -30,7 +30,8 @@ from flintmq.protocol import phases
 from flintmq.wire import methods
 from flintmq.wire.fields import Content
 from flintmq.wire.methods import Method
-from flintmq.wire.properties import BasicProperties
+from flintmq.wire.properties import BasicProperties, StreamProperties, encode_properties
+from flintmq.wire.tables import FieldTable
 
 VERSIONS = (91, 91, 91, 8, 9)
 NAMES = ("q", "r", "s", "", "amq.direct", "amq.topic", "amq.headers", "x" * 255, "\udcff\udcfe", "no such")
@@ -90,6 +91,8 @@ class Speaker:
 
     def publish(self, channel: int, version: int) -> bytes:
         chance = self.chance
+        if version != 91 and chance.random() < 0.3:
+            return self.publish_stream(channel, version)
         headers = None
         if chance.random() < 0.3:
             headers = {"k": chance.choice((1, "v", None, 2.5, True, {"deep": [1, {"er": b"x"}]}))}
@@ -119,9 +122,36 @@ class Speaker:
             )
         return octets
 
+    def publish_stream(self, channel: int, version: int) -> bytes:
+        """stream.publish, mostly with a content of its class."""
+        chance = self.chance
+        properties = StreamProperties(
+            content_type=chance.choice((None, "t")),
+            headers={"k": chance.choice((1, "v", [1, {"er": "x"}]))} if chance.random() < 0.3 else None,  # type: ignore[dict-item]
+            priority=chance.choice((None, 0, 5, 9, 255)),
+            timestamp=chance.choice((None, 2**64 - 1)),
+        )
+        octets = encode_properties(properties) if chance.random() < 0.98 else self.octets(30)
+        method = methods.StreamPublish(
+            exchange=chance.choice(
+                ("", "", "", "amq.direct", "amq.fanout", "none" if chance.random() < 0.1 else "")
+            ),
+            routing_key=chance.choice(KEYS),
+            mandatory=chance.random() < 0.1,
+            immediate=chance.random() < 0.1,
+        )
+        body = bytes(chance.choice((0, 1, 20, 100, 5000)))
+        size = len(body) if chance.random() < 0.998 else chance.choice((0, 7, 2**63, 2**64 - 1))
+        class_id = 80 if chance.random() < 0.998 else chance.choice((60, 70, 0, 65535))
+        whole = method_frame(version, channel, method)
+        whole += frame(2, channel, header_payload(size, octets, class_id))
+        return whole + (frame(3, channel, body) if body else b"")
+
     def declare_queue(self) -> Method:
         chance = self.chance
+        limits = {"x-max-length": chance.choice((0, 3)), "x-max-priority": chance.choice((1, 9))}
         return methods.QueueDeclare(
+            arguments={**limits, "x-overflow": "drop-lowest"} if chance.random() < 0.1 else {},
             queue=chance.choice(NAMES),
             passive=chance.random() < 0.2,
             exclusive=chance.random() < 0.1,
@@ -153,6 +183,9 @@ class Speaker:
     def consume(self) -> Method:
         chance = self.chance
         tag = chance.choice(("", "", "a", "b", "c", "t" * 255))
+        rate = {"x-consume-rate": chance.choice((1, 1000, 2**32 - 1))} if chance.random() < 0.1 else {}
+        if chance.random() < 0.2:
+            return self.consume_stream(tag, rate)  # type: ignore[arg-type]
         if chance.random() < 0.3:
             return methods.BasicCancel(consumer_tag=tag, no_wait=chance.random() < 0.3)
         return methods.BasicConsume(
@@ -161,6 +194,27 @@ class Speaker:
             no_ack=chance.random() < 0.3,
             no_local=chance.random() < 0.3,
             exclusive=chance.random() < 0.05,
+            arguments=rate,  # type: ignore[arg-type]
+        )
+
+    def consume_stream(self, tag: str, rate: FieldTable) -> Method:
+        chance = self.chance
+        dice = chance.random()
+        if dice < 0.2:
+            return methods.StreamCancel(consumer_tag=tag, no_wait=chance.random() < 0.3)
+        if dice < 0.4:
+            return methods.StreamQos(
+                prefetch_size=chance.choice((0, 100, 2**32 - 1)),
+                prefetch_count=chance.choice((0, 1, 3)),
+                consume_rate=chance.choice((0, 1, 5000, 2**32 - 1)),
+                global_=chance.random() < 0.3,
+            )
+        return methods.StreamConsume(
+            queue=chance.choice(NAMES[:4]),
+            consumer_tag=tag,
+            no_local=chance.random() < 0.3,
+            exclusive=chance.random() < 0.05,
+            arguments=rate,
         )
 
     def settle(self) -> Method:

@@ -135,7 +135,7 @@ def decode_variable(method: Method, argument: Argument) -> list[str]:
     """Reads one argument of variable size at `at`."""
     what = f"{method.full_name} {argument.name}"
     if argument.type == "table":
-        call = f'decode_table(octets, at, end, "{what}")'
+        call = f'decode_arguments(octets, at, end, "{what}")'
         if argument.reserved:
             return [f"_, at = {call}"]
         if argument.optional:

@@ -1,5 +1,6 @@
 #!/bin/sh
-# What the tests need and PyPI does not have: AMQP clients for tests/interop, and RabbitMQ for tests/differential.
+# What the tests need and PyPI does not have: AMQP clients for tests/interop, RabbitMQ for tests/differential,
+# a browser for tests/console, and promtool for tests/management.
 # Installs it where it can (root, apt-get), else says what to install. Status 1 if something is still missing.
 set -eu
 
@@ -9,6 +10,8 @@ ls /usr/lib/python3/dist-packages/amqplib/__init__.py > /dev/null 2>&1 || lackin
 command -v node > /dev/null || lacking="$lacking nodejs"
 command -v npm > /dev/null || lacking="$lacking npm"
 ls /usr/lib/rabbitmq/bin/rabbitmq-server > /dev/null 2>&1 || lacking="$lacking rabbitmq-server"
+command -v chromium > /dev/null || lacking="$lacking chromium"
+command -v promtool > /dev/null || lacking="$lacking prometheus"
 
 if [ -z "$lacking" ]; then
     echo "interop-deps: all there"

@@ -4,6 +4,7 @@
     python tools/spark_faults.py --cluster                        a standalone cluster of two workers
     python tools/spark_faults.py --source queue --mode confirm    at least once
     python tools/spark_faults.py --points after-commit --victims broker,driver
+    python tools/spark_faults.py --network                        the network fails, and nobody is killed
 
 A point is a moment between two steps of a micro-batch; tests/spark/faulty_source.py names and places them. A
 victim is what is killed when a process of the query comes there:
@@ -13,6 +14,15 @@ victim is what is killed when a process of the query comes there:
     broker       flintmq; it is started again at once
     process      the connector's own process that is there: the reader of the source, the worker of a task,
                  the coordinator of the sink
+
+With --network the query reaches the broker through tests/network_proxy.py, and the victim is the network:
+the connections that are there and the next two fail, each within some frames of the point.
+
+    cut, reset   the connections end, in an orderly way or by a reset
+    half         the query is cut off, and the broker does not hear of it
+    hole         both ways everything is swallowed
+    stop         nothing is taken any more, so that sends block
+    delay        one direction stands still for longer than heartbeats allow
 
 A round publishes rows, has the query read them, kills one victim at one point, runs the query until it ends
 by itself, and looks at what came out. Rounds use the same stream, checkpoint, broker and driver, as long as
@@ -34,10 +44,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +58,17 @@ for place in (ROOT / "tests", ROOT / "tests" / "spark"):
     sys.path.insert(0, str(place))
 
 from broker_process import BrokerProcess  # noqa: E402 - found by the path above
+from network_proxy import (  # noqa: E402
+    DIRECTIONS,
+    EDGES,
+    Action,
+    Cut,
+    Delay,
+    Fault,
+    NetworkProxy,
+    StopReading,
+    Swallow,
+)
 from standalone_cluster import SHORT_LIVED, Cluster, standalone_cluster  # noqa: E402
 
 STREAM, OUT, DRAINED = "faults-in", "faults-out", "faults-drained"
@@ -60,6 +82,22 @@ BROKER_START_S_MAX = 180.0
 PORTS = range(20000, 32000)
 LOOK_S = 0.1
 VICTIMS = ("driver", "executor", "broker", "process")
+# How the network fails.
+HEARTBEAT_S = 2
+NETWORK: dict[str, Action] = {
+    "cut": Cut("fin"),
+    "reset": Cut("rst"),
+    "half": Cut("fin", keep="broker"),
+    "hole": Swallow(),
+    "stop": StopReading(),
+    "delay": Delay(3.0 * HEARTBEAT_S),
+}
+# A connection that is there fails within so many frames; a new one within those of a login and some more.
+FRAMES, FRAMES_ANEW, ANEW = 8, 24, 2
+STRIKE_LOOK_S = 0.01
+# Until then the broker has noticed that a connection is gone whose end it has not heard, and let go of its
+# branches.
+HELD_S_MAX = 5.0 * HEARTBEAT_S
 # What the command of a process has in it, that is killed as a victim. A process has three kinds.
 COMMANDS = {
     "driver": ("org.apache.spark.deploy.SparkSubmit", "--drive"),
@@ -100,6 +138,54 @@ class Broker:
     def kill(self) -> None:
         self.process.process.kill()
         self.process.process.wait()
+
+
+class Network:
+    """The way from the query to the broker. It fails when a process of the query has come to its point."""
+
+    def __init__(self, broker: Broker, directory: Path, seed: int) -> None:
+        self.proxy = NetworkProxy(broker.port)
+        self.uri = f"amqp://127.0.0.1:{self.proxy.port}?heartbeat={HEARTBEAT_S}&timeout=15"
+        self.directory = directory
+        self.chance = random.Random(seed)
+        self.kind = ""
+        self.struck_before = 0
+        self.is_over = threading.Event()
+        self.watcher = threading.Thread(target=self._watch, daemon=True)
+        self.watcher.start()
+
+    def order(self, kind: str) -> None:
+        """How it fails in this round."""
+        for word in (".waits", ".struck"):
+            for path in self.directory.glob(f"*{word}"):
+                path.unlink()
+        self.struck_before = len(self.proxy.faults)
+        self.kind = kind
+
+    def has_failed(self) -> bool:
+        self.proxy.heal()
+        return len(self.proxy.faults) > self.struck_before
+
+    def _watch(self) -> None:
+        while not self.is_over.wait(STRIKE_LOOK_S):
+            for path in self.directory.glob("*.waits"):
+                path.unlink()
+                self._strike()
+                path.with_suffix(".struck").touch()
+
+    def _strike(self) -> None:
+        self.proxy.strike(self._fault(FRAMES))
+        for _ in range(ANEW):
+            self.proxy.plan(self._fault(FRAMES_ANEW))
+
+    def _fault(self, frames: int) -> Fault:
+        direction, edge = self.chance.choice(DIRECTIONS), self.chance.choice(EDGES)
+        return Fault(direction, NETWORK[self.kind], frame=self.chance.randint(1, frames), edge=edge)
+
+    def close(self) -> None:
+        self.is_over.set()
+        self.watcher.join()
+        self.proxy.close()
 
 
 # The driver: a process of its own, told on its standard input what to do.
@@ -275,6 +361,7 @@ class Run:
         self.cluster = cluster
         self.is_exact = arguments.mode == "transactional" and arguments.source == "stream"
         self.broker = Broker(directory / "broker")
+        self.network = Network(self.broker, directory, arguments.seed) if arguments.network else None
         self.driver: Driver | None = None
         self.published = 0
         self.came: Counter[int] = Counter()
@@ -302,7 +389,8 @@ class Run:
         if self.driver is None:
             master = "local[2,4]" if self.cluster is None else self.cluster.url
             words = ["--directory", str(self.directory), "--master", master]
-            words += ["--uri", self.broker.uri, "--mode", self.arguments.mode]
+            uri = self.broker.uri if self.network is None else self.network.uri
+            words += ["--uri", uri, "--mode", self.arguments.mode]
             self.driver = Driver(words, self.directory / "driver.log")
         return self.driver
 
@@ -311,7 +399,10 @@ class Run:
         from faulty_source import TASK_STEPS
 
         words = ""
-        if victim == "driver":
+        if self.network is not None:
+            self.network.order(victim)
+            words = "network"
+        elif victim == "driver":
             words = " ".join(map(str, self.living_driver().processes))
         elif victim == "broker":
             words = f"spare {self.broker.process.process.pid}"
@@ -356,7 +447,10 @@ class Run:
         twice = sum(self.came[row] > 1 for row in found)
         seconds = time.monotonic() - began_s
         counts = (starts, lost, twice, left)
-        is_dead = is_killed(role_of(victim, point), order.with_suffix(".killed"))
+        if self.network is not None:
+            is_dead = self.network.has_failed()
+        else:
+            is_dead = is_killed(role_of(victim, point), order.with_suffix(".killed"))
         return Outcome(point, victim, is_reached, is_dead, is_done, *counts, self.is_exact, seconds)
 
     def found(self) -> tuple[Counter[int], int]:
@@ -369,16 +463,28 @@ class Run:
             # When this is safe, what was written before it is: a broker that is killed next does not show
             # again what was taken here.
             channel.publish_many([b"%d" % self.published], routing_key=DRAINED, persistent=True)
-            left = len(connection.request("dtx.list").results["rows"])
-            if self.arguments.source == "queue":
-                about = connection.request("queue.info", {"queue": STREAM}).results
-                left += about["messages-ready"] + about["messages-unacked"]
+            left = self.left(connection)
+            deadline_s = time.monotonic() + (0.0 if self.network is None else HELD_S_MAX)
+            while left and time.monotonic() < deadline_s:
+                time.sleep(LOOK_S)
+                left = self.left(connection)
         return found, left
 
+    def left(self, connection: Any) -> int:
+        """Branches, and rows of the source, that nobody has ended."""
+        left = len(connection.request("dtx.list").results["rows"])
+        if self.arguments.source == "queue":
+            about = connection.request("queue.info", {"queue": STREAM}).results
+            left += about["messages-ready"] + about["messages-unacked"]
+        return left
+
     def end(self) -> None:
-        if self.driver is not None:
-            self.driver.end()
-        self.broker.kill()
+        with ExitStack() as ends:
+            ends.callback(self.broker.kill)
+            if self.network is not None:
+                ends.callback(self.network.close)
+            if self.driver is not None:
+                self.driver.end()
 
 
 def chosen(arguments: argparse.Namespace) -> list[tuple[str, str]]:
@@ -386,9 +492,10 @@ def chosen(arguments: argparse.Namespace) -> list[tuple[str, str]]:
     from faulty_source import STEPS
 
     points = arguments.points.split(",") if arguments.points else list(STEPS)
-    victims = arguments.victims.split(",") if arguments.victims else list(VICTIMS)
+    there = list(NETWORK) if arguments.network else list(VICTIMS)
+    victims = arguments.victims.split(",") if arguments.victims else there
     if unknown := [name for name in points if name not in STEPS] + [
-        name for name in victims if name not in VICTIMS
+        name for name in victims if name not in there
     ]:
         raise SystemExit(f"there is no {unknown[0]!r}; points are {', '.join(STEPS)}")
     if not arguments.cluster:
@@ -403,7 +510,7 @@ def chosen(arguments: argparse.Namespace) -> list[tuple[str, str]]:
 def table(outcomes: Sequence[Outcome]) -> str:
     from faulty_source import MOMENTS
 
-    victims = [victim for victim in VICTIMS if any(each.victim == victim for each in outcomes)]
+    victims = [name for name in (*VICTIMS, *NETWORK) if any(each.victim == name for each in outcomes)]
     lines = [f"| point | between | {' | '.join(victims)} |", f"|---|---|{'---|' * len(victims)}"]
     for point, between in MOMENTS.items():
         here = {each.victim: str(each) for each in outcomes if each.point == point}
@@ -425,10 +532,14 @@ def walk(run: Run) -> int:
         if outcomes:
             print(table(outcomes))
     good = sum(outcome.is_good for outcome in outcomes)
-    killed = Counter(role_of(each.victim, each.point) for each in outcomes if each.is_killed)
+    killed = Counter(
+        each.victim if each.victim in NETWORK else role_of(each.victim, each.point)
+        for each in outcomes
+        if each.is_killed
+    )
     lost = sum(row not in run.came for row in range(run.published))
     twice = sum(count > 1 for count in run.came.values())
-    print(f"killed: {', '.join(f'{role} {killed[role]}' for role in COMMANDS if killed[role])}")
+    print(f"killed: {', '.join(f'{role} {killed[role]}' for role in (*COMMANDS, *NETWORK) if killed[role])}")
     print(f"{good} of {len(outcomes)} rounds good; {run.published} rows, {lost} lost, {twice} twice")
     return 0 if good == len(outcomes) else 1
 
@@ -438,7 +549,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=0, help="at most so many (0: all)")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--points", default="", help="only these, with commas")
-    parser.add_argument("--victims", default="", help=f"only these, of {', '.join(VICTIMS)}")
+    names = ", ".join(VICTIMS)
+    parser.add_argument(
+        "--victims", default="", help=f"only these, of {names}; with --network, of {', '.join(NETWORK)}"
+    )
+    parser.add_argument("--network", action="store_true", help="the network fails, and nobody is killed")
     parser.add_argument("--cluster", action="store_true", help="a standalone cluster of two workers")
     parser.add_argument("--source", choices=["stream", "queue"], default="stream")
     parser.add_argument("--mode", choices=["transactional", "confirm"], default="transactional")

@@ -28,6 +28,7 @@ GENERATORS = (
 TEXT_SUFFIXES = {".py", ".pxd", ".md", ".toml", ".c", ".h", ".js", ".json", ".sh", ".tsv", ".txt", ".yml"}
 TEXT_NAMES = {"Makefile", ".gitignore", "run"}
 # Lock files and the like are written by other programs; a licence is what it is.
+# So is what lies in a folder `vendor`.
 NOT_OURS = {"package-lock.json", "LICENSE"}
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "manager", "base", "misc", "common"}
 # Written in two halves, so that this file passes its own check.
@@ -44,7 +45,7 @@ def repository_files(root: Path) -> list[Path]:
 
 def is_text(path: Path) -> bool:
     known = path.suffix in TEXT_SUFFIXES or path.name in TEXT_NAMES
-    return known and path.name not in NOT_OURS
+    return known and path.name not in NOT_OURS and "vendor" not in path.parts
 
 
 def check_text(text: str, *, is_python: bool) -> Iterator[tuple[int, str]]:

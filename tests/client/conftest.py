@@ -7,12 +7,25 @@ from collections.abc import Iterator
 import pytest
 from broker_process import BrokerProcess
 from client.either import Either
+from network_proxy import NetworkProxy
 
 
 @pytest.fixture(scope="module")
-def uri() -> Iterator[str]:
-    with BrokerProcess() as broker:
-        yield f"amqp://guest:guest@127.0.0.1:{broker.port}"
+def broker() -> Iterator[BrokerProcess]:
+    with BrokerProcess() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def uri(broker: BrokerProcess) -> str:
+    return f"amqp://guest:guest@127.0.0.1:{broker.port}"
+
+
+@pytest.fixture
+def proxy(broker: BrokerProcess) -> Iterator[NetworkProxy]:
+    """A network to the broker that fails when and where a test says."""
+    with NetworkProxy(broker.port) as started:
+        yield started
 
 
 @pytest.fixture(params=["sync", "aio"])

@@ -15,9 +15,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from types import ModuleType
 from typing import Any
 
 from flintmq.client import Channel, Connection, Consumer, Exchange, Queue, aio, connect
+from flintmq.client.aio import transport as aio_transport
+from flintmq.client.sync import transport as sync_transport
 from flintmq.client.sync.dtx import Branches
 from flintmq.client.sync.services import Browser, Lease, Stream
 
@@ -84,6 +87,11 @@ class Either:
 
     def __init__(self, name: str) -> None:
         self.name = name
+
+    @property
+    def transport(self) -> ModuleType:
+        """The module that has the sockets."""
+        return aio_transport if self.name == "aio" else sync_transport
 
     async def connect(self, *given: Any, **options: Any) -> Any:
         if self.name == "aio":

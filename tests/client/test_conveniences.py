@@ -37,6 +37,7 @@ from flintmq.client import (
     aio,
     connect,
 )
+from flintmq.scram import ScramKeys, ServerExchange, derived_keys
 from flintmq.wire import methods
 
 QUICK = Recovery(attempts_max=60, delay_s_min=0.01, delay_s_max=0.1)
@@ -184,6 +185,22 @@ def test_external(either: Either) -> None:
             assert (heard[0].mechanism, heard[0].response) == ("EXTERNAL", b"")
             with pytest.raises(LoginRefused, match="and not PLAIN"):
                 await either.connect(server.uri)
+        with (
+            FakeServer(honest) as server,
+            pytest.raises(LoginRefused, match="and not EXTERNAL; show it a certificate"),
+        ):
+            await either.connect(server.uri, mechanism="EXTERNAL")
+
+        def refuses(served: Served) -> None:
+            served.octets(8)
+            served.send(0, methods.ConnectionStart(mechanisms=b"EXTERNAL", locales=b"en_US"))
+            served.expect(0, methods.ConnectionStartOk)
+            served.close_connection(403, "ACCESS_REFUSED")
+
+        with FakeServer(refuses) as server, pytest.raises(LoginRefused) as refused:
+            await either.connect(server.uri, mechanism="EXTERNAL")
+        assert "refused our certificate with 403: ACCESS_REFUSED; check the certificate" in str(refused.value)
+        assert "guest" not in str(refused.value)
 
     either.run(test)
 
@@ -386,7 +403,7 @@ def test_a_call_whose_answer_is_lost_is_unknown(either: Either, uri: str) -> Non
     async def test() -> None:
         port = int(uri.rpartition(":")[2])
         with answering_service(uri, "doubling-lost"), NetworkProxy(port) as proxy:
-            connection = await either.connect(f"amqp://guest:guest@127.0.0.1:{proxy.port}", recovery=QUICK)
+            connection = await either.connect(proxy.uri, recovery=QUICK)
             assert (await connection.call(b"x", routing_key="doubling-lost")).body == b"xx"
             proxy.strike(Fault(TO_CLIENT, Cut(), method="basic.deliver"))
             with pytest.raises(RequestUnknown, match="doubling-lost"):
@@ -499,3 +516,58 @@ def test_a_program_of_a_user_passes_mypy_strict() -> None:
 
 def test_the_program_of_a_user_runs(uri: str) -> None:
     typed_program.main(uri)
+
+
+def scram_server(keys: ScramKeys, lie: str) -> Script:
+    """A server that lets in whoever proves the password, and may prove nothing itself."""
+
+    def script(served: Served) -> None:
+        assert served.octets(8) == HEADERS["0-9-1"]
+        served.send(
+            0, methods.ConnectionStart(version_minor=9, mechanisms=b"SCRAM-SHA-256", locales=b"en_US")
+        )
+        exchange = ServerExchange(served.expect(0, methods.ConnectionStartOk).response)
+        if lie != "nothing":
+            iterations = 1000 if lie == "iterations" else keys.iterations
+            challenge = exchange.challenge(keys.salt, iterations)
+            served.send(0, methods.ConnectionSecure(challenge=challenge))
+            if lie == "iterations":
+                return
+            exchange.take(served.expect(0, methods.ConnectionSecureOk).response)
+            assert exchange.is_proven(keys)
+            signature = b"v=" + b"A" * 43 + b"=" if lie == "signature" else exchange.signature(keys)
+            served.send(0, methods.ConnectionSecure(challenge=signature))
+            if lie == "signature":
+                return
+            assert served.expect(0, methods.ConnectionSecureOk).response == b""
+        served.send(0, methods.ConnectionTune(channel_max=10, frame_max=131_072))
+        if not lie:
+            served.expect(0, methods.ConnectionTuneOk)
+            served.enter()
+            served.honest({})
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("lie", "why"),
+    [
+        ("", ""),
+        ("signature", "the server does not prove that it knows the password"),
+        ("nothing", "it has not proven the password"),
+        ("iterations", "1000 iterations are not in 4096..10000000"),
+    ],
+)
+def test_scram_proves_both_ends(either: Either, lie: str, why: str) -> None:
+    keys = derived_keys(b"guest", b"0123456789abcdef", 4096)
+
+    async def test() -> None:
+        with FakeServer(scram_server(keys, lie)) as server:
+            if lie:
+                with pytest.raises(LoginRefused, match=f"is not trusted: {why}"):
+                    await either.connect(server.uri, mechanism="SCRAM-SHA-256", recovery=None)
+            else:
+                connection = await either.connect(f"{server.uri}?auth_mechanism=scram-sha-256")
+                await connection.close()
+
+    either.run(test)

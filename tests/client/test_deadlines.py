@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
-from broker_process import BrokerProcess
 from client.either import Either
 from fake_server import FakeServer, answering, gets_part, hangs_up, honest, silent_once_open
 from network_proxy import TO_BROKER, TO_CLIENT, Fault, NetworkProxy, StopReading, Swallow
@@ -21,18 +20,6 @@ from flintmq.wire import methods
 TIMEOUT_S = 1.0
 GRACE_S = 1.0
 QUICK = Recovery(attempts_max=60, delay_s_min=0.01, delay_s_max=0.1)
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with BrokerProcess() as started:
-        yield started
-
-
-@pytest.fixture
-def proxy(broker: BrokerProcess) -> Iterator[NetworkProxy]:
-    with NetworkProxy(broker.port) as started:
-        yield started
 
 
 def black_hole(proxy: NetworkProxy) -> None:
@@ -101,9 +88,7 @@ def test_every_call_ends_in_time(
     either: Either, proxy: NetworkProxy, fault: Callable[[NetworkProxy], None], call: str
 ) -> None:
     async def test() -> None:
-        connection = await either.connect(
-            f"amqp://guest:guest@127.0.0.1:{proxy.port}", timeout_s=TIMEOUT_S, heartbeat_s=0
-        )
+        connection = await either.connect(proxy.uri, timeout_s=TIMEOUT_S, heartbeat_s=0)
         channel = await connection.channel(confirm=True)
         transactional = await connection.channel(transactional=True)
         queue = await channel.queue("desk", arguments={"x-max-length": 10})
@@ -123,9 +108,7 @@ def test_every_call_ends_in_time(
 
 def test_a_consumer_in_a_black_hole_is_told_by_heartbeats(either: Either, proxy: NetworkProxy) -> None:
     async def test() -> None:
-        connection = await either.connect(
-            f"amqp://guest:guest@127.0.0.1:{proxy.port}", heartbeat_s=1, recovery=None
-        )
+        connection = await either.connect(proxy.uri, heartbeat_s=1, recovery=None)
         channel = await connection.channel()
         consumer = await (await channel.queue(exclusive=True)).consume()
         black_hole(proxy)
@@ -140,9 +123,7 @@ def test_a_consumer_in_a_black_hole_is_told_by_heartbeats(either: Either, proxy:
 
 def test_the_consumer_goes_on_behind_the_black_hole(either: Either, proxy: NetworkProxy) -> None:
     async def test() -> None:
-        connection = await either.connect(
-            f"amqp://guest:guest@127.0.0.1:{proxy.port}", heartbeat_s=1, recovery=QUICK
-        )
+        connection = await either.connect(proxy.uri, heartbeat_s=1, recovery=QUICK)
         channel = await connection.channel(confirm=True)
         queue = await channel.queue("behind", durable=True)
         consumer = await queue.consume()
@@ -162,9 +143,7 @@ def test_half_a_frame_is_no_sign_of_life(either: Either, proxy: NetworkProxy) ->
     """The black hole begins in the middle of a delivery, and the consumer looks again and again."""
 
     async def test() -> None:
-        connection = await either.connect(
-            f"amqp://guest:guest@127.0.0.1:{proxy.port}", heartbeat_s=1, recovery=None
-        )
+        connection = await either.connect(proxy.uri, heartbeat_s=1, recovery=None)
         channel = await connection.channel(confirm=True)
         queue = await channel.queue(exclusive=True)
         consumer = await queue.consume()

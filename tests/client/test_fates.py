@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,22 +38,6 @@ QUICK = Recovery(attempts_max=60, delay_s_min=0.01, delay_s_max=0.1)
 REPORT = Recovery(attempts_max=60, delay_s_min=0.01, delay_s_max=0.1, unconfirmed="report")
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with BrokerProcess() as started:
-        yield started
-
-
-@pytest.fixture
-def proxy(broker: BrokerProcess) -> Iterator[NetworkProxy]:
-    with NetworkProxy(broker.port) as started:
-        yield started
-
-
-def uri_of(proxy: NetworkProxy) -> str:
-    return f"amqp://guest:guest@127.0.0.1:{proxy.port}"
-
-
 def hang_up(server: FakeServer) -> None:
     server.served[0].socket.shutdown(socket.SHUT_RDWR)
 
@@ -71,7 +54,7 @@ async def bodies_of(channel: Any, queue: str) -> list[bytes]:
 
 def test_recovery_needs_no_channel_more_than_there_are(either: Either, proxy: NetworkProxy) -> None:
     async def test() -> None:
-        connection = await either.connect(uri_of(proxy), channel_max=1, recovery=QUICK)
+        connection = await either.connect(proxy.uri, channel_max=1, recovery=QUICK)
         channel = await connection.channel(confirm=True)
         queue = await channel.queue("only-channel", exclusive=True)
         consumer = await queue.consume()
@@ -108,7 +91,7 @@ def test_a_channel_that_is_refused_at_the_recovery_names_what_it_had(either: Eit
 
 def test_a_recovery_that_is_cut_half_way_is_tried_again(either: Either, proxy: NetworkProxy) -> None:
     async def test() -> None:
-        connection = await either.connect(uri_of(proxy), recovery=QUICK)
+        connection = await either.connect(proxy.uri, recovery=QUICK)
         channel = await connection.channel(confirm=True)
         queue = await channel.queue("half-way")
         await queue.purge()
@@ -149,7 +132,7 @@ def test_frames_that_became_smaller(either: Either) -> None:
 
 def test_a_request_whose_reply_is_lost_is_done_once(either: Either, proxy: NetworkProxy) -> None:
     async def test() -> None:
-        connection = await either.connect(uri_of(proxy), recovery=QUICK)
+        connection = await either.connect(proxy.uri, recovery=QUICK)
         channel = await connection.channel(confirm=True)
         for name in ("moved-from", "moved-to"):
             await channel.queue(name)
@@ -172,7 +155,7 @@ def test_a_request_whose_reply_is_lost_is_done_once(either: Either, proxy: Netwo
 def test_a_request_that_a_restarted_broker_does_not_know_is_unknown(either: Either, tmp_path: Path) -> None:
     async def test() -> None:
         with Restarting(tmp_path / "data") as broker, NetworkProxy(broker.port) as proxy:
-            connection = await either.connect(uri_of(proxy), recovery=QUICK)
+            connection = await either.connect(proxy.uri, recovery=QUICK)
             channel = await connection.channel(confirm=True)
             for name in ("from", "to"):
                 await channel.queue(name, durable=True)
@@ -251,7 +234,7 @@ def test_a_nack_of_a_cancelled_publish_is_told_at_the_end() -> None:
 
 def test_closing_the_connection_tells_of_channels_that_died(either: Either, proxy: NetworkProxy) -> None:
     async def test() -> None:
-        connection = await either.connect(uri_of(proxy))
+        connection = await either.connect(proxy.uri)
         channel = await connection.channel(confirm=True)
         await channel.publish(b"x", "no-such-exchange", "k", wait=False)
         await (await connection.channel()).close()  # a round trip, on which the refusal comes
@@ -340,7 +323,7 @@ def test_a_commit_whose_answer_is_lost_is_not_told_as_rolled_back(
     either: Either, proxy: NetworkProxy
 ) -> None:
     async def test() -> None:
-        connection = await either.connect(uri_of(proxy), recovery=QUICK)
+        connection = await either.connect(proxy.uri, recovery=QUICK)
         channel = await connection.channel(transactional=True)
         queue = await channel.queue("committed")
         await queue.purge()
@@ -362,7 +345,7 @@ def test_a_commit_whose_answer_is_lost_is_not_told_as_rolled_back(
 
 def test_a_commit_that_never_arrived_is_unknown_too(either: Either, proxy: NetworkProxy) -> None:
     async def test() -> None:
-        connection = await either.connect(uri_of(proxy), recovery=QUICK)
+        connection = await either.connect(proxy.uri, recovery=QUICK)
         channel = await connection.channel(transactional=True)
         await (await channel.queue("committed")).purge()
         await channel.publish(b"x", routing_key="committed")
@@ -377,7 +360,7 @@ def test_a_commit_that_never_arrived_is_unknown_too(either: Either, proxy: Netwo
 
 def test_a_transaction_cannot_settle_what_comes_again(either: Either, proxy: NetworkProxy) -> None:
     async def test() -> None:
-        connection = await either.connect(uri_of(proxy), recovery=QUICK)
+        connection = await either.connect(proxy.uri, recovery=QUICK)
         channel = await connection.channel(transactional=True)
         queue = await channel.queue("settled")
         await queue.purge()
@@ -408,7 +391,7 @@ def test_a_transaction_cannot_settle_what_comes_again(either: Either, proxy: Net
 
 def test_without_confirms_nothing_is_sent_twice(either: Either, proxy: NetworkProxy) -> None:
     async def test() -> None:
-        connection = await either.connect(uri_of(proxy), recovery=QUICK)
+        connection = await either.connect(proxy.uri, recovery=QUICK)
         channel = await connection.channel()
         await (await channel.queue("once")).purge()
         rows = [b"%d" % number for number in range(5000)]
@@ -424,17 +407,65 @@ def test_without_confirms_nothing_is_sent_twice(either: Either, proxy: NetworkPr
     either.run(test)
 
 
+def test_without_confirms_no_chunk_is_sent_twice(either: Either, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loss is noticed in the middle of a chunk: some of its rows have arrived."""
+    kind = either.transport
+    prepare = kind.prepare_socket
+
+    def narrow(made: socket.socket, settings: client.Settings) -> None:
+        prepare(made, settings)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
+
+    monkeypatch.setattr(kind, "prepare_socket", narrow)
+    # Several chunks, each larger than what the sockets hold.
+    rows = [b"%05d" % number + bytes(2000) for number in range(400)]
+
+    def resets_amid(served: Served) -> None:
+        served.welcome()
+        while len(served.bodies) < 10:
+            served.answer(*served.next_method(), {})
+        served.hang_up(reset=True)
+
+    async def test() -> None:
+        with FakeServer(resets_amid, honest) as server:
+            server.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+            connection = await either.connect(server.uri, recovery=QUICK)
+            channel = await connection.channel()
+            await channel.publish_many(rows, routing_key="q")
+            await asyncio.to_thread(server.wait_for, lambda: server.served[0].socket.fileno() == -1)
+            await channel.queue("q")
+            await channel.publish(b"last", routing_key="q")
+            await channel.queue("q")
+            first, second = server.served
+            assert first.bodies == rows[:10]
+            assert second.bodies[-1] == b"last"
+            assert not set(first.bodies) & set(second.bodies), "rows were published twice"
+            assert len(second.bodies) == len(set(second.bodies))
+            if either.name == "sync":
+                assert len(second.bodies) > 100, "the chunks behind the loss are sent"
+            await connection.close()
+
+    either.run(test)
+
+
 # Rows of a call
 
 
 def test_publish_many_names_the_rows_of_a_channel_that_died(either: Either, proxy: NetworkProxy) -> None:
     async def test() -> None:
-        connection = await either.connect(uri_of(proxy))
+        connection = await either.connect(proxy.uri)
         channel = await connection.channel(confirm=True)
         with pytest.raises(PublishFailed, match="404") as failed:
             await channel.publish_many([b"x"] * 40_000, "no-such-exchange", "k")
         assert failed.value.rows() == list(range(40_000))
         assert isinstance(failed.value.__cause__, ChannelClosed)
+        assert "the channel was closed" in str(failed.value)
+        assert "connection was lost" not in str(failed.value)
+        channel = await connection.channel(confirm=True)
+        await channel.publish_many([b"x"] * 2, "no-such-exchange", "k", wait=False)
+        with pytest.raises(PublishFailed, match=r"2 .* the channel was closed.*404") as failed:
+            await channel.wait_for_confirms()
+        assert isinstance(failed.value.__cause__, client.NotFound)
         await connection.close()
 
     either.run(test)
@@ -442,7 +473,7 @@ def test_publish_many_names_the_rows_of_a_channel_that_died(either: Either, prox
 
 def test_without_recovery_a_loss_names_the_rows(either: Either, proxy: NetworkProxy) -> None:
     async def test() -> None:
-        connection = await either.connect(uri_of(proxy), recovery=None)
+        connection = await either.connect(proxy.uri, recovery=None)
         channel = await connection.channel(confirm=True)
         queue = await channel.queue("lossy")
         proxy.strike(Fault(TO_BROKER, Cut(), method="basic.publish", frame=100))

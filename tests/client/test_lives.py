@@ -7,14 +7,13 @@ import os
 import pickle
 import random
 import signal
+import socket
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_process import BrokerProcess
 from client.either import Either
 from fake_server import (
     FakeServer,
@@ -32,6 +31,7 @@ from fake_server import (
 from live.certificates import Authority
 from live.serving import serving
 from network_proxy import Cut, NetworkProxy
+from peer import encode_frame
 
 from flintmq import client
 from flintmq.client import (
@@ -48,25 +48,10 @@ from flintmq.client import (
     aio,
     connect,
 )
-from flintmq.wire import methods
+from flintmq.wire import amqp, methods
+from flintmq.wire.methods import encode_method
 
 QUICK = Recovery(attempts_max=60, delay_s_min=0.01, delay_s_max=0.1)
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with BrokerProcess() as started:
-        yield started
-
-
-@pytest.fixture
-def proxy(broker: BrokerProcess) -> Iterator[NetworkProxy]:
-    with NetworkProxy(broker.port) as started:
-        yield started
-
-
-def uri_of(proxy: NetworkProxy) -> str:
-    return f"amqp://guest:guest@127.0.0.1:{proxy.port}"
 
 
 def once_open(served: Served) -> None:
@@ -106,21 +91,31 @@ def test_a_login_that_is_refused_ends_the_recovery(either: Either) -> None:
     async def test() -> None:
         with FakeServer(once_open, refuses_login(403, "ACCESS_REFUSED"), honest) as server:
             connection = await either.connect(server.uri, recovery=QUICK)
-            with pytest.raises(ConnectionLost, match="check user and password"):
+            with pytest.raises(ConnectionLost, match="check user and password") as lost:
                 await connection.channel()
+            assert isinstance(lost.value.__cause__, LoginRefused)
+            assert lost.value.__cause__.code == 403
             assert server.connections == 2
             await connection.close()
         with (
             FakeServer(refuses_login(403, "ACCESS_REFUSED")) as server,
-            pytest.raises(LoginRefused, match="403"),
+            pytest.raises(LoginRefused, match="403") as refused,
         ):
             await either.connect(server.uri)
+        assert (refused.value.code, refused.value.text) == (403, "ACCESS_REFUSED")
+        with (
+            FakeServer(refuses_host(530, "NOT_ALLOWED")) as server,
+            pytest.raises(LoginRefused) as refused,
+        ):
+            await either.connect(server.uri)
+        assert (refused.value.code, refused.value.text) == (530, "NOT_ALLOWED")
         with (
             FakeServer(refuses_login(320, "CONNECTION_FORCED")) as server,
             pytest.raises(ConnectFailed, match="320") as failed,
         ):
             await either.connect(server.uri)
         assert not isinstance(failed.value, LoginRefused)
+        assert (failed.value.code, failed.value.text) == (320, "CONNECTION_FORCED")
 
     either.run(test)
 
@@ -131,7 +126,7 @@ def test_what_the_broker_still_holds_for_the_lost_connection_is_waited_for(
     """Half open: the client has lost the connection, and the broker has not noticed."""
 
     async def test() -> None:
-        connection = await either.connect(uri_of(proxy), recovery=QUICK)
+        connection = await either.connect(proxy.uri, recovery=QUICK)
         channel = await connection.channel(confirm=True)
         mine = await channel.queue("held-queue", exclusive=True)
         await channel.queue("held-consumer")
@@ -178,7 +173,7 @@ def test_a_connection_that_dies_at_once_is_not_opened_again_at_once(either: Eith
 
 def test_hooks_tell_of_losses_and_recoveries(either: Either, proxy: NetworkProxy) -> None:
     async def test() -> None:
-        connection = await either.connect(uri_of(proxy), recovery=QUICK)
+        connection = await either.connect(proxy.uri, recovery=QUICK)
         told: list[str] = []
         connection.on_lost(lambda error: told.append(type(error).__name__))
         connection.on_recovered(lambda: told.append("recovered"))
@@ -195,9 +190,39 @@ def test_hooks_tell_of_losses_and_recoveries(either: Either, proxy: NetworkProxy
 # What comes back
 
 
+def test_a_recovery_is_told_although_nothing_comes_after_it(either: Either) -> None:
+    """All that the server has to say came with the answer that ended the recovery."""
+
+    def delivers(served: Served, channel: int, method: methods.BasicConsume, content: object) -> None:
+        told = (
+            methods.BasicConsumeOk(consumer_tag=method.consumer_tag),
+            methods.BasicDeliver(consumer_tag=method.consumer_tag, delivery_tag=1, routing_key="q"),
+        )
+        octets = [
+            encode_frame(amqp.FRAME_METHOD, channel, encode_method(served.version, each)) for each in told
+        ]
+        header = (60).to_bytes(2, "big") + bytes(12)
+        served.raw(b"".join((*octets, encode_frame(amqp.FRAME_HEADER, channel, header))))
+
+    async def test() -> None:
+        told: list[str] = []
+        with FakeServer(honest, answering({methods.BasicConsume: delivers})) as server:
+            connection = await either.connect(server.uri, recovery=QUICK)
+            connection.on_recovered(lambda: told.append(f"open: {connection.is_open}"))
+            consumer = await (await connection.channel()).consume("q")
+            server.served[0].socket.shutdown(socket.SHUT_RDWR)
+            [message] = await consumer.take(1, timeout_s=10)
+            await asyncio.sleep(0)
+            assert told == ["open: True"]
+            assert message.ack()
+            await connection.close()
+
+    either.run(test)
+
+
 def test_each_consumer_comes_back_with_its_own_prefetch(either: Either, proxy: NetworkProxy) -> None:
     async def test() -> None:
-        connection = await either.connect(uri_of(proxy), recovery=QUICK)
+        connection = await either.connect(proxy.uri, recovery=QUICK)
         channel = await connection.channel(confirm=True)
         consumers = []
         for prefetch in (2, 5):
@@ -220,7 +245,7 @@ def test_each_consumer_comes_back_with_its_own_prefetch(either: Either, proxy: N
 
 def test_an_auto_delete_queue_that_has_ended_stays_away(either: Either, proxy: NetworkProxy) -> None:
     async def test() -> None:
-        connection = await either.connect(uri_of(proxy), recovery=QUICK)
+        connection = await either.connect(proxy.uri, recovery=QUICK)
         channel = await connection.channel()
         queue = await channel.queue("ended", auto_delete=True)
         consumer = await queue.consume()
@@ -266,7 +291,7 @@ def test_the_newest_arguments_are_declared_again(either: Either) -> None:
 
 def test_a_consumer_that_is_left_during_a_loss_is_no_ghost(either: Either, proxy: NetworkProxy) -> None:
     async def test() -> None:
-        connection = await either.connect(uri_of(proxy), recovery=QUICK)
+        connection = await either.connect(proxy.uri, recovery=QUICK)
         channel = await connection.channel(confirm=True)
         await channel.queue("ghost")
         async with await channel.consume("ghost"):
@@ -287,7 +312,7 @@ def test_leaving_a_consumer_keeps_the_exception_of_the_application(
 ) -> None:
     async def test() -> None:
         few = Recovery(attempts_max=1, delay_s_min=0.01, delay_s_max=0.02)
-        connection = await either.connect(uri_of(proxy), recovery=few, timeout_s=2)
+        connection = await either.connect(proxy.uri, recovery=few, timeout_s=2)
         channel = await connection.channel()
         queue = await channel.queue(exclusive=True)
         consumer = await queue.consume()
@@ -414,7 +439,7 @@ def test_errors_pickle(uri: str) -> None:
         client.TransactionFailed("x", 3),
         client.ServiceError("s", 404, "t"),
         client.RequestUnknown("s", "r"),
-        client.LoginRefused("x"),
+        client.LoginRefused("x", 403, "y"),
         client.CallTimeout("x"),
     ]
     for error in kinds:
@@ -512,7 +537,7 @@ def test_a_cut_is_a_cut(either: Either, proxy: NetworkProxy) -> None:
     """RST and FIN in the middle of nothing: the next call goes on."""
 
     async def test() -> None:
-        connection = await either.connect(uri_of(proxy), recovery=QUICK)
+        connection = await either.connect(proxy.uri, recovery=QUICK)
         channel = await connection.channel()
         for how in ("rst", "fin"):
             proxy.cut(Cut(how).how)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
+from broker_process import BrokerProcess
 from conformance.conftest import Connect
 from conformance.rule import rule
 from peer import Peer
@@ -93,23 +95,6 @@ def test_a_close_that_crosses_the_brokers_own_is_answered(peer: Peer) -> None:
     assert peer.call(1, methods.QueueDeclare(exclusive=True)).queue
 
 
-@rule("0-9/access.request/realm/validity", "0-9/access.request/exclusive/validity")
-def test_every_ticket_is_granted(peer: Peer) -> None:
-    peer.open(2)
-    for channel in (1, 2):
-        for realm in ("/data", "no such realm"):
-            request = methods.AccessRequest(realm=realm, exclusive=True, passive=True, active=True)
-            assert isinstance(peer.call(channel, request), methods.AccessRequestOk)
-
-
-@rule("0-9/access.request-ok/per-channel")
-def test_a_ticket_is_good_on_any_channel(peer: Peer) -> None:
-    ticket = peer.call(1, methods.AccessRequest(realm="/data", active=True)).ticket
-    peer.open(2)
-    assert peer.call(2, methods.QueueDeclare(ticket=ticket, exclusive=True)).queue
-    assert peer.call(2, methods.QueueDeclare(ticket=ticket + 1, exclusive=True)).queue
-
-
 @rule(
     "0-9/exchange.declare/ticket/validity",
     "0-9/exchange.delete/ticket/validity",
@@ -147,3 +132,39 @@ def test_without_permission_nothing_is_published(connect: Connect) -> None:
     watcher = connect(user="watcher", password="watcher")
     watcher.publish(1, b"no", exchange="amq.fanout")
     watcher.expect_channel_close(1, amqp.ACCESS_REFUSED)
+
+
+@rule("0-9/access.request/realm/validity")
+def test_a_realm_that_is_unknown_is_refused(peer: Peer) -> None:
+    peer.send(1, methods.AccessRequest(realm="/none", read=True))
+    peer.expect_channel_close(1, amqp.ACCESS_REFUSED)
+    peer.open(1)
+    assert peer.call(1, methods.AccessRequest(realm="/data", read=True)).ticket
+
+
+@rule("0-9/access.request/exclusive/validity")
+def test_nobody_has_a_realm_alone_that_others_have_tickets_to(peer: Peer) -> None:
+    peer.open(2)
+    peer.call(1, methods.AccessRequest(realm="/admin", read=True))
+    peer.call(1, methods.AccessRequest(realm="/admin", read=True, exclusive=True))
+    peer.send(2, methods.AccessRequest(realm="/admin", read=True))
+    peer.expect_channel_close(2, amqp.ACCESS_REFUSED)
+    peer.open(2)
+    peer.call(1, methods.ChannelClose(reply_code=200))
+    peer.call(2, methods.AccessRequest(realm="/admin", read=True, exclusive=True))
+
+
+@rule("0-9/access.request-ok/per-channel")
+def test_a_ticket_is_good_on_its_own_channel_only(version: str, tmp_path: Path) -> None:
+    settings = tmp_path / "enforced.toml"
+    settings.write_text("[access]\nenforced = true\n")
+    with (
+        BrokerProcess("--config", str(settings)) as enforcing,
+        Peer.connect(enforcing.port, version) as peer,
+    ):
+        peer.open(1)
+        peer.open(2)
+        ticket = peer.call(1, methods.AccessRequest(realm="/data", active=True)).ticket
+        peer.call(1, methods.QueueDeclare(ticket=ticket, queue="q"))
+        peer.send(2, methods.QueueDeclare(ticket=ticket, queue="q"))
+        peer.expect_connection_close(amqp.NOT_ALLOWED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from conformance.conftest import Connect
 from conformance.rule import rule
 from peer import Peer
 
@@ -118,7 +119,26 @@ def test_an_exchange_needs_a_name(peer: Peer) -> None:
     peer.expect_channel_close(1, amqp.ACCESS_REFUSED)
 
 
-@rule("0-9,0-9-1/exchange.declare/type/typed")
+@rule("0-9/exchange.declare/type/typed")
+def test_another_type_for_an_exchange_ends_the_connection(peer: Peer, name: str, connect: Connect) -> None:
+    peer.call(1, methods.ExchangeDeclare(exchange=name, type="fanout"))
+    peer.send(1, methods.ExchangeDeclare(exchange=name, type="direct"))
+    closed = peer.expect_connection_close(amqp.NOT_ALLOWED)
+    assert (closed.class_id, closed.method_id) == (40, 10)
+    connect().call(1, methods.ExchangeDelete(exchange=name))
+
+
+@rule("0-9/exchange.declare/type/support")
+def test_an_unknown_type_ends_the_connection(peer: Peer, name: str, connect: Connect) -> None:
+    peer.send(1, methods.ExchangeDeclare(exchange=name, type="nonsense"))
+    closed = peer.expect_connection_close(amqp.COMMAND_INVALID)
+    assert (closed.class_id, closed.method_id) == (40, 10)
+    other = connect()
+    other.send(1, methods.ExchangeDeclare(exchange=name, passive=True))
+    other.expect_channel_close(1, amqp.NOT_FOUND)
+
+
+@rule("0-9-1/exchange.declare/type/typed")
 def test_an_exchange_keeps_its_type(peer: Peer, name: str) -> None:
     peer.call(1, methods.ExchangeDeclare(exchange=name, type="fanout"))
     peer.send(1, methods.ExchangeDeclare(exchange=name, type="direct"))
@@ -127,7 +147,7 @@ def test_an_exchange_keeps_its_type(peer: Peer, name: str) -> None:
     peer.call(1, methods.ExchangeDelete(exchange=name))
 
 
-@rule("0-9,0-9-1/exchange.declare/type/support")
+@rule("0-9-1/exchange.declare/type/support")
 def test_a_type_that_is_not_known_cannot_be_declared(peer: Peer, name: str) -> None:
     peer.send(1, methods.ExchangeDeclare(exchange=name, type="nonsense"))
     peer.expect_channel_close(1, amqp.PRECONDITION_FAILED)
@@ -149,7 +169,6 @@ def test_a_passive_declare_only_looks(peer: Peer, name: str) -> None:
 @pytest.mark.parametrize(
     "difference",
     [
-        {"type": "topic"},
         {"durable": True},
         {"auto_delete": True},
         {"arguments": {"alternate-exchange": "amq.fanout"}},

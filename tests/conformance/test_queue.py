@@ -158,8 +158,9 @@ def test_a_queue_gets_a_message_once_however_many_bindings_match(peer: Peer, nam
 def test_a_durable_queue_cannot_be_bound_to_a_transient_exchange(peer: Peer, name: str) -> None:
     peer.call(1, methods.ExchangeDeclare(exchange=name, type="fanout", durable=False))
     declare(peer, queue=name, durable=True, exclusive=False)
-    peer.send(1, methods.QueueBind(queue=name, exchange=name))
-    peer.expect_connection_close(530)
+    refused(peer, amqp.NOT_ALLOWED, methods.QueueBind(queue=name, exchange=name))
+    peer.call(1, methods.QueueDelete(queue=name))
+    peer.call(1, methods.ExchangeDelete(exchange=name))
 
 
 @rule("0-9-1/queue.bind/transient-exchange")
@@ -196,17 +197,39 @@ def test_a_queue_has_room_for_more_than_4_bindings(peer: Peer, name: str) -> Non
     assert bodies(peer, queue) == [key.encode() for key in keys] * len(exchanges)
 
 
+@pytest.mark.parametrize(
+    "method",
+    [
+        methods.QueueDeclare(queue="", passive=True),
+        methods.QueueBind(queue="", exchange="amq.direct", routing_key="key"),
+        methods.QueueUnbind(queue="", exchange="amq.direct", routing_key="key"),
+        methods.QueuePurge(queue=""),
+        methods.QueueDelete(queue=""),
+        methods.BasicConsume(queue=""),
+        methods.BasicGet(queue=""),
+    ],
+    ids=lambda method: method.NAME,
+)
 @rule(
     "0-9/queue.bind/queue/empty-queue",
-    "0-9-1/queue.bind/queue/queue-known",
-    "0-9,0-9-1/queue.unbind/01",
-    "0-9-1/queue.unbind/queue/queue-known",
+    "0-9/queue.unbind/01",
     "0-9/queue.purge/queue/01",
-    "0-9-1/queue.purge/queue/queue-known",
     "0-9/queue.delete/queue/01",
-    "0-9-1/queue.delete/queue/queue-known",
     "0-9/basic.consume/queue/01",
     "0-9/basic.get/queue/01",
+)
+def test_an_empty_name_without_a_queue_ends_the_connection(peer: Peer, method: Method) -> None:
+    peer.send(1, method)
+    closed = peer.expect_connection_close(amqp.NOT_ALLOWED)
+    assert (closed.class_id, closed.method_id) == (method.CLASS_ID, method.METHOD_ID)
+
+
+@rule(
+    "0-9-1/queue.bind/queue/queue-known",
+    "0-9-1/queue.unbind/01",
+    "0-9-1/queue.unbind/queue/queue-known",
+    "0-9-1/queue.purge/queue/queue-known",
+    "0-9-1/queue.delete/queue/queue-known",
 )
 def test_an_empty_name_needs_a_queue_declared_before(peer: Peer) -> None:
     refused(
@@ -330,7 +353,15 @@ def test_messages_go_with_their_queue(peer: Peer, name: str) -> None:
     assert peer.call(1, methods.QueueDeclare(queue=name, exclusive=True)).message_count == 0
 
 
-@rule("0-9/queue.delete/queue/02", "0-9-1/queue.delete/queue/must-exist")
+@rule("0-9/queue.delete/queue/02")
+def test_a_queue_that_is_not_there_cannot_be_deleted(peer: Peer, name: str) -> None:
+    refused(peer, amqp.NOT_FOUND, methods.QueueDelete(queue=name))
+    declare(peer, queue=name)
+    peer.call(1, methods.QueueDelete(queue=name))
+    refused(peer, amqp.NOT_FOUND, methods.QueueDelete(queue=name, no_wait=True))
+
+
+@rule("0-9-1/queue.delete/queue/must-exist")
 def test_deleting_what_is_not_there_is_no_error(peer: Peer, name: str) -> None:
     assert peer.call(1, methods.QueueDelete(queue=name)).message_count == 0
 

@@ -9,11 +9,8 @@ from peer import Peer
 
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import Method
-from flintmq.wire.properties import FileProperties, StreamProperties
 
 ASKED: dict[str, Method] = {
-    "file": methods.FileQos(prefetch_count=1),
-    "stream": methods.StreamQos(prefetch_count=1),
     "message": methods.MessageQos(prefetch_count=1),
 }
 
@@ -25,20 +22,6 @@ def test_a_class_that_is_not_served_is_answered_with_540(broker: BrokerProcess, 
         peer.send(1, asked)
         closed = peer.expect_connection_close(amqp.NOT_IMPLEMENTED)
         assert (closed.class_id, closed.method_id) == (asked.CLASS_ID, asked.METHOD_ID)
-
-
-@pytest.mark.parametrize(
-    ("asked", "properties"),
-    [(methods.FilePublish(), FileProperties()), (methods.StreamPublish(), StreamProperties())],
-    ids=["file", "stream"],
-)
-def test_content_of_a_class_that_is_not_served_is_answered_with_540(
-    broker: BrokerProcess, asked: Method, properties: FileProperties | StreamProperties
-) -> None:
-    with Peer.connect(broker.port, "0-9") as peer:
-        peer.open(1)
-        peer.send_content(1, asked, b"content", properties)
-        peer.expect_connection_close(amqp.NOT_IMPLEMENTED)
 
 
 def test_the_table_says_so_of_whole_classes() -> None:

@@ -11,13 +11,17 @@ from broker_process import BrokerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# Snippets that need Spark are run by tests/spark and tests/pipelines, those of testing.md beside this.
+# Snippets that need Spark are run by tests/spark and tests/pipelines, those of testing.md beside this, and
+# those of security.md by tests/live/test_identities.py.
 OTHERS_PAGES = [
+    ROOT / "docs" / "embedding.md",
+    ROOT / "docs" / "security.md",
     ROOT / "docs" / "spark.md",
     ROOT / "docs" / "testing.md",
     *(ROOT / "docs").glob("pipelines*"),
     *(ROOT / "docs").glob("pipelines/*"),
 ]
+MANAGEMENT = "localhost:15672"
 SNIPPETS = [
     pytest.param(code, id=f"{page.relative_to(ROOT)}:{number}")
     for page in PAGES
@@ -34,12 +38,17 @@ LINKS = [
 
 @pytest.mark.parametrize("code", SNIPPETS)
 def test_snippet(code: str, tmp_path: Path) -> None:
-    with BrokerProcess("--data", str(tmp_path / "data")) as broker:
+    options = ["--management-port", "0"] if MANAGEMENT in code else []
+    with BrokerProcess("--data", str(tmp_path / "data"), *options) as broker:
         here = code.replace(
             'ConnectionParameters("localhost")', f'ConnectionParameters("localhost", {broker.port})'
         )
+        here = here.replace('connect("localhost"', f'connect("localhost", {broker.port}')
         here = here.replace("guest:guest@localhost", f"guest:guest@localhost:{broker.port}")
-        assert str(broker.port) in here, "a snippet connects to localhost, where the test has its broker"
+        if options:
+            served = broker.wait_for(re.compile(r"management on http://127\.0\.0\.1:(\d+)"))
+            here = here.replace(MANAGEMENT, f"localhost:{served[1]}")
+        assert here != code, "a snippet connects to localhost, where the test has its broker"
         done = subprocess.run(
             [sys.executable, "-c", here],
             capture_output=True,
@@ -56,3 +65,24 @@ def test_snippet(code: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("page", "target"), LINKS)
 def test_link_leads_somewhere(page: Path, target: str) -> None:
     assert (page.parent / target).exists()
+
+
+def test_a_stream_of_a_page_is_no_queue_of_another() -> None:
+    """Readers follow several pages with one broker: what one has declared or published must not trouble the
+    next."""
+    streams: dict[str, set[str]] = {}
+    classic: dict[str, set[str]] = {}
+    for page in PAGES:
+        text = page.read_text()
+        for name, more in re.findall(r'queue(?:_declare)?\("([^"]+)"((?:[^()]|\([^()]*\))*)\)', text):
+            found = streams if '"x-queue-type": "stream"' in more else classic
+            found.setdefault(name, set()).add(page.name)
+        for name in re.findall(r'^stream = "([^"$]+)"', text, re.M):
+            streams.setdefault(name, set()).add(page.name)
+        for name in re.findall(r"--set stream=(\S+)", text):
+            streams.setdefault(name, set()).add("one that runs a pipeline on it")
+    assert {"news", "trades", "prices", "shop-orders", "my-ticks", "ticks"} <= streams.keys()
+    assert not streams.keys() & classic.keys()
+    by_hand = {name: pages - {"one that runs a pipeline on it"} for name, pages in streams.items()}
+    assert [name for name, pages in by_hand.items() if len(pages) > 1] == []
+    assert not by_hand["ticks"], "the shipped pipelines expect ticks of their own format there"

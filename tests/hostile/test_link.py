@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from flintmq.broker.broker import Broker
 from flintmq.server.link import Link
 from flintmq.server.pass_scheduler import PassScheduler
 from flintmq.server.readiness import LoopReadiness
+from flintmq.server.session import Session
 
 
 class Loop:
@@ -70,6 +72,7 @@ def made(loop: Loop, pair: Pair) -> Link:
         readiness=LoopReadiness(loop),  # type: ignore[arg-type]
         gone=lambda link: None,
         after_write=lambda: None,
+        new_session=partial(Session, broker),
     )
     link = Link(server, pair.descriptor, "127.0.0.1")
     link.start()

@@ -30,7 +30,11 @@ class Broker:
 
     def __init__(self, directory: Path, *options: str) -> None:
         config = directory / "flintmq.toml"
-        config.write_text(f"[limits]\nhandshake_timeout_s = {HANDSHAKE_TIMEOUT_S}\n", encoding="utf-8")
+        config.write_text(
+            f"[limits]\nhandshake_timeout_s = {HANDSHAKE_TIMEOUT_S}\n"
+            "[bans]\npause_s = 0.2\npause_s_max = 0.2\nban_s = 0\n",
+            encoding="utf-8",
+        )
         command = [sys.executable, "-m", "flintmq", "serve", "--config", str(config), "--port", "0"]
         environment = {**os.environ, "PYTHONPATH": str(Path(flintmq.__file__).parent.parent)}
         self.log = (directory / "log").open("w+", encoding="utf-8")

@@ -33,11 +33,14 @@ class Authority:
         self.certificate = directory / f"{name}.pem"
         self.certificate.write_bytes(self._pem(made))
 
-    def sign(self, name: str, passphrase: bytes | None = None) -> Signed:
+    def sign(
+        self, name: str, passphrase: bytes | None = None, hosts: tuple[str, ...] = (), days: float = 1
+    ) -> Signed:
         key = ec.generate_private_key(ec.SECP256R1())
-        address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+        names: list[x509.GeneralName] = [x509.DNSName(host) for host in hosts]
+        address = x509.SubjectAlternativeName([*names, x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        made = self._builder(subject, key).add_extension(address, critical=False)
+        made = self._builder(subject, key, days).add_extension(address, critical=False)
         signed = Signed(self.directory / f"{name}.pem", self.directory / f"{name}.key")
         signed.certificate.write_bytes(self._pem(made))
         encryption = (
@@ -50,7 +53,9 @@ class Authority:
         )
         return signed
 
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: float = 1
+    ) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
         return (
             x509.CertificateBuilder()
@@ -58,8 +63,8 @@ class Authority:
             .issuer_name(self.name)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(hours=1))
-            .not_valid_after(now + datetime.timedelta(days=1))
+            .not_valid_before(now - datetime.timedelta(days=10))
+            .not_valid_after(now + datetime.timedelta(days=days))
         )
 
     def _pem(self, builder: x509.CertificateBuilder) -> bytes:

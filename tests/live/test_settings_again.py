@@ -74,7 +74,7 @@ def reading(tmp_path: Path) -> Iterator[Reading]:
 
 
 NOW = "settings that have changed and hold now: "
-LATER = "settings that have changed and hold from the next start on: "
+LATER = "settings that have changed and need a restart to hold: "
 
 
 def test_nothing_has_changed(reading: Reading) -> None:
@@ -113,7 +113,7 @@ def test_limits_virtual_hosts_templates_policies_and_queues(reading: Reading) ->
         )
         + """
 [limits]
-queues_per_virtual_host_max = 3
+queues_per_virtual_host_max = 2
 frame_bytes_max = 65536
 [queue_templates.long]
 arguments = {x-max-length = 3}
@@ -182,3 +182,31 @@ def test_what_waits_for_a_start_is_told_each_time(reading: Reading) -> None:
         told = reading.again(later)
         assert LATER + "storage.sync" in told, "listen.port is given by the command line"
     assert reading.may_log_in("ann")
+
+
+def test_a_user_that_the_settings_take_over_is_logged_out(reading: Reading) -> None:
+    with connect(reading.url("root")) as root:
+        everything = {"configure": ".*", "write": ".*", "read": ".*"}
+        root.request("user.add", {"user": "eve", "password": "eve"})
+        root.request("permission.set", {"user": "eve", "virtual-host": "/", **everything})
+        eve = pika.BlockingConnection(pika.URLParameters(reading.url("eve")))
+        tagged = f'[users.eve]\npassword = "eve"\ntags = ["administrator"]\npermissions."/" = {ALL}\n'
+        reading.again(FIRST + tagged)
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="is set by the settings now"):
+            eve.process_data_events(time_limit=30)
+        assert reading.may_log_in("eve")
+        assert {"user": "eve", "tags": ["administrator"], "fixed": True} in root.request("user.list").results[
+            "rows"
+        ]
+
+
+def test_guest_enters_a_virtual_host_that_comes(tmp_path: Path) -> None:
+    file = tmp_path / "flintmq.toml"
+    file.write_text('virtual_hosts = ["/"]\n[log]\nlevel = "info"\n')
+    with BrokerProcess("--host", "127.0.0.1", "--config", str(file)) as broker:
+        reading = Reading(broker, file)
+        told = reading.again('virtual_hosts = ["/", "orders"]\n[log]\nlevel = "info"\n')
+        assert f"{NOW}virtual_hosts" in told
+        assert "users" not in told
+        assert LATER not in told
+        assert reading.may_log_in("guest", "orders")

@@ -88,6 +88,20 @@ def test_good() -> None:
         ('exchange = "dear"', 'exchange = "dear"\nmode = "exactly"', 14, "one of confirm, transactional"),
         ('exchange = "dear"', 'exchange = "dear"\ntrigger = "soon"', 14, 'a time such as "1 second"'),
         ('name = "test"', 'name = "test"\ntrigger = 5', 3, "expected a time"),
+        ('queue = "ticks"', 'queue = "ticks"\nuri = "http://there"', 6, "must begin with amqp:// or amqps://"),
+        ('exchange = "dear"', 'exchange = "dear"\nuri = "amqp://there:x"', 14, "'uri' is wrong: "),
+        (
+            'queue = "ticks"',
+            'queue = "ticks"\noptions = { leaseTimout = "9s" }',
+            6,
+            "options: There is no option 'leaseTimout' of the amqp format; did you mean 'leaseTimeout'?",
+        ),
+        (
+            'exchange = "dear"',
+            'exchange = "dear"\noptions = { leaseTimeout = "9s" }',
+            14,
+            "options: Option 'leaseTimeout' means nothing in a write",
+        ),
         ('name = "test"', "", 1, "[pipeline] needs a name"),
         ('name = "test"', 'name = "test', 2, "this is not TOML"),
     ],
@@ -232,6 +246,8 @@ def test_command(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert f"{file}:16: from = 1: expected a name that SQL takes" in done.stderr
     assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 2
+    assert all(line.startswith(f"flintmq: {file}:") for line in done.stderr.splitlines()), done.stderr
     file.write_text(GOOD)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, f"{file}: pipeline 'test' is in order; flows: dear\n")

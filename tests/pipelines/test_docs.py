@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import shlex
 import signal
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 from running import bodies, drain, of_text, run
 
-from flintmq.cli import parser
+from flintmq.cli import main, parser
 from flintmq.pipelines.file import checking, keys
 from flintmq.pipelines.file.document import copy_template, load, shipped_names
 from flintmq.pipelines.run import cases
@@ -62,21 +61,24 @@ def test_first_pipeline(tmp_path: Path) -> None:
 
 
 def test_the_first_pipeline_runs_as_printed(
-    spark: Any, uri: str, connection: Any, state: Path, tmp_path: Path
+    spark: Any, uri: str, connection: Any, state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """But for the broker's port and the directory, which are others here."""
+    """But for the broker's port, the directory, and a run that ends when it has read what is there."""
     text = snippets(DOCS / "pipelines.md", "toml")[0].replace("amqp://guest:guest@localhost:5672/", uri)
     text = text.replace('"orders-lake"', f'"{tmp_path}/orders-lake"')
-    channel = connection.channel(confirm=True)
-    channel.queue("dear", durable=True)
-    done, told = run(spark, of_text(text), state)  # declares what it reads and writes
-    assert done, told
-    connection.channel().queue("dear", durable=True).bind("dear-orders", "dear.ann")
-    orders = [{"id": 1, "customer": "ann", "amount": 5000.0}, {"id": 2, "customer": "bob", "amount": 1.0}]
-    channel.publish_many([json.dumps(order).encode() for order in orders], "", "orders", persistent=True)
+    monkeypatch.setenv("FLINTMQ_URL", uri)
+    section = (DOCS / "pipelines.md").read_text().partition("## A first one")[2].partition("\n## ")[0]
+    for command in re.findall(r"^flintmq .*$", section, re.MULTILINE):
+        words = shlex.split(command)[1:]
+        if words[:2] == ["pipeline", "run"]:
+            done, told = run(spark, of_text(text), state)  # declares what it reads
+            assert done, told
+        elif words[0] != "consume":
+            assert main(words) == 0, command
     done, told = run(spark, of_text(text), state)
     assert done, told
-    assert bodies(drain(connection, "dear")) == [orders[0]]
+    assert words == ["consume", "dear"]
+    assert bodies(drain(connection, "dear")) == [{"id": 1, "customer": "ann", "amount": 5000.0}]
     assert spark.read.parquet(str(tmp_path / "orders-lake")).count() == 2
 
 

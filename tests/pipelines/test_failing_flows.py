@@ -111,24 +111,29 @@ name = "test"
 [[source]]
 name = "rows"
 uri = "{uri}"
-queue = "{queue}"
+{key} = "{queue}"
+declare = {declare}
 [[sink]]
 name = "out"
 from = "rows"
 parquet = "{out}"
 """
     connection.channel().queue("there", durable=True)
-    for place, queue, said in (
-        (uri, "not-there", "no queue 'not-there'"),
-        (uri.replace("guest:guest", "guest:wrong"), "there", "refused user 'guest'"),
+    for number, (place, key, queue, said) in enumerate(
+        (
+            (uri, "queue", "not-there", "no queue 'not-there'"),
+            (uri.replace("guest:guest", "guest:wrong"), "queue", "there", "refused user 'guest'"),
+            (uri, "stream", "there", "Queue 'there' is a classic queue, and a stream is wanted"),
+        )
     ):
-        known_text = text.format(uri=place, queue=queue, out=tmp_path / "out")
-        done, told = run(spark, of_text(known_text), state / queue)
+        declare = "true" if key == "stream" else "false"
+        known_text = text.format(uri=place, key=key, queue=queue, declare=declare, out=tmp_path / "out")
+        done, told = run(spark, of_text(known_text), state / str(number))
         assert not done
         assert len(told) in (1, 2), told
         assert said in told[-1], told
         assert "failed: " in told[-1]
-        known = status.read(state / queue, "test")
+        known = status.read(state / str(number), "test")
         assert known is not None
         assert known.flows["out"].restarts == 0
 

@@ -12,12 +12,13 @@ without having heard everything has missed something: `Playbook.end` says what.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from flintmq.auth import Verification
 from flintmq.broker.broker import Broker
+from flintmq.broker.definitions import definition_services  # noqa: F401 - registers them
 from flintmq.clock import Clock
 from flintmq.config import Config
 from flintmq.errors import PeerFault
@@ -47,7 +48,7 @@ class Carried:
 
     method: Method
     body: bytes = b""
-    properties: BasicProperties = field(default_factory=BasicProperties)
+    properties: Any = field(default_factory=BasicProperties)
 
 
 @dataclass
@@ -68,6 +69,10 @@ class NotingLink:
         self.slow_logins = False
         self.verifying: list[Verification] = []
         self.session: Session | None = None
+        self.certificate: dict[str, Any] | None = None
+
+    def peer_certificate(self) -> dict[str, Any] | None:
+        return self.certificate
 
     def verify(self, verification: Verification) -> None:
         self.notes.append("verify")
@@ -77,11 +82,37 @@ class NotingLink:
             assert self.session is not None
             self.session.login_step(verification.now())
 
+    def wait_for_answer(self) -> None:
+        assert self.session is not None
+        self.notes.append("wait_for_answer")
+        self.session.connection.paused = True
+
+    def answered(self) -> None:
+        assert self.session is not None
+        self.notes.append("answered")
+        self.session.connection.paused = False
+
     def look_again(self) -> None:
         """The test says how much memory there is."""
 
-    def refuse_login(self) -> None:
+    def wait_for_rate(self, wait_s: float, rated: object) -> None:
+        self.notes.append(f"wait {wait_s:.3f}")
+
+    def rate_changed(self) -> None:
+        """Nobody waits."""
+
+    def refuse_login(self, pause_s: float) -> None:
         self.notes.append("refuse_login")
+
+    def refuse(self, pause_s: float, then: Callable[[], None]) -> None:
+        """The pause is over at once."""
+        then()
+
+    def greeted(self) -> None:
+        """Nobody counts strangers."""
+
+    def describe(self) -> dict[str, int]:
+        return {"received": 0, "sent": 0}
 
     def start_heartbeats(self, interval_s: int) -> None:
         self.heartbeat_s = interval_s
@@ -119,7 +150,7 @@ class Playbook:
         client = self.stranger(version)
         client.open(**options)
         client >> methods.ChannelOpen()
-        client << methods.ChannelOpenOk()
+        client.hears(methods.ChannelOpenOk)
         return client
 
     @contextlib.contextmanager
@@ -365,9 +396,7 @@ def decoded(octets: bytes, version: int) -> Iterator[tuple[int, object]]:
         carried, size = pending.pop(number)
         if kind == amqp.FRAME_HEADER:
             size = int.from_bytes(payload[4:12], "big")
-            properties = decode_properties(carried.method.CLASS_ID, payload, 12, len(payload))
-            assert isinstance(properties, BasicProperties)
-            carried.properties = properties
+            carried.properties = decode_properties(carried.method.CLASS_ID, payload, 12, len(payload))
         else:
             carried.body += payload
         if len(carried.body) == size:

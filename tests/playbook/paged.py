@@ -20,14 +20,15 @@ LOADED_MESSAGES = 4
 class PagedPlaybook(Playbook):
     """Its time stands still; it may be restarted."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, sync: str = "always") -> None:
+        self.sync = sync
         self.clock = Hourglass()
         super().__init__(clock=self.clock)
         self.directory = directory
         self.broker = self.open()
 
     def open(self) -> Broker:
-        config = replace(Config(), storage=Storage(directory=self.directory))
+        config = replace(Config(), storage=Storage(directory=self.directory, sync=self.sync))
         broker = open_broker(config, self.clock, lambda: None)
         assert broker.store is not None
         broker.store.kept_messages = KEPT_MESSAGES
@@ -52,6 +53,8 @@ class PagedPlaybook(Playbook):
 
     def close(self) -> None:
         assert self.broker.store is not None
+        if self.broker.staging is not None:
+            self.broker.staging.close()
         self.broker.store.close()
         if self.broker.streams is not None:
             self.broker.streams.close()

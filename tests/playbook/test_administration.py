@@ -13,13 +13,15 @@ from flintmq.auth import Refused
 from flintmq.auth.passwords import hash_password_quickly
 from flintmq.broker.administration.administration import CLOSED_AT_ONCE
 from flintmq.broker.channels.channel import WRITABLE_MAX
-from flintmq.config import parse
+from flintmq.broker.services import browsing, queue_services
+from flintmq.config import PermissionSettings, parse
 from flintmq.errors import ServiceFault
 from flintmq.wire import methods
 from flintmq.wire.methods import BasicPublish, ChannelClose, ConnectionClose
 from flintmq.wire.tables import FieldTable
 
 ALL = {"configure": ".*", "write": ".*", "read": ".*"}
+TOPIC = {"user": "guest", "exchange": "amq.topic", "write": "", "read": ""}
 SETTINGS = """
 virtual_hosts = ["/", "orders"]
 [users.root]
@@ -206,6 +208,49 @@ def test_who_deletes_oneself_hears_the_answer_first(playbook: TimedPlaybook, bos
     assert ann.hears(ConnectionClose).reply_code == 320
 
 
+LAST_WAYS = [
+    ("user.delete", {"user": "guest"}),
+    ("user.set-tags", {"user": "guest", "tags": ["policymaker"]}),
+    ("permission.clear", {"user": "guest"}),
+    ("permission.set", {"user": "guest", "configure": ".*", "write": "^orders", "read": ".*"}),
+    ("limit.set", {"name": "max-connections", "value": 0}),
+    ("limit.set", {"user": "guest", "name": "max-channels", "value": 0}),
+]
+
+
+@pytest.mark.parametrize(("service", "arguments"), LAST_WAYS)
+def test_nobody_is_locked_out_by_a_slip(
+    playbook: TimedPlaybook, boss: Client, service: str, arguments: dict[str, Any]
+) -> None:
+    new_user(boss, "clerk", tags=["monitoring"])
+    done(boss, "user.add", user="lost", password="x", tags=["administrator"])  # enters nothing
+    code, text = refused(boss, service, **arguments)
+    assert code == 406
+    assert "would leave no administrator who can get in: give force to do it anyway" in text
+    done(boss, service, **arguments, force=True)
+
+
+@pytest.mark.parametrize(("service", "arguments"), LAST_WAYS)
+def test_what_leaves_a_way_in_takes_no_force(
+    playbook: TimedPlaybook, boss: Client, service: str, arguments: dict[str, Any]
+) -> None:
+    done(boss, "vhost.add", virtual_host="v")
+    new_user(boss, "root", "v", tags=["administrator"])
+    done(boss, service, **arguments)
+
+
+def test_the_only_virtual_host_of_the_administrators_is_kept(playbook: TimedPlaybook, boss: Client) -> None:
+    done(boss, "vhost.add", virtual_host="v")
+    new_user(boss, "root", "v", tags=["administrator"])
+    root = listening(playbook.client(user="root", password="root", virtual_host="v"))
+    done(root, "user.delete", user="guest")
+    boss.hears(ConnectionClose)
+    assert refused(root, "vhost.delete", virtual_host="v")[0] == 406
+    done(root, "vhost.delete", virtual_host="v", force=True)
+    playbook.passes(10)
+    root.hears(ConnectionClose)
+
+
 def test_guest_without_settings_can_be_taken_away(playbook: TimedPlaybook, boss: Client) -> None:
     new_user(boss, tags=["administrator"])
     done(boss, "user.delete", user="guest")
@@ -252,7 +297,7 @@ def test_guest_without_settings_can_be_taken_away(playbook: TimedPlaybook, boss:
         ("topic-permission.set", {"user": "bob", "exchange": "x", "write": "", "read": ""}, 404, "no user"),
         ("topic-permission.clear", {"user": "guest", "exchange": "x"}, 404, "for exchange 'x'"),
         ("limit.set", {"name": "max-nonsense", "value": 1}, 406, "expected one of max-connections"),
-        ("limit.set", {"user": "guest", "name": "max-queues", "value": 1}, 406, "expected one of"),
+        ("limit.set", {"user": "guest", "name": "max-age", "value": 1}, 406, "expected one of"),
         ("limit.set", {"user": "bob", "name": "max-channels", "value": 1}, 404, "no user 'bob'"),
         ("limit.set", {"virtual_host": "v", "name": "max-queues", "value": 1}, 404, "no virtual host 'v'"),
         ("limit.set", {"name": "max-queues", "value": -1}, 406, "argument 'value'"),
@@ -271,7 +316,10 @@ def test_guest_without_settings_can_be_taken_away(playbook: TimedPlaybook, boss:
         ("parameter.clear", {"component": "c", "name": "n"}, 404, "no parameter 'c/n'"),
         ("permission.set", {"user": "bob", **ALL}, 404, "no user 'bob'"),
         ("permission.set", {"user": "guest", "virtual_host": "v", **ALL}, 404, "no virtual host 'v'"),
-        ("permission.set", {"user": "guest", **ALL, "read": "("}, 406, "expected a regular expression"),
+        ("permission.set", {"user": "guest", **ALL, "read": "("}, 406, "read: expected a regular expression"),
+        ("permission.set", {"user": "guest", **ALL, "write": "("}, 406, "write: expected a regular"),
+        ("topic-permission.set", {**TOPIC, "write": "("}, 406, "write: expected a regular expression"),
+        ("topic-permission.set", {**TOPIC, "read": "("}, 406, "read: expected a regular expression"),
         ("permission.set", {"user": "guest", "write": "", "read": ""}, 406, "argument 'configure'"),
         ("permission.clear", {"user": "guest", "virtual_host": "v"}, 404, "no virtual host 'v'"),
         ("permission.clear", {"user": "bob"}, 404, "no user 'bob'"),
@@ -457,9 +505,10 @@ def test_a_virtual_host_is_added_and_used(playbook: TimedPlaybook, boss: Client)
     client.binds("q", "amq.topic", "a.#")
     client.publishes("a.b", b"x", exchange="amq.topic")
     assert client.gets_all("q") == [b"x"]
+    running = {"state": "running", "tracing": False, "queues": 1, "connections": 1}
     assert rows(boss, "vhost.list") == [
-        {"virtual-host": "/", "fixed": True, "state": "running", "queues": 1, "connections": 1},
-        {"virtual-host": "v", "fixed": False, "state": "running", "queues": 1, "connections": 1},
+        {"virtual-host": "/", "fixed": True, **running},
+        {"virtual-host": "v", "fixed": False, **running},
     ]
 
 
@@ -588,11 +637,20 @@ def test_a_policymaker_sets_policies_where_permitted(settled: TimedPlaybook) -> 
     done(clerk, "policy.clear", name="p")
 
 
-@pytest.mark.parametrize("name", ["policy.set", "policy.clear", "policy.list", "parameter.list"])
-def test_who_is_no_policymaker_sets_no_policies(playbook: TimedPlaybook, boss: Client, name: str) -> None:
-    new_user(boss, tags=["monitoring"])
-    done(boss, "user.set-tags", user="guest", tags=["monitoring"])
-    code, text = refused(boss, name, name="p", pattern="", definition={"max-length": 1})
+@pytest.mark.parametrize(
+    ("service", "arguments"),
+    [
+        ("policy.set", {"name": "p", "pattern": "", "definition": {"max-length": 1}}),
+        ("policy.clear", {"name": "p"}),
+        ("policy.list", {}),
+        ("parameter.list", {}),
+    ],
+)
+def test_who_is_no_policymaker_sets_no_policies(
+    boss: Client, service: str, arguments: dict[str, Any]
+) -> None:
+    done(boss, "user.set-tags", user="guest", tags=["monitoring"], force=True)
+    code, text = refused(boss, service, **arguments)
     assert (code, "has not the tag policymaker" in text) == (403, True)
 
 
@@ -601,8 +659,8 @@ def test_a_policy_of_the_settings_is_fixed() -> None:
     playbook = TimedPlaybook(parse(settings))
     boss = listening(playbook.client())
     policy: dict[str, Any] = {"name": "p", "pattern": "", "definition": {"max-length": 1}}
-    for name in ("policy.set", "policy.clear"):
-        code, text = refused(boss, name, **policy)
+    for name, given in (("policy.set", policy), ("policy.clear", {"name": "p"})):
+        code, text = refused(boss, name, **given)
         assert (code, "is set by the broker's settings: change it there" in text) == (406, True)
     assert rows(boss, "policy.list")[0]["fixed"] is True
 
@@ -613,7 +671,10 @@ def test_parameters_come_and_go(boss: Client) -> None:
     done(boss, "parameter.set", component="other", name="a", value=True)
     done(boss, "parameter.set", component="shovel", name="a", value="y")
     done(boss, "parameter.set", component="all", name="a", value=1, virtual_host="")
-    assert [(row["component"], row["name"], row["value"]) for row in rows(boss, "parameter.list")] == [
+    assert [
+        (row["component"], row["name"], row["value"])
+        for row in rows(boss, "parameter.list", virtual_host="/")
+    ] == [
         ("other", "a", True),
         ("shovel", "a", "y"),
         ("shovel", "b", 5),
@@ -878,3 +939,185 @@ def test_a_password_that_was_meant_for_a_deleted_user_is_not_set(boss: Client) -
     made(hash_password_quickly(password))
     broker.finish_pass()
     assert isinstance(broker.users.login("ann", b"old", "127.0.0.1").now(), Refused)
+
+
+# Limits of queues and messages
+
+
+def test_a_limit_of_queues_of_a_user(playbook: TimedPlaybook, boss: Client) -> None:
+    new_user(boss)
+    done(boss, "vhost.add", virtual_host="v")
+    done(boss, "permission.set", user="ann", virtual_host="v", **ALL)
+    done(boss, "limit.set", user="ann", name="max-queues", value=2)
+    first = playbook.client(user="ann", password="ann")
+    second = playbook.client(user="ann", password="ann", virtual_host="v")
+    first.declares("a")
+    second.declares("b")
+    first.declares("a")  # which is there
+    second >> methods.QueueDeclare(queue="c")
+    close = second.hears(ChannelClose)
+    assert close.reply_code == 406
+    assert "queue limit of user 'ann' (2) is reached (max-queues)" in close.reply_text
+    boss.declares("c")
+    first >> methods.QueueDelete(queue="a")
+    first.hears(methods.QueueDeleteOk)
+    first.declares("d")
+    assert playbook.broker.administration.limits.queues_of == {"guest": 2, "ann": 2}
+
+
+def test_queues_of_direct_reply_to_do_not_count(playbook: TimedPlaybook, boss: Client) -> None:
+    new_user(boss)
+    for owner in ({"user": "ann"}, {"virtual_host": "/"}):
+        done(boss, "limit.set", name="max-queues", value=2, **owner)  # the boss has one
+    ann = playbook.client(user="ann", password="ann")
+    ann.consumes("amq.rabbitmq.reply-to", no_ack=True)
+    ann.declares("a")
+    host = playbook.broker.virtual_hosts["/"]
+    assert host.reply_queues == 1
+    ann >> methods.BasicCancel(consumer_tag="c")
+    ann.hears(methods.BasicCancelOk)
+    assert host.reply_queues == 0
+
+
+@pytest.mark.parametrize("owner", [{"user": "ann"}, {"virtual_host": "/"}])
+def test_a_limit_of_the_size_of_messages(
+    playbook: TimedPlaybook, boss: Client, owner: dict[str, str]
+) -> None:
+    new_user(boss)
+    before = playbook.client(user="ann", password="ann")
+    before.declares("q")
+    done(boss, "limit.set", name="max-message-size", value=10, **owner)
+    after = playbook.client(user="ann", password="ann")
+    for client in (before, after):
+        client.publishes("q", b"x" * 10)
+        client.publishes("q", b"x" * 11)
+        close = client.hears(ChannelClose)
+        assert close.reply_code == 406
+        assert "PRECONDITION_FAILED - message size 11 is above the maximum of 10" in close.reply_text
+        client >> methods.ChannelCloseOk()
+    assert playbook.depth("q") == 2
+    done(boss, "limit.clear", name="max-message-size", **owner)
+    before >> methods.ChannelOpen()
+    before.hears(methods.ChannelOpenOk)
+    before.publishes("q", b"x" * 11)
+    assert playbook.depth("q") == 3
+
+
+@pytest.mark.parametrize("owner", [{"user": "ann"}, {"virtual_host": "/"}])
+def test_a_limit_of_the_rate_of_publishes(
+    playbook: TimedPlaybook, boss: Client, owner: dict[str, str]
+) -> None:
+    new_user(boss)
+    boss.declares("q")
+    pair = [playbook.client(user="ann", password="ann") for _ in range(2)]
+    pair[0].publishes("q", *[b"x"] * 100)
+    assert not any(note.startswith("wait") for note in pair[0].link.notes)
+    done(boss, "limit.set", name="max-publish-rate", value=100, **owner)
+    for client in pair:
+        client.publishes("q", *[b"x"] * 10)
+    waits = [note for client in pair for note in client.link.notes if note.startswith("wait")]
+    # Together, 10 are in hand, and each further one is due a hundredth of a second after the one before.
+    assert waits == [f"wait {n / 100:.3f}" for n in range(1, 11)]
+    playbook.passes(1000)
+    pair[1].publishes("q", b"x")
+    assert len([note for note in pair[1].link.notes if note.startswith("wait")]) == 10
+    done(boss, "limit.clear", name="max-publish-rate", **owner)
+    pair[1].publishes("q", *[b"x"] * 100)
+    assert len([note for note in pair[1].link.notes if note.startswith("wait")]) == 10
+    assert pair[1].session.connection.events is pair[1].session
+    assert refused(boss, "limit.set", name="max-publish-rate", value=0, **owner)[0] == 406
+
+
+def test_nobody_waits_for_more_than_some_seconds_of_what_others_have_published(
+    playbook: TimedPlaybook, boss: Client
+) -> None:
+    new_user(boss)
+    boss.declares("q")
+    done(boss, "limit.set", name="max-publish-rate", value=1, user="ann")
+    pair = [playbook.client(user="ann", password="ann") for _ in range(2)]
+    pair[0].publishes("q", *[b"x"] * 100)
+    pair[1].publishes("q", b"x")
+    assert [note for note in pair[1].link.notes if note.startswith("wait")] == ["wait 10.000"]
+
+
+def test_channels_are_counted_as_they_come_and_go(playbook: TimedPlaybook, boss: Client) -> None:
+    new_user(boss)
+    clients = playbook.broker.clients
+    ann = playbook.client(user="ann", password="ann")
+    ann[2] >> methods.ChannelOpen()
+    ann.hears(methods.ChannelOpenOk, 2)
+    assert clients.channels_of_user == {"guest": 1, "ann": 2}
+    ann[2] >> methods.ChannelClose()
+    ann.hears(methods.ChannelCloseOk, 2)
+    assert clients.channels_of_user["ann"] == 1
+    ann >> methods.ConnectionClose()
+    ann.hears(methods.ConnectionCloseOk)
+    assert clients.channels_of_user == {"guest": 1}
+    assert list(clients.channels_of_host.values()) == [1]
+
+
+# Rights that are lost while something is under way
+
+
+@pytest.mark.parametrize("service", ["queue.move", "queue.copy"])
+@pytest.mark.parametrize("pattern", ["read", "write"])
+def test_a_right_that_is_taken_away_ends_what_is_under_way(
+    playbook: TimedPlaybook, boss: Client, monkeypatch: pytest.MonkeyPatch, service: str, pattern: str
+) -> None:
+    monkeypatch.setattr(queue_services, "MOVED_AT_ONCE", 1)
+    new_user(boss)
+    ann = listening(playbook.client(user="ann", password="ann"))
+    ann.declares("a")
+    ann.declares("b")
+    ann.publishes("a", *[b"x"] * 10)
+    verb = service.partition(".")[2]
+    work = getattr(browsing, verb)
+
+    def take_away_and_work(*arguments: Any) -> Any:
+        if playbook.depth("b") == 3:
+            settings = PermissionSettings(**{**ALL, pattern: "^(mine|amq)"})
+            playbook.broker.administration.permissions.set("ann", "/", settings)
+        return work(*arguments)
+
+    monkeypatch.setattr(browsing, verb, take_away_and_work)
+    told = ask(ann, service, queue="a", to="b", limit=10)
+    assert told["error-code"] == 403
+    assert told["moved" if verb == "move" else "copied"] == playbook.depth("b") == 4
+
+
+def test_who_waits_for_a_lease_and_loses_the_right_gets_none(playbook: TimedPlaybook, boss: Client) -> None:
+    new_user(boss)
+    ann = listening(playbook.client(user="ann", password="ann"))
+    boss.declares("q")
+    asked = BasicPublish(exchange="amq.system", routing_key="queue.lease")
+    headers: FieldTable = {"queue": "q", "consumer": "c", "claim": True, "wait-ms": 30_000}
+    ann >> carrying(asked, b"", headers=headers, reply_to=f"mine{ann.session.number}")
+    done(boss, "permission.clear", user="ann", virtual_host="/")
+    boss.publishes("q", b"secret")
+    playbook.passes(100)
+    heard = ann.next(1)
+    assert isinstance(heard, Carried)
+    assert heard.properties.headers is not None
+    assert heard.properties.headers["error-code"] == 403
+    assert playbook.depth("q") == 1
+
+
+def test_lists_without_a_virtual_host_are_of_all(playbook: TimedPlaybook, boss: Client) -> None:
+    done(boss, "vhost.add", virtual_host="v")
+    new_user(boss, tags=["policymaker"])
+    for host in ("/", "v"):
+        short: FieldTable = {"max-length": 1}
+        done(boss, "policy.set", name="p", pattern="", definition=short, virtual_host=host)
+        done(boss, "operator-policy.set", name="o", pattern="", definition=short, virtual_host=host)
+        done(boss, "parameter.set", component="c", name="n", value=host, virtual_host=host)
+    done(boss, "parameter.set", component="c", name="n", value="all", virtual_host="")
+    ann = listening(playbook.client(user="ann", password="ann"))
+    for asker, service, hosts in (
+        (boss, "policy.list", ["/", "v"]),
+        (boss, "operator-policy.list", ["/", "v"]),
+        (boss, "parameter.list", ["", "/", "v"]),
+        (ann, "policy.list", ["/"]),
+        (ann, "parameter.list", ["/"]),
+    ):
+        assert [row["virtual-host"] for row in rows(asker, service)] == hosts
+        assert [row["virtual-host"] for row in rows(asker, service, virtual_host="/")] == ["/"]

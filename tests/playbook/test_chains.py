@@ -372,3 +372,29 @@ def test_it_takes_the_permission_to_read_from_both() -> None:
     client.declares("q")
     client >> methods.QueueBind(queue="q", exchange="amq.topic", arguments={"x-via": "amq.fanout"})
     assert client.hears(ChannelClose).reply_code == 403
+
+
+@pytest.mark.parametrize(("rate", "least", "most"), [(0, 200, 200), (0.5, 60, 140), (1, 0, 0)])
+def test_a_lossy_exchange_is_a_link_of_a_chain(client: Client, rate: float, least: int, most: int) -> None:
+    declare(client, "lossy", "x-lossy", arguments={"x-drop-rate": rate})
+    for queue in ("q", "other"):
+        client.declares(queue)
+        bind(client, queue, "amq.topic", "stock.*")
+    bind(client, "q", "lossy", x_via="amq.topic")
+    for _ in range(200):
+        send(client, "amq.topic", "stock.usd")
+    assert least <= len(client.gets_all("q")) <= most
+    assert len(client.gets_all("other")) == 200
+    unbind(client, "q", "lossy", x_via="amq.topic")
+    send(client, "amq.topic", "stock.usd")
+    assert len(client.gets_all("q")) == 1
+
+
+def test_a_lossy_link_routes_as_the_kind_it_names(client: Client) -> None:
+    declare(client, "lossy", "x-lossy", arguments={"x-drop-rate": 0, "x-routing-type": "topic"})
+    client.declares("q")
+    bind(client, "q", "amq.topic", "stock.*")
+    bind(client, "q", "lossy", "#.usd", x_via="amq.topic")
+    send(client, "amq.topic", "stock.usd", b"yes")
+    send(client, "amq.topic", "stock.eur", b"no")
+    assert client.gets_all("q") == [b"yes"]

@@ -12,8 +12,6 @@ from flintmq.errors import ConnectionFault
 from flintmq.reply_codes import REPLY_NAMES
 from flintmq.wire import amqp
 from flintmq.wire.methods import (
-    AccessRequest,
-    AccessRequestOk,
     BasicAck,
     BasicCancelOk,
     BasicPublish,
@@ -26,10 +24,11 @@ from flintmq.wire.methods import (
     ChannelOpenOk,
     ChannelPing,
     ChannelPong,
+    ChannelResume,
     ConnectionClose,
     ConnectionCloseOk,
-    FilePublish,
-    FileQos,
+    MessageEmpty,
+    MessageQos,
     Method,
     QueueDeclare,
     QueueDeclareOk,
@@ -137,26 +136,55 @@ def test_an_answer_to_what_was_not_asked_does_no_harm(client: Client) -> None:
     client.hears_nothing()
 
 
-def test_ping_and_tickets_of_the_old_versions(playbook: Playbook) -> None:
-    old = playbook.client(amqp.VERSION_0_8)
-    old >> AccessRequest(realm="/data", active=True)
-    old << AccessRequestOk(ticket=1)
-    ninth = playbook.client(amqp.VERSION_0_9)
-    ninth >> ChannelPing()
-    ninth << ChannelOk()
-    ninth >> ChannelPong()
-    ninth << ChannelOk()
-    ninth >> ChannelOk()
+def test_a_ping_is_answered_and_followed_by_a_pong(playbook: Playbook) -> None:
+    client = playbook.client(amqp.VERSION_0_9)
+    client >> ChannelPing()
+    client << ChannelOk()
+    client << ChannelPong()
+    client >> ChannelOk()
+    client >> ChannelPong()
+    client << ChannelOk()
 
 
-@pytest.mark.parametrize("method", [FileQos(), carrying(FilePublish(), b"x")])
+def test_a_channel_is_resumed_by_its_own_id(playbook: Playbook) -> None:
+    client = playbook.stranger(amqp.VERSION_0_9)
+    client.open()
+    client[1] >> ChannelOpen()
+    opened = client.hears(ChannelOpenOk)
+    client[2] >> ChannelOpen()
+    other = client.hears(ChannelOpenOk, 2)
+    assert opened.channel_id != other.channel_id
+    client >> ChannelFlow(active=False)
+    client << ChannelFlowOk(active=False)
+    client >> QueueDeclare(queue="q")
+    client.hears(QueueDeclareOk)
+    client.consumes("q")
+    client.publishes("q", b"waits for the channel")
+    client.hears_nothing()
+    client >> ChannelResume(channel_id=opened.channel_id)
+    client << ChannelOk()
+    assert client.bodies() == [b"waits for the channel"]
+    client >> ChannelResume(channel_id=other.channel_id)
+    close = client.hears(ChannelClose)
+    assert (close.reply_code, close.class_id, close.method_id) == (404, 20, 50)
+    assert "back in its queues" in close.reply_text
+
+
+@pytest.mark.parametrize("octets", [b"", b"1", b"1.1.1", b"\xff" * 100])
+def test_an_id_that_was_never_told_resumes_nothing(playbook: Playbook, octets: bytes) -> None:
+    client = playbook.client(amqp.VERSION_0_9)
+    client >> ChannelResume(channel_id=octets)
+    assert client.hears(ChannelClose).reply_code == 404
+
+
+@pytest.mark.parametrize("method", [MessageQos(), MessageEmpty()])
 def test_classes_that_are_not_served(playbook: Playbook, method: Method) -> None:
     client = playbook.client(amqp.VERSION_0_9)
     client >> method
     close = client.hears(ConnectionClose)
     assert close.reply_code == 540
-    assert close.reply_text.startswith("NOT_IMPLEMENTED - file.")
-    assert close.class_id == 70
+    assert close.reply_text.startswith("NOT_IMPLEMENTED - message.")
+    assert close.class_id == 120
 
 
 @pytest.mark.parametrize(

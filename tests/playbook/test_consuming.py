@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from playbook.dialogue import Client, Playbook, carrying
 
+from flintmq.broker.scheduling.pass_work import HANDED_OUT_MAX
 from flintmq.wire import amqp
 from flintmq.wire.methods import (
     BasicAck,
@@ -19,6 +20,7 @@ from flintmq.wire.methods import (
     BasicGetEmpty,
     BasicGetOk,
     BasicNack,
+    BasicPublish,
     BasicQos,
     BasicQosOk,
     BasicRecover,
@@ -268,10 +270,13 @@ def test_many_deliveries_settled_in_any_order(client: Client) -> None:
     for tag in tags[:-3]:
         client >> BasicAck(delivery_tag=tag)
     owner = client.session.connection.channels[1].owner  # type: ignore[union-attr]
-    assert (owner.outstanding, owner.outstanding_bytes) == (3, sum(len(b"%d" % tag) for tag in tags[-3:]))  # type: ignore[attr-defined]
-    assert owner.unacked.count <= 2 * 3 + 64  # type: ignore[attr-defined]
+    assert (owner.unacked.outstanding, owner.unacked.outstanding_bytes) == (
+        3,
+        sum(len(b"%d" % tag) for tag in tags[-3:]),
+    )  # type: ignore[attr-defined]
+    assert owner.unacked.ring.count <= 2 * 3 + 64  # type: ignore[attr-defined]
     client >> BasicAck(delivery_tag=0, multiple=True)
-    assert (owner.outstanding, owner.outstanding_bytes, owner.unacked.count) == (0, 0, 0)  # type: ignore[attr-defined]
+    assert (owner.unacked.outstanding, owner.unacked.outstanding_bytes, owner.unacked.ring.count) == (0, 0, 0)  # type: ignore[attr-defined]
     client.publishes("q", b"after")
     client << delivery(count + 1, b"after")
     client >> BasicAck(delivery_tag=count + 1)
@@ -637,3 +642,49 @@ def test_a_limit_for_each_consumer_ends_that_of_the_channel() -> None:
     assert client.bodies() == numbered(1)
     qos(client, 5)
     assert client.bodies() == numbered(2, 2)
+
+
+def hear_of_one_pass(playbook: Playbook, *clients: Client) -> list[int]:
+    """How many deliveries each has got from a single pass."""
+    playbook.holding = True
+    try:
+        playbook.broker.finish_pass()
+        return [len(client.deliveries()) for client in clients]
+    finally:
+        playbook.holding = False
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-max-length": 100_000}], ids=["plain", "ruled"])
+def test_a_backlog_leaves_in_portions_and_others_have_theirs(
+    playbook: Playbook, client: Client, arguments: dict[str, Any]
+) -> None:
+    """However much one consumer takes: a pass stays bounded, and nobody waits for the whole of it."""
+    count = HANDED_OUT_MAX + 1000
+    other = playbook.client()
+    other.declares("small")
+    other.consumes("small")
+    client.declares("hoard", arguments=arguments)
+    published = carrying(BasicPublish(routing_key="hoard"), b"x")
+    client >> client.frames(1, published) * count
+    playbook.broker.finish_pass()
+    with playbook.one_pass():
+        client >> BasicConsume(queue="hoard", consumer_tag="c", no_wait=True)
+        other.publishes("small", b"mine")
+        found = hear_of_one_pass(playbook, client, other)
+    assert found[1] == 1, "its message waited for those of others"
+    assert found[0] <= HANDED_OUT_MAX + 1
+    assert found[0] + len(client.deliveries()) == count
+
+
+def test_what_has_come_since_the_last_pass_leaves_with_it(playbook: Playbook, client: Client) -> None:
+    """A publisher that is fast does not leave its messages behind in the queue."""
+    count = 3 * HANDED_OUT_MAX
+    client.declares("q")
+    consumers = [playbook.client() for _ in range(4)]  # each of whose outputs takes a part
+    for consumer in consumers:
+        consumer.consumes("q", no_ack=True)
+    published = client.frames(1, carrying(BasicPublish(routing_key="q"), b"x"))
+    with playbook.one_pass():
+        client >> published * count
+        found = hear_of_one_pass(playbook, *consumers)
+    assert sum(found) == count

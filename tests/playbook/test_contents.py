@@ -16,9 +16,9 @@ from playbook.dialogue import Carried, Client, Playbook, frame
 from flintmq.clock import Clock
 from flintmq.config import Config, Storage, UserSettings
 from flintmq.server.storage import open_broker
-from flintmq.wire import amqp, methods
+from flintmq.wire import amqp, methods, traits
 from flintmq.wire.methods import encode_method
-from flintmq.wire.tables import DEPTH_MAX, ENTRIES_MAX, encode_table
+from flintmq.wire.tables import DEPTH_MAX, NUMBERED_MAX, encode_table
 
 HEADERS = 0x2000
 LARGE = 5_000_000
@@ -82,7 +82,7 @@ MALFORMED = {
     "truncated value in an array": b"\x01aA\0\0\0\x03I\0\0",
     "array longer than what is left": b"\x01aA\0\0\0\x09I\0\0\0\1",
     "too deep": nested(DEPTH_MAX),
-    "too many": b"\x01a" + array(b"V" * (ENTRIES_MAX + 1)),
+    "too many with a number for a type": b"\x01a" + array(b"\xf0" * NUMBERED_MAX),
     "uniform array of too many": b"\x01a\xaa\0\0\0\x05\xf0\xff\xff\xff\xff",
     "unknown number": b"\x01a\x7f\0\0\0\1",
 }
@@ -92,6 +92,34 @@ def expect_refusal(client: Client, code: int) -> str:
     closed = client.hears(methods.ConnectionClose)
     assert (closed.reply_code, closed.class_id, closed.method_id) == (code, 60, 40), closed
     return closed.reply_text
+
+
+@pytest.mark.parametrize("body", [b"m", b"m" * LARGE], ids=["small", "spooled"])
+def test_a_message_with_too_many_headers_closes_its_channel_alone(stored: Playbook, body: bytes) -> None:
+    client = stored.client()
+    client.declares("q")
+    frames = published(with_headers(b"\x00V" * (traits.HEADERS_MAX + 1)), body)
+    client >> b"".join(frames if body == b"m" else frames[:2])
+    closed = client.hears(methods.ChannelClose)
+    assert (closed.reply_code, closed.class_id, closed.method_id) == (amqp.PRECONDITION_FAILED, 60, 40)
+    assert closed.reply_text == (
+        "PRECONDITION_FAILED - invalid message: more than 2048 headers, those in tables and arrays included; "
+        "put them into the body"
+    )
+
+
+def test_what_is_matched_by_headers_counts_as_work_of_the_pass(client: Client) -> None:
+    """Others have their turn after a fraction of a millisecond of it, see COPIES_MAX of pass_work.py."""
+    client.declares("q")
+    client.binds("q", "amq.headers", "", x=1)
+    pass_work = client.session.broker.pass_work
+    pass_work.copies = 0
+    table = encode_table({f"h{number}": True for number in range(500)})
+    publish = methods.BasicPublish(exchange="amq.headers")
+    header = struct.pack(">HHQH", amqp.CLASS_BASIC, 0, 1, HEADERS) + table
+    client >> frame(amqp.FRAME_METHOD, 1, encode_method(amqp.VERSION_0_9_1, publish))
+    client >> frame(amqp.FRAME_HEADER, 1, header) + frame(amqp.FRAME_BODY, 1, b"m")
+    assert pass_work.copies >= 2 * len(header)
 
 
 @pytest.mark.parametrize("entries", MALFORMED.values(), ids=MALFORMED.keys())
@@ -140,7 +168,7 @@ def test_a_malformed_table_of_a_large_message(stored: Playbook, fault: str) -> N
         b"\x02\xff\xfeV",  # nor need it be UTF-8, as in RabbitMQ
         b"\x01aF\0\0\0\0\x01bA\0\0\0\0",
         nested(DEPTH_MAX - 1),
-        b"\x01a" + array(b"V" * 65_000),
+        b"\x01a" + array(b"V" * (traits.HEADERS_MAX - 1)),
         b"\x01a" + text(b"x" * 100_000),
         b"\x01aI\0\0\0\1\x01aI\0\0\0\2",
     ],
@@ -227,7 +255,7 @@ def test_keys_in_numbers_are_routed_by(playbook: Playbook) -> None:
 def test_letters_that_do_not_fit_into_a_frame_are_refused(playbook: Playbook) -> None:
     client = playbook.client(amqp.VERSION_0_9, frame_max=4096)
     client.declares("q")
-    entries = b"\x01a" + array(*[b"\x80\x01x"] * 1000)
+    entries = b"\x01a" + array(*[b"\x80\x06xxxxxx"] * 400)
     client >> b"".join(published(with_headers(entries), version=amqp.VERSION_0_9))
     assert client.hears(methods.ChannelClose).reply_code == amqp.PRECONDITION_FAILED
 

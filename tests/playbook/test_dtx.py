@@ -138,7 +138,7 @@ def test_a_rollback_before_prepare_leaves_deliveries_unsettled(worker: Client) -
     worker >> BasicAck(delivery_tag=1)
     assert "unknown delivery tag" in refused(worker, amqp.PRECONDITION_FAILED), "it belongs to the branch"
     worker >> methods.ChannelOpen()
-    worker << methods.ChannelOpenOk()
+    worker.hears(methods.ChannelOpenOk)
     select(worker)
     settled = worker.playbook.broker.virtual_hosts["/"].queues["q"]
     tag, body, redelivered = taken(worker)

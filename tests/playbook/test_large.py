@@ -6,16 +6,18 @@ import errno
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from playbook.dialogue import Client, Playbook, carrying, frame
+from playbook.dialogue import Carried, Client, Playbook, carrying, frame
 
 from flintmq.clock import Clock
-from flintmq.config import Config, Storage
+from flintmq.config import Access, Config, RealmSettings, Storage
 from flintmq.server.storage import open_broker
 from flintmq.storage.disk import Disk
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import encode_method
+from flintmq.wire.properties import TunnelProperties
 
 LARGE = bytes(range(256)) * 20_000  # 5 MB
 
@@ -30,8 +32,8 @@ def playbook(tmp_path: Path) -> Iterator[Playbook]:
     playbook.broker.store.close()
 
 
-def restarted(directory: Path):  # type: ignore[no-untyped-def]
-    config = replace(Config(), storage=Storage(directory=directory))
+def restarted(directory: Path, **settings: Any):  # type: ignore[no-untyped-def]
+    config = replace(Config(), storage=Storage(directory=directory), **settings)
     return open_broker(config, Clock(), lambda: None)
 
 
@@ -369,3 +371,43 @@ def test_a_client_that_wants_contents_whole_has_them_before_close_ok(playbook: P
     frames = sent_rest(client)
     assert sum(len(each) - 8 for each in frames if each[0] == amqp.FRAME_BODY) > len(LARGE) - 1_000_000
     assert frames[-1][0] == amqp.FRAME_METHOD
+
+
+# Other methods than a plain basic.publish
+
+
+def test_a_tunnelled_message_goes_to_a_file_too(playbook: Playbook, tmp_path: Path) -> None:
+    client = playbook.client(amqp.VERSION_0_9)
+    client.declares("q", durable=True)
+    tunnel = TunnelProperties(headers={"h": 1}, proxy_name="", data_name="q", durable=1)
+    client >> Carried(methods.TunnelRequest(meta_data={"m": 2}), LARGE, tunnel)
+    assert spools(tmp_path) == 1
+    client >> methods.BasicGet(queue="q", no_ack=True)
+    found = client.next(1)
+    assert isinstance(found, Carried)
+    assert found.body == LARGE
+    assert found.properties.headers == {"h": 1, "m": 2}
+    client >> Carried(methods.TunnelRequest(), LARGE, TunnelProperties(proxy_name="none"))
+    assert client.hears(methods.ChannelClose).reply_code == 404
+
+
+def test_a_message_that_shows_its_ticket_goes_to_a_file_too(playbook: Playbook, tmp_path: Path) -> None:
+    realms = {"/data": RealmSettings(configure="^data", write=".*", read="^data")}
+    assert playbook.broker.store is not None
+    playbook.broker.store.close()
+    playbook.broker = restarted(tmp_path, access=Access(enforced=True, realms=realms))
+    client = playbook.client(amqp.VERSION_0_9)
+    client >> methods.AccessRequest(realm="/data", active=True, read=True, write=True)
+    ticket = client.hears(methods.AccessRequestOk).ticket
+    client >> methods.QueueDeclare(ticket=ticket, queue="data", durable=True)
+    client.hears(methods.QueueDeclareOk)
+    client >> carrying(methods.BasicPublish(ticket=ticket, routing_key="data"), LARGE, delivery_mode=2)
+    assert spools(tmp_path) == 1
+    client >> methods.BasicGet(ticket=ticket, queue="data", no_ack=True)
+    found = client.next(1)
+    assert isinstance(found, Carried)
+    assert found.body == LARGE
+    client >> carrying(methods.BasicPublish(routing_key="data"), LARGE)
+    assert client.hears(methods.ChannelClose).reply_code == 403
+    synced(playbook)
+    assert spools(tmp_path) == 0

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from playbook.dialogue import Client
-from playbook.paged import KEPT_MESSAGES, PagedPlaybook
+from playbook.paged import KEPT_MESSAGES, LOADED_MESSAGES, PagedPlaybook
 from playbook.test_services import ask, reply_queue
 
+from flintmq.broker.scheduling.pass_work import HANDED_OUT_MAX
 from flintmq.wire.methods import BasicConsume, BasicConsumeOk, BasicNack
 
 
@@ -171,3 +172,18 @@ def test_one_that_lives_for_a_moment_is_handed_out_from_the_paged_tail(
         client.publishes("q", b"new", delivery_mode=mode, expiration="0")
     other << BasicConsumeOk(consumer_tag="c")
     assert other.bodies() == [*backlog, b"new"]
+
+
+def test_a_pass_loads_a_portion_of_a_backlog_on_disk(playbook: PagedPlaybook, client: Client) -> None:
+    """What lies on disk costs many times as much as what is in memory."""
+    count = 2000
+    client.declares("q")
+    client.publishes("q", *[b"%d" % number for number in range(count)])
+    assert playbook.queue("q").tail.count == count - KEPT_MESSAGES
+    playbook.broker.finish_pass()
+    with playbook.one_pass():
+        client >> BasicConsume(queue="q", consumer_tag="c", no_wait=True)
+        playbook.broker.finish_pass()
+        in_one_pass = len(client.deliveries())
+    assert LOADED_MESSAGES < in_one_pass <= HANDED_OUT_MAX // 8
+    assert in_one_pass + len(client.deliveries()) == count

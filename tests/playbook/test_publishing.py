@@ -261,7 +261,7 @@ def test_a_publish_counts_for_the_alarm(client: Client) -> None:
 
 def test_permissions_are_asked_again_when_they_change(playbook: Playbook, client: Client) -> None:
     client.publishes("k", b"x", exchange="amq.topic")
-    playbook.broker.administration.grants.clear("guest", "/")
+    playbook.broker.administration.permissions.clear("guest", "/")
     client.publishes("k", b"x", exchange="amq.topic")
     assert client.hears(ChannelClose).reply_code == 403
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from playbook.dialogue import Carried, Client, Playbook, carrying
+from playbook.hourglass import TimedPlaybook
 
 from flintmq.broker.services.request import REQUESTS_WAITING_MAX, SERVICES, Request, service
 from flintmq.broker.store import topology_records
@@ -75,7 +76,7 @@ def test_broker_info(client: Client) -> None:
     reply_queue(client)
     told = ask(client, "broker.info")
     assert told["product"] == "FlintMQ"
-    assert told["protocols"] == ["0-8", "0-9", "0-9-1"]
+    assert told["protocols"] == ["0-8", "0-9", "0-9-1", "Fast 0.8"]
     assert (told["queues"], told["consumers"], told["connections"], told["channels"]) == (1, 1, 1, 1)
     assert isinstance(told["uptime-ms"], int)
     assert told["uptime-ms"] >= 0
@@ -165,6 +166,77 @@ def test_consumers_and_connections(client: Client) -> None:
     assert isinstance(rows, list)
     assert isinstance(rows[0], dict)
     assert (rows[0]["user"], rows[0]["protocol"], rows[0]["channels"]) == ("guest", "0-9-1", 1)
+
+
+def test_channels_with_what_they_hold(client: Client) -> None:
+    reply_queue(client)
+    client.declares("work")
+    client >> methods.BasicQos(prefetch_count=7)
+    client << methods.BasicQosOk()
+    client >> carrying(BasicPublish(exchange="", routing_key="nowhere"), b"a")
+    client >> carrying(BasicPublish(exchange="", routing_key="work"), b"a")
+    client >> methods.BasicGet(queue="work")
+    assert isinstance(client.next(1), Carried)
+    rows = ask(client, "channel.list")["rows"]
+    assert isinstance(rows, list)
+    (row,) = rows
+    assert isinstance(row, dict)
+    assert (row["channel"], row["unacked"], row["unrouted"], row["prefetch-count"]) == (1, 1, 1, 7)
+    assert (row["consumers"], row["user"], row["virtual-host"], row["flow"]) == (1, "guest", "/", True)
+    assert "next" not in ask(client, "channel.list", after="0000000001 00001")
+
+
+def test_how_many_messages_came_to_a_queue(client: Client) -> None:
+    reply_queue(client)
+    client.declares("plain")
+    client.declares("ranked", arguments={"x-max-priority": 3})
+    for priority in (0, 3, 3):
+        for queue in ("plain", "ranked"):
+            client >> carrying(BasicPublish(exchange="", routing_key=queue), b"a", priority=priority)
+    for queue in ("plain", "ranked"):
+        client >> methods.BasicGet(queue=queue, no_ack=True)
+        assert isinstance(client.next(1), Carried)
+        told = ask(client, "queue.info", queue=queue)
+        assert (told["messages-entered"], told["messages-ready"]) == (3, 2)
+
+
+def test_a_connection_is_closed_by_its_user_or_an_administrator() -> None:
+    playbook = TimedPlaybook(
+        parse(
+            SETTINGS + '[users.root]\npassword = "root"\ntags = ["administrator"]\n'
+            'permissions."/" = {configure = ".*", write = ".*", read = ".*"}\n'
+        )
+    )
+    boss, clerk, root = (playbook.client(user=name, password=name) for name in ("boss", "clerk", "root"))
+    reply_queue(clerk)
+    reply_queue(root, "of-root")
+    numbers = {row["user"]: row["number"] for row in ask(root, "connection.list", reply_to="of-root")["rows"]}  # type: ignore[union-attr,index,call-overload]
+    refused = ask(clerk, "connection.close", number=numbers["boss"])
+    assert refused["error-code"] == 404
+    assert ask(root, "connection.close", reply_to="of-root", number=99)["error-code"] == 404
+    assert ask(root, "connection.close", reply_to="of-root", number=numbers["boss"], reason="bye") == {}
+    closed = boss.next(0)
+    assert isinstance(closed, methods.ConnectionClose)
+    assert (closed.reply_code, closed.reply_text) == (320, "CONNECTION_FORCED - bye")
+    assert ask(clerk, "connection.close", number=numbers["clerk"]) == {}
+    playbook.passes(10)
+    assert isinstance(clerk.next(0), methods.ConnectionClose)
+    playbook.end()
+
+
+def test_connections_everywhere() -> None:
+    playbook = Playbook(
+        parse('virtual_hosts = ["/", "other"]\n' + SETTINGS + 'permissions.other = {read = ".*"}\n')
+    )
+    mute = playbook.client(user="mute", password="mute", virtual_host="other")
+    boss = playbook.client(user="boss", password="boss")
+    reply_queue(boss)
+    for service_name in ("connection.list", "channel.list"):
+        assert len(ask(boss, service_name)["rows"]) == 1  # type: ignore[arg-type]
+        found = ask(boss, service_name, everywhere=True)["rows"]
+        assert [row["virtual-host"] for row in found] == ["other", "/"]  # type: ignore[union-attr,index,call-overload]
+    assert mute
+    playbook.end()
 
 
 def test_a_channel_knows_what_it_published_to_nowhere(client: Client) -> None:

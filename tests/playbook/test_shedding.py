@@ -9,7 +9,7 @@ import pytest
 from playbook.dialogue import Client
 from playbook.paged import PagedPlaybook
 
-from flintmq.broker.paging import Shedding
+from flintmq.broker.memory_shedding import MemoryShedding
 from flintmq.wire import amqp
 from flintmq.wire.methods import (
     BasicAck,
@@ -58,7 +58,7 @@ def spilled(playbook: PagedPlaybook) -> int:
 
 
 def shed(playbook: PagedPlaybook) -> None:
-    shedding = Shedding(playbook.broker)
+    shedding = MemoryShedding(playbook.broker)
     while shedding.step():
         playbook.finish_pass()
 
@@ -144,7 +144,7 @@ def test_a_stream_among_them_takes_no_share(playbook: PagedPlaybook, client: Cli
 def test_a_step_moves_a_portion(playbook: PagedPlaybook, client: Client) -> None:
     client.declares("q")
     client.publishes("q", *[bytes(300_000)] * 20)
-    shedding = Shedding(playbook.broker)
+    shedding = MemoryShedding(playbook.broker)
     assert shedding.step()
     assert playbook.queue("q").tail.count == 4, "a MiB and what was begun"
     shed(playbook)

@@ -16,8 +16,9 @@ import pytest
 
 from flintmq.auth.passwords import hash_password_quickly
 from flintmq.client import connect
-from flintmq.pytest_plugin import ForkingSource, ServedBroker, Source, SpawningSource
 from flintmq.server.server import STOP_TIMEOUT_S
+from flintmq.testing.served_broker import ServedBroker
+from flintmq.testing.sources import ForkingSource, Source, SpawningSource
 
 SOURCES: list[Callable[[], Source]] = [ForkingSource, SpawningSource]
 # Long enough for a machine that is busy, and a third of what a client that does not answer once cost.

@@ -128,7 +128,7 @@ def test_an_entry_added_leaves_the_others_as_they_were(table: dict[str, Any], na
     entries = split_entries(octets, 0, len(octets))
     assert join_entries(entries) == octets
     longer = join_entries([*entries, (name, encode_value(value))])
-    assert decode_table(longer, 0, len(longer))[0] == {**table, name: value}
+    assert decode_table(longer, 0, len(longer))[0] == {name: value, **table}
 
 
 PROPERTY_CLASSES = [

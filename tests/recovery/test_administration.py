@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,17 @@ from playbook.dialogue import Carried, Playbook, carrying
 
 from flintmq.auth.passwords import hash_password_quickly
 from flintmq.auth.user import Tag
+from flintmq.auth.users import configured_user
 from flintmq.broker.administration import records
-from flintmq.broker.administration.grants import FORGOTTEN_AT_ONCE, identity_of
+from flintmq.broker.administration.permissions import identity_of
+from flintmq.broker.administration.records import FORGOTTEN_AT_ONCE
 from flintmq.broker.broker import Broker
+from flintmq.broker.policies import configured_policies
 from flintmq.broker.transactions.dtx_journal import Marker
 from flintmq.client import ClientError, ServiceError, connect
 from flintmq.clock import Clock
 from flintmq.config import ALL_PERMISSIONS, Config, PermissionSettings, parse
-from flintmq.errors import ServiceFault
+from flintmq.errors import ChannelFault, ServiceFault
 from flintmq.server.storage import recovered_broker
 from flintmq.storage.disk import Disk
 from flintmq.storage.options import JournalOptions
@@ -86,10 +90,10 @@ def test_a_checkpoint_has_what_is_administered(opened: Opened) -> None:
     with opened(**small) as broker:
         model = broker.administration
         model.accounts.add("ann", hash_password_quickly(b"x"), [Tag.MONITORING])
-        model.grants.set("ann", "/", PermissionSettings(read="^a"))
+        model.permissions.set("ann", "/", PermissionSettings(read="^a"))
         first = min(broker.store.journal.segments)
         for number in range(200):  # what takes the place of what, until the first segments are given up
-            model.grants.set("guest", "/", PermissionSettings(read=f"^{number}$", write=".*"))
+            model.permissions.set("guest", "/", PermissionSettings(read=f"^{number}$", write=".*"))
             broker.finish_pass()
             broker.store.tick()
             broker.store.collect()
@@ -108,7 +112,7 @@ def test_guest_as_changed_at_run_time(opened: Opened) -> None:
         guest = broker.users.get("guest")
         assert (guest.tags, guest.is_loopback_only) == (frozenset(), True)
         assert guest.permissions["/"].settings == ALL_PERMISSIONS
-        broker.administration.grants.clear("guest", "/")
+        broker.administration.permissions.clear("guest", "/")
     with opened() as broker:
         assert not broker.users.get("guest").may_enter("/")
         broker.administration.delete_user("guest")
@@ -129,8 +133,8 @@ def test_permissions_of_a_user_that_was_deleted_do_not_come_back(opened: Opened)
     with opened() as broker:
         model = broker.administration
         model.accounts.add("ann", hash_password_quickly(b"x"), [])
-        model.grants.set("ann", "/", ALL_PERMISSIONS)
-        model.topic_grants.set("ann", "/", "amq.topic", "a", "b")
+        model.permissions.set("ann", "/", ALL_PERMISSIONS)
+        model.topic_permissions.set("ann", "/", "amq.topic", "a", "b")
         model.limits.set(("user", "ann"), "max-channels", 1)
         model.accounts.forget("ann")
         broker.users.delete("ann")
@@ -150,11 +154,11 @@ def test_permissions_are_forgotten_but_for_those_of_a_new_user(opened: Opened) -
         model = broker.administration
         model.accounts.add("ann", hash_password_quickly(b"x"), [])
         for host in hosts:
-            model.grants.set("ann", host, ALL_PERMISSIONS)
+            model.permissions.set("ann", host, ALL_PERMISSIONS)
         broker.pass_work.chores.credit, broker.pass_work.chores.pass_number = 0, broker.pass_work.passes
         model.delete_user("ann")
         model.accounts.add("ann", hash_password_quickly(b"x"), [])
-        model.grants.set("ann", hosts[-1], ALL_PERMISSIONS)
+        model.permissions.set("ann", hosts[-1], ALL_PERMISSIONS)
         broker.pass_work.chores.finish()
         kept = [key for key in broker.store.journal.values if key.startswith(records.PERMISSION)]
         assert kept == [records.PERMISSION + encode_table(identity_of("ann", hosts[-1]))]
@@ -169,7 +173,7 @@ def test_settings_win_over_what_was_administered(opened: Opened, caplog: pytest.
     with opened() as broker:
         model = broker.administration
         model.accounts.add("ann", hash_password_quickly(b"x"), [Tag.ADMINISTRATOR])
-        model.grants.set("ann", "/", ALL_PERMISSIONS)
+        model.permissions.set("ann", "/", ALL_PERMISSIONS)
     with opened(SETTINGS) as broker:
         ann = broker.users.get("ann")
         assert ann.tags == frozenset()
@@ -181,7 +185,7 @@ def test_what_the_settings_no_longer_name_waits_in_the_journal(opened: Opened) -
     """A slip in the settings does not cost what was administered."""
     both = f'virtual_hosts = ["/", "v"]\n{SETTINGS}'
     with opened(both) as broker:
-        broker.administration.grants.set("ann", "v", ALL_PERMISSIONS)
+        broker.administration.permissions.set("ann", "v", ALL_PERMISSIONS)
     with opened('virtual_hosts = ["/", "v"]') as broker:
         assert broker.users.get("ann") is None
     with opened(both) as broker:
@@ -245,11 +249,11 @@ def furnished(broker: Broker, playbook: Playbook) -> None:
     """A virtual host with something of each kind that lies in the journal."""
     model = broker.administration
     model.virtual_hosts.add("v")
-    model.grants.set("guest", "v", ALL_PERMISSIONS)
+    model.permissions.set("guest", "v", ALL_PERMISSIONS)
     broker.policies.put("v", "p", "^ruled", {"max-length": 100})
     model.parameters.set("v", "c", "n", {"a": [1, "two"]})
     model.limits.set(("virtual-host", "v"), "max-queues", 50)
-    model.topic_grants.set("guest", "v", "amq.topic", "^w", "^[ab]")
+    model.topic_permissions.set("guest", "v", "amq.topic", "^w", "^[ab]")
     client = playbook.client(virtual_host="v")
     client.declares("plain", durable=True)
     client.declares("ruled", durable=True, arguments={"x-max-priority": 3})
@@ -415,9 +419,279 @@ def test_guest_that_was_changed_is_gone_when_the_settings_name_users(opened: Ope
 def test_a_new_user_has_nothing_of_one_of_the_settings_of_that_name(opened: Opened) -> None:
     hosts = 'virtual_hosts = ["/", "secret"]\n'
     with opened(hosts + '[users.ann]\npassword = "ann"\n') as broker:
-        broker.administration.grants.set("ann", "secret", ALL_PERMISSIONS)
+        broker.administration.permissions.set("ann", "secret", ALL_PERMISSIONS)
     others = hosts + '[users.root]\npassword = "root"\n'
     with opened(others) as broker:
         broker.administration.accounts.add("ann", hash_password_quickly(b"another"), [])
     with opened(others) as broker:
         assert not broker.users.get("ann").may_enter("secret")
+
+
+# Settings and what was administered
+
+ROOT = """
+[users.root]
+password = "root"
+tags = ["administrator"]
+permissions."/" = {configure = ".*", write = ".*", read = ".*"}
+"""
+ANN = f"""{ROOT}
+[users.ann]
+password = "ann"
+permissions."/" = {{configure = "", write = "", read = "^a"}}
+"""
+HOSTS = 'virtual_hosts = ["/", "secret"]\n'
+
+
+def reread(broker: Broker, old: str, new: str) -> None:
+    """As SIGHUP has it."""
+    before, after = parse(old), parse(new)
+    broker.configure(after)
+    users = {name: configured_user(name, given, broker.users.policy) for name, given in after.users.items()}
+    broker.administration.reconfigure(before, after, users)
+    broker.pass_work.chores.finish()
+
+
+def narrowed_ann(model: Any) -> None:
+    model.accounts.add("ann", hash_password_quickly(b"x"), [Tag.ADMINISTRATOR])
+    model.permissions.set("ann", "/", ALL_PERMISSIONS)
+    model.topic_permissions.set("ann", "/", "amq.topic", "^ann", "^ann")
+    model.limits.set(("user", "ann"), "max-connections", 2)
+
+
+def expect_narrow(broker: Broker) -> None:
+    """The user of the settings, narrowed down as the one was who had the name before."""
+    ann = broker.users.get("ann")
+    assert ann is not None
+    assert ann.tags == frozenset()
+    assert ann.permissions["/"].settings == PermissionSettings(read="^a")
+    assert [(place, each.write) for place, each in ann.topic_permissions.items()] == [
+        (("/", "amq.topic"), "^ann")
+    ]
+    assert broker.administration.limits.of == {("user", "ann"): {"max-connections": 2}}
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_settings_take_a_user_over(opened: Opened, is_live: bool) -> None:
+    """By SIGHUP, or by the next start: permissions are gone for good, what narrows the user down stays."""
+    with opened(ROOT) as broker:
+        narrowed_ann(broker.administration)
+        if is_live:
+            reread(broker, ROOT, ANN)
+            expect_narrow(broker)
+    for _ in range(2):
+        with opened(ANN) as broker:
+            expect_narrow(broker)
+    with opened(ROOT) as broker:
+        assert broker.users.get("ann") is None
+        assert broker.administration.limits.of == {}
+        broker.administration.accounts.add("ann", hash_password_quickly(b"x"), [])
+    with opened(ROOT) as broker:
+        ann = broker.users.get("ann")
+        assert not ann.permissions
+        assert not ann.topic_permissions
+        assert broker.administration.limits.of == {}
+
+
+def test_a_user_that_settings_took_over_and_dropped_is_gone(opened: Opened) -> None:
+    with opened(ROOT) as broker:
+        narrowed_ann(broker.administration)
+        reread(broker, ROOT, ANN)
+        reread(broker, ANN, ROOT)
+        assert broker.users.get("ann") is None
+        assert broker.administration.limits.of == {}
+    with opened(ROOT) as broker:
+        assert broker.users.get("ann") is None
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_a_permission_that_settings_took_over_and_dropped_is_gone(opened: Opened, is_live: bool) -> None:
+    without = f'{HOSTS}{ROOT}[users.ann]\npassword = "ann"\n'
+    within = f'{without}permissions.secret = {{configure = "", write = "", read = "^a"}}\n'
+    with opened(without) as broker:
+        broker.administration.permissions.set("ann", "secret", ALL_PERMISSIONS)
+        if is_live:
+            reread(broker, without, within)
+            reread(broker, within, without)
+            assert not broker.users.get("ann").may_enter("secret")
+    if not is_live:
+        with opened(within):
+            pass
+    with opened(without) as broker:
+        assert not broker.users.get("ann").may_enter("secret")
+
+
+def test_guest_as_changed_at_run_time_outlives_settings_that_name_it(opened: Opened) -> None:
+    guest = '[users.guest]\npassword = "x"\npermissions."/" = {configure = ".*", write = ".*", read = ".*"}\n'
+    with opened() as broker:
+        broker.administration.permissions.set("guest", "/", PermissionSettings(read="^g"))
+    with opened(guest) as broker:
+        assert broker.users.get("guest").permissions["/"].settings == ALL_PERMISSIONS
+    with opened() as broker:
+        assert broker.users.get("guest").permissions["/"].settings == PermissionSettings(read="^g")
+
+
+# A virtual host that only the journal knows
+
+
+@pytest.mark.parametrize(
+    "administer",
+    [
+        lambda model: model.permissions.set("ann", "secret", ALL_PERMISSIONS),
+        lambda model: model.topic_permissions.set("ann", "secret", "amq.topic", "a", "b"),
+        lambda model: model.limits.set(("virtual-host", "secret"), "max-queues", 0),
+        lambda model: model.parameters.set("secret", "c", "n", "v"),
+        lambda model: model.policies.put("secret", "p", ".*", {"max-length": 1}),
+    ],
+    ids=["permission", "topic permission", "limit", "parameter", "policy"],
+)
+def test_a_namesake_has_nothing_of_a_former_virtual_host(opened: Opened, administer: Any) -> None:
+    with opened(HOSTS + ROOT) as broker:
+        broker.administration.accounts.add("ann", hash_password_quickly(b"x"), [])
+        administer(broker.administration)
+    with opened(ROOT) as broker:
+        hosts = broker.administration.virtual_hosts
+        assert not hosts.can_be_configured("secret")
+        with pytest.raises(ServiceFault, match="the data directory holds virtual host 'secret'"):
+            hosts.add("secret")
+
+
+@pytest.mark.parametrize("what", ["branch", "marker"])
+def test_a_namesake_has_no_branches_and_markers_of_a_former_virtual_host(opened: Opened, what: str) -> None:
+    with opened(HOSTS) as broker:
+        if what == "marker":
+            broker.virtual_hosts["secret"].branches.mark("m", Marker(1, "root"))
+        else:
+            playbook = Playbook()
+            playbook.broker = broker
+            prepared_branch(broker, playbook.client(virtual_host="secret"))
+            broker.virtual_hosts["secret"].delete_queue(broker.virtual_hosts["secret"].queues["plain"])
+            settle_disk(broker)
+    with opened() as broker:
+        assert not broker.administration.virtual_hosts.can_be_configured("secret")
+    with opened(HOSTS) as broker:
+        kept = broker.virtual_hosts["secret"].branches
+        assert len(kept.markers if what == "marker" else kept.branches) == 1
+
+
+def prepared_branch(broker: Broker, client: Any) -> None:
+    client.declares("plain", durable=True)
+    settle_disk(broker)
+    branches.select(client)
+    client >> branches.start()
+    client << branches.started()
+    client.publishes("plain", b"4", delivery_mode=2)
+    client >> branches.end()
+    client << branches.ended()
+    client >> branches.prepare()
+    settle_disk(broker)
+    client << branches.prepared()
+
+
+def test_a_policy_of_the_settings_outlives_its_virtual_host(opened: Opened) -> None:
+    settings = """
+[[operator_policies]]
+name = "cap"
+pattern = ".*"
+virtual_host = "/"
+[operator_policies.definition]
+max-length = 1
+"""
+    with opened() as broker:
+        model = broker.administration
+        model.virtual_hosts.add("v")
+        [cap] = configured_policies(parse(settings))
+        model.policies.insert(replace(cap, virtual_host="v"))
+        model.policies.put("v", "p", ".*", {"max-length": 2})
+        model.virtual_hosts.delete("v")
+        broker.pass_work.chores.finish()
+        broker.store.end_pass()
+        for _ in range(100):
+            broker.finish_pass()
+            settle_disk(broker)
+            if "v" not in model.virtual_hosts.ending:
+                break
+        model.virtual_hosts.add("v")
+        assert [policy.name for policy in model.policies.of("v", is_operator=True)] == ["cap"]
+        assert model.policies.of("v") == []
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_branches_and_markers_are_not_those_of_a_namesake(opened: Opened, is_restarted: bool) -> None:
+    with opened() as broker:
+        model = broker.administration
+        model.accounts.add("ann", hash_password_quickly(b"ann"), [])
+        model.permissions.set("ann", "/", ALL_PERMISSIONS)
+        playbook = Playbook()
+        playbook.broker = broker
+        prepared_branch(broker, playbook.client(user="ann", password="ann"))
+        ann = broker.users.get("ann")
+        host = broker.virtual_hosts["/"]
+        host.branches.mark("m", Marker(1, "ann", life=ann.life))
+        if not is_restarted:
+            expect_own(broker, is_own=True)
+            expect_namesake(broker)
+    if is_restarted:
+        with opened() as broker:
+            expect_own(broker, is_own=True)
+            expect_namesake(broker)
+
+
+def expect_own(broker: Broker, is_own: bool) -> None:
+    ann = broker.users.get("ann")
+    assert ann is not None
+    found = broker.virtual_hosts["/"].branches
+    assert len(list(found.visible(ann))) == is_own
+    if is_own:
+        assert found.marker("m", ann) is not None
+    else:
+        with pytest.raises(ChannelFault, match="belongs to user 'ann'"):
+            found.marker("m", ann)
+
+
+def expect_namesake(broker: Broker) -> None:
+    broker.administration.delete_user("ann")
+    broker.administration.accounts.add("ann", hash_password_quickly(b"other"), [])
+    expect_own(broker, is_own=False)
+
+
+@pytest.mark.parametrize("name", ["ann", "änn"])
+def test_queues_of_a_user_are_counted_over_a_restart(opened: Opened, name: str) -> None:
+    with opened() as broker:
+        model = broker.administration
+        model.accounts.add(name, hash_password_quickly(b"x"), [])
+        model.permissions.set(name, "/", ALL_PERMISSIONS)
+        model.limits.set(("user", name), "max-publish-rate", 5)
+        playbook = Playbook()
+        playbook.broker = broker
+        client = playbook.client(user=name, password="x")
+        client.declares("kept", durable=True)
+        client.declares("ruled", durable=True, arguments={"x-max-length": 3})
+        client.declares("passing")
+        settle_disk(broker)
+    with opened() as broker:
+        limits = broker.administration.limits
+        assert limits.queues_of == {name: 2}
+        assert [rate.rate for rate in limits.rates_of(name, "/")] == [5]
+        host = broker.virtual_hosts["/"]
+        for queue in list(host.queues.values()):
+            host.delete_queue(queue)
+        assert limits.queues_of == {}
+
+
+def test_topic_permissions_of_a_virtual_host_are_forgotten_in_small_steps(opened: Opened) -> None:
+    with opened() as broker:
+        model = broker.administration
+        model.virtual_hosts.add("v")
+        model.accounts.add("ann", hash_password_quickly(b"x"), [])
+        for number in range(3 * FORGOTTEN_AT_ONCE):
+            model.topic_permissions.set("ann", "v", f"e{number}", "^a", "^a")
+        model.topic_permissions.set("ann", "/", "e", "^a", "^a")
+        user = broker.users.get("ann")
+        before = user.changes
+        steps = list(model.topic_permissions.forget_host("v"))
+        assert len(steps) >= 3
+        assert user.changes == before + 1  # one copy of the table, not one for each exchange
+        assert list(user.topic_permissions) == [("/", "e")]
+    with opened() as broker:
+        assert list(broker.users.get("ann").topic_permissions) == [("/", "e")]

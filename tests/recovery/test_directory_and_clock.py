@@ -14,7 +14,7 @@ import pytest
 from broker_process import BrokerProcess
 from peer import Peer
 
-from flintmq.storage.promises import Notes
+from flintmq.storage.sync_notes import Notes
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import decode_method
 

@@ -58,7 +58,7 @@ def entries_out(queue: Queue, channels: list[Channel]) -> list[int]:
     deliveries: list[Any] = [
         delivery
         for channel in channels
-        for delivery in [channel.unacked.at(index) for index in range(channel.unacked.count)]
+        for delivery in [channel.unacked.ring.at(index) for index in range(channel.unacked.ring.count)]
         if delivery.queue is queue
     ]
     for lease in (queue.leases or {}).values():
@@ -80,7 +80,7 @@ def entries_dying(broker: Broker, queue: Queue) -> list[int]:
         callback = alarm.callback
         if getattr(callback, "__name__", "") == "go_on_dropping" and callback.__self__.number == queue.number:  # type: ignore[union-attr]
             letters += entries_of(callback.__self__)  # type: ignore[union-attr]
-        is_burial = isinstance(callback, partial) and getattr(callback.func, "__name__", "") == "bury_all"
+        is_burial = isinstance(callback, partial) and getattr(callback.func, "__name__", "") == "let_go_all"
         if is_burial and callback.func.__self__ is queue:  # type: ignore[union-attr]
             letters += [message.entry for message in callback.args[0]]  # type: ignore[union-attr]
     return letters

@@ -117,6 +117,9 @@ class Client:
             self.output.release()
             self.scanned = 0
 
+    def greeted(self) -> None:
+        """Nobody counts strangers."""
+
     def closing(self) -> None:
         """The broker wants to close: it is not answered, the history drops it."""
 

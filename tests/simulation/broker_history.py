@@ -12,7 +12,7 @@ import logging
 import random
 from contextlib import suppress
 
-from flintmq.broker.paging import Shedding
+from flintmq.broker.memory_shedding import MemoryShedding
 from flintmq.config import Config
 from flintmq.protocol.outbox import Output
 from flintmq.server.storage import recovered_broker
@@ -372,7 +372,7 @@ class BrokerHistory(AdministrationActions):
 
     def shed(self) -> None:
         """Memory is short for some steps, or until there is nothing more to move."""
-        shedding = Shedding(self.broker)
+        shedding = MemoryShedding(self.broker)
         for _ in range(SHEDDING_STEPS):
             if not shedding.step():
                 return

@@ -25,9 +25,9 @@ from flintmq.broker.queues.retries import Retries
 from flintmq.broker.services import browsing
 from flintmq.broker.store.store import Store
 from flintmq.broker.streams.stream_queue import StreamQueue
-from flintmq.broker.transactions import dtx_branches, dtx_outcome
+from flintmq.broker.transactions import dtx_branches, dtx_completion
 from flintmq.broker.transactions.dtx_branches import Branches
-from flintmq.broker.transactions.dtx_outcome import Outcomes
+from flintmq.broker.transactions.dtx_completion import BranchCompletion
 from flintmq.broker.transactions.transaction import Transaction
 from flintmq.storage.journal.appender import Appender
 from flintmq.storage.streams.store import StreamStore
@@ -44,9 +44,12 @@ POINTS: tuple[tuple[type | ModuleType, tuple[str, ...]], ...] = (
     (Appender, ("append_entry", "append_settle", "put_value", "delete_value")),
     (Transaction, ("check", "carry_out", "forget_bodies")),
     (Branches, ("publish", "settle", "prepare", "lock", "commit_all", "undo", "let_go", "spoil", "drop")),
-    (Outcomes, ("commit", "carry_out", "hand_over", "send", "settle", "settle_one", "finish", "decide")),
+    (
+        BranchCompletion,
+        ("commit", "carry_out", "hand_over", "send", "settle", "settle_one", "finish", "decide"),
+    ),
     (dtx_branches, ("put_manifest",)),
-    (dtx_outcome, ("put_manifest",)),
+    (dtx_completion, ("put_manifest",)),
     (Lease, ("grant", "_take", "keep", "ack", "release", "encoded")),
     (DeadLetters, ("bury_one", "bury_group", "send", "destinations", "death_of")),
     (DelayedExchange, ("receive", "keep", "send", "hand_over", "put")),

@@ -19,12 +19,12 @@ from collections.abc import Callable
 from flintmq.broker.broker import Broker
 from flintmq.broker.exchanges.delayed_exchange import DelayedExchange
 from flintmq.broker.exchanges.exchange import Exchange
+from flintmq.broker.exchanges.system_exchange import SystemExchange
 from flintmq.broker.messages.message import Message
 from flintmq.broker.queues.leases import Lease
 from flintmq.broker.queues.priority_queue import PriorityQueue
 from flintmq.broker.queues.queue import Queue
 from flintmq.broker.recovery import LOST_AND_FOUND
-from flintmq.broker.services.system_exchange import SystemExchange
 from flintmq.broker.streams.stream_queue import StreamQueue
 from flintmq.broker.transactions.dtx_branch import Branch, BranchState
 from flintmq.broker.virtual_host import PREDECLARED_NAMES

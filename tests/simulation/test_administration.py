@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from flintmq.broker.administration.administration import Administration
-from flintmq.broker.administration.grants import Grants
+from flintmq.broker.administration.permissions import AdministeredPermissions
 from flintmq.broker.administration.virtual_hosts import VirtualHosts
 
 from .broker_history import BrokerHistory
@@ -53,7 +53,7 @@ def does_nothing(self: object, *arguments: object) -> None:
     [
         (Administration, "closed", forgets_nothing),
         (Administration, "rights_changed", does_nothing),
-        (Grants, "forget_host", forgets_nothing),
+        (AdministeredPermissions, "forget_host", forgets_nothing),
         (VirtualHosts, "resume", does_nothing),
     ],
     ids=lambda each: getattr(each, "__name__", each),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from flintmq.broker.transactions import dtx_branch, dtx_outcome, transaction
+from flintmq.broker.transactions import dtx_branch, dtx_completion, transaction
 from flintmq.broker.transactions.xid import Xid
 from flintmq.config import Dtx
 from flintmq.wire import amqp, methods
@@ -25,8 +25,8 @@ COUNT = 11
 def _portions(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("FEW", 2), ("MESSAGES_MAX", 5), ("CHECKED", 4), ("STAGED", 3)):
         monkeypatch.setattr(transaction, name, value)
-    monkeypatch.setattr(dtx_outcome, "GROUP_MESSAGES_MAX", 5)
-    monkeypatch.setattr(dtx_outcome, "PORTION_MESSAGES", 2)
+    monkeypatch.setattr(dtx_completion, "GROUP_MESSAGES_MAX", 5)
+    monkeypatch.setattr(dtx_completion, "PORTION_MESSAGES", 2)
 
 
 def opened(bench: Bench) -> Client:
@@ -214,8 +214,8 @@ def test_more_copies_than_were_told_beforehand(
     monkeypatch: pytest.MonkeyPatch, keys: int, is_synced: bool
 ) -> None:
     """The exchange decides by the message, or the branch has not noted all of its routes."""
-    monkeypatch.setattr(dtx_outcome, "GROUP_COPIES_MAX", 150)
-    monkeypatch.setattr(dtx_outcome, "PORTION_COPIES", 50)
+    monkeypatch.setattr(dtx_completion, "GROUP_COPIES_MAX", 150)
+    monkeypatch.setattr(dtx_completion, "PORTION_COPIES", 50)
     monkeypatch.setattr(dtx_branch, "ROUTES_MAX", 3)
     bench = Bench()
     client = bench.client()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flintmq.broker.transactions import dtx_branches, dtx_outcome
+from flintmq.broker.transactions import dtx_branches, dtx_completion
 from flintmq.broker.transactions.xid import Xid
 from flintmq.wire import amqp, methods
 
@@ -204,8 +204,8 @@ def many_published(bench: Bench, client: Client, count: int) -> None:
 
 
 def test_a_branch_of_many_messages_is_committed_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dtx_outcome, "GROUP_MESSAGES_MAX", 10)
-    monkeypatch.setattr(dtx_outcome, "PORTION_MESSAGES", 4)
+    monkeypatch.setattr(dtx_completion, "GROUP_MESSAGES_MAX", 10)
+    monkeypatch.setattr(dtx_completion, "PORTION_MESSAGES", 4)
     bench = Bench()
     client = selected(bench)
     many_published(bench, client, 11)
@@ -225,8 +225,8 @@ def test_a_branch_of_many_messages_is_committed_in_portions(monkeypatch: pytest.
 
 
 def test_a_crash_in_a_commit_of_many_messages_costs_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dtx_outcome, "GROUP_MESSAGES_MAX", 10)
-    monkeypatch.setattr(dtx_outcome, "PORTION_MESSAGES", 4)
+    monkeypatch.setattr(dtx_completion, "GROUP_MESSAGES_MAX", 10)
+    monkeypatch.setattr(dtx_completion, "PORTION_MESSAGES", 4)
     bench = Bench()
     client = selected(bench)
     many_published(bench, client, 11)

@@ -1,4 +1,5 @@
-"""The format `amqp` with a hole in it: at one step, once, a process is killed as kill -9 does it.
+"""The format `amqp` with a hole in it: at one step, once, a process is killed as kill -9 does it, or the
+network fails.
 
 The option `faults` names a directory. A file there called after a step is the order to die at it: whoever
 gets there first takes the file away, kills the processes that are listed in it, and itself. It writes down
@@ -8,6 +9,8 @@ whom it kills, in a file called after the step and ending in `.killed`. In the l
     java           is the Java process above: an executor of a cluster, the driver where all is in one
     child-of=1234  is a child of that process: an executor of a worker; one that is not there yet is awaited
     spare          before others lets the one that got there live
+    network        kills nobody, and waits until the network has been made to fail: a file called after the
+                   step and ending in `.waits` asks for that, and one ending in `.struck` says that it is done
     skip=1         at the very beginning lets the first one pass
 
 A micro-batch of Spark goes through these steps; each name below is a moment between two of them:
@@ -62,6 +65,7 @@ MOMENTS = {
 
 # An executor that a round before has killed is started again meanwhile.
 EXECUTOR_S_MAX = 60.0
+STRUCK_S_MAX = 30.0
 LOOK_S = 0.1
 
 
@@ -87,6 +91,9 @@ class Faults:
             taken.write_text(" ".join(words))
             os.rename(taken, order)
             return
+        if "network" in words:
+            self._await_strike(order)
+            return
         doomed = [named(word) for word in words if word != "spare"]
         if "spare" not in words:
             doomed.append(os.getpid())  # the last, as nobody kills after it
@@ -94,6 +101,15 @@ class Faults:
         order.with_suffix(".killed").write_text(json.dumps(record))
         for pid in doomed:
             os.kill(pid, signal.SIGKILL)
+
+    def _await_strike(self, order: Path) -> None:
+        order.with_suffix(".waits").touch()
+        struck = order.with_suffix(".struck")
+        deadline_s = time.monotonic() + STRUCK_S_MAX
+        while not struck.exists():
+            if time.monotonic() > deadline_s:
+                raise TimeoutError("nobody made the network fail")
+            time.sleep(LOOK_S / 10)
 
 
 def named(word: str) -> int:

@@ -72,6 +72,12 @@ def test_a_wrong_password_which_is_not_shown(spark: Any, uri: str, tmp_path: Any
     assert "refused user 'guest'" in refusal(use, spark, tmp_path, url=wrong, queue="any")
 
 
+def test_a_virtual_host_that_is_not_there(spark: Any, uri: str, tmp_path: Any) -> None:
+    told = refusal(read, spark, tmp_path, uri=f"{uri}/nowhere", queue="any")
+    assert "refused virtual host 'nowhere' to user 'guest': vhost nowhere not found" in told
+    assert "password" not in told
+
+
 @pytest.mark.parametrize("use", [write, write_stream])
 def test_a_refused_login_is_not_taken_for_the_end_of_a_transaction(
     spark: Any, uri: str, tmp_path: Any, use: Use

@@ -1,4 +1,4 @@
-"""docs/spark.md from its first line to its last, and README's stream: every snippet in Python is run."""
+"""README's stream, then docs/spark.md from its first line to its last: every snippet in Python is run."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ PAGE = ROOT / "docs" / "spark.md"
 
 
 def test_every_snippet_runs(spark: Any, uri: str, tmp_path: Path) -> None:
+    """Both pages with one broker, as a reader does."""
+    first = [snippet for snippet in snippets_of(ROOT / "README.md") if "flintmq.spark" in snippet]
+    assert run(first, spark, uri, tmp_path)["query"].exception() is None
     snippets = snippets_of(PAGE)
     assert len(snippets) >= 5
-    assert run(snippets, spark, uri, tmp_path)["query"].exception() is None
-
-
-def test_the_stream_of_the_readme_runs(spark: Any, uri: str, tmp_path: Path) -> None:
-    snippets = [snippet for snippet in snippets_of(ROOT / "README.md") if "flintmq.spark" in snippet]
     assert run(snippets, spark, uri, tmp_path)["query"].exception() is None
 
 

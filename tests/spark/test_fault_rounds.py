@@ -6,17 +6,21 @@ import importlib.util
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import faulty_source
 import pytest
 from faulty_source import Faults, command_of, started
+from network_proxy import TO_BROKER, Fault
+from peer import HEADERS
 
 TOOL = Path(__file__).resolve().parent.parent.parent / "tools" / "spark_faults.py"
 BROKER = "flintmq serve"
@@ -123,6 +127,24 @@ def test_the_end_of_a_driver_is_the_end_of_its_workers() -> None:
     while started(worker) is not None and time.monotonic() < deadline_s:
         time.sleep(0.01)  # it is nobody's child here
     assert started(worker) is None
+
+
+def test_the_network_fails_before_the_query_goes_on(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        network = tool.Network(SimpleNamespace(port=listener.getsockname()[1]), tmp_path, 1)
+        with closing(network), socket.create_connection(("127.0.0.1", network.proxy.port)) as query:
+            accepted, _ = listener.accept()
+            with accepted:
+                network.order("reset")
+                order(tmp_path, "network").reach("after-latest")
+                [link] = network.proxy.links
+                assert sum(len(flow.faults) for flow in link.flows.values()) == 1
+                assert not network.has_failed(), "no frame has come to the place of the fault"
+                network.order("reset")
+                network.proxy.strike(Fault(TO_BROKER, tool.NETWORK["reset"]))
+                query.sendall(HEADERS["0-9-1"])
+                network.proxy.wait_for_fault()
+                assert network.has_failed()
 
 
 def outcome(**given: Any) -> Any:

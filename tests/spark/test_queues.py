@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
+from broker_process import BrokerProcess
+from network_proxy import TO_CLIENT, Cut, Fault, NetworkProxy
 
-from flintmq.client import Channel, Connection
+from flintmq.client import Channel, Connection, connect
+from flintmq.spark.connections import open_connection
+from flintmq.spark.errors import AmqpRefused
+from flintmq.spark.feeds.feed_types import feed_of
+from flintmq.spark.feeds.lease_feed import LeaseFeed
+from flintmq.spark.feeds.offsets import Progress
+from flintmq.spark.feeds.unacked_feed import UnackedFeed
+from flintmq.spark.options import STREAM, ReadOptions
+from flintmq.spark.read.stream_planner import StreamPlanner
 
 
 def counts(connection: Connection, queue: str) -> tuple[Any, Any]:
@@ -114,3 +126,66 @@ def test_redelivered_is_told(
         message.nack(requeue=True)
     rows = spark.read.format("amqp").options(uri=uri, queue=queue).load().collect()
     assert [row.redelivered for row in rows] == [True, False]
+
+
+def test_held_deliveries_that_come_again_are_in_one_batch(
+    broker: BrokerProcess, queue: str, fill: Callable[..., None]
+) -> None:
+    """A broker without leases, whose connection is lost between a look at the queue and the batch."""
+    fill(queue, 0, 10)
+    with NetworkProxy(broker.port) as proxy:
+        uri = proxy.uri
+        feed = UnackedFeed(queue, ReadOptions.of({"uri": uri, "queue": queue}, STREAM))
+        feed.check(0)
+        assert feed.tail(0, 5.0) == 10
+        proxy.cut()
+        # The first looks may come before the loss is known, or before the broker knows of it.
+        last = next((last for last in (feed.tail(0, 0.5) for _ in range(20)) if last == 10), 0)
+        assert feed.take(0, last, None) == 10
+        assert all(message.redelivered for _, message in feed.unacked)
+        assert feed.tail(0, 0.1) == 10
+        feed.close()
+
+
+def test_a_lease_goes_on_when_the_broker_died_before_it_answered(tmp_path: Path) -> None:
+    """The broker that comes back does not remember the requests, and does not do them twice."""
+    first = BrokerProcess("--data", str(tmp_path))
+    with NetworkProxy(first.port) as proxy, ThreadPoolExecutor(1) as pool:
+        with connect(proxy.uri) as made, made.channel(confirm=True) as channel:
+            channel.queue("work", durable=True)
+            channel.publish_many([b"a", b"b", b"c"], routing_key="work", persistent=True)
+        options = ReadOptions.of({"uri": proxy.uri, "queue": "work"}, STREAM)
+        connection = open_connection(options.settings, 30.0)
+        feed = LeaseFeed("work", options, connection, "reader")
+        feed.check(0, "")
+        assert feed.take(0, 2, None) == 2
+        proxy.refuse()
+        proxy.strike(Fault(TO_CLIENT, Cut("rst"), method="basic.deliver"))
+        acking = pool.submit(feed.done, 2, feed.identity)
+        proxy.wait_for_fault()
+        first.process.kill()
+        first.process.wait()
+        with BrokerProcess("--data", str(tmp_path)) as second:
+            proxy.target = second.port
+            proxy.accept()
+            acking.result(60.0)
+            assert feed.acked == 2
+            assert counts(connection, "work") == (1, 0)
+            assert feed.take(2, 10, None) == 3
+            feed.close()
+            connection.close()
+
+
+def test_a_queue_of_another_kind_than_wanted_is_refused(connection: Connection, queue: str) -> None:
+    options = ReadOptions.of({"queue": queue, "queueType": "stream"}, STREAM)
+    with pytest.raises(AmqpRefused, match="is a classic queue, and a stream is wanted"):
+        feed_of(connection, queue, options, "reader")
+    options = ReadOptions.of({"queue": queue, "queueType": "classic"}, STREAM)
+    assert isinstance(feed_of(connection, queue, options, "reader"), LeaseFeed)
+
+
+def test_a_pattern_that_matches_nothing_is_told(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+    planner = StreamPlanner(ReadOptions.of({"uri": uri, "queuePattern": "no-such-.*"}, STREAM))
+    assert planner.latest(Progress(initial="earliest"), None, None).queues == {}
+    planner.close()
+    assert "queuePattern 'no-such-.*' matches the whole name of no queue yet" in caplog.text

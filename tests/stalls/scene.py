@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -28,6 +29,11 @@ bindings_per_virtual_host_max = 10_000_000
 consumers_per_channel_max = 1_000_000
 consumers_per_connection_max = 1_000_000
 
+# Whoever has a password takes 40 ms to log in, thousands who have none take some seconds.
+[auth]
+mechanisms = ["PLAIN", "ANONYMOUS"]
+anonymous_user = "ann"
+
 [users.guest]
 password = "guest"
 tags = ["administrator"]
@@ -46,6 +52,7 @@ class Scene:
         self.broker = broker
         self.bystander = bystander
         self.peers: list[Peer] = []
+        self.sockets: list[socket.socket] = []
         self.peer = self.connect()
 
     def connect(self, **wishes: str) -> Peer:
@@ -95,6 +102,8 @@ class Scene:
     def end(self) -> None:
         for peer in self.peers:
             peer.abort()
+        for client in self.sockets:
+            client.close()
         self.bystander.end()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flintmq import config
-from flintmq.config import Config, Limits, Listen, Log, PermissionSettings, Storage, Tls, UserSettings
+from flintmq.config import Bans, Config, Limits, Listen, Log, PermissionSettings, Storage, Tls, UserSettings
 from flintmq.errors import ConfigFault
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -138,7 +138,11 @@ def test_a_wrong_option_is_named(options: dict[str, object], said: str) -> None:
     [
         ("limts = 1", "unknown setting 'limts', did you mean 'limits'?"),
         ("[listen]\nprot = 1", "unknown setting 'prot' in [listen], did you mean 'port'?"),
-        ("[log]\nzzz = 1", "unknown setting 'zzz' in [log]; known here: level, file"),
+        (
+            "[log]\nzzz = 1",
+            "unknown setting 'zzz' in [log]; known here: level, file, format, rotate_bytes, rotate_count, "
+            "turn_span_ms",
+        ),
         ("listen = 5", "listen = 5: expected a table, written as [listen]"),
         ("users = true", "users = true: expected a table, written as [users]"),
         ('[listen]\nport = "5672"', 'listen.port = "5672": expected a whole number from 0 to 65535'),
@@ -178,6 +182,10 @@ def test_a_wrong_option_is_named(options: dict[str, object], said: str) -> None:
             'storage.sync = "often": expected one of "always", "interval", "never"',
         ),
         ("[storage]\ndirectory = 5", "storage.directory = 5: expected a path"),
+        (
+            f'[tls]\ncertificate = "{__file__}"\nkey = "{__file__}"\nverify = "optional"',
+            'tls.verify = "optional": tls.authority is missing; give a PEM file with the roots of clients',
+        ),
         ("[tls]\nport = 1", "tls.certificate is missing; give the path of a PEM file"),
         (
             '[tls]\ncertificate = "/no/such"\nkey = "/no/such"',
@@ -283,7 +291,7 @@ def test_settings_cannot_be_changed() -> None:
 
 def test_the_page_tells_every_setting_and_its_default() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
-    for section in (Listen, Limits, Storage, Log, Tls, UserSettings, PermissionSettings):
+    for section in (Listen, Limits, Storage, Log, Tls, Bans, UserSettings, PermissionSettings):
         for each in dataclasses.fields(section):
             assert f"`{each.name}`" in page, f"{section.__name__}.{each.name}"
             if type(each.default) is int:

@@ -79,3 +79,59 @@ def test_looks_at_each_letter_once(pattern: str) -> None:
 def test_the_setting_is_named(settings: str, where: str) -> None:
     with pytest.raises(ConfigFault, match=re.escape(where)):
         parse(settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "beginning"),
+    [
+        ("^orders\\.new", "orders.new"),
+        ("^ab*", "a"),
+        ("^ab?c", "a"),
+        ("^ab{0}c", "a"),
+        ("^ab+c", "ab"),
+        ("^(?!amq\\.)team-", "team-"),
+        ("^a|b", ""),
+        ("^(a|b)", ""),
+        ("^[ab]", ""),
+        ("abc", ""),
+    ],
+)
+def test_what_every_match_begins_with_is_known(text: str, beginning: str) -> None:
+    assert NamePattern(text).beginning == beginning
+
+
+def test_of_a_thousand_patterns_few_machines_are_asked() -> None:
+    asked: list[str] = []
+
+    class Noting:
+        def __init__(self, text: str) -> None:
+            self.text = text
+
+        def matches(self, name: str) -> bool:
+            asked.append(self.text)
+            return True
+
+    patterns = [NamePattern(f"^team{number:03}\\.") for number in range(1000)]
+    for pattern in patterns:
+        pattern.found = Noting(pattern.text)  # type: ignore[assignment]
+    assert [pattern.text for pattern in patterns if pattern.matches("team007.orders")] == ["^team007\\."]
+    assert asked == ["^team007\\."]
+
+
+@pytest.mark.parametrize(
+    ("text", "needed"),
+    [
+        ("orders", "orders"),
+        (".*\\.dead$", ".dead"),
+        ("^ab*cd", "cd"),
+        ("(ab)+x", "x"),
+        ("a|b", ""),
+        ("[ab]", ""),
+        (r"x[^\s\S]", "x"),
+        ("ab{2}", "a"),
+        ("^(?!amq\\.).*-new", "-new"),
+        ("", ""),
+    ],
+)
+def test_the_letters_that_every_match_has_are_known(text: str, needed: str) -> None:
+    assert NamePattern(text).needed == needed

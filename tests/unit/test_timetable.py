@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from flintmq.broker.queues.timetable import ALARMS_MAX_PER_RUN, Timetable
+from flintmq.broker.scheduling.timetable import ALARMS_MAX_PER_RUN, Timetable
 from flintmq.clock import Clock
 
 

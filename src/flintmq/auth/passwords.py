@@ -1,7 +1,9 @@
-"""Password hashes: scrypt for our own, and the salted SHA-256 that RabbitMQ's definitions carry.
+"""What is kept of passwords, and how those that are set from now on are to be kept.
 
-    $scrypt$ln=14,r=8,p=1$<salt>$<key>      base64 without padding; the cost travels with the hash
-    <base64 of: salt, 4 octets | SHA-256 of salt + password, 32 octets>
+    $scrypt$ln=14,r=8,p=1$<salt>$<key>               base64 without padding; the cost travels with the hash
+    $argon2id$v=19$m=19456,t=2,p=1$<salt>$<key>      as argon2-cffi writes it
+    <base64 of: salt, 4 octets | digest>             RabbitMQ's: SHA-256, SHA-512 or MD5 of salt + password
+    <any of these>;$scram-sha-256$<iterations>$...   with the keys of SCRAM: see scram.py
 
 scrypt at ln=14, r=8 needs 128 * 8 * 2**14 octets = 16 MiB and some 40 ms: too slow to guess with, and
 too slow for an event loop, so `PasswordHash.matches` is meant for another thread (hashlib lets the
@@ -16,21 +18,33 @@ import hashlib
 import hmac
 import re
 import secrets
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Protocol
+
+from flintmq.config import PasswordHashing
+from flintmq.errors import ConfigFault
+from flintmq.scram import LateKeys, ScramKeys, derived_keys, parse_keys
 
 SALT_OCTETS = 16
 KEY_OCTETS = 32
 RABBIT_SALT_OCTETS = 4
-SHA256_OCTETS = 32
+# RabbitMQ's hashes do not say what they are; their lengths do.
+RABBIT_DIGESTS = {16: "md5", 32: "sha256", 64: "sha512"}
 
 # What a hash from outside may ask for: 128 * r * 2**ln octets, so at most 128 MiB, p times over.
 SCRYPT_LN_MAX = 17
 SCRYPT_MEMORY_BYTES_MAX = 128 * 2**20
 SCRYPT_P_MAX = 8
+ARGON2_MEMORY_KIB_MAX = 131_072
+ARGON2_PASSES_MAX = 16
+ARGON2_LANES_MAX = 8
 
 _SCRYPT = re.compile(
     r"\$scrypt\$ln=(\d{1,2}),r=(\d{1,2}),p=(\d{1,2})\$([A-Za-z0-9+/]{11,86})\$([A-Za-z0-9+/]{22,86})"
+)
+_ARGON2 = re.compile(
+    r"\$argon2id\$v=19\$m=(\d{1,7}),t=(\d{1,3}),p=(\d{1,2})\$[A-Za-z0-9+/]{11,86}\$[A-Za-z0-9+/]{16,86}"
 )
 
 
@@ -61,42 +75,161 @@ class ScryptHash:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class RabbitSha256Hash:
+class Argon2Hash:
+    """argon2id, by argon2-cffi."""
+
+    encoded: str
+    memory_kib: int
+    passes: int
+    lanes: int
+
+    def matches(self, password: bytes) -> bool:
+        argon2 = _argon2()
+        try:
+            return bool(argon2.verify_secret(self.encoded.encode(), password, argon2.Type.ID))
+        except argon2.Argon2Error:
+            return False
+
+    def text(self) -> str:
+        return self.encoded
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RabbitHash:
+    """Quick to guess: whoever checks a password against it spends the time of a slow hash besides."""
+
+    algorithm: str
     salt: bytes
     digest: bytes
 
     def matches(self, password: bytes) -> bool:
-        # The cost of scrypt first: else a quick refusal would tell which users have which kind of hash.
-        NOBODY.matches(password)
-        return hmac.compare_digest(hashlib.sha256(self.salt + password).digest(), self.digest)
+        return hmac.compare_digest(_salted(self.algorithm, self.salt, password), self.digest)
 
     def text(self) -> str:
         return base64.b64encode(self.salt + self.digest).decode()
 
 
-def hash_password(password: bytes) -> ScryptHash:
-    """A new hash of `password`, under a salt of its own. Slow on purpose."""
-    salt = secrets.token_bytes(SALT_OCTETS)
-    return ScryptHash(salt, _scrypt(password, salt, KEY_OCTETS, 14, 8, 1))
+@dataclass(frozen=True, slots=True, repr=False)
+class KeyedHash:
+    """A hash together with the keys of SCRAM for the same password."""
+
+    hash: PasswordHash
+    scram: ScramKeys | LateKeys
+
+    def matches(self, password: bytes) -> bool:
+        return self.hash.matches(password)
+
+    def text(self) -> str:
+        return f"{self.hash.text()};{self.scram.keys().text()}"
 
 
-def hash_password_quickly(password: bytes) -> RabbitSha256Hash:
-    """For a password that lies in the configuration in plain anyway: start-up must not wait for scrypt."""
+@dataclass(frozen=True, slots=True, repr=False)
+class QuickHash(RabbitHash):
+    """Of a password that the settings have in plain: there is nothing to make better."""
+
+
+def plain_hash(kept: PasswordHash) -> PasswordHash:
+    """The hash without keys of SCRAM."""
+    return kept.hash if isinstance(kept, KeyedHash) else kept
+
+
+@dataclass(frozen=True)
+class PasswordPolicy:
+    """How a password is kept that is set now, and which of the older ones are kept anew."""
+
+    settings: PasswordHashing = field(default_factory=PasswordHashing)
+    has_scram: bool = False
+    # The hash of no password, at the cost of others: whoever does not exist is refused as slowly.
+    nobody: PasswordHash = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nobody", self._nobody())
+
+    def _nobody(self) -> PasswordHash:
+        settings = self.settings
+        if settings.algorithm == "argon2id":
+            return self._slow_hash(secrets.token_bytes(KEY_OCTETS))
+        cost = (settings.scrypt_ln, settings.scrypt_r, settings.scrypt_p)
+        return ScryptHash(secrets.token_bytes(SALT_OCTETS), secrets.token_bytes(KEY_OCTETS), *cost)
+
+    def hash(self, password: bytes) -> PasswordHash:
+        """A new hash of `password`, under a salt of its own. Slow on purpose."""
+        made = self._slow_hash(password)
+        return KeyedHash(made, self._keys(password)) if self.has_scram else made
+
+    def _slow_hash(self, password: bytes) -> PasswordHash:
+        settings = self.settings
+        salt = secrets.token_bytes(SALT_OCTETS)
+        if settings.algorithm == "argon2id":
+            cost = (settings.argon2_memory_kib, settings.argon2_passes, settings.argon2_lanes)
+            return _argon2_hash(password, salt, *cost)
+        ln, r, p = settings.scrypt_ln, settings.scrypt_r, settings.scrypt_p
+        return ScryptHash(salt, _scrypt(password, salt, KEY_OCTETS, ln, r, p), ln, r, p)
+
+    def hash_quickly(self, password: bytes) -> PasswordHash:
+        """For a password that the settings have in plain: start-up must not wait for scrypt."""
+        made = hash_password_quickly(password)
+        iterations = self.settings.scram_iterations
+        return KeyedHash(made, LateKeys(password, iterations)) if self.has_scram else made
+
+    def _keys(self, password: bytes) -> ScramKeys:
+        salt = secrets.token_bytes(SALT_OCTETS)
+        return derived_keys(password, salt, self.settings.scram_iterations)
+
+    def renewed(self, kept: PasswordHash, password: bytes) -> PasswordHash | None:
+        """What to keep of the right password instead of `kept`; None if that is good. Slow on purpose."""
+        if self.settings.rehash == "never":
+            return None
+        found = plain_hash(kept)
+        made = found if self._is_current(found) else self._slow_hash(password)
+        scram = kept.scram if isinstance(kept, KeyedHash) else None
+        if self.has_scram and (scram is None or scram.iterations != self.settings.scram_iterations):
+            scram = self._keys(password)
+        renewed = made if scram is None else KeyedHash(made, scram)
+        return None if renewed == kept else renewed
+
+    def _is_current(self, kept: PasswordHash) -> bool:
+        settings = self.settings
+        if isinstance(kept, QuickHash):
+            return True
+        if isinstance(kept, RabbitHash):
+            return settings.rehash != "all"  # else it could not go back to RabbitMQ
+        if isinstance(kept, ScryptHash):
+            cost = (settings.scrypt_ln, settings.scrypt_r, settings.scrypt_p)
+            return settings.algorithm == "scrypt" and (kept.ln, kept.r, kept.p) == cost
+        if isinstance(kept, Argon2Hash):
+            cost = (settings.argon2_memory_kib, settings.argon2_passes, settings.argon2_lanes)
+            return settings.algorithm == "argon2id" and (kept.memory_kib, kept.passes, kept.lanes) == cost
+        return True
+
+
+def hash_password_quickly(password: bytes) -> QuickHash:
     salt = secrets.token_bytes(RABBIT_SALT_OCTETS)
-    return RabbitSha256Hash(salt, hashlib.sha256(salt + password).digest())
+    return QuickHash("sha256", salt, _salted("sha256", salt, password))
 
 
 def parse_hash(text: str) -> PasswordHash:
     """The hash that `text` writes down, or ValueError; no fault repeats the text."""
+    written, is_keyed, keys = text.partition(";")
+    kept = _parse_one(written)
+    return KeyedHash(kept, parse_keys(keys)) if is_keyed else kept
+
+
+def _parse_one(text: str) -> PasswordHash:
+    if text.startswith("$argon2id$"):
+        return _parse_argon2(text)
     if text.startswith("$"):
         return _parse_scrypt(text)
     try:
         octets = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         octets = b""
-    if len(octets) != RABBIT_SALT_OCTETS + SHA256_OCTETS:
-        raise ValueError("not a hash of `flintmq hash-password`, nor RabbitMQ's salted SHA-256")
-    return RabbitSha256Hash(octets[:RABBIT_SALT_OCTETS], octets[RABBIT_SALT_OCTETS:])
+    algorithm = RABBIT_DIGESTS.get(len(octets) - RABBIT_SALT_OCTETS)
+    if algorithm is None:
+        raise ValueError(
+            "not a hash of `flintmq hash-password`, nor RabbitMQ's salted SHA-256, SHA-512 or MD5"
+        )
+    return RabbitHash(algorithm, octets[:RABBIT_SALT_OCTETS], octets[RABBIT_SALT_OCTETS:])
 
 
 def _parse_scrypt(text: str) -> ScryptHash:
@@ -113,10 +246,47 @@ def _parse_scrypt(text: str) -> ScryptHash:
         raise ValueError("salt or key is not base64") from None
 
 
+def _parse_argon2(text: str) -> Argon2Hash:
+    match = _ARGON2.fullmatch(text)
+    if match is None:
+        raise ValueError("not of the form $argon2id$v=19$m=19456,t=2,p=1$salt$key")
+    memory_kib, passes, lanes = int(match[1]), int(match[2]), int(match[3])
+    fits = 1 <= passes <= ARGON2_PASSES_MAX and 1 <= lanes <= ARGON2_LANES_MAX
+    if not fits or not 8 * lanes <= memory_kib <= ARGON2_MEMORY_KIB_MAX:
+        most = f"m={ARGON2_MEMORY_KIB_MAX}, t={ARGON2_PASSES_MAX}, p={ARGON2_LANES_MAX}"
+        raise ValueError(f"m={memory_kib},t={passes},p={lanes} is beyond what is allowed ({most})")
+    try:
+        _argon2()
+    except ConfigFault as fault:
+        raise ValueError(str(fault)) from None
+    return Argon2Hash(text, memory_kib, passes, lanes)
+
+
+def _argon2_hash(password: bytes, salt: bytes, memory_kib: int, passes: int, lanes: int) -> Argon2Hash:
+    argon2 = _argon2()
+    octets = argon2.hash_secret(password, salt, passes, memory_kib, lanes, KEY_OCTETS, argon2.Type.ID)
+    return Argon2Hash(octets.decode(), memory_kib, passes, lanes)
+
+
+def _argon2() -> Any:
+    """argon2-cffi's functions, loaded where they are needed alone."""
+    try:
+        errors = import_module("argon2.exceptions")
+        found = import_module("argon2.low_level")
+    except ImportError:
+        raise ConfigFault("argon2id needs argon2-cffi: pip install 'flintmq[argon2]'") from None
+    found.Argon2Error = errors.Argon2Error  # type: ignore[attr-defined]
+    return found
+
+
 def _scrypt(password: bytes, salt: bytes, key_octets: int, ln: int, r: int, p: int) -> bytes:
     # OpenSSL counts a little more than 128 * r * (n + p + 2) octets: twice that is always enough.
     memory_bytes_max = 2 * 128 * r * (2**ln + p + 2)
     return hashlib.scrypt(password, salt=salt, n=2**ln, r=r, p=p, maxmem=memory_bytes_max, dklen=key_octets)
+
+
+def _salted(algorithm: str, salt: bytes, password: bytes) -> bytes:
+    return hashlib.new(algorithm, salt + password, usedforsecurity=False).digest()
 
 
 def _unpadded(octets: bytes) -> str:
@@ -125,7 +295,3 @@ def _unpadded(octets: bytes) -> str:
 
 def _padded(text: str) -> bytes:
     return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-
-
-# The hash of no password at all, for users that do not exist: refusing them takes as long as the others.
-NOBODY = ScryptHash(secrets.token_bytes(SALT_OCTETS), secrets.token_bytes(KEY_OCTETS))

@@ -50,7 +50,12 @@ class User:
     topic_permissions: Mapping[tuple[str, str], TopicPermissions] = field(
         default_factory=lambda: MappingProxyType({})
     )
+    # Tells users of one name apart: 0 for those of the settings, a number drawn for those added at run time.
+    life: int = 0
+    backend: str = ""  # the back end that knows the user; without one it is the broker itself
+    expires_ms: int | None = None  # since 1970, for one who came by a token
     changes: int = 0  # made so far, so that a login in progress sees that there was one
+    password_changes: int = 0  # those after which a login of before is good no more
 
     def has_tag(self, tag: Tag) -> bool:
         """Whether the user has `tag`, or one that brings it."""
@@ -59,6 +64,14 @@ class User:
     def may_enter(self, virtual_host: str) -> bool:
         """Whether connection.open may name this virtual host: any permission in it will do."""
         return virtual_host in self.permissions
+
+    def renew(self, other: User) -> None:
+        """Takes over what a new login has brought: tags, permissions, and until when they are good."""
+        self.tags = other.tags
+        self.permissions = other.permissions
+        self.topic_permissions = other.topic_permissions
+        self.expires_ms = other.expires_ms
+        self.changes += 1
 
     def may_come_from(self, peer_address: str) -> bool:
         return not self.is_loopback_only or is_loopback(peer_address)

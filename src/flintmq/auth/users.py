@@ -15,16 +15,32 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from flintmq.auth.passwords import NOBODY, PasswordHash, hash_password_quickly, parse_hash
+from flintmq.auth.passwords import (
+    KeyedHash,
+    PasswordHash,
+    PasswordPolicy,
+    RabbitHash,
+    parse_hash,
+    plain_hash,
+)
 from flintmq.auth.permissions import Permissions, TopicPermissions
 from flintmq.auth.user import Tag, User
+from flintmq.auth.visitors import Visitors
 from flintmq.config import NAME_OCTETS_MAX, PASSWORD_OCTETS_MAX, Config, PermissionSettings, UserSettings
 from flintmq.errors import ConfigFault
 from flintmq.ordered_names import OrderedNames
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flintmq.scram import LateKeys, ScramKeys
+
+# What a peer hears whose password was not checked.
+BUSY = "too many logins wait, try again later"
 # 32 octets of HMAC and a dict entry for each: under 2 MiB.
 REMEMBERED_MAX = 10_000
 
@@ -38,25 +54,57 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The login is wrong. `reason` is for our log alone: the peer hears the same words every time."""
+    """The login is wrong. `reason` is for our log alone; the peer hears the same words every time.
+
+    `told` is for the peer too: what it may know, as that it has shown no certificate.
+    """
 
     reason: str
+    user: str = field(default="", compare=False)  # whose login it was to be, if it came that far
+    told: str = ""
+    is_fault: bool = field(default=False, compare=False)  # a back end could not say whether it is wrong
+
+
+class Verification:
+    """Slow work that a login waits for: `run` is safe on any thread, `finish` belongs to the loop's."""
+
+    __slots__ = ()
+
+    is_remote = False  # whether other machines are asked, which may take long
+    backend = ""  # whose they are
+    timeout_s = 0.0  # then whoever waits is refused
+
+    def run(self) -> Any:
+        """What was found out. Touches nothing shared."""
+        raise NotImplementedError
+
+    def finish(self, found: Any) -> Accepted | Refused | Verification:
+        """What `run` found, made into an answer or into more work; None if nobody waited for it."""
+        raise NotImplementedError
+
+    def now(self) -> Accepted | Refused:
+        """All at once, where waiting does no harm."""
+        step = self.finish(self.run())
+        return step.now() if isinstance(step, Verification) else step
 
 
 class Users:
     """All users by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: PasswordPolicy | None = None) -> None:
+        self.policy = policy or PasswordPolicy()
+        self.on_renewed: Callable[[User], None] | None = None  # told of a password that is kept in a new way
         self.names: OrderedNames[str] = OrderedNames()
+        self.visitors = Visitors()
         self._named: dict[str, User] = {}
         self._key = secrets.token_bytes(32)
         self._remembered: dict[str, bytes] = {}
 
     @classmethod
     def from_config(cls, config: Config) -> Users:
-        users = cls()
+        users = cls(password_policy(config))
         for name, settings in config.users.items():
-            users.put(configured_user(name, settings))
+            users.put(configured_user(name, settings, users.policy))
         return users
 
     def __iter__(self) -> Iterator[User]:
@@ -80,6 +128,8 @@ class Users:
         known.permissions = user.permissions
         known.is_loopback_only = user.is_loopback_only
         known.topic_permissions = user.topic_permissions
+        known.life = user.life
+        known.password_changes += 1
         self.names.add(user.name)
         self._changed(known)
 
@@ -97,7 +147,14 @@ class Users:
     def change_password(self, name: str, password_hash: PasswordHash | None) -> None:
         user = self._named[name]
         user.password_hash = password_hash
+        user.password_changes += 1
         self._changed(user)
+
+    def renew_hash(self, user: User, password_hash: PasswordHash) -> None:
+        """The same password, kept in another way: whoever is logged in, or about to be, stays so."""
+        user.password_hash = password_hash
+        if self.on_renewed is not None:
+            self.on_renewed(user)
 
     def change_tags(self, name: str, tags: Iterable[Tag]) -> None:
         user = self._named[name]
@@ -131,13 +188,22 @@ class Users:
         user.topic_permissions = MappingProxyType(changed)
         self._changed(user)
 
+    def lift_topics(self, name: str, virtual_host: str) -> None:
+        """Restrict the user to no routing keys of any exchange of `virtual_host`."""
+        user = self._named[name]
+        left = {
+            place: allowed for place, allowed in user.topic_permissions.items() if place[0] != virtual_host
+        }
+        user.topic_permissions = MappingProxyType(left)
+        self._changed(user)
+
     def _changed(self, user: User) -> None:
         user.changes += 1
         self._remembered.pop(user.name, None)
 
     # -- logging in --------------------------------------------------------------------------------
 
-    def login(self, name: str, password: bytes, peer_address: str) -> Accepted | Verification:
+    def login(self, name: str, password: bytes, peer_address: str) -> Accepted | PasswordVerification:
         """Accepted at once if this password was right before, else the work that will tell."""
         user = self._named.get(name)
         mark = self._mark(name, password)
@@ -145,7 +211,26 @@ class Users:
         is_known = remembered is not None and hmac.compare_digest(mark, remembered)
         if user is not None and is_known and user.may_come_from(peer_address):
             return Accepted(user)
-        return Verification(self, name, user, password, peer_address)
+        return PasswordVerification(self, name, user, password, peer_address)
+
+    def trusted(self, name: str, peer_address: str) -> Accepted | Refused:
+        """The login of one whom something else than a password has proven."""
+        user = self._named.get(name)
+        if user is None:
+            return Refused(f"no user {name!r}", name)
+        if not user.may_come_from(peer_address):
+            return Refused(from_here_only(user, peer_address))
+        return Accepted(user)
+
+    def scram_keys(self, name: str) -> ScramKeys | LateKeys | None:
+        """What SCRAM needs to know of the user's password, if it is kept."""
+        user = self._named.get(name)
+        kept = None if user is None else user.password_hash
+        return kept.scram if isinstance(kept, KeyedHash) else None
+
+    def salt_of_nobody(self, name: str) -> bytes:
+        """A salt that looks like that of a user, and is the same each time."""
+        return self._mark(name, b"salt")[:16]
 
     def _mark(self, name: str, password: bytes) -> bytes:
         # The length first: else ("ab", "c") and ("a", "bc") were the same octets.
@@ -153,14 +238,23 @@ class Users:
         said = len(encoded).to_bytes(4, "big") + encoded + password
         return hashlib.blake2b(said, key=self._key, digest_size=32).digest()
 
-    def _remember(self, name: str, password: bytes) -> None:
+    def remember(self, name: str, password: bytes) -> None:
+        """The password is known to be right: the next login with it costs nothing."""
         if name not in self._remembered and len(self._remembered) >= REMEMBERED_MAX:
             del self._remembered[next(iter(self._remembered))]
         self._remembered[name] = self._mark(name, password)
 
 
-class Verification:
-    """A password to be checked: `run` is slow and safe on any thread, `finish` belongs to the loop's."""
+@dataclass(frozen=True, slots=True)
+class PasswordCheck:
+    """What a check of a password has found; `renewed` is what to keep of it from now on, if that changes."""
+
+    is_right: bool
+    renewed: PasswordHash | None = None
+
+
+class PasswordVerification(Verification):
+    """A password to be checked."""
 
     __slots__ = ("_changes", "_hash", "_name", "_password", "_peer_address", "_user", "_users")
 
@@ -176,33 +270,54 @@ class Verification:
         self._password = password
         self._peer_address = peer_address
 
-    def run(self) -> bool:
+    def run(self) -> PasswordCheck:
         """Whether the password is right. Touches nothing shared."""
-        known = NOBODY if self._hash is None else self._hash
+        policy = self._users.policy
         # An overlong password costs the same and is never right.
-        matches = known.matches(self._password[:PASSWORD_OCTETS_MAX])
-        return matches and known is not NOBODY and 0 < len(self._password) <= PASSWORD_OCTETS_MAX
+        password = self._password[:PASSWORD_OCTETS_MAX]
+        known = self._hash
+        if known is None or isinstance(plain_hash(known), RabbitHash):
+            # A quick refusal would tell who exists, and which users have which kind of hash.
+            policy.nobody.matches(password)
+        is_right = known is not None and known.matches(password)
+        if known is None or not is_right or not 0 < len(self._password) <= PASSWORD_OCTETS_MAX:
+            return PasswordCheck(False)
+        return PasswordCheck(True, policy.renewed(known, password))
 
-    def finish(self, matches: bool) -> Accepted | Refused:
-        """What `run` found, made into an answer, unless the user changed meanwhile."""
+    def finish(self, found: PasswordCheck | str | None) -> Accepted | Refused:
+        """What `run` found, made into an answer, unless the user changed meanwhile.
+
+        `found` is a text where the server has given up: nobody knows whether the password is right.
+        """
+        if found is None or isinstance(found, str):
+            why = found or "nobody waited for it"
+            return Refused(
+                f"the password of user {self._name!r} is not checked: {why}", self._name, BUSY, True
+            )
         user = self._user
         if user is None:
-            return Refused(f"no user {self._name!r}")
-        if not matches:
-            return Refused(f"wrong password for user {user.name!r}")
+            return Refused(f"no user {self._name!r}", self._name)
+        if not found.is_right:
+            return Refused(f"wrong password for user {user.name!r}", self._name)
         if user.changes != self._changes:
             return Refused(f"user {user.name!r} was changed during the login")
         if not user.may_come_from(self._peer_address):
-            return Refused(f"user {user.name!r} may log in from this machine only, not {self._peer_address}")
-        self._users._remember(user.name, self._password)
+            return Refused(from_here_only(user, self._peer_address))
+        if found.renewed is not None and user.password_hash is self._hash:
+            self._users.renew_hash(user, found.renewed)
+        self._users.remember(user.name, self._password)
         return Accepted(user)
 
-    def now(self) -> Accepted | Refused:
-        """Both at once, where waiting does no harm."""
-        return self.finish(self.run())
+
+def from_here_only(user: User, peer_address: str) -> str:
+    return f"user {user.name!r} may log in from this machine only, not {peer_address}"
 
 
-def configured_user(name: str, settings: UserSettings) -> User:
+def password_policy(config: Config) -> PasswordPolicy:
+    return PasswordPolicy(config.auth.passwords, "SCRAM-SHA-256" in config.auth.mechanisms)
+
+
+def configured_user(name: str, settings: UserSettings, policy: PasswordPolicy) -> User:
     """The user as the settings have it."""
     password_hash: PasswordHash
     if settings.password_hash is not None:
@@ -212,7 +327,7 @@ def configured_user(name: str, settings: UserSettings) -> User:
             hint = "make one with `flintmq hash-password`"
             raise ConfigFault(f"users.{name}.password_hash: {error}; {hint}") from None
     else:
-        password_hash = hash_password_quickly((settings.password or "").encode())
+        password_hash = policy.hash_quickly((settings.password or "").encode())
     is_loopback_only = settings.loopback_only
     return User(
         name=name,

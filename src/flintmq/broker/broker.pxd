@@ -1,6 +1,6 @@
 cimport cython
-from flintmq.broker.queues.pass_work cimport PassWork
-from flintmq.broker.channels.channel cimport Channel
+from flintmq.broker.scheduling.pass_work cimport PassWork
+from flintmq.broker.channels.confirms cimport Confirms
 from flintmq.broker.queues.queue cimport Queue
 from flintmq.broker.store.store cimport Store
 from flintmq.protocol.outbox cimport Room
@@ -14,23 +14,33 @@ cdef class Broker:
     cdef readonly object administration
     cdef readonly PassWork pass_work
     cdef readonly object answers
+    cdef public object audit
+    cdef readonly object authentication
+    cdef public object backup
     cdef readonly object clients
     cdef public object clock
     cdef public object condition
     cdef readonly object config
     cdef readonly dict connections
     cdef readonly unsigned int connections_made
-    cdef readonly object endings
+    cdef public object definitions
+    cdef readonly object events
+    cdef readonly object failed_logins
+    cdef readonly object tickets
+    cdef readonly object teardowns
     cdef readonly object policies
+    cdef readonly object staging
     cdef readonly long long started_ms
     cdef readonly Store store
     cdef readonly object streams
     cdef readonly object timetable
     cdef readonly object users
+    cdef public object verifying
     cdef readonly dict virtual_hosts
+    cdef readonly object host_names
 
     @cython.locals(
-        pass_work=PassWork, queues=list, queue=Queue, channels=list, channel=Channel, room=Room, most=Py_ssize_t,
+        pass_work=PassWork, queues=list, queue=Queue, due=list, confirms=Confirms, room=Room, most=Py_ssize_t,
         least=Py_ssize_t, done=Py_ssize_t
     )
     cpdef finish_pass(self)

@@ -9,32 +9,45 @@ from __future__ import annotations
 import base64
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import flintmq.broker.services.administration_services
+import flintmq.broker.services.backup_services
+import flintmq.broker.services.ban_services
 import flintmq.broker.services.dtx_services
+import flintmq.broker.services.management_services
 import flintmq.broker.services.queue_services
+import flintmq.broker.services.staging_services
 import flintmq.broker.services.stream_services
 import flintmq.broker.services.system_services  # noqa: F401 - registers them
-from flintmq.auth import Users
+from flintmq.auth import Authentication, Users
+from flintmq.auth.failed_logins import FailedLogins
 from flintmq.broker.administration.administration import Administration
-from flintmq.broker.administration.policies import Policies
+from flintmq.broker.administration.events import Events
 from flintmq.broker.channels.client_connection import Connections
-from flintmq.broker.channels.endings import Endings
-from flintmq.broker.queues.pass_work import PassWork
-from flintmq.broker.queues.timetable import Timetable
+from flintmq.broker.channels.connection_teardown import ConnectionTeardowns
+from flintmq.broker.channels.tickets import Tickets
+from flintmq.broker.policies import Policies
+from flintmq.broker.scheduling.pass_work import PassWork, WaitingQueue
+from flintmq.broker.scheduling.timetable import Timetable
+from flintmq.broker.services import request
 from flintmq.broker.services.answers import Answers
+from flintmq.broker.store.staging import Staging
 from flintmq.broker.streams.streams import Streams
 from flintmq.broker.virtual_host import VirtualHost
+from flintmq.errors import ProtocolMisuse
+from flintmq.ordered_names import OrderedNames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from flintmq.auth import Verification
     from flintmq.broker.channels.client_connection import ClientConnection
-    from flintmq.broker.queues.queue import Queue
+    from flintmq.broker.services.backup_services import Backup
     from flintmq.broker.store.store import Store
     from flintmq.clock import Clock
     from flintmq.config import Config
+    from flintmq.storage.staging_files import StagingFiles
     from flintmq.storage.streams.store import StreamStore
     from flintmq.wire.tables import FieldTable
 
@@ -50,9 +63,26 @@ PASS_BYTES_MAX = 8_388_608
 PASS_LOADED_BYTES_MAX = 2_097_152
 
 
-def serve_again(queue: Queue) -> None:
+def serve_again(queue: WaitingQueue) -> None:
     # Compiled code that takes a method of a typed object as a value gets one without its object.
     queue.mark()
+
+
+class Audit(Protocol):
+    """Where it is noted who did what, from where, and whether it was allowed."""
+
+    def note(
+        self,
+        kind: str,
+        event: str,
+        is_allowed: bool,
+        user: str = "",
+        address: str = "",
+        connection: int = 0,
+        virtual_host: str = "",
+        subject: str = "",
+        reason: str = "",
+    ) -> None: ...
 
 
 class Broker:
@@ -61,20 +91,30 @@ class Broker:
     __slots__ = (
         "administration",
         "answers",
+        "audit",
+        "authentication",
+        "backup",
         "clients",
         "clock",
         "condition",
         "config",
         "connections",
         "connections_made",
-        "endings",
+        "definitions",
+        "events",
+        "failed_logins",
+        "host_names",
         "pass_work",
         "policies",
+        "staging",
         "started_ms",
         "store",
         "streams",
+        "teardowns",
+        "tickets",
         "timetable",
         "users",
+        "verifying",
         "virtual_hosts",
     )
 
@@ -83,11 +123,15 @@ class Broker:
         self.clock = clock
         self.store = store  # None: everything lives in memory and ends with the process
         self.users = Users.from_config(config)
+        self.failed_logins = FailedLogins(config.bans, clock)
+        self.tickets = Tickets(config.access)
         self.timetable = Timetable(clock)
         self.pass_work = PassWork(self.timetable)
         self.answers = Answers(self.timetable)
         self.virtual_hosts: dict[str, VirtualHost] = {}
+        self.host_names: OrderedNames[str] = OrderedNames()  # with those that are being taken down
         self.streams: Streams | None = None
+        self.staging: Staging | None = None  # contents that come in parts, where there is a disk for them
         self.policies = Policies(self.virtual_hosts, store)
         self.policies.configure(config)
         for name in config.virtual_hosts:
@@ -95,15 +139,29 @@ class Broker:
         self.connections_made = 0
         self.clients = Connections()
         self.connections: dict[int, ClientConnection] = self.clients.by_number  # those that are open
-        self.endings = Endings(self.pass_work)
+        self.teardowns = ConnectionTeardowns(self.pass_work)
         self.started_ms = self.timetable.now_ms()
         # What the server knows of alarms, memory and disk; None where there is no server.
         self.condition: Callable[[], FieldTable] | None = None
+        # Checks a password where that stops nobody; None where there is no server: it is checked at once.
+        self.verifying: Callable[[Verification, Callable[[Any], None]], None] | None = None
         self.administration = Administration(self)
+        self.events = Events(self.administration)
+        self.audit: Audit | None = None  # told of logins, refusals and deletions, if there is a log of them
+        self.backup: Backup | None = None  # the files that are being copied, if they are
+        self.definitions: object = None  # of the room above, which makes them when somebody asks for them
+        self.authentication = Authentication(config.auth, self.users, clock)
+        self.authentication.answers.on_changed = self.rights_changed
+        self.authentication.answers.later = self.later
+        self.authentication.expiries.at = self.timetable.at
+        self.authentication.expiries.begin = self.pass_work.chores.begin
 
     def configure(self, config: Config) -> None:
         """The settings have changed; what was made of them before stays as it is."""
         self.config = config
+        self.failed_logins.settings = config.bans
+        if self.staging is not None:
+            self.staging.limits = config.staging
         for host in self.virtual_hosts.values():
             host.branches.limits = config.dtx
 
@@ -112,10 +170,20 @@ class Broker:
         host = VirtualHost(name, self.pass_work, self.store)
         host.broker = self
         host.policies = host.router.policies = self.policies
+        host.router.services = request
         host.branches.limits = self.config.dtx
         host.streams = host.router.streams = self.streams
         self.virtual_hosts[name] = host
+        self.host_names.add(name)
         return host
+
+    def rights_changed(self) -> None:
+        """What channels have found out about permissions may be wrong now."""
+        for host in self.virtual_hosts.values():
+            host.router.rights_changed()
+
+    def later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self.timetable.at(self.timetable.now_ms() + int(seconds * 1000), callback)
 
     def attach_streams(self, storage: StreamStore) -> Streams:
         """From now on queues may be streams, kept there."""
@@ -123,6 +191,13 @@ class Broker:
         for host in self.virtual_hosts.values():
             host.streams = host.router.streams = self.streams
         return self.streams
+
+    def attach_staging(self, files: StagingFiles) -> Staging:
+        """From now on contents may come in parts, kept there."""
+        if self.store is None:
+            raise ProtocolMisuse("staged contents need a store")
+        self.staging = Staging(self.store, files, self.timetable, self.config.staging)
+        return self.staging
 
     def storage_alarm(self) -> str:
         """Why nothing more should be published, as far as the disk goes."""
@@ -142,8 +217,7 @@ class Broker:
     def finish_pass(self) -> None:
         """Deliveries for whoever is ready, then confirms."""
         pass_work = self.pass_work
-        pass_work.passes += 1
-        pass_work.copies = 0
+        pass_work.begin_pass()
         if pass_work.has_chores:
             pass_work.chores.run()
         if pass_work.queues:
@@ -152,22 +226,27 @@ class Broker:
             most = room.held_bytes + PASS_BYTES_MAX
             least = pass_work.unwatched_bytes - PASS_LOADED_BYTES_MAX
             for done, queue in enumerate(queues, 1):
+                pass_work.begin_portion(len(queues) - done + 1)
                 try:
-                    queue.dispatch()
+                    if pass_work.sampled_ms != pass_work.now_ms:
+                        queue.dispatch_sampled()
+                    else:
+                        queue.dispatch()
                 except Exception:  # the others are not to wait for ever
                     log.exception("a bug in handing out what is in queue %r", queue.name)
                     self.timetable.at(self.timetable.now_ms() + AGAIN_MS, partial(serve_again, queue))
-                if room.held_bytes > most or pass_work.unwatched_bytes < least:
+                pass_work.end_portion()
+                if room.held_bytes > most or pass_work.unwatched_bytes < least or pass_work.pass_left <= 0:
                     pass_work.queues = queues[done:] + pass_work.queues  # when this much has been sent
                     break
         self.tell_lost_consumers()
         if pass_work.confirms:
-            channels, pass_work.confirms = pass_work.confirms, []
-            for channel in channels:
+            due, pass_work.confirms = pass_work.confirms, []
+            for confirms in due:
                 try:
-                    channel.confirm()
+                    confirms.confirm()
                 except Exception:
-                    log.exception("a bug keeps a channel of connection %d from its confirms", channel.origin)
+                    log.exception("a bug keeps a channel of connection %d from its confirms", confirms.origin)
         if self.store is not None:
             self.store.end_pass()
             pass_work.behind = self.store.is_behind()
@@ -180,7 +259,7 @@ class Broker:
         if pass_work.lost_consumers:
             consumers, pass_work.lost_consumers = pass_work.lost_consumers, []
             for consumer in consumers:
-                consumer.channel.notify_cancel(consumer)
+                consumer.notify_cancel()
 
     def has_work(self) -> bool:
         return self.pass_work.has_work()

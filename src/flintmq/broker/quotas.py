@@ -23,12 +23,15 @@ if TYPE_CHECKING:
     from flintmq.wire.tables import FieldTable
 
 
-def check_queue(limits: Limits, host: VirtualHost, name: str) -> None:
-    """Raises 406 if the queue would be one too many."""
+def check_queue(limits: Limits, host: VirtualHost, name: str, user: str) -> None:
+    """Raises 406 if the queue would be one too many. Queues of direct reply-to do not count."""
+    if name in host.queues:
+        return
     most = limits.queues_per_virtual_host_max
     if host.broker is not None:
         most = host.broker.administration.limits.queues_max(host.name, most)
-    if len(host.queues) >= most and name not in host.queues:
+        host.broker.administration.limits.check_queue(user)
+    if len(host.queues) - host.reply_queues >= most:
         why = f"cannot declare queue '{name}'"
         if most < limits.queues_per_virtual_host_max:
             text = f"queue limit in vhost '{host.name}' ({most}) is reached (max-queues): {why}"

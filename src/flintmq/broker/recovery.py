@@ -26,11 +26,12 @@ from flintmq.broker.store import topology_records
 from flintmq.broker.store.topology_records import text_of, whole_of
 from flintmq.broker.streams.stream_queue import StreamQueue
 from flintmq.broker.tail_recovery import TailRecovery
-from flintmq.broker.topology import is_of_another_life
+from flintmq.broker.topology_journal import is_of_another_life
 from flintmq.broker.transactions import dtx_journal
 from flintmq.broker.transactions.dtx_journal import FoundBranches
 from flintmq.broker.virtual_host import PREDECLARED_NAMES
 from flintmq.errors import PeerFault
+from flintmq.storage.spool import STAGED
 from flintmq.wire.tables import FieldTable
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Recovery:
         self.handed_out: dict[int, int] = {}
         self.ahead: set[int] = set()  # queues of which the journal does not know how far that was
         self.leases: list[tuple[bytes, bytes]] = []
+        self.staged: list[tuple[bytes, bytes]] = []
         # By the queue's number, then by entry: how often it came back, and when it is due again.
         self.returns: dict[int, dict[int, tuple[int, int]]] = {}
         self.found_branches = FoundBranches()
@@ -99,6 +101,8 @@ class Recovery:
                 self.priorities_max[number] = highest
         elif kind == leases.LEASE:
             self.leases.append((key, octets))
+        elif kind == STAGED:
+            self.staged.append((key, octets))
         elif kind == dtx_journal.MARKER:
             self.found_branches.marker(key, octets)
         elif kind == topology_records.POLICY:
@@ -132,6 +136,10 @@ class Recovery:
         """
         self.found_branches.take_locked(self.tails, self.ranked, store)
         policies = next(iter(virtual_hosts.values())).policies
+        named = self.found_branches.named_hosts() | {
+            str(each.get("virtual-host")) for each, _ in self.policies
+        }
+        self.unserved |= named - virtual_hosts.keys()
         for identity, rest in self.policies:
             if policies is not None:
                 policies.restore(identity, rest)
@@ -253,6 +261,8 @@ class Recovery:
         if isinstance(known, bytes) and not (isinstance(queue, StreamQueue) and not queue.log.end):
             queue.creation_id = known
         queue.life = whole_of(rest["life"]) if "life" in rest else 0
+        queue.user = text_of(rest.get("user", ""))
+        host.count_queue(queue, 1)
         returns = self.returns.get(number, {})
         lanes = self.ranked.pop(number, {})
         waiting = self.waiting_among(returns, queue, [*lanes.values(), *([] if tail is None else [tail])])

@@ -1,5 +1,5 @@
 cimport cython
-from flintmq.broker.queues.pass_work cimport PassWork
+from flintmq.broker.scheduling.pass_work cimport PassWork
 from flintmq.broker.queues.consumer cimport Consumer
 from flintmq.broker.queues.queue cimport Queue
 from flintmq.broker.exchanges.router cimport Router
@@ -17,12 +17,14 @@ cdef class VirtualHost:
     cdef readonly object branches
     cdef public object broker
     cdef readonly Py_ssize_t binding_count
+    cdef readonly Py_ssize_t reply_queues
     cdef readonly set static_topology
     cdef readonly dict exchanges
     cdef readonly object exchange_names
     cdef readonly dict queues
     cdef readonly object queue_names
     cdef readonly object falling
+    cdef readonly object tally
     cdef readonly dict exclusive
     cdef public object policies
 

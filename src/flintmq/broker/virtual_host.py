@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 
 from flintmq import checks
 from flintmq.auth import Operation, require, require_topic
-from flintmq.broker import equivalence
-from flintmq.broker.channels import dismantling
-from flintmq.broker.channels.dismantling import Falling
+from flintmq.broker import declare_checks, topology_teardown
+from flintmq.broker.channels import direct_reply
+from flintmq.broker.channels.host_tally import HostTally
 from flintmq.broker.exchanges import arguments as arguments_of
 from flintmq.broker.exchanges import chains
 from flintmq.broker.exchanges.binding import VIA, Binding
 from flintmq.broker.exchanges.exchange import Exchange
 from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES
 from flintmq.broker.exchanges.router import Router
+from flintmq.broker.exchanges.system_exchange import SystemExchange
 from flintmq.broker.queues.consumer import Consumer
 from flintmq.broker.queues.deduplication import DEDUPLICATED
-from flintmq.broker.queues.pass_work import PassWork
 from flintmq.broker.queues.priority_queue import kind_of_queue
 from flintmq.broker.queues.queue import Queue
 from flintmq.broker.queues.queue_rules import (
@@ -36,8 +36,9 @@ from flintmq.broker.queues.queue_rules import (
     combine,
     kind_of,
 )
-from flintmq.broker.services.system_exchange import SystemExchange
-from flintmq.broker.topology import Topology
+from flintmq.broker.scheduling.pass_work import PassWork
+from flintmq.broker.topology_journal import TopologyJournal
+from flintmq.broker.topology_teardown import HostTeardown
 from flintmq.broker.transactions.dtx_branches import Branches
 from flintmq.errors import ChannelFault
 from flintmq.ordered_names import OrderedNames
@@ -47,17 +48,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from flintmq.auth import User
-    from flintmq.broker.administration.policies import Policies
     from flintmq.broker.broker import Broker
     from flintmq.broker.messages.message import Message
+    from flintmq.broker.policies import Policies
     from flintmq.broker.store.store import Store
     from flintmq.broker.streams.streams import Streams
     from flintmq.wire.tables import FieldTable
 
 log = logging.getLogger("flintmq.virtual_host")
 
-# Queues that policies are put into force for in one step: some 10 microseconds each.
-GOVERNED = 32
+# Queues that policies are put into force for in one step: some 10 microseconds each, where there are not more
+# policies than these.
+GOVERNED = 16
+POLICIES_FEW = 32
 
 PREDECLARED = (
     ("amq.direct", "direct", False),
@@ -66,6 +69,7 @@ PREDECLARED = (
     ("amq.headers", "headers", False),
     ("amq.match", "headers", False),
     ("amq.rabbitmq.trace", "topic", True),
+    ("amq.rabbitmq.event", "topic", True),
     ("amq.system", "system", False),
 )
 PREDECLARED_NAMES = frozenset(["", *[name for name, _, _ in PREDECLARED]])
@@ -90,10 +94,12 @@ class VirtualHost:
         "policies",
         "queue_names",
         "queues",
+        "reply_queues",
         "router",
         "static_topology",
         "store",
         "streams",
+        "tally",
         "topology",
     )
 
@@ -102,17 +108,19 @@ class VirtualHost:
         self.pass_work = pass_work
         self.broker: Broker | None = None  # whoever made it; None in tests of this class alone
         self.store = store
-        self.topology = None if store is None else Topology(store, name)
+        self.topology = None if store is None else TopologyJournal(store, name)
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.exchange_names: OrderedNames[str] = OrderedNames()
         self.queue_names: OrderedNames[str] = OrderedNames()
         self.router = Router(name, self.exchanges, self.queues, pass_work, store)
-        self.falling = Falling(self)  # what was deleted and is being taken apart
+        self.falling = HostTeardown(self)  # what was deleted and is being taken apart
         self.router.departures = self.falling
         self.branches = Branches(self.router)  # of distributed transactions
         self.streams: Streams | None = None
         self.binding_count = 0  # of all exchanges together
+        self.tally = HostTally()
+        self.reply_queues = 0  # queues of direct reply-to, which nobody has declared
         self.static_topology: set[tuple[str, ...]] = (
             set()
         )  # what the settings declare, see static_topology.py
@@ -168,10 +176,10 @@ class VirtualHost:
             existing = None
         if existing is not None:
             what = f"exchange '{name}' in vhost '{self.name}'"
-            equivalence.compare_exchange(existing, what, kind, durable, auto_delete, internal, arguments)
+            declare_checks.compare_exchange(existing, what, kind, durable, auto_delete, internal, arguments)
             return existing
         if name.startswith("amq."):
-            raise equivalence.reserved_name("exchange", name, 40, 10)
+            raise declare_checks.reserved_name("exchange", name, 40, 10)
         make = EXCHANGE_TYPES.get(kind)
         if make is None:
             known = ", ".join(sorted(EXCHANGE_TYPES))
@@ -191,6 +199,8 @@ class VirtualHost:
         if durable and self.topology is not None:
             self.topology.put_exchange(exchange)
         self.router.rewired()  # it may be the alternate that another one has named
+        if self.broker is not None:
+            self.broker.events.exchange_changed("exchange.created", self, exchange)
         return exchange
 
     def answer_as_before(self) -> None:
@@ -208,7 +218,7 @@ class VirtualHost:
         if exchange is None:
             return
         if name.startswith("amq."):
-            raise equivalence.reserved_name("exchange", name, 40, 20)
+            raise declare_checks.reserved_name("exchange", name, 40, 20)
         if isinstance(exchange, SystemExchange):
             raise ChannelFault(amqp.ACCESS_REFUSED, f"exchange '{name}' is the broker's own", 40, 20)
         if if_unused and not exchange.is_unused():
@@ -226,13 +236,15 @@ class VirtualHost:
         del self.exchanges[exchange.name]
         self.exchange_names.discard(exchange.name)
         exchange.deleted = True
+        self.router.passed.pop(exchange.name, None)
         exchange.leave()
         if exchange.durable and self.topology is not None:
             self.topology.delete_exchange(exchange)
         self.router.rewired()
-        self.pass_work.chores.begin(
-            self.falling.taken_apart(exchange, dismantling.of_exchange(self, exchange))
-        )
+        work = topology_teardown.of_exchange(self, exchange)
+        self.pass_work.chores.begin(self.falling.taken_apart(exchange, work))
+        if self.broker is not None:
+            self.broker.events.exchange_changed("exchange.deleted", self, exchange)
 
     def drop_unused(self, exchange: Exchange) -> None:
         """An auto-delete exchange goes with its last binding."""
@@ -249,6 +261,10 @@ class VirtualHost:
             binding = source.find_binding(destination, key, arguments)
             if binding is not None and self.topology is not None and is_durable(binding):
                 self.topology.put_binding(binding, isinstance(destination, Queue))
+            if self.broker is not None:
+                self.broker.events.binding_changed(
+                    "binding.created", self, source, destination, key, arguments
+                )
 
     def rebind(
         self, source: Exchange, destination: Queue | Exchange, key: str, arguments: FieldTable
@@ -284,6 +300,10 @@ class VirtualHost:
                 destination.sources.pop(source, None)
             self.drop_unused(source)
             self.router.rewired()
+            if self.broker is not None:
+                self.broker.events.binding_changed(
+                    "binding.deleted", self, source, destination, key, arguments
+                )
 
     # Queues
 
@@ -319,12 +339,12 @@ class VirtualHost:
             queue = self.find_queue(name, origin, 50, 10)
             what = f"queue '{name}' in vhost '{self.name}'"
             check_arguments(arguments, what)
-            equivalence.compare_queue(queue, what, durable, exclusive, auto_delete, arguments)
+            declare_checks.compare_queue(queue, what, durable, exclusive, auto_delete, arguments)
             if queue.rules is not None:
                 queue.rules.touch()
             return queue
         if name.startswith("amq."):
-            raise equivalence.reserved_name("queue", name, 50, 10)
+            raise declare_checks.reserved_name("queue", name, 50, 10)
         return self.add_queue(name, durable, exclusive, auto_delete, arguments, origin)
 
     def add_queue(
@@ -348,15 +368,32 @@ class VirtualHost:
                 name, self.pass_work, durable, exclusive, auto_delete, arguments, origin, self.store, number
             )
         queue.life = self.falling.next_life(True, name)
+        self.tally.queues_created += 1
+        client = None if self.broker is None else self.broker.clients.find(origin)
+        queue.user = "" if client is None else client.user.name
         self.queues[name] = queue
         self.queue_names.add(name)
+        self.count_queue(queue, 1)
         self.govern(queue, given)
         if number and self.topology is not None:
             self.topology.put_queue(queue)
         if exclusive:
             self.exclusive.setdefault(origin, {})[queue] = None
         self.router.queue_came_or_went(name)
+        self.tell_of_queue("queue.created", queue)
         return queue
+
+    def tell_of_queue(self, event: str, queue: Queue) -> None:
+        """Whoever hears of events; nobody may know the names of direct reply-to."""
+        if self.broker is not None and not queue.name.startswith(direct_reply.NAME):
+            self.broker.events.queue_changed(event, self, queue)
+
+    def count_queue(self, queue: Queue, more: int) -> None:
+        """A queue has come, or gone."""
+        if queue.name.startswith(direct_reply.NAME):
+            self.reply_queues += more
+        elif queue.user and self.broker is not None:
+            self.broker.administration.limits.count_queue(queue.user, more)
 
     def restore_queue(self, name: str, number: int, auto_delete: bool, arguments: FieldTable) -> Queue:
         """A durable queue as recovery found it."""
@@ -411,10 +448,20 @@ class VirtualHost:
 
     def govern_all(self) -> Iterator[None]:
         last: str | None = None
-        while names := list(islice(self.queue_names.after(last), GOVERNED)):
+        policies = self.policies
+        many = 0 if policies is None else policies.count(self.name) // POLICIES_FEW
+        while names := list(islice(self.queue_names.after(last), max(1, GOVERNED // (1 + many)))):
             for name in names:
-                queue = self.queues[name]
-                self.govern(queue, self.given_by(name, queue.arguments))
+                queue = self.queues.get(name)
+                if queue is not None and policies is not None:
+                    decision = policies.decision(self.name, name, kind_of(queue.arguments))
+                    if decision is not None:
+                        changes = policies.changes
+                        yield from decision.make()
+                        if changes != policies.changes:
+                            return  # all queues are looked at anew
+                if queue is not None and self.queues.get(name) is queue:
+                    self.govern(queue, self.given_by(name, queue.arguments))
             last = names[-1]
             self.router.rewired()  # a route knows whether its queues have rules
             yield
@@ -423,8 +470,10 @@ class VirtualHost:
         """Deletes the queue with its messages; tells its consumers. The number of messages ready."""
         count = queue.message_count()
         queue.deleted = True
+        self.tally.queues_deleted += 1
         del self.queues[queue.name]
         self.queue_names.discard(queue.name)
+        self.count_queue(queue, -1)
         owned = self.exclusive.get(queue.owner)
         if owned is not None:
             owned.pop(queue, None)
@@ -440,7 +489,9 @@ class VirtualHost:
             self.router.rewired()
         self.router.queue_came_or_went(queue.name)
         if queue.sources or queue.consumers or queue.leases:
-            self.pass_work.chores.begin(self.falling.taken_apart(queue, dismantling.of_queue(self, queue)))
+            work = topology_teardown.of_queue(self, queue)
+            self.pass_work.chores.begin(self.falling.taken_apart(queue, work))
+        self.tell_of_queue("queue.deleted", queue)
         return count
 
     def disown_exclusive(self, origin: int) -> None:
@@ -453,7 +504,7 @@ class VirtualHost:
 
     def consume(self, consumer: Consumer) -> None:
         queue = consumer.queue
-        equivalence.check_exclusive_use(queue, consumer, self.name)
+        declare_checks.check_exclusive_use(queue, consumer, self.name)
         consumer.channel.consumers[consumer.tag] = consumer
         queue.subscribe(consumer)
 

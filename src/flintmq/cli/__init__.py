@@ -3,15 +3,21 @@
 Each command imports what it needs when it runs, so that `flintmq --help` costs no more than argparse.
 A fault of the operator ends in one line on standard error and a status, never in a traceback:
 
-    0  done    1  the machine said no (port taken, disk, damage)    2  the settings or options are wrong
+    0  done                                     4  the login or a permission was refused
+    1  refused or failed: port, disk, damage    5  there is no such thing
+    2  the settings or options are wrong        6  doctor, alarms: something is wrong with the broker
+    3  the broker cannot be reached             130  interrupted
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import os
 import sys
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from flintmq import __version__
 from flintmq.errors import ConfigFault, FlintError
@@ -20,26 +26,114 @@ EXIT_MACHINE = 1
 EXIT_SETTINGS = 2
 EXIT_INTERRUPTED = 130
 
+# Commands against a running broker: the module of each, and what it does. A module is imported when its
+# command is given.
+RUNNING: dict[str, tuple[str, str]] = {
+    "status": ("status", "how the broker is: counts, memory, disk, alarms"),
+    "alarms": ("status", "what blocks publishers, and why"),
+    "queues": ("queues", "list queues with what is in them"),
+    "exchanges": ("topology", "list exchanges"),
+    "bindings": ("topology", "list bindings"),
+    "connections": ("connections", "list connections"),
+    "channels": ("connections", "list channels with what they hold"),
+    "consumers": ("connections", "list consumers"),
+    "users": ("users", "list users; add, password, tags, delete"),
+    "permissions": ("users", "list permissions; set, clear, set-topic, clear-topic"),
+    "vhosts": ("virtual_hosts", "list virtual hosts; add, delete"),
+    "limits": ("virtual_hosts", "list limits of users and virtual hosts; set, clear"),
+    "bans": ("virtual_hosts", "list banned addresses; clear"),
+    "policies": ("policies", "list policies; set, clear"),
+    "parameters": ("policies", "list parameters; set, clear"),
+    "declare": ("topology", "declare a queue or an exchange"),
+    "delete": ("topology", "delete a queue or an exchange"),
+    "bind": ("topology", "bind a queue or an exchange to an exchange"),
+    "unbind": ("topology", "take a binding away"),
+    "purge": ("queues", "drop the messages that wait in a queue"),
+    "move": ("queues", "move messages from a queue to another"),
+    "publish": ("messages", "publish messages"),
+    "get": ("messages", "take messages from a queue"),
+    "consume": ("messages", "show messages as they come"),
+    "peek": ("messages", "look at messages without taking them"),
+    "search": ("messages", "find messages in a queue without taking them"),
+    "close": ("connections", "close connections"),
+    "top": ("top", "queues, rates and alarms, live"),
+    "doctor": ("doctor", "find out what is wrong, and what to do about it"),
+    "file": ("files", "send files through queues, and receive them"),
+    "backup": ("backup", "copy the data of a running broker"),
+    "restore": ("backup", "make a data directory of a backup"),
+    "audit": ("audit", "the audit log as a table"),
+    "bench": ("bench", "put load on a broker and measure it"),
+    "ctl": ("ctl", "the commands of rabbitmqctl that scripts use"),
+    "completion": ("completion", "completion for bash, zsh or fish"),
+}
+
+
+ALL = "*"
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Takes options before, between and behind the other words of a command."""
+
+    is_parsing = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        is_mixed = any(action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in self._actions)
+        if self.is_parsing or is_mixed:
+            return super().parse_known_args(args, namespace)
+        self.is_parsing = True  # what follows calls this method for its parts
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self.is_parsing = False
+
 
 @cache
-def parser() -> argparse.ArgumentParser:
+def parser(command: str = "") -> argparse.ArgumentParser:
+    """That of `serve` or of one command against a running broker; else of all, in words alone unless ALL."""
     top = argparse.ArgumentParser(
         prog="flintmq", description="An AMQP message broker in Python whose traffic is a Spark stream."
     )
     top.add_argument("--version", action="version", version=f"flintmq {__version__}")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands: Any = top.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, parser_class=CommandParser
+    )
+    if command in RUNNING:
+        _add_running(commands, command)
+        return top
+    _add_serve(commands)
+    if command == "serve":
+        return top  # what others take is loaded by nobody who starts a broker
+    _add_offline(commands)
+    _add_journal(commands)
+    _add_others(commands)
+    for name in RUNNING:
+        _add_running(commands, name, in_full=command == ALL)
+    return top
 
+
+def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     serve = commands.add_parser("serve", help="run the broker", description="Run the broker.")
     serve.add_argument("--host", action="append", metavar="H", help="listen here; may be repeated")
     serve.add_argument("--port", type=int, metavar="N", help="AMQP port, 0 for any free one (5672)")
     serve.add_argument("--data", metavar="DIR", help="keep durable messages here (none: memory only)")
     serve.add_argument("--config", metavar="FILE", help="settings in TOML, see docs/configuration.md")
+    serve.add_argument("--definitions", metavar="FILE", help="load this file in RabbitMQ's JSON at the start")
+    serve.add_argument(
+        "--management-port",
+        type=int,
+        metavar="N",
+        help="HTTP API, 0 for any free port; see docs/management.md",
+    )
     serve.add_argument("--log-level", metavar="L", help="debug, info, warning or error (info)")
     serve.add_argument(
         "--until-input-ends", action="store_true", help="end with standard input, for a parent that starts it"
     )
+    # For flintmq.testing alone: with --until-input-ends, which brings the commands.
+    serve.add_argument("--rehearsal", type=float, metavar="S", help=argparse.SUPPRESS)
     serve.set_defaults(run=_serve)
 
+
+def _add_offline(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     info = commands.add_parser("info", help="version and build", description="Say what is installed.")
     info.set_defaults(run=_info)
 
@@ -48,15 +142,28 @@ def parser() -> argparse.ArgumentParser:
         help="hash a password for the configuration",
         description="Read a password from the terminal, or one line from standard input, print its hash.",
     )
+    password.add_argument(
+        "--algorithm", choices=("scrypt", "argon2id"), default="scrypt", help="how it is hashed (scrypt)"
+    )
+    password.add_argument("--scram", action="store_true", help="add the keys that SCRAM-SHA-256 needs")
     password.set_defaults(run=_hash_password)
-    _add_journal(commands)
-    _add_pipelines(commands)
-    return top
 
 
-def _add_pipelines(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    from flintmq.cli import demo, pipeline
+def _add_running(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, in_full: bool = True
+) -> None:
+    module, words = RUNNING[name]
+    description = f"{words[0].upper()}{words[1:]}; see docs/command-line.md."
+    added = commands.add_parser(name, help=words, description=description)
+    if in_full:
+        importlib.import_module(f"flintmq.cli.{module}").add(name, added)
 
+
+def _add_others(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    from flintmq.cli import definitions, demo, pipeline, tls
+
+    definitions.add(commands)
+    tls.add(commands)
     pipeline.add(commands)
     demo.add(commands)
 
@@ -79,14 +186,26 @@ def _add_journal(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    options = parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words[:1] == ["ctl"] and words[1:2] not in (["-h"], ["--help"]):
+        # Options of rabbitmqctl come before its commands as well as behind them: ctl takes them apart itself.
+        options = argparse.Namespace(run=_ctl, words=words[1:])
+    else:
+        options = parser(words[0] if words else "").parse_args(words)
     try:
         status: int = options.run(options)
+        sys.stdout.flush()
         return status
     except ConfigFault as fault:
         return _fail(fault, EXIT_SETTINGS)
     except FlintError as fault:
-        return _fail(fault, EXIT_MACHINE)
+        from flintmq.cli.statuses import status_of
+
+        return _fail(fault, status_of(fault))
+    except BrokenPipeError:
+        # Who reads has seen enough, as `head` has. What is left in the buffer must not be tried again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_MACHINE
     except OSError as error:
         return _fail(_said(error), EXIT_MACHINE)
     except KeyboardInterrupt:
@@ -94,7 +213,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(fault: object, status: int) -> int:
-    print(f"flintmq: {fault}", file=sys.stderr)
+    from flintmq.cli.tables import printable
+
+    for said in getattr(fault, "lines", (str(fault),)):
+        print(f"flintmq: {printable(said)}", file=sys.stderr)
     return status
 
 
@@ -110,6 +232,12 @@ def _serve(options: argparse.Namespace) -> int:
     return serve(options)
 
 
+def _ctl(options: argparse.Namespace) -> int:
+    from flintmq.cli import ctl
+
+    return ctl.run(options)
+
+
 def _info(_: argparse.Namespace) -> int:
     from flintmq.cli.info import info
 
@@ -117,10 +245,10 @@ def _info(_: argparse.Namespace) -> int:
     return 0
 
 
-def _hash_password(_: argparse.Namespace) -> int:
+def _hash_password(options: argparse.Namespace) -> int:
     from flintmq.cli.password import hash_from
 
-    print(hash_from(sys.stdin))
+    print(hash_from(sys.stdin, options.algorithm, has_scram=options.scram))
     return 0
 
 

@@ -5,7 +5,10 @@
       |------------------------------>|-- fork ----------------------->|  its input is a pipe, whose
       |     pid, "... listening on"   |<- "... listening on" ----------|  other end the nursery holds
       |<------------------------------|                                |
-      | stop pid                      |-- closes the pipe ------------>|
+      | tell pid, a command           |-- the command ---------------->|  server/rehearsal.py
+      |                   the answer  |<- "answer ..." ----------------|
+      |<------------------------------|                                |
+      | stop pid, or kill pid         |-- closes the pipe, or kills -->|
       |                   status      |<- ends ------------------------x
       |<------------------------------|
 
@@ -34,6 +37,9 @@ REQUEST_BYTES_MAX = 1 << 20
 # which it forked, has that socket too.
 PARENT_CHECK_S = 1.0
 STOP_TIMEOUT_S = 10.0
+READ_BYTES = 65_536
+# How a line begins that answers a command; others say where the broker listens, and that it stops.
+ANSWER = b"answer "
 CLOCK = Clock()
 
 
@@ -44,6 +50,8 @@ class Born:
         self.process = process
         self.lifeline = lifeline
         self.said = said  # what it says on standard output; held open, as the broker is not to mind
+        self.unread = b""  # of what it said
+        self.late = 0  # answers that did not come in time, and come yet
 
     def ends_within(self, timeout_s: float) -> bool:
         if not hasattr(os, "pidfd_open"):
@@ -111,7 +119,11 @@ class Nursery:
                 raise ParentGone
             octets += more
         request = json.loads(octets)
-        if "stop" in request:
+        if "tell" in request:
+            answer = self.tell(request)
+        elif "kill" in request:
+            answer = self.kill(request["kill"])
+        elif "stop" in request:
             answer = self.stop(request["stop"])
         else:
             try:
@@ -133,24 +145,58 @@ class Nursery:
         os.close(lifeline_end)
         os.close(said_end)
         broker = Born(process, lifeline, said)
-        until_s = CLOCK.monotonic_s() + request["within_s"]
-        line, in_time = b"", True
         try:
-            while in_time and not line.endswith(b"\n"):
-                in_time = self.is_said(said, max(0.0, until_s - CLOCK.monotonic_s()))
-                octets = os.read(said, 4096) if in_time else b""
-                if not octets:
-                    break
-                line += octets
+            line = self.next_line(broker, CLOCK.monotonic_s() + request["within_s"])
         except ParentGone:
             broker.kill()
             raise
-        if line.endswith(b"\n"):
+        if line:
             self.born[process] = broker
-            return {"process": process, "line": line.decode().split("\n")[0]}
-        status = broker.kill() if not in_time else broker.status()
+            return {"process": process, "line": line.decode().rstrip("\n")}
+        status = broker.kill() if line is None else broker.status()
         broker.forget()
-        return {"status": status if in_time else None}
+        return {"status": None if line is None else status}
+
+    def next_line(self, broker: Born, until_s: float) -> bytes | None:
+        """What the broker says next; nothing if it has ended instead, None if it has not come in time."""
+        parts = [broker.unread]
+        while b"\n" not in parts[-1]:
+            if not self.is_said(broker.said, max(0.0, until_s - CLOCK.monotonic_s())):
+                broker.unread = b"".join(parts)
+                return None
+            octets = os.read(broker.said, READ_BYTES)
+            if not octets:
+                return b""
+            parts.append(octets)
+        line, end, broker.unread = b"".join(parts).partition(b"\n")
+        return line + end
+
+    def tell(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The answer of a broker to a command; empty if the broker has ended, or does not answer in time."""
+        broker = self.born.get(request["tell"])
+        if broker is None:
+            return {}
+        until_s = CLOCK.monotonic_s() + request["within_s"]
+        try:
+            os.write(broker.lifeline, request["command"].encode() + b"\n")
+        except BrokenPipeError:
+            return {}
+        while line := self.next_line(broker, until_s):
+            if not line.startswith(ANSWER):
+                continue
+            if not broker.late:
+                return {"answer": line[len(ANSWER) :].decode()}
+            broker.late -= 1  # whoever asked for it has given up
+        if line is None:
+            broker.late += 1
+        return {}
+
+    def kill(self, process: int) -> dict[str, Any]:
+        """kill -9."""
+        broker = self.born.pop(process)
+        status = broker.kill()
+        broker.forget()
+        return {"status": status}
 
     def become_broker(
         self, request: dict[str, Any], given: int, said: int, errors: int, others: list[int]
@@ -215,7 +261,7 @@ def load() -> None:
     from flintmq.cli import parser
 
     build()
-    parser()
+    parser("serve")
     installed()
     if event_loop() == "uvloop":
         import uvloop  # noqa: F401

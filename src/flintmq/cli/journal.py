@@ -24,6 +24,7 @@ from flintmq.storage.inspection.journal_inspection import KIND_NAMES, RecordView
 from flintmq.storage.inspection.stream_inspection import check_streams, repair_streams
 from flintmq.storage.journal.segment import segment_name, segment_number
 from flintmq.storage.layout import DELETE, PUT
+from flintmq.storage.spool import STAGED
 from flintmq.wire.tables import FieldTable
 
 DAMAGED = 1
@@ -120,6 +121,10 @@ def value_text(key: bytes, value: bytes) -> str:
         return f"queue number {topology_records.number_of(rest)} has handed out{newest}"
     if kind == topology_records.RETURNED:
         return return_text(rest, value)
+    if kind == STAGED:
+        identity = topology_records.table_of(rest)
+        staged = f": {int.from_bytes(value[8:16], 'little')} octets" if any(value[:8]) else ""
+        return f"content {identity['identifier']!r} of user {identity['user']!r}{place(identity)}{staged}"
     if kind == topology_records.NAMES:
         return "requests go to the exchange amq.system alone"
     if kind not in (

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from getpass import getpass
-from typing import TextIO
+from typing import Literal, TextIO
 
-from flintmq.auth.passwords import hash_password
-from flintmq.config import PASSWORD_OCTETS_MAX
+from flintmq.auth.passwords import PasswordPolicy
+from flintmq.config import PASSWORD_OCTETS_MAX, PasswordHashing
 from flintmq.errors import ConfigFault
 
+Algorithm = Literal["scrypt", "argon2id"]
 
-def hash_from(stream: TextIO) -> str:
+
+def hash_from(stream: TextIO, algorithm: Algorithm = "scrypt", *, has_scram: bool = False) -> str:
     """Ask twice at a terminal, else take the first line of `stream`."""
     if stream.isatty():
         password = getpass("Password: ")
@@ -22,4 +24,4 @@ def hash_from(stream: TextIO) -> str:
     octets = password.encode("utf-8", "surrogateescape")
     if not 0 < len(octets) <= PASSWORD_OCTETS_MAX:
         raise ConfigFault(f"a password has 1 to {PASSWORD_OCTETS_MAX} octets, this one {len(octets)}")
-    return hash_password(octets).text()
+    return PasswordPolicy(PasswordHashing(algorithm=algorithm), has_scram).hash(octets).text()

@@ -19,13 +19,22 @@ def serve(options: argparse.Namespace) -> int:
         port=options.port,
         directory=options.data,
         log_level=options.log_level,
+        definitions=options.definitions,
+        management_port=options.management_port,
     )
     settings = read()
+    if options.rehearsal is not None and not options.until_input_ends:
+        raise ConfigFault("--rehearsal takes commands from standard input: give --until-input-ends too")
     # After the settings: a mistake in them is told before anything heavy is loaded.
     from flintmq.server import run
 
     try:
-        return run(settings, options.until_input_ends, None if options.config is None else read)
+        return run(
+            settings,
+            options.until_input_ends,
+            None if options.config is None else read,
+            options.rehearsal,
+        )
     except ConfigFault as fault:  # what only the broker can tell: topology, policies, hashes, certificates
         if options.config is None:
             raise

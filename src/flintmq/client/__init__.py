@@ -38,10 +38,12 @@ from flintmq.client.core.errors import (
 from flintmq.client.core.message import Message
 from flintmq.client.core.services import Glance, Leased, Offsets, Reply
 from flintmq.client.core.settings import Recovery, Secret, Settings, Tls
+from flintmq.client.core.spans import Spans
 from flintmq.client.sync.channel import Channel, Consumer, Exchange, Queue
 from flintmq.client.sync.connection import Connection, connect
 from flintmq.client.sync.services import Browser, Lease, Stream
 from flintmq.wire.properties import BasicProperties as Properties
+from flintmq.wire.properties import StreamProperties
 
 __all__ = [
     "AccessRefused",
@@ -79,7 +81,9 @@ __all__ = [
     "Secret",
     "ServiceError",
     "Settings",
+    "Spans",
     "Stream",
+    "StreamProperties",
     "Tls",
     "TransactionFailed",
     "TransactionLost",

@@ -8,10 +8,12 @@ Settings must never know how they are used: every layer reads them, so they impo
 """
 
 from flintmq.checks import NAME_OCTETS_MAX
+from flintmq.config.access import Access, RealmSettings
+from flintmq.config.auth import Auth, HttpAuth, LdapAuth, OauthAuth, PasswordHashing
 from flintmq.config.config import CONFIG_FILE_BYTES_MAX, Config, load, parse
-from flintmq.config.files import Log, Storage
-from flintmq.config.limits import Dtx, Limits
-from flintmq.config.listeners import Listen, Tls
+from flintmq.config.files import Audit, Log, Storage
+from flintmq.config.limits import Dtx, Limits, Staging
+from flintmq.config.listeners import Bans, Listen, Management, NamedCertificate, Tls
 from flintmq.config.policies import PolicySettings
 from flintmq.config.topology import BindingSettings, ExchangeSettings, Plugins, QueueSettings, QueueTemplate
 from flintmq.config.users import (
@@ -21,6 +23,7 @@ from flintmq.config.users import (
     DefaultUser,
     PermissionSettings,
     UserSettings,
+    guest_alone,
 )
 
 __all__ = [
@@ -29,22 +32,35 @@ __all__ = [
     "NAME_OCTETS_MAX",
     "PASSWORD_OCTETS_MAX",
     "USER_TAGS",
+    "Access",
+    "Audit",
+    "Auth",
+    "Bans",
     "BindingSettings",
     "Config",
     "DefaultUser",
     "Dtx",
     "ExchangeSettings",
+    "HttpAuth",
+    "LdapAuth",
     "Limits",
     "Listen",
     "Log",
+    "Management",
+    "NamedCertificate",
+    "OauthAuth",
+    "PasswordHashing",
     "PermissionSettings",
     "Plugins",
     "PolicySettings",
     "QueueSettings",
     "QueueTemplate",
+    "RealmSettings",
+    "Staging",
     "Storage",
     "Tls",
     "UserSettings",
+    "guest_alone",
     "load",
     "parse",
 ]

@@ -9,9 +9,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 from flintmq import checks
-from flintmq.config.files import Log, Storage
-from flintmq.config.limits import Dtx, Limits
-from flintmq.config.listeners import Listen, Tls, read_tls
+from flintmq.config.access import Access, read_access
+from flintmq.config.auth import Auth, read_auth
+from flintmq.config.files import Audit, Log, Storage, path
+from flintmq.config.limits import Dtx, Limits, Staging
+from flintmq.config.listeners import Bans, Listen, Management, Tls, read_management, read_tls
 from flintmq.config.policies import PolicySettings, read_policies
 from flintmq.config.tables import Document, checked, listed, option, refuse_unknown, section
 from flintmq.config.topology import (
@@ -37,10 +39,16 @@ class Config:
     limits: Limits = field(default_factory=Limits)
     storage: Storage = field(default_factory=Storage)
     dtx: Dtx = field(default_factory=Dtx)
+    staging: Staging = field(default_factory=Staging)
     log: Log = field(default_factory=Log)
+    audit: Audit = field(default_factory=Audit)
     tls: Tls | None = None
+    bans: Bans = field(default_factory=Bans)
+    management: Management | None = None
     virtual_hosts: tuple[str, ...] = ("/",)
     users: Mapping[str, UserSettings] = field(default_factory=lambda: guest_alone(("/",)))
+    auth: Auth = field(default_factory=Auth)
+    access: Access = field(default_factory=Access)
     queue_templates: Mapping[str, QueueTemplate] = field(default_factory=lambda: MappingProxyType({}))
     exchanges: tuple[ExchangeSettings, ...] = ()
     queues: tuple[QueueSettings, ...] = ()
@@ -48,6 +56,7 @@ class Config:
     plugins: Plugins = field(default_factory=Plugins)
     policies: tuple[PolicySettings, ...] = ()
     operator_policies: tuple[PolicySettings, ...] = ()
+    load_definitions: Path | None = None  # a file in RabbitMQ's JSON, put into force at each start
 
 
 def load(
@@ -57,9 +66,14 @@ def load(
     port: int | None = None,
     directory: str | None = None,
     log_level: str | None = None,
+    definitions: str | None = None,
+    management_port: int | None = None,
+    text: str | None = None,
 ) -> Config:
-    """The settings of `file` over the defaults, and the given options over both."""
-    config = Config() if file is None else parse(_read(file), str(file))
+    """The settings of `file`, or of `text`, over the defaults, and the given options over both."""
+    config = Config() if text is None else parse(text)
+    if file is not None:
+        config = parse(_read(file), str(file))
     if hosts:
         chosen = option(Listen, "hosts", list(hosts), "--host")
         config = replace(config, listen=replace(config.listen, hosts=chosen))
@@ -72,6 +86,11 @@ def load(
     if log_level is not None:
         level = option(Log, "level", log_level, "--log-level")
         config = replace(config, log=replace(config.log, level=level))
+    if definitions is not None:
+        config = replace(config, load_definitions=checked(definitions, "--definitions", path))
+    if management_port is not None:
+        chosen = option(Management, "port", management_port, "--management-port")
+        config = replace(config, management=replace(config.management or Management(), port=chosen))
     return config
 
 
@@ -115,10 +134,16 @@ def _config(document: Document) -> Config:
         limits=section(Limits, document.get("limits", {}), "limits"),
         storage=section(Storage, document.get("storage", {}), "storage"),
         dtx=section(Dtx, document.get("dtx", {}), "dtx"),
+        staging=section(Staging, document.get("staging", {}), "staging"),
         log=section(Log, document.get("log", {}), "log"),
+        audit=section(Audit, document.get("audit", {}), "audit"),
         tls=read_tls(document["tls"]) if "tls" in document else None,
+        bans=section(Bans, document.get("bans", {}), "bans"),
+        management=read_management(document["management"]) if "management" in document else None,
         virtual_hosts=virtual_hosts,
         users=users,
+        auth=read_auth(document.get("auth", {})),
+        access=read_access(document.get("access", {})),
         queue_templates=read_templates(document.get("queue_templates", {})),
         exchanges=listed(ExchangeSettings, document, "exchanges", ("name", "type"), virtual_hosts),
         queues=listed(QueueSettings, document, "queues", ("name",), virtual_hosts),
@@ -126,4 +151,10 @@ def _config(document: Document) -> Config:
         plugins=section(Plugins, document.get("plugins", {}), "plugins"),
         policies=read_policies(document, "policies", virtual_hosts),
         operator_policies=read_policies(document, "operator_policies", virtual_hosts),
+        load_definitions=_definitions(document),
     )
+
+
+def _definitions(document: Document) -> Path | None:
+    given = document.get("load_definitions")
+    return None if given is None else checked(given, "load_definitions", path)

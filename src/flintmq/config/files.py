@@ -11,6 +11,12 @@ from flintmq.config.tables import setting
 
 SyncPolicy = Literal["always", "interval", "never"]
 LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
+
+# What becomes of a file that is full.
+ROTATE_BYTES = checks.size(0, 2**40)  # 0: it is never full
+ROTATE_COUNT = checks.whole(0, 1000)
+AUDIT_EVENTS = ("login", "access", "administration", "topology", "settings")
 
 
 def path(value: object) -> Path:
@@ -34,3 +40,18 @@ class Log:
 
     level: LogLevel = setting("info", checks.one_of("debug", "info", "warning", "error", quote='"'))
     file: Path | None = setting(None, path)
+    format: LogFormat = setting("text", checks.one_of("text", "json", quote='"'))
+    rotate_bytes: int = setting(0, ROTATE_BYTES)
+    rotate_count: int = setting(5, ROTATE_COUNT)
+    # A turn of the event loop that takes so long is a span of OpenTelemetry; 0: none.
+    turn_span_ms: int = setting(0, checks.whole(0, 60_000))
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """[audit]: who did what, from where, allowed or refused. Without a file there is none."""
+
+    file: Path | None = setting(None, path)
+    events: tuple[str, ...] = setting(AUDIT_EVENTS, checks.texts(checks.one_of(*AUDIT_EVENTS, quote='"')))
+    rotate_bytes: int = setting(64 * 2**20, ROTATE_BYTES)
+    rotate_count: int = setting(10, ROTATE_COUNT)

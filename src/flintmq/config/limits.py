@@ -1,4 +1,4 @@
-"""How much peers may ask for: [limits] and [dtx]."""
+"""How much peers may ask for: [limits], [dtx] and [staging]."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ class Limits:
     # 4096 is the least that every peer must accept (0-9-1, frame-min-size).
     frame_bytes_max: int = setting(131_072, checks.size(4096, 128 * 2**20))
     message_bytes_max: int = setting(512 * 2**20, checks.size(1, 2**40))
+    # Connections whose handshake is not done yet: some 6 KiB each, 40 KiB when TLS has begun.
+    handshakes_max: int = setting(2048, checks.whole(1, 1_000_000))
+    handshakes_per_address_max: int = setting(1024, checks.whole(1, 1_000_000))
     handshake_timeout_s: float = setting(10.0, checks.number(0.1, 3600))
     heartbeat_s: int = setting(60, checks.whole(0, 65_535))  # 0: none wanted
     memory_high_share: float = setting(0.4, checks.number(0.01, 1.0))
@@ -47,3 +50,18 @@ class Dtx:
     heuristic_timeout_s: int = setting(0, checks.whole(0, 2**31))  # of one that is; 0: none
     markers_max: int = setting(10_000, checks.whole(1, 1_000_000))
     marker_age_s: int = setting(31_536_000, checks.whole(60, 1_000_000_000))
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """[staging]: how much contents that come in parts may hold, and for how long.
+
+    A record of a content takes some 500 octets of memory and of the journal, published or not.
+    """
+
+    contents_per_user_max: int = setting(1000, checks.whole(1, 1_000_000))
+    published_per_user_max: int = setting(10_000, checks.whole(1, 1_000_000))
+    content_bytes_max: int = setting(64 * 2**30, checks.size(1, 2**50))
+    user_bytes_max: int = setting(64 * 2**30, checks.size(1, 2**50))
+    virtual_host_bytes_max: int = setting(256 * 2**30, checks.size(1, 2**50))
+    expiry_s: int = setting(604_800, checks.whole(1, 2**31))  # since the last part, or since it was published

@@ -25,7 +25,8 @@ class PipelineWrong(ConfigFault):
     def __init__(self, file: str, findings: Sequence[Finding]) -> None:
         self.file = file
         self.findings = sorted(findings)
-        super().__init__("\n".join(finding.shown(file) for finding in self.findings))
+        self.lines = tuple(finding.shown(file) for finding in self.findings)
+        super().__init__("\n".join(self.lines))
 
 
 class PipelineFailed(FlintError):

@@ -124,7 +124,7 @@ def runs(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch
     steps = numpy.diff(numbers)
     same_feed = numpy.diff(codes) == 0
     starts = numpy.flatnonzero(numpy.concatenate(([True], ~same_feed | (steps > 1))))
-    ends = numpy.append(starts[1:], len(numbers)) - 1
+    ends: Any = numpy.append(starts[1:], len(numbers)) - 1
     repeated = numpy.concatenate(([0], numpy.cumsum(same_feed & (steps == 0))))
     yield pyarrow.RecordBatch.from_arrays(
         [

@@ -69,6 +69,13 @@ class Channel:
             raise ProtocolMisuse(f"{event!r} on a channel that is {ChannelState(self.state).name.lower()}")
         self.state = following
 
+    def becomes_publish(self, route: bytes, flags: int, header: bytes) -> None:
+        """The content that is on its way counts as that of a basic.publish, with this header."""
+        self.method = None
+        self.route = route
+        self.flags = flags
+        self.header = header
+
     def add_body(self, payload: bytes) -> None:
         """A piece of the body, in as little memory as it needs however small it is."""
         if len(payload) >= PIECE_BYTES_MIN or not self.chunks:

@@ -18,6 +18,7 @@ from flintmq.protocol.client_states import CHANNEL, CONNECTION, ClientState
 from flintmq.protocol.outbox import Output
 from flintmq.protocol.states import END, ChannelState
 from flintmq.wire import amqp, octets
+from flintmq.wire.content_class import to_basic
 from flintmq.wire.methods import BasicNack, Method, decode_method, encode_method
 
 OPENINGS = {
@@ -339,8 +340,13 @@ class ClientConnection:
             raise self.unexpected(channel, "a content header")
         if len(payload) < 14:
             raise truncated("a content header")
-        if int.from_bytes(payload[:2], "big") != amqp.CLASS_BASIC:
-            raise ConnectionFault(amqp.UNEXPECTED_FRAME, "a content header that is not of the basic class")
+        expected = amqp.CLASS_BASIC if channel.method is None else channel.method.CLASS_ID
+        class_id = int.from_bytes(payload[:2], "big")
+        if class_id != expected:
+            text = f"a content header of class {class_id} where one of class {expected} was due"
+            raise ConnectionFault(amqp.UNEXPECTED_FRAME, text)
+        if class_id == amqp.CLASS_STREAM:
+            payload = to_basic(payload)  # its properties are some of those of basic
         size = int.from_bytes(payload[4:12], "big")
         if size > self.message_bytes_max:
             raise ConnectionFault(

@@ -39,6 +39,7 @@ CONNECTION: Table = {
     },
     ClientState.LOGIN: {
         "connection.secure": _LOGIN,
+        "> connection.secure-ok": _LOGIN,
         "connection.tune": _LOGIN,
         "> connection.tune-ok": _OPENING,
         "connection.close": _LOGIN,
@@ -76,6 +77,7 @@ CONNECTION: Table = {
 _CHANNEL_OPEN = """
     channel.close channel.flow channel.alert
     basic.deliver basic.return basic.cancel basic.ack basic.nack
+    stream.deliver stream.return
 """
 
 _NOTICES = {name: int(ChannelState.OPEN) for name in _CHANNEL_OPEN.split()}

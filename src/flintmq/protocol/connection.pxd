@@ -2,17 +2,19 @@ cimport cython
 cimport flintmq.protocol.phases as phases
 cimport flintmq.wire.amqp as amqp
 cimport flintmq.wire.octets as octets
+cimport flintmq.wire.traits as traits
 from flintmq.protocol.channel cimport Channel
 from flintmq.protocol.events cimport Events
 from flintmq.protocol.outbox cimport Output
 
 
-@cython.final
 cdef class Connection:
     cdef readonly Events events
     cdef readonly Output output
     cdef readonly int state
     cdef readonly int version
+    cdef readonly bint numeric
+    cdef public bint by_ticket
     cdef public Py_ssize_t frame_bytes_max
     cdef public long long message_bytes_max
     cdef public int channel_max
@@ -32,8 +34,10 @@ cdef class Connection:
         body=Py_ssize_t, body_end=Py_ssize_t, body_size=cython.ulonglong, content=bytes,
     )
     cdef Py_ssize_t publish(
-        self, const unsigned char* frames, Py_ssize_t at, Py_ssize_t end, Py_ssize_t size, Channel channel
+        self, const unsigned char* frames, Py_ssize_t at, Py_ssize_t end, Py_ssize_t size, Channel channel,
+        int class_trait,
     ) except -1
+    cpdef Py_ssize_t due(self, bytearray start) except -1
     @cython.locals(state=cython.int)
     cpdef receive_method(self, unsigned int number, Channel channel, bytes payload)
     cpdef forget_channel(self, Channel channel)

@@ -8,7 +8,8 @@ and tells the owner. It is the only place that decides whether a frame or method
 A frame is at most frame-max octets. Clients that count its payload alone send 8 more in method and body
 frames: these are taken, as in RabbitMQ. A content header is passed on as it is, so it has to fit.
 A publish usually arrives as three frames in one piece (method, header, body): `publish` takes them
-in one go. Everything that is not basic.publish or basic.ack goes through the generated codec.
+in one go, and stream.publish too, whose content goes on with a basic header (wire/content_class.py).
+Everything that is none of these or basic.ack goes through the generated codec.
 Whatever is raised here is a ConnectionFault; the owner answers it with connection.close.
 """
 
@@ -20,7 +21,8 @@ from flintmq.protocol.channel import Channel
 from flintmq.protocol.events import Events
 from flintmq.protocol.outbox import Output
 from flintmq.protocol.states import CHANNEL, CONNECTION, HEADER, OTHER_HEADER, ConnectionState
-from flintmq.wire import amqp, octets
+from flintmq.wire import amqp, octets, traits
+from flintmq.wire.content_class import to_basic
 from flintmq.wire.fields import is_text
 from flintmq.wire.methods import Method, decode_method, encode_method
 
@@ -37,6 +39,7 @@ class Connection:
     """The receiving half of one connection; what it sends goes to `output`."""
 
     __slots__ = (
+        "by_ticket",
         "channel_max",
         "channels",
         "events",
@@ -44,6 +47,7 @@ class Connection:
         "frame_bytes_max",
         "has_content",
         "message_bytes_max",
+        "numeric",
         "open_channels",
         "output",
         "paused",
@@ -57,6 +61,8 @@ class Connection:
         self.message_bytes_max = message_bytes_max
         self.state: int = phases.CONNECTION_HEADER
         self.version = 0
+        self.numeric = False  # field types are numbers, see greeting.py
+        self.by_ticket = False  # a publish is shown to the owner with its ticket, by Events.content
         self.frame_bytes_max = FRAME_BYTES_MAX_BEFORE_LOGIN
         self.channel_max = 0
         self.channels: list[Channel | None] = [None]
@@ -112,14 +118,21 @@ class Connection:
                     if channel is not None and channel.state == phases.CHANNEL_OPEN:
                         if channel.expects != phases.EXPECTS_METHOD:
                             raise self.unexpected(channel, "a method")
-                        if code == amqp.BASIC_PUBLISH:
-                            at = self.publish(frames, at, end, size, channel)
+                        if code == amqp.BASIC_PUBLISH and not self.by_ticket:
+                            at = self.publish(frames, at, end, size, channel, 0)
                             continue
                         if code == amqp.BASIC_ACK and length == 13:
                             self.events.ack(
                                 channel, octets.read_longlong(frames, at + 11), frames[at + 19] & 1 != 0
                             )
                             at = end + 1
+                            continue
+                        if (
+                            code == amqp.STREAM_PUBLISH
+                            and self.version != amqp.VERSION_0_9_1
+                            and not self.by_ticket
+                        ):
+                            at = self.publish(frames, at, end, size, channel, traits.STREAM_CONTENT)
                             continue
                 self.receive_method(number, channel, octets.copy(frames, at + 7, end))
             elif kind == amqp.FRAME_BODY:
@@ -131,23 +144,31 @@ class Connection:
             at = end + 1
         return at
 
-    def publish(self, frames: octets.Readable, at: int, end: int, size: int, channel: Channel) -> int:
+    def due(self, start: bytearray) -> int:
+        """How long the frame is that has begun, of which seven octets are there at least."""
+        return 8 + octets.read_long(octets.readable(start), 3)
+
+    def publish(
+        self, frames: octets.Readable, at: int, end: int, size: int, channel: Channel, class_trait: int
+    ) -> int:
         """basic.publish at `at`, and its content if all of it is there; the position after what was used.
 
         | ticket 2 | exchange 1+n | routing key 1+n | flags 1 |
+
+        Or stream.publish, which has the same octets; its trait goes on among the flags.
         """
         start = at + 13
         if end - start < 3:
-            raise truncated("basic.publish")
+            raise truncated(publish_name(class_trait))
         stop = start + 1 + frames[start]
         if stop + 1 >= end:
-            raise truncated("basic.publish")
+            raise truncated(publish_name(class_trait))
         stop += 1 + frames[stop]
         if stop >= end:
-            raise truncated("basic.publish")
+            raise truncated(publish_name(class_trait))
         if not octets.equal(frames, start, stop, channel.route):
             channel.route = octets.copy(frames, start, stop)
-        channel.flags = frames[stop]
+        channel.flags = frames[stop] | class_trait
         channel.method = None
         channel.expects = phases.EXPECTS_HEADER
         # The header frame, if it is all here and the next thing on this channel.
@@ -167,16 +188,19 @@ class Connection:
         body_size = octets.read_longlong(frames, head + 11)
         if (
             frames[head_end] != amqp.FRAME_END
-            or octets.read_long(frames, head + 7) != amqp.CLASS_BASIC << 16  # with a weight of 0
+            # With a weight of 0.
+            or octets.read_long(frames, head + 7)
+            != (amqp.CLASS_STREAM if class_trait else amqp.CLASS_BASIC) << 16
             or body_size > self.frame_bytes_max  # its frame would be too large
             or body_size > self.message_bytes_max
         ):
             return head
         if body_size == 0:
             channel.expects = phases.EXPECTS_METHOD
-            self.events.publish(
-                channel, channel.route, channel.flags, octets.copy(frames, head + 7, head_end), header_size
-            )
+            content = octets.copy(frames, head + 7, head_end)
+            if class_trait:
+                content = to_basic(content)
+            self.events.publish(channel, channel.route, channel.flags, content, header_size)
             return head_end + 1
         body = head_end + 1
         body_end = body + 7 + body_size
@@ -190,6 +214,8 @@ class Connection:
             return head
         channel.expects = phases.EXPECTS_METHOD
         content = octets.join(frames, head + 7, head_end, body + 7, body_end)
+        if class_trait:
+            content = to_basic(content)
         self.events.publish(channel, channel.route, channel.flags, content, header_size)
         return body_end + 1
 
@@ -202,6 +228,7 @@ class Connection:
             self.follow(OTHER_HEADER)
             return len(start)
         self.version = version
+        self.numeric = start == greeting.NUMERIC
         self.follow(HEADER)
         self.events.greeted(version)
         return used
@@ -212,7 +239,8 @@ class Connection:
         if channel is not None and channel.state >= phases.CHANNEL_CLOSING and payload[:2] != b"\x00\x14":
             return  # discarded unseen, whatever it holds; class 20 is channel
         method = decode_method(self.version, payload)
-        check_texts(method)
+        if not payload.isascii():
+            check_texts(method)
         if number == 0:
             self.receive_connection_method(method)
             return
@@ -292,7 +320,10 @@ class Connection:
             raise truncated("a content header")
         if len(payload) > self.frame_bytes_max - 8:
             raise self.oversized(len(payload))  # it could not be passed on: a header goes in one frame
-        expected = amqp.CLASS_BASIC if channel.method is None else channel.method.CLASS_ID
+        is_stream = channel.method is None and channel.flags & traits.STREAM_CONTENT
+        expected = amqp.CLASS_STREAM if is_stream else amqp.CLASS_BASIC
+        if channel.method is not None:
+            expected = channel.method.CLASS_ID
         class_id = int.from_bytes(payload[:2], "big")
         if class_id != expected:
             raise ConnectionFault(
@@ -304,22 +335,25 @@ class Connection:
             text = f"content header with a weight of {weight}, where 0 was due"
             raise ConnectionFault(amqp.UNEXPECTED_FRAME, text, expected, 40)
         size = int.from_bytes(payload[4:12], "big")
-        if size > self.message_bytes_max:
+        if size > self.message_bytes_max and not is_staged(channel.method):
             channel.abandon_content()
             text = f"message size {size} is above the maximum of {self.message_bytes_max}"
             self.events.fault(channel, ChannelFault(amqp.PRECONDITION_FAILED, text, expected, 40))
             return
         self.has_content = True
+        if is_stream:
+            payload = to_basic(payload)
         channel.header = payload
         channel.remaining = size
         channel.expects = phases.EXPECTS_BODY
         if size == 0:
             self.complete(channel)
-        elif channel.method is None and (
-            size >= SPOOLED_BYTES_MIN or (size >= SPOOLED_BYTES_LEAN and self.events.is_short())
-        ):
-            # May close the channel, and what follows is then discarded.
-            channel.sink = self.events.body_begins(channel, channel.route, channel.flags, payload)
+        elif size >= SPOOLED_BYTES_MIN or (size >= SPOOLED_BYTES_LEAN and self.events.is_short()):
+            # Either may close the channel, and what follows is then discarded.
+            if channel.method is not None:
+                self.events.content_begins(channel, channel.method, payload)
+            if channel.method is None and channel.state == phases.CHANNEL_OPEN:
+                channel.sink = self.events.body_begins(channel, channel.route, channel.flags, channel.header)
 
     def receive_body(self, number: int, channel: Channel | None, payload: bytes) -> None:
         if channel is None or channel.state != phases.CHANNEL_OPEN:
@@ -351,6 +385,9 @@ class Connection:
             sink, channel.sink = channel.sink, None
             header = channel.header
             channel.abandon_content()
+            if method is not None:
+                self.events.content(channel, method, header, header_size)  # its body is where the sink is
+                return
             self.events.publish_spooled(channel, channel.route, channel.flags, header, sink)
             return
         content = channel.take_content()
@@ -364,6 +401,8 @@ class Connection:
             if number != 0 or length != 0:
                 raise ConnectionFault(amqp.FRAME_ERROR, "a heartbeat is empty and on channel 0")
             return
+        if kind == amqp.FRAME_TRACE and self.version != amqp.VERSION_0_9_1:
+            return  # 001, grammar: whoever does not trace discards it
         raise ConnectionFault(amqp.FRAME_ERROR, f"unknown frame type {kind}")
 
     def discard(self, number: int, channel: Channel | None, what: str) -> None:
@@ -383,6 +422,15 @@ class Connection:
             amqp.UNEXPECTED_FRAME,
             f"got {what} on channel {channel.number} where {wanted} was due",
         )
+
+
+def is_staged(method: Method | None) -> bool:
+    """Whether the body goes to a store with limits of its own, and never lies in memory."""
+    return method is not None and method.NAME == "file.stage"
+
+
+def publish_name(class_trait: int) -> str:
+    return "stream.publish" if class_trait else "basic.publish"
 
 
 def truncated(what: str) -> ConnectionFault:

@@ -10,4 +10,5 @@ cdef class Events:
     cpdef publish_spooled(self, Channel channel, bytes route, int flags, bytes header, sink)
     cpdef ack(self, Channel channel, unsigned long long tag, bint multiple)
     cpdef content(self, Channel channel, method, bytes content, Py_ssize_t header_size)
+    cpdef content_begins(self, Channel channel, method, bytes header)
     cpdef fault(self, Channel channel, fault)

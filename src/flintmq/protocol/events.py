@@ -50,6 +50,10 @@ class Events:
         """Any other method with its content."""
         raise ProtocolMisuse("content is not handled")
 
+    def content_begins(self, channel: Channel, method: Method, header: bytes) -> None:
+        """A large body is about to come for any other method; see Channel.becomes_publish."""
+        raise ProtocolMisuse("content_begins is not handled")
+
     def fault(self, channel: Channel, fault: ChannelFault) -> None:
         """The peer broke a rule that costs it the channel."""
         raise ProtocolMisuse("fault is not handled")

@@ -29,7 +29,6 @@ cdef class Room:
     cpdef int take(self, Py_ssize_t size) except -1
 
 
-@cython.final
 cdef class Output:
     cdef readonly Room room
     cdef list outbox
@@ -93,8 +92,9 @@ cdef class Output:
     @cython.locals(found=Output)
     cdef Output behind(self, unsigned int channel)
     cpdef bint streams_large(self, Py_ssize_t size) noexcept
-    @cython.locals(payload_max=Py_ssize_t, room=Py_ssize_t, piece=bytes)
+    @cython.locals(payload_max=Py_ssize_t, room=Py_ssize_t)
     cpdef fill_from_streams(self)
+    cdef write_piece(self, stream, bytes piece)
     cdef make_room(self, Py_ssize_t size)
     @cython.locals(behind=Output, waiting=bytes)
     cdef end_stream(self, stream)

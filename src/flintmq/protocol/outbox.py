@@ -330,16 +330,19 @@ class Output:
         payload_max = min(self.frame_bytes_max - 8, room)
         while self.streams and self.fill - self.start < room:
             stream = self.streams[0]
-            piece = stream.next_piece(payload_max)
-            self.make_room(len(piece) + 8)
-            self.fill = octets.write_frame(
-                octets.writable(self.buffer), self.fill, amqp.FRAME_BODY, stream.channel, piece, 0, len(piece)
-            )
+            self.write_piece(stream, stream.next_piece(payload_max))
             del self.streams[0]
             if stream.is_over():
                 self.end_stream(stream)
             else:
                 self.streams.insert(STREAMS_READ_MAX - 1, stream)
+
+    def write_piece(self, stream: BodyStream, piece: bytes) -> None:
+        """A body frame of a stream."""
+        self.make_room(len(piece) + 8)
+        self.fill = octets.write_frame(
+            octets.writable(self.buffer), self.fill, amqp.FRAME_BODY, stream.channel, piece, 0, len(piece)
+        )
 
     def make_room(self, size: int) -> None:
         if self.fill + size > self.capacity:

@@ -11,24 +11,30 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flintmq.auth import Operation, require
+from flintmq.auth import may as is_allowed
 from flintmq.broker import queue_namespaces, queue_templates, quotas, static_topology
 from flintmq.broker.channels import direct_reply
 from flintmq.broker.channels.channel import Channel as BrokerChannel
+from flintmq.broker.channels.tickets import NEEDED, check_ticket
 from flintmq.broker.exchanges.arguments import wrong
 from flintmq.broker.exchanges.binding import VIA
 from flintmq.broker.exchanges.chains import via_of
+from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES
 from flintmq.broker.queues.consumer import Consumer
-from flintmq.broker.queues.errands import attend
+from flintmq.broker.queues.consumer_terms import terms_of
 from flintmq.broker.queues.queue import Queue
+from flintmq.broker.queues.queue_rules import kind_of
+from flintmq.broker.scheduling.errands import attend
 from flintmq.broker.transactions.transaction import Transaction
 from flintmq.errors import ChannelFault, ConnectionFault, PeerFault
 from flintmq.protocol import phases
+from flintmq.server.audit_log import TOPOLOGY
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import Method
 
 if TYPE_CHECKING:
     from flintmq.broker.exchanges.exchange import Exchange
-    from flintmq.broker.queues.chores import Chore
+    from flintmq.broker.scheduling.chores import Chore
     from flintmq.protocol.channel import Channel
     from flintmq.server.session import Session
     from flintmq.wire.tables import FieldTable
@@ -45,6 +51,8 @@ GROWING = frozenset(
         "queue.declare",
         "queue.bind",
         "basic.consume",
+        "file.consume",
+        "stream.consume",
         "dtx.start",
     )
 )
@@ -60,6 +68,8 @@ def run(session: Session, channel: Channel, method: Method) -> None:
         raise not_implemented(method)
     if method.NAME in STRIPPED:
         strip_names(method)
+    if session.connection.by_ticket and method.NAME in NEEDED:
+        check_ticket(broker_channel(channel), method)
     pass_work = session.broker.pass_work
     pass_work.unwatched_bytes -= COMMAND_BYTES
     if pass_work.is_critical and method.NAME in GROWING and session.is_critical():
@@ -135,7 +145,10 @@ def may(owner: BrokerChannel, operation: Operation, kind: str, name: str) -> Non
 @command("channel.open")
 def channel_open(session: Session, channel: Channel, method: methods.ChannelOpen) -> None:
     session.open_channel(channel)
-    session.send(channel.number, methods.ChannelOpenOk())
+    opened = methods.ChannelOpenOk()
+    if session.connection.version == amqp.VERSION_0_9:
+        opened.channel_id = channel_id(session, channel)
+    session.send(channel.number, opened)
 
 
 @command("channel.close")
@@ -143,7 +156,7 @@ def channel_close(session: Session, channel: Channel, method: methods.ChannelClo
     """While we wait for a close-ok of our own, a crossing close is answered and the wait goes on."""
     if channel.state == phases.CHANNEL_CLOSED:
         if channel.owner is not None:
-            broker_channel(channel).confirm_safe()
+            broker_channel(channel).confirms.confirm_safe()
         if not session.wants_whole_contents():
             session.output.drop_streams(channel.number)
         session.release_channel(channel)
@@ -172,7 +185,9 @@ def channel_flow_ok(session: Session, channel: Channel, method: methods.ChannelF
 
 @command("channel.ping")
 def channel_ping(session: Session, channel: Channel, method: methods.ChannelPing) -> None:
+    """What it asks for is a pong of our own, which the client answers in turn."""
     session.send(channel.number, methods.ChannelOk())
+    session.send(channel.number, methods.ChannelPong())
 
 
 @command("channel.pong")
@@ -182,13 +197,28 @@ def channel_pong(session: Session, channel: Channel, method: methods.ChannelPong
 
 @command("channel.ok")
 def channel_ok(session: Session, channel: Channel, method: methods.ChannelOk) -> None:
-    """Nothing is asked of a client that it would be the answer to."""
+    """The answer to our pong, which asks for nothing more."""
 
 
-@command("access.request")
-def access_request(session: Session, channel: Channel, method: methods.AccessRequest) -> None:
-    """Tickets of 0-8: permissions are checked at each use, so any ticket will do."""
-    session.send(channel.number, methods.AccessRequestOk(ticket=1))
+@command("channel.resume")
+def channel_resume(session: Session, channel: Channel, method: methods.ChannelResume) -> None:
+    """Goes on with the channel of this id, which channel.open-ok has told.
+
+    A channel is not kept when its connection ends: what it held is in its queues again, and comes from there.
+    """
+    if method.channel_id != channel_id(session, channel):
+        raise ChannelFault(
+            amqp.NOT_FOUND,
+            "no channel of this id is open on this connection: what an interrupted channel held is back in "
+            "its queues, consume from these again",
+        )
+    broker_channel(channel).flow(True)
+    session.send(channel.number, methods.ChannelOk())
+
+
+def channel_id(session: Session, channel: Channel) -> bytes:
+    """What channel.open-ok of 0-9 calls the channel: nothing else of this broker has the same name."""
+    return b"%d.%d" % (session.number, channel.number)
 
 
 # exchange
@@ -210,6 +240,8 @@ def exchange_declare(session: Session, channel: Channel, method: methods.Exchang
                 raise wrong("alternate-exchange", "text")
             may(owner, Operation.READ, "exchange", method.exchange)
             may(owner, Operation.WRITE, "exchange", alternate)
+        if owner.by_standard:
+            check_type(host.exchanges.get(method.exchange), method)
         quotas.check_exchange(session.broker.config.limits, host, method.exchange)
         host.declare_exchange(
             method.exchange,
@@ -223,13 +255,34 @@ def exchange_declare(session: Session, channel: Channel, method: methods.Exchang
         session.send(channel.number, methods.ExchangeDeclareOk())
 
 
+def check_type(existing: Exchange | None, method: methods.ExchangeDeclare) -> None:
+    """What 0-8 and 0-9 say of types: 503 for one that is not known, 530 for another than before.
+
+    With 0-9-1 both are 406 on the channel, as in RabbitMQ.
+    """
+    if existing is not None and method.type != existing.type:
+        raise ConnectionFault(
+            amqp.NOT_ALLOWED,
+            f"exchange '{method.exchange}' is of type '{existing.type}': it cannot be declared as "
+            f"'{method.type}'",
+        )
+    if existing is None and method.type not in EXCHANGE_TYPES:
+        known = ", ".join(sorted(EXCHANGE_TYPES))
+        raise ConnectionFault(
+            amqp.COMMAND_INVALID, f"unknown exchange type '{method.type}': known are {known}"
+        )
+
+
 @command("exchange.delete")
 def exchange_delete(session: Session, channel: Channel, method: methods.ExchangeDelete) -> None:
     owner = broker_channel(channel)
     not_default(method.exchange)
     may(owner, Operation.CONFIGURE, "exchange", method.exchange)
     static_topology.refuse_deletion(owner.virtual_host, static_topology.EXCHANGE, method.exchange)
+    is_there = method.exchange in owner.virtual_host.exchanges
     owner.virtual_host.delete_exchange(method.exchange, method.if_unused)
+    if is_there:
+        session.audit(TOPOLOGY, "exchange.delete", True, method.exchange)
     if not method.no_wait:
         session.send(channel.number, methods.ExchangeDeleteOk())
 
@@ -240,6 +293,7 @@ def exchange_bind(session: Session, channel: Channel, method: methods.ExchangeBi
     source, destination = exchange_pair(owner, method.source, method.destination)
     may_read_topic(owner, source, method.routing_key)
     may_chain(owner, method.arguments)
+    refuse_transient(owner, source, destination, method.arguments)
     host, key, arguments = owner.virtual_host, method.routing_key, method.arguments
     quotas.check_binding(session.broker.config.limits, host, source, destination, key, arguments)
     host.bind(source, destination, key, arguments)
@@ -287,8 +341,8 @@ def not_default(name: str) -> None:
 
 def may_see(owner: BrokerChannel, kind: str, name: str) -> None:
     """A passive declare tells whether something exists: any permission on it will do."""
-    permissions = owner.user.permissions.get(owner.virtual_host.name)
-    if permissions is None or not (permissions.may_read(name) or permissions.may_write(name)):
+    user, host = owner.user, owner.virtual_host.name
+    if not any(is_allowed(user, host, each, name, kind) for each in (Operation.READ, Operation.WRITE)):
         may(owner, Operation.CONFIGURE, kind, name)
 
 
@@ -314,6 +368,7 @@ def queue_declare(session: Session, channel: Channel, method: methods.QueueDecla
             queue.rules.touch()
     else:
         queue = declared_queue(session, owner, method)
+        host.tally.queues_declared += 1
     owner.last_queue = queue.name
     caught_up(queue)
     if not method.no_wait:
@@ -321,20 +376,28 @@ def queue_declare(session: Session, channel: Channel, method: methods.QueueDecla
             channel.number,
             methods.QueueDeclareOk(
                 # The name as it was given, without its namespace: clients wait for that.
-                queue=method.queue or queue.name,
+                queue=queue.name if isinstance(method.queue, DrawnName) else method.queue or queue.name,
                 message_count=queue.message_count(),
                 consumer_count=len(queue.consumers),
             ),
         )
 
 
+class DrawnName(str):
+    """The name that the broker has given to a queue declared without one."""
+
+    __slots__ = ()
+
+
 def declared_queue(session: Session, owner: BrokerChannel, method: methods.QueueDeclare) -> Queue:
     """The queue of a declaration that is not passive: one that is there, or a new one."""
     host = owner.virtual_host
-    is_named = bool(method.queue)
-    name, arguments = queue_namespaces.qualified(
-        method.queue or session.broker.new_name("amq.gen-"), method.arguments
-    )
+    if not method.queue:
+        # The method keeps the name: when a back end has to be asked, the method is run again.
+        method.queue = DrawnName(session.broker.new_name("amq.gen-"))
+    is_named = not isinstance(method.queue, DrawnName)
+    # Compiled code takes a str alone, none of its subclasses.
+    name, arguments = queue_namespaces.qualified(str(method.queue), method.arguments)
     may(owner, Operation.CONFIGURE, "queue", name)
     durable, auto_delete, arguments = queue_templates.applied(
         session.broker.config.queue_templates,
@@ -344,7 +407,9 @@ def declared_queue(session: Session, owner: BrokerChannel, method: methods.Queue
         arguments,
     )
     may_dead_letter(owner, name, arguments)
-    quotas.check_queue(session.broker.config.limits, host, name)
+    quotas.check_queue(session.broker.config.limits, host, name, owner.user.name)
+    if host.policies is not None and host.lookup_queue(name) is None:
+        host.policies.wait_for_decision(host, name, kind_of(arguments))
     declare = host.declare_queue if is_named else host.add_queue
     return declare(name, durable, method.exclusive, auto_delete, arguments, owner.origin)
 
@@ -370,6 +435,8 @@ def may_dead_letter(owner: BrokerChannel, name: str, arguments: Mapping[str, Any
 def last_queue(owner: BrokerChannel) -> str:
     """The queue that an empty name stands for."""
     if not owner.last_queue:
+        if owner.by_standard:  # 0-9, queue.bind, empty-queue, and others like it
+            raise ConnectionFault(amqp.NOT_ALLOWED, "no queue was declared before on this channel")
         raise ChannelFault(amqp.NOT_FOUND, "no previously declared queue")
     return owner.last_queue
 
@@ -392,17 +459,34 @@ def queue_bind(session: Session, channel: Channel, method: methods.QueueBind) ->
     owner = broker_channel(channel)
     queue, source, key, arguments = binding_ends(owner, method)
     may_chain(owner, arguments)
-    if session.connection.version != amqp.VERSION_0_9_1 and queue.durable and not source.durable:
-        # 0-9, queue.bind, transient-exchange; 0-9-1 demands the opposite.
-        raise ConnectionFault(
-            amqp.NOT_ALLOWED,
-            f"durable queue '{queue.name}' cannot be bound to exchange '{source.name}', which is transient",
-        )
+    refuse_transient(owner, source, queue, arguments)
     limits = session.broker.config.limits
     quotas.check_binding(limits, owner.virtual_host, source, queue, key, arguments)
     owner.virtual_host.bind(source, queue, key, arguments)
     if not method.no_wait:
         session.send(channel.number, methods.QueueBindOk())
+
+
+def refuse_transient(
+    owner: BrokerChannel, source: Exchange, destination: Queue | Exchange, arguments: FieldTable
+) -> None:
+    """004, durable wiring: nothing durable hangs on something transient; 0-9-1 demands the opposite.
+
+    0-9 has 530 for it (queue.bind, transient-exchange), which elsewhere closes connections; 004 says that it
+    is an exception of the channel.
+    """
+    if not owner.by_standard or not destination.durable:
+        return
+    exchanges = owner.virtual_host.exchanges
+    names = via_of(arguments) if VIA in arguments else []
+    for exchange in (source, *[exchanges[name] for name in names if name in exchanges]):
+        if not exchange.durable:
+            kind = "queue" if isinstance(destination, Queue) else "exchange"
+            raise ChannelFault(
+                amqp.NOT_ALLOWED,
+                f"durable {kind} '{destination.name}' cannot be bound to exchange '{exchange.name}', "
+                "which is transient",
+            )
 
 
 @command("queue.unbind")
@@ -452,7 +536,9 @@ def may_chain(owner: BrokerChannel, arguments: FieldTable) -> None:
 
 @command("queue.purge")
 def queue_purge(session: Session, channel: Channel, method: methods.QueuePurge) -> None:
-    count = caught_up(named_queue(broker_channel(channel), method.queue, Operation.READ)).purge()
+    queue = caught_up(named_queue(broker_channel(channel), method.queue, Operation.READ))
+    count = queue.purge()
+    session.audit(TOPOLOGY, "queue.purge", True, queue.name)
     if not method.no_wait:
         session.send(channel.number, methods.QueuePurgeOk(message_count=count))
 
@@ -463,7 +549,8 @@ def queue_delete(session: Session, channel: Channel, method: methods.QueueDelete
     name = method.queue or last_queue(owner)
     may(owner, Operation.CONFIGURE, "queue", name)
     count = 0
-    if owner.virtual_host.lookup_queue(name) is not None:
+    # 0-9, queue.delete, queue/02: 404; with 0-9-1 it is no error, as in RabbitMQ.
+    if owner.by_standard or owner.virtual_host.lookup_queue(name) is not None:
         queue = owner.virtual_host.find_queue(name, owner.origin)
         static_topology.refuse_deletion(owner.virtual_host, static_topology.QUEUE, name)
         if method.if_unused and queue.consumers:
@@ -472,6 +559,7 @@ def queue_delete(session: Session, channel: Channel, method: methods.QueueDelete
         if method.if_empty and queue.message_count():
             raise in_use(queue, owner, "not empty")
         count = owner.virtual_host.delete_queue(queue)
+        session.audit(TOPOLOGY, "queue.delete", True, name)
     if not method.no_wait:
         session.send(channel.number, methods.QueueDeleteOk(message_count=count))
 
@@ -488,6 +576,11 @@ def in_use(queue: Queue, owner: BrokerChannel, why: str) -> ChannelFault:
 
 @command("basic.qos")
 def basic_qos(session: Session, channel: Channel, method: methods.BasicQos) -> None:
+    set_prefetch(session, channel, method)
+    session.send(channel.number, methods.BasicQosOk())
+
+
+def set_prefetch(session: Session, channel: Channel, method: methods.BasicQos | methods.FileQos) -> None:
     """RabbitMQ's meaning of global: shared by the channel; else for each consumer made from now on."""
     owner = broker_channel(channel)
     for consumer in owner.consumers.values():
@@ -500,7 +593,6 @@ def basic_qos(session: Session, channel: Channel, method: methods.BasicQos) -> N
         owner.prefetch_bytes = method.prefetch_size
         owner.global_count = owner.global_bytes = 0  # as in RabbitMQ: it takes the place of a shared limit
     owner.flow(owner.flowing)  # wakes those that waited for a wider limit
-    session.send(channel.number, methods.BasicQosOk())
 
 
 @command("basic.consume")
@@ -519,7 +611,8 @@ def basic_consume(session: Session, channel: Channel, method: methods.BasicConsu
     if queue is None:
         token = session.broker.new_name(f"{direct_reply.NAME}.")
         queue = direct_reply.open_queue(owner, token, method.no_ack)
-    consumer = Consumer(owner, queue, tag, method.no_ack, method.no_local, method.exclusive, arguments)
+    terms = terms_of(arguments)
+    consumer = Consumer(owner, queue, tag, method.no_ack, method.no_local, method.exclusive, arguments, terms)
     owner.virtual_host.consume(consumer)
     if not method.no_wait:
         session.send(channel.number, methods.BasicConsumeOk(consumer_tag=tag))
@@ -567,10 +660,10 @@ def basic_cancel_ok(session: Session, channel: Channel, method: methods.BasicCan
 def basic_get(session: Session, channel: Channel, method: methods.BasicGet) -> None:
     owner = broker_channel(channel)
     queue = named_queue(owner, method.queue, Operation.READ)
-    if not method.no_ack and owner.fetched >= FETCHED_MAX and session.is_critical():
+    if not method.no_ack and owner.unacked.fetched >= FETCHED_MAX and session.is_critical():
         refuse_growth(channel, method)
     if caught_up(queue).sweep():
-        Awaited(session, channel, method).begin(fetched(session, channel, owner, queue, method.no_ack))
+        AwaitedMethod(session, channel, method).begin(fetched(session, channel, owner, queue, method.no_ack))
     elif not owner.get(queue, method.no_ack):
         session.send(channel.number, methods.BasicGetEmpty())
 
@@ -581,6 +674,7 @@ def fetched(session: Session, channel: Channel, owner: BrokerChannel, queue: Que
         yield None
     if not is_open(session, channel, owner):
         return
+    may(owner, Operation.READ, "queue", queue.name)  # which may have been taken away meanwhile
     if queue.deleted:
         raise ChannelFault(amqp.NOT_FOUND, f"no queue '{queue.name}' in vhost '{owner.virtual_host.name}'")
     if not owner.get(queue, no_ack):
@@ -596,7 +690,7 @@ def is_open(session: Session, channel: Channel, owner: BrokerChannel) -> bool:
     )
 
 
-class Awaited:
+class AwaitedMethod:
     """A method whose work is more than a pass may take: an errand of its connection."""
 
     def __init__(self, session: Session, channel: Channel, method: Method) -> None:
@@ -661,7 +755,7 @@ def confirm_select(session: Session, channel: Channel, method: methods.ConfirmSe
     owner = broker_channel(channel)
     if owner.transaction is not None:
         raise wrong_mode("cannot switch from tx to confirm mode")
-    owner.confirming = True
+    owner.confirms.active = True
     if not method.no_wait:
         session.send(channel.number, methods.ConfirmSelectOk())
 
@@ -669,7 +763,7 @@ def confirm_select(session: Session, channel: Channel, method: methods.ConfirmSe
 @command("tx.select")
 def tx_select(session: Session, channel: Channel, method: methods.TxSelect) -> None:
     owner = broker_channel(channel)
-    if owner.confirming:
+    if owner.confirms.active:
         raise wrong_mode("cannot switch from confirm to tx mode")
     if owner.transaction is None:
         owner.transaction = Transaction(owner)
@@ -682,7 +776,7 @@ def tx_select(session: Session, channel: Channel, method: methods.TxSelect) -> N
 def tx_commit(session: Session, channel: Channel, method: methods.TxCommit) -> None:
     transaction = open_transaction(channel)
     if transaction.is_large():
-        Awaited(session, channel, method).begin(committed(session, channel, transaction))
+        AwaitedMethod(session, channel, method).begin(committed(session, channel, transaction))
         return
     transaction.commit()
     session.send(channel.number, methods.TxCommitOk())

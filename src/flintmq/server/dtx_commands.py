@@ -40,7 +40,7 @@ def named_branch(channel: Channel, xid: bytes) -> tuple[Branches, Branch]:
 
 
 def select(owner: BrokerChannel) -> None:
-    if owner.confirming:
+    if owner.confirms.active:
         raise wrong_mode("cannot switch from confirm to dtx mode")
     if owner.transaction is None:
         owner.transaction = DtxWork(owner, branches_of(owner))

@@ -12,24 +12,33 @@ resume_reading, send, end_sending and disconnect.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from flintmq.errors import ConnectionFault, PeerFault, StorageFault
 from flintmq.protocol import greeting, phases
+from flintmq.protocol.fast.outbox import FastOutput
 from flintmq.protocol.outbox import Output
 from flintmq.protocol.states import LOST
-from flintmq.server import sockets
+from flintmq.server import socket_ends, sockets
+from flintmq.server.fast.session import FastSession
 from flintmq.server.pass_scheduler import PassScheduler
 from flintmq.server.session import Session
-from flintmq.wire import amqp, octets
+from flintmq.wire import amqp
+from flintmq.wire.fast import commands as fast
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Future
 
     from flintmq.auth import Verification
+    from flintmq.protocol.events import Events
+    from flintmq.server.login_queue import WaitingLogin
     from flintmq.server.server import Server
+    from flintmq.wire.tables import FieldTable
 
 log = logging.getLogger("flintmq.link")
+strangers_log = logging.getLogger("flintmq.strangers")
 
 # Deliveries go on when this much room is there again, so that each send is a large one.
 OUTPUT_BYTES_RESUME = 131_072
@@ -38,6 +47,15 @@ OUTPUT_BYTES_RESUME = 131_072
 READ = 1
 WRITE = 4
 HANG_UP = 8 | 16
+
+# What is read of a stranger at a time, and waits here while a password is checked: a frame, and its end.
+STRANGER_READ_BYTES = 8704
+
+# A link whose octets take much work is read from in portions of what a turn has time for, at least so many,
+# as what is left of a read is copied with each turn. The first read brings so many, and each that is done
+# with in one turn makes the next one twice as large.
+READ_BYTES_LEAST = 8192
+READ_BYTES_FIRST = 32_768
 
 # What tells how long a frame is.
 FRAME_HEAD_BYTES = 7
@@ -53,13 +71,13 @@ HELD_OUTPUT = 8
 HELD_CLOSED = 16
 HELD_REFUSED = 32
 HELD_TURN = 64
+HELD_RATE = 1024
 
 # Looks of the heartbeats at a peer that says nothing: 12 of them are from 2.4 to 2.7 intervals.
 LOOKS_MISSED_MAX = 11
 
 # How long a peer has to answer connection.close.
 CLOSE_TIMEOUT_S = 5.0
-LOGIN_PAUSE_S = 1.0
 
 
 class Link:
@@ -69,12 +87,16 @@ class Link:
         "descriptor",
         "finishing",
         "held",
+        "is_stranger",
         "leftover",
         "missed",
         "output",
+        "read_most",
         "received",
+        "received_octets",
         "scheduler",
         "sent",
+        "sent_octets",
         "server",
         "session",
         "verifying",
@@ -87,14 +109,18 @@ class Link:
         self.descriptor = descriptor
         self.wanted = READ
         self.output = Output(self.scheduler.outbox, self, self.scheduler.room)
-        self.session = Session(server.broker, self.output, self, peer_address)
+        self.session: Session = server.new_session(self.output, self, peer_address)
         self.leftover = bytearray()  # the beginning of a frame whose end has not come yet
         self.held = 0
+        self.is_stranger = True  # until connection.open
         self.finishing = False  # closes when the output is empty
         self.received = False  # since the last look of the heartbeats
         self.sent = False
+        self.received_octets = 0
+        self.sent_octets = 0
         self.missed = 0
-        self.verifying: Future[bool] | None = None
+        self.read_most = READ_BYTES_FIRST
+        self.verifying: Future[Any] | WaitingLogin | None = None
 
     # Reading
 
@@ -145,11 +171,11 @@ class Link:
                 self.gather(buffer)
                 return
             buffer[:kept] = self.leftover
-        size = sockets.receive(
-            self.descriptor, buffer, kept, min(len(buffer), kept + self.scheduler.read_bytes)
-        )
+        most = STRANGER_READ_BYTES if self.is_stranger else self.read_size()
+        size = sockets.receive(self.descriptor, buffer, kept, min(len(buffer), kept + most))
         if size > 0:
             self.received = True
+            self.received_octets += size
             self.scheduler.read_coalescing.octets += size
             self.scheduler.pass_work.unwatched_bytes -= size
             self.take(buffer, kept + size)
@@ -165,13 +191,18 @@ class Link:
         """
         if kept < FRAME_HEAD_BYTES:
             return False
-        return kept + self.scheduler.read_bytes < 8 + octets.read_long(octets.readable(self.leftover), 3)
+        return kept + self.read_size() < self.session.connection.due(self.leftover)
+
+    def read_size(self) -> int:
+        """What one read may bring."""
+        return min(self.read_most, self.scheduler.read_bytes)
 
     def gather(self, buffer: bytearray) -> None:
         """Reads once, and puts what came behind what is there of the frame."""
-        size = sockets.receive(self.descriptor, buffer, 0, min(len(buffer), self.scheduler.read_bytes))
+        size = sockets.receive(self.descriptor, buffer, 0, min(len(buffer), self.read_size()))
         if size > 0:
             self.received = True
+            self.received_octets += size
             self.scheduler.read_coalescing.octets += size
             self.scheduler.pass_work.unwatched_bytes -= size
             self.leftover += self.scheduler.view[:size]
@@ -208,6 +239,8 @@ class Link:
 
     def take(self, buffer: bytearray, size: int) -> None:
         session = self.session
+        if session.connection.state == phases.CONNECTION_HEADER and size and buffer[0] == fast.VERSION:
+            session = self.speak_fast()
         if session.connection.paused and not self.held:
             session.connection.paused = False  # `resume` is on its way, but this came first
         pass_work = self.scheduler.pass_work
@@ -226,21 +259,33 @@ class Link:
                 self.drop()
             used = size
         pass_work.unwatched_bytes -= COPY_BYTES * pass_work.copies
-        self.leftover = bytearray(self.scheduler.view[used:size])
+        if used < size:
+            self.leftover = bytearray(self.scheduler.view[used:size])
+        elif self.leftover:
+            self.leftover = bytearray()
         if session.connection.state == phases.CONNECTION_CLOSED:
             if not session.connection.version:
-                log.warning(
-                    "%s is refused: it spoke %s", session, greeting.named(bytes(buffer[: min(size, 8)]))
-                )
+                self.refuse_header(bytes(buffer[: min(size, greeting.NAMED_OCTETS)]))
             self.leftover = bytearray()  # what follows the end means nothing
             if not session.is_leaving:  # else the answer is yet to come
                 self.finish()
-        elif session.connection.paused and not self.held & (HELD_LOGIN | HELD_REFUSED):
+        elif session.connection.paused and not self.held & (HELD_LOGIN | HELD_REFUSED | HELD_RATE):
             if pass_work.is_laden():
+                self.read_most = max(READ_BYTES_LEAST, used)
                 self.hold(HELD_TURN)
                 self.server.loop.call_soon(self.next_turn)
             else:
                 self.hold(HELD_OUTPUT)
+        elif used > self.read_most >> 1 and self.read_most < len(buffer):
+            self.read_most *= 2
+
+    def speak_fast(self) -> Session:
+        """The first octet is that of AMQP/Fast: the session and what it writes into are of another kind."""
+        if not isinstance(self.session, FastSession):
+            output = FastOutput(self.scheduler.outbox, self, self.scheduler.room)
+            self.output = output
+            self.session = FastSession(self.server.broker, output, self, self.session.peer_address)
+        return self.session
 
     def next_turn(self) -> None:
         """Others have been read; what is left of the last read is looked at, unless an errand waits."""
@@ -303,6 +348,7 @@ class Link:
             self.sent = True
             size = sockets.send(self.descriptor, output.buffer, output.start, output.fill)
             if size > 0:
+                self.sent_octets += size
                 output.sent(size)
             elif size != sockets.NOT_NOW:
                 self.lost()
@@ -357,6 +403,19 @@ class Link:
         for consumer in wanted:
             consumer.wake()  # type: ignore[attr-defined]
 
+    def describe(self) -> FieldTable:
+        """For those who look on; `peer` and `here` are address and port."""
+        session = self.session
+        return {
+            "received": self.received_octets,
+            "sent": self.sent_octets,
+            "pending": self.output.pending(),
+            "channel-max": session.connection.channel_max,
+            "frame-max": session.connection.frame_bytes_max,
+            "heartbeat": session.heartbeat_s,
+            **socket_ends.ends(self.descriptor),
+        }
+
     # Ending
 
     def finish(self) -> None:
@@ -380,11 +439,17 @@ class Link:
         if self.held:
             self.held = 0
             self.resume_reading()
-        if not self.session.connection.version:
-            self.end_sending()  # what is not AMQP knows no such manners
+
+    def refuse_header(self, start: bytes) -> None:
+        """What is not AMQP knows no such manners: it is told of the end, after a pause."""
+        spoken = greeting.named(start)
+        strangers_log.warning("%s is refused: it spoke %s", self.session, spoken)
+        pause_s = self.server.broker.failed_logins.note(self.session.peer_address)
+        self.server.strangers.refuse_after(pause_s, self.end_sending)
 
     def end_sending(self) -> None:
-        sockets.end_sending(self.descriptor)
+        if not self.held & HELD_CLOSED:
+            sockets.end_sending(self.descriptor)
 
     def closing(self) -> None:
         """connection.close is on its way; the answer may not come."""
@@ -432,6 +497,27 @@ class Link:
         self.session.connection.paused = True
         self.hold(reason)
 
+    def wait_for_rate(self, wait_s: float, rated: Events) -> None:
+        """More was published than a limit allows in that time: `rated` looks at the rest later."""
+        self.pause(HELD_RATE)
+        self.server.loop.call_later(wait_s, self.end_wait, rated)
+
+    def end_wait(self, rated: Events) -> None:
+        """The time has come, unless the limit was changed meanwhile: the wait may be another one by now."""
+        if self.session.connection.events is rated:
+            self.unhold(HELD_RATE)
+
+    def rate_changed(self) -> None:
+        """There is another limit of the rate, or none: whoever waits goes on, and waits anew if need be."""
+        self.unhold(HELD_RATE)
+
+    def wait_for_answer(self) -> None:
+        """Nothing is read until somebody else has said what the user may do."""
+        self.pause(HELD_LOGIN)
+
+    def answered(self) -> None:
+        self.unhold(HELD_LOGIN)
+
     def look_again(self) -> None:
         """Something is to be refused as memory is critical, if it still is."""
         self.server.look_again()
@@ -443,29 +529,48 @@ class Link:
         """
         return sockets.is_there(self.descriptor)
 
-    def verified(self, verification: Verification, matches: bool) -> None:
+    def peer_certificate(self) -> dict[str, Any] | None:
+        """What TLS has verified of the client, as ssl tells it; None of a client that has shown nothing."""
+        return None
+
+    def verified(self, verification: Verification, found: Any) -> None:
         self.verifying = None
         if self.held & HELD_CLOSED:
             return
         self.unhold(HELD_LOGIN)
         if self.session.connection.state < phases.CONNECTION_CLOSING:
-            self.session.login_step(verification.finish(matches))  # may hold it again, for the pause
+            self.session.login_step(verification.finish(found))  # may hold it again, for the pause
         self.scheduler.schedule_pass()
 
-    def refuse_login(self) -> None:
+    def refuse_login(self, pause_s: float) -> None:
         """A wrong password costs its sender a pause."""
-        self.pause(HELD_REFUSED)
-        self.server.loop.call_later(LOGIN_PAUSE_S, self.login_refused)
+        self.refuse(pause_s, self.session.login_refused)
 
-    def login_refused(self) -> None:
+    def refuse(self, pause_s: float, then: Callable[[], None]) -> None:
+        """Nothing of the peer is read until it hears of its refusal, for which there has to be time."""
+        self.pause(HELD_REFUSED)
+        pause_s = min(pause_s, self.server.config.limits.handshake_timeout_s / 2)
+        self.server.strangers.refuse_after(pause_s, partial(self.refused, then))
+
+    def refused(self, then: Callable[[], None]) -> None:
         if self.held & HELD_CLOSED:
             return
-        self.session.login_refused()
+        then()
         self.unhold(HELD_REFUSED)
         self.scheduler.schedule_pass()
 
+    def greeted(self) -> None:
+        """The protocol header is one that is known."""
+        self.server.strangers.greet(self)
+
     def opened(self) -> None:
+        self.settle()
+        self.is_stranger = False
         self.server.opened(self)
+
+    def settle(self) -> None:
+        """From now on the socket has its turn with all others."""
+        self.server.readiness.settle(self.descriptor, self.wanted)
 
     def start_heartbeats(self, interval_s: int) -> None:
         if interval_s:
@@ -489,16 +594,13 @@ class Link:
         if not self.sent and output.barrier and not output.blocked and not output.is_torn:
             self.beat_ahead()
         elif not self.sent and not output.pending():
-            output.write(HEARTBEAT)
+            output.write(self.session.heartbeat())
         self.sent = False
         return not self.held & HELD_CLOSED
 
     def beat_ahead(self) -> None:
         """A heartbeat overtakes what waits for the disk: the peer must not take a slow sync for our end."""
-        size = sockets.send(self.descriptor, HEARTBEAT_AHEAD, 0, len(HEARTBEAT))
-        if size != len(HEARTBEAT) and size != sockets.NOT_NOW:
+        heartbeat = bytearray(self.session.heartbeat())
+        size = sockets.send(self.descriptor, heartbeat, 0, len(heartbeat))
+        if size != len(heartbeat) and size != sockets.NOT_NOW:
             self.lost()  # a part of a frame is of no use to anybody
-
-
-HEARTBEAT = bytes((amqp.FRAME_HEARTBEAT, 0, 0, 0, 0, 0, 0, amqp.FRAME_END))
-HEARTBEAT_AHEAD = bytearray(HEARTBEAT)

@@ -3,11 +3,14 @@ cimport flintmq.server.sockets as sockets
 
 
 cdef class Listener:
-    cdef object server
+    cdef readonly object server
+    cdef readonly tuple proxies
     cdef readonly object socket
     cdef public object context
     cdef int accepts
 
-    @cython.locals(accepted=tuple, links=dict, is_opening=bint)
+    @cython.locals(accepted=tuple, is_opening=bint, turn=int)
     cpdef bint accept(self)
+    @cython.locals(links=dict)
+    cpdef bint arrived(self, int descriptor, str address)
     cpdef connect(self, int descriptor, str address)

@@ -12,28 +12,33 @@ from typing import TYPE_CHECKING
 from flintmq.auth.user import is_loopback
 from flintmq.server import sockets
 from flintmq.server.link import Link
+from flintmq.server.proxy_protocol import ProxiedArrival, is_proxy
 from flintmq.server.tls import TlsLink
 
 if TYPE_CHECKING:
     from flintmq.server.server import Server
 
-log = logging.getLogger("flintmq.listener")
+log = logging.getLogger("flintmq.strangers")
 
-BACKLOG = 1024
-# In one turn, if they come together; the first turns take fewer, for there is mostly one.
-ACCEPTS_MAX = 64
+BACKLOG = 4096
+# In one turn, if they come together, some 100 microseconds each, and as much again for whoever makes room;
+# the first turns take one, for there is mostly no more.
+ACCEPTS_MAX = 2
 PAUSE_S = 1.0
+# The same while as many handshakes are in progress as may be: some of them are done by then.
+FULL_PAUSE_S = 0.02
 
 
 class Listener:
     """One address. Its clients speak TLS if there is a `context`."""
 
-    __slots__ = ("accepts", "context", "server", "socket")
+    __slots__ = ("accepts", "context", "proxies", "server", "socket")
 
     def __init__(self, server: Server, host: str, port: int, context: ssl.SSLContext | None) -> None:
         self.server = server
         self.socket = bound(host, port)
         self.context = context
+        self.proxies = server.config.listen.proxy_protocol_from
         self.accepts = 1  # tried in the next turn
         self.resume()
 
@@ -45,7 +50,15 @@ class Listener:
     def accept(self) -> bool:
         """Whether somebody is there who will say something at once."""
         is_opening = False
-        for _ in range(self.accepts):
+        strangers = self.server.strangers
+        for turn in range(self.accepts):
+            if strangers.is_full():
+                # Of the first it is known that it is there: others have to make room for it, or it waits.
+                if turn:
+                    break
+                if not strangers.make_room(ACCEPTS_MAX):
+                    self.wait(FULL_PAUSE_S)
+                    break
             try:
                 accepted = sockets.accept(self.socket)
             except OSError as error:
@@ -55,16 +68,26 @@ class Listener:
                 self.accepts = 1
                 break
             descriptor, address = accepted
-            links = self.server.links
-            if len(links) >= self.server.config.limits.connections_max:
-                log.warning("refused %s: %d connections are open already", address, len(links))
-                sockets.close(descriptor)
-            else:
-                self.connect(descriptor, address)
+            if self.proxies and is_proxy(address, self.proxies):
+                ProxiedArrival(self, descriptor, address)
+            elif self.arrived(descriptor, address):
                 is_opening = self.context is None  # there is more to wait for with TLS
         else:
             self.accepts = min(2 * self.accepts, ACCEPTS_MAX)
         return is_opening
+
+    def arrived(self, descriptor: int, address: str) -> bool:
+        """Somebody is there, whose address is known; whether there is room for one more."""
+        links = self.server.links
+        if not self.server.strangers.admits(address):
+            sockets.close(descriptor)
+            return False
+        if len(links) >= self.server.config.limits.connections_max:
+            log.warning("refused %s: %d connections are open already", address, len(links))
+            sockets.close(descriptor)
+            return False
+        self.connect(descriptor, address)
+        return True
 
     def connect(self, descriptor: int, address: str) -> None:
         link = (
@@ -78,8 +101,12 @@ class Listener:
     def pause(self, error: OSError) -> None:
         """Out of descriptors or memory: trying again at once would only spin."""
         log.error("cannot accept connections: %s; trying again in a second", error.strerror)
+        self.wait(PAUSE_S)
+
+    def wait(self, pause_s: float) -> None:
+        """Who connects meanwhile waits in the backlog of the system."""
         self.server.readiness.forget(self.socket.fileno())
-        self.server.loop.call_later(PAUSE_S, self.resume)
+        self.server.loop.call_later(pause_s, self.resume)
 
     def resume(self) -> None:
         if self.socket.fileno() >= 0:

@@ -10,12 +10,18 @@ as Python would write it.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import time
-from pathlib import Path
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 from flintmq.errors import ConfigFault
+from flintmq.server.rotated_file import RotatedFile
+
+if TYPE_CHECKING:
+    from flintmq.config import Log
 
 INDENT = "    "
 
@@ -57,29 +63,48 @@ def leave_out_unused() -> None:
     logging._srcfile = None  # the switch that logging documents for this
 
 
+class JsonLines(logging.Formatter):
+    """The log as JSON: one object in a line, with nothing in it that does not print."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = datetime.fromtimestamp(record.created, UTC)
+        line = {
+            "time": moment.isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info and not record.exc_text:
+            record.exc_text = self.formatException(record.exc_info)
+        if record.exc_text:
+            line["exception"] = record.exc_text
+        if record.stack_info:
+            line["stack"] = record.stack_info
+        return json.dumps(line)
+
+
 class LogOutput:
     """Where the log goes: to a file that may be moved away while it is written, or to standard error."""
 
-    def __init__(self, file: Path | None) -> None:
-        self.file = file
+    def __init__(self, settings: Log) -> None:
+        self.file: RotatedFile | None = None
         try:
-            self.handler: logging.StreamHandler = (  # type: ignore[type-arg]
-                logging.StreamHandler(sys.stderr)
-                if file is None
-                else logging.FileHandler(file, encoding="utf-8")
-            )
+            if settings.file is not None:
+                self.file = RotatedFile(settings.file, settings.rotate_bytes, settings.rotate_count)
         except OSError as error:
-            raise ConfigFault(f'log.file = "{file}" cannot be written: {error.strerror}') from None
-        self.handler.setFormatter(LogLines())
+            raise ConfigFault(f'log.file = "{settings.file}" cannot be written: {error.strerror}') from None
+        self.handler: logging.StreamHandler[Any] = logging.StreamHandler(self.file or sys.stderr)
+        self.handler.setFormatter(JsonLines() if settings.format == "json" else LogLines())
 
     def reopen(self) -> bool:
         """Goes on in a new file of that name, if the log is a file; raises and goes on in the old one."""
         if self.file is None:
             return False
-        stream = self.file.open("a", encoding="utf-8")
-        former = self.handler.setStream(stream)
-        if former is not None:
-            former.close()
+        self.handler.acquire()
+        try:
+            self.file.reopen()
+        finally:
+            self.handler.release()
         return True
 
 

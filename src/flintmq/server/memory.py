@@ -1,7 +1,7 @@
 """Memory: how much of it this process has, the marks that it may pass, and giving back what a burst left.
 
     share of the limit   0.6  0.7  0.75 0.85  0.9   1.0   1.1
-    short                 off  on                               messages go to disk: relief.py
+    short                 off  on                               messages go to disk: memory_relief.py
     urgent                         off  on                      hardly any stay in memory
     alarm                                    off    on          publishers are not read from
     critical                                        off   on    whatever takes more memory is refused
@@ -86,14 +86,25 @@ def give_back() -> None:
 # Resident memory
 
 
-def statm_reader() -> Callable[[], int] | None:
+class StatmReader:
     """Linux: the file stays open, as it is read many times a second."""
+
+    def __init__(self) -> None:
+        self.descriptor = os.open(STATM, os.O_RDONLY)
+        self.page_bytes = os.sysconf("SC_PAGE_SIZE")
+
+    def __call__(self) -> int:
+        return int(os.pread(self.descriptor, 128, 0).split()[1]) * self.page_bytes
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
+def statm_reader() -> StatmReader | None:
     try:
-        descriptor = os.open(STATM, os.O_RDONLY)
+        return StatmReader()
     except OSError:
         return None
-    page_bytes = os.sysconf("SC_PAGE_SIZE")
-    return lambda: int(os.pread(descriptor, 128, 0).split()[1]) * page_bytes
 
 
 def mach_reader(library: Any) -> Callable[[], int] | None:
@@ -126,7 +137,7 @@ def psutil_reader() -> Callable[[], int] | None:
 
 def memory_reader() -> Callable[[], int]:
     """The way by which this system tells a process its resident memory; without any there is no alarm."""
-    found = statm_reader()
+    found: Callable[[], int] | None = statm_reader()
     if found is None and sys.platform == "darwin":
         found = mach_reader(libc())
     if found is None:
@@ -184,6 +195,12 @@ class MemoryAlarm:
     def used_bytes(self) -> int:
         """Resident memory."""
         return self.read()
+
+    def close(self) -> None:
+        """Nobody asks any more: a program that has embedded the broker may start many."""
+        if isinstance(self.read, StatmReader):
+            self.read.close()
+        self.read = lambda: 0
 
     def check(self, other_reason: str = "") -> bool:
         """Looks again; whether the alarm went on or off. `other_reason` is another one to be alarmed."""

@@ -1,6 +1,8 @@
 cimport cython
-from flintmq.broker.queues.pass_work cimport PassWork
+cimport flintmq.clock as clock
+from flintmq.broker.scheduling.pass_work cimport PassWork
 from flintmq.broker.broker cimport Broker
+from flintmq.histogram cimport Histogram
 from flintmq.server.read_coalescing cimport ReadCoalescing
 from flintmq.protocol.outbox cimport Output, Room
 
@@ -8,6 +10,7 @@ cdef Py_ssize_t TURN_BYTES
 cdef int PASSES_MORE
 cdef Py_ssize_t QUEUES_FEW
 cdef Py_ssize_t READ_BYTES_MIN
+cdef long long REFRESH_US
 
 
 @cython.final
@@ -30,9 +33,16 @@ cdef class PassScheduler:
     cdef readonly Py_ssize_t read_bytes
     cdef object alarm_clock
     cdef long long alarm_due_ms
+    cdef long long began_us
+    cdef long long refreshed_us
+    cdef public long long slow_us
+    cdef public object slow_turn
 
     @cython.locals(share=Py_ssize_t)
     cpdef begin_turn(self, Py_ssize_t links)
+    cdef int begin_time(self) except -1
+    @cython.locals(took_us=cython.longlong)
+    cdef int end_time(self) except -1
     cpdef limit_reads(self, Py_ssize_t most)
     cpdef after_read(self)
     cpdef schedule_pass(self)

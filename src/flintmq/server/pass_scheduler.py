@@ -11,11 +11,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from flintmq.broker.queues.pass_work import PassWork
+from flintmq import clock
+from flintmq.broker.scheduling.pass_work import PassWork
 from flintmq.protocol.outbox import Output, Room
 from flintmq.server.read_coalescing import ReadCoalescing
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flintmq.broker.broker import Broker
     from flintmq.server.link import Link
 
@@ -29,6 +32,8 @@ TURN_BYTES = 2_097_152
 PASSES_MORE = 3
 QUEUES_FEW = 32
 READ_BYTES_MIN = 8192
+# The time that messages are noted to have come at is asked for anew this often at most.
+REFRESH_US = 1000
 
 
 class PassScheduler:
@@ -37,6 +42,7 @@ class PassScheduler:
     __slots__ = (
         "alarm_clock",
         "alarm_due_ms",
+        "began_us",
         "broker",
         "buffer",
         "count",
@@ -50,7 +56,10 @@ class PassScheduler:
         "read_bytes_max",
         "read_coalescing",
         "reads",
+        "refreshed_us",
         "room",
+        "slow_turn",
+        "slow_us",
         "view",
         "writable",
     )
@@ -74,13 +83,33 @@ class PassScheduler:
         self.read_bytes = buffer_bytes  # the same in this turn
         self.alarm_clock: asyncio.TimerHandle | None = None
         self.alarm_due_ms = 0  # what it is set to
+        self.began_us = 0  # when this turn did
+        self.refreshed_us = 0
+        self.slow_us = 1 << 62  # a turn that takes so long is told to `slow_turn`
+        self.slow_turn: Callable[[int], None] | None = None
 
     def begin_turn(self, links: int) -> None:
         """So many sockets are about to be read and written, and end_turn comes when they have been."""
         self.pass_due = True
+        self.begin_time()
         self.pass_work.share(links)
         share = TURN_BYTES // links if links > 1 else TURN_BYTES
         self.read_bytes = min(self.read_bytes_max, max(share, READ_BYTES_MIN))
+
+    def begin_time(self) -> int:
+        """A turn begins."""
+        self.began_us = clock.monotonic_us()
+        if self.began_us - self.refreshed_us >= REFRESH_US:
+            self.refreshed_us = self.began_us
+            self.pass_work.tick()
+        return 0
+
+    def end_time(self) -> int:
+        took_us = clock.monotonic_us() - self.began_us
+        self.pass_work.turn_times.note(took_us)
+        if took_us >= self.slow_us and self.slow_turn is not None:
+            self.slow_turn(took_us)
+        return 0
 
     def limit_reads(self, most: int) -> None:
         """From now on no read brings more."""
@@ -100,6 +129,7 @@ class PassScheduler:
 
     def scheduled_turn(self) -> None:
         self.is_scheduled = False
+        self.begin_time()
         self.end_turn()
 
     def has_room(self, link: Link) -> None:
@@ -122,14 +152,20 @@ class PassScheduler:
             for link in links:
                 link.writable()
         # Consumers that waited for room may have it now. Where they are few they get theirs before more is
-        # read: else a fast publisher piles up messages that could be sent.
+        # read: else a fast publisher piles up messages that could be sent. A backlog waits for the next turn.
         more = PASSES_MORE
-        while more and self.pass_work.queues and len(self.pass_work.queues) <= QUEUES_FEW:
+        while (
+            more
+            and self.pass_work.queues
+            and len(self.pass_work.queues) <= QUEUES_FEW
+            and self.pass_work.pass_left > 0
+        ):
             more -= 1
             self.finish_pass()
         if self.reads:
             self.reads = 0
             self.read_coalescing.end_turn()
+        self.end_time()
 
     def finish_pass(self) -> None:
         self.broker.finish_pass()
@@ -166,5 +202,7 @@ class PassScheduler:
 
     def alarms_due(self) -> None:
         self.alarm_clock = None
+        self.begin_time()
         self.broker.timetable.run()
         self.finish_pass()
+        self.end_time()

@@ -11,30 +11,40 @@ import asyncio
 import errno
 import logging
 import ssl
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from flintmq.auth.passwords import ScryptHash, hash_password
+from flintmq.auth.failed_logins import UNTRIED
 from flintmq.clock import Clock
 from flintmq.errors import ConnectionFault
+from flintmq.server.audit_log import AuditLog
+from flintmq.server.back_end_threads import BackEndThreads
+from flintmq.server.certificates import Certificates, CertificateWatch
 from flintmq.server.heartbeats import Heartbeats
 from flintmq.server.link import HELD_ALARM, HELD_CLOSED, HELD_PRESSED, Link
 from flintmq.server.listener import Listener
+from flintmq.server.log_floods import floods
+from flintmq.server.login_queue import GONE, LoginQueue, WaitingLogin
 from flintmq.server.memory import MemoryAlarm, give_back
+from flintmq.server.memory_relief import Relief
 from flintmq.server.pass_scheduler import PassScheduler
 from flintmq.server.readiness import readiness
-from flintmq.server.relief import Relief
-from flintmq.server.session import CONNECTIONS_CRITICAL
+from flintmq.server.session import CONNECTIONS_CRITICAL, Session
 from flintmq.server.storage import open_broker
-from flintmq.server.tls import server_context
+from flintmq.server.strangers import Strangers
+from flintmq.server.turn_spans import TurnSpans
 from flintmq.wire import amqp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
     from flintmq.auth import Verification
+    from flintmq.auth.asked_permissions import Question
     from flintmq.auth.passwords import PasswordHash
     from flintmq.config import Config
+    from flintmq.protocol.outbox import Output
     from flintmq.wire.tables import FieldTable, FieldValue
 
 log = logging.getLogger("flintmq.server")
@@ -48,10 +58,17 @@ READ_BYTES_ALARMED = 16_384
 PRESSED_S = 0.005
 # How often the broker looks after itself.
 TICK_S = 0.5
-# A tick with fewer turns of the event loop than this is a quiet moment.
+# A tick with fewer turns of the event loop than this, and less work, is a quiet moment. Turns alone do not
+# tell: where each takes long there are few.
 QUIET_TURNS_MAX = 50
+QUIET_WORK_S = TICK_S / 10
+# To give memory back takes the longer the more there is: at most so many parts of the time.
+GIVING_PARTS = 100
 # Connections told of an alarm in one turn: some milliseconds.
 TOLD_MAX = 256
+# Logins over HTTP that wait for one back end, beside those that it is being asked about: the two have no more
+# than a part of the places that the management process has for all logins.
+HTTP_LOGINS_WAITING_MAX = 4
 # How long clients have to answer connection.close when the broker ends.
 STOP_TIMEOUT_S = 3.0
 
@@ -65,34 +82,54 @@ class Server:
         self.broker = open_broker(config, clock, self.wake)
         self.broker.condition = self.condition
         self.broker.administration.hashing = self.hash_password
+        self.audit: AuditLog | None = None
+        if config.audit.file is not None:
+            self.audit = AuditLog(config.audit, clock)
+            self.broker.audit = self.audit
+            self.broker.administration.changes.observers.append(self.audit.changed)
+        self.broker.verifying = self.verify_password
         # Room for what is left of a frame, and as much again for a whole one.
         buffer_bytes = max(READ_BYTES_MAX, 2 * config.limits.frame_bytes_max)
         self.scheduler = PassScheduler(loop, self.broker, buffer_bytes)
+        if config.log.turn_span_ms:
+            TurnSpans(self.scheduler, config.log.turn_span_ms, clock)
         self.links: dict[Link, None] = {}
         self.pressed: list[Link] = []
-        self.handshakes: dict[Link, float] = {}  # those not done yet, and when they must be
+        self.strangers = Strangers(self)
         self.heartbeats = Heartbeats(loop, self.scheduler)
         self.readiness = readiness(loop, self.scheduler)
         self.alarm = MemoryAlarm(config)
         self.relief = Relief(self)
         self.listeners: list[Listener] = []
+        self.certificates: Certificates | None = None
+        self.certificate_watch = CertificateWatch(self)
         self.has_garbage = False  # connections have gone
+        self.worked_s = 0.0  # by this thread, until the last tick
+        self.keeps_until_s = 0.0  # what is free stays with the broker
         self.stopping: asyncio.Event | None = None
         self.all_gone = asyncio.Event()
-        self.verifiers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="verify")
+        self.login_queue = LoginQueue(loop)
+        # Logins have threads apart: there are as many as strangers like, and none may keep a question
+        # about a user who is logged in waiting.
+        self.login_threads = BackEndThreads(loop)
+        self.http_login_threads = BackEndThreads(loop, HTTP_LOGINS_WAITING_MAX)
+        self.question_threads = BackEndThreads(loop)
+        self.broker.authentication.answers.asking = self.ask
         self.ticker: asyncio.TimerHandle | None = None
-        self.handshake_check: asyncio.TimerHandle | None = None
+        self.told_alarms: set[str] = set()  # of which an event has told
 
     # Listening
 
     def listen(self) -> list[str]:
         """Binds every configured address; the URLs that clients reach it by."""
         tls = self.config.tls
-        context = None if tls is None else server_context(tls)
+        if tls is not None:
+            self.certificates = Certificates(tls)
         try:
             urls = self.listen_on("amqp", self.config.listen.port, None)
-            if tls is not None:
-                urls += self.listen_on("amqps", tls.port, context)
+            if tls is not None and self.certificates is not None:
+                urls += self.listen_on("amqps", tls.port, self.certificates.context)
+                self.certificate_watch.shown(self.certificates)
         except OSError:
             self.close_listeners()
             raise
@@ -123,14 +160,16 @@ class Server:
         """New connections are shown what the files hold now; False without TLS, a fault keeps the old."""
         if self.config.tls is None:
             return False
-        self.show_certificates(server_context(self.config.tls))
+        self.show_certificates(Certificates(self.config.tls))
         return True
 
-    def show_certificates(self, context: ssl.SSLContext) -> None:
+    def show_certificates(self, certificates: Certificates) -> None:
         """To connections that come from now on."""
+        self.certificates = certificates
         for listener in self.listeners:
             if listener.context is not None:
-                listener.context = context
+                listener.context = certificates.context
+        self.certificate_watch.shown(certificates)
 
     def summary(self) -> str:
         """How the broker is, in a line."""
@@ -150,6 +189,10 @@ class Server:
             listener.close()
         self.listeners.clear()
 
+    def new_session(self, output: Output, link: Link, peer_address: str) -> Session:
+        """For a link that is being made."""
+        return Session(self.broker, output, link, peer_address)
+
     def connected(self, link: Link) -> None:
         """The peer has so long for the handshake."""
         self.links[link] = None
@@ -160,25 +203,11 @@ class Server:
             log.warning("%s is refused: %s", link.session, self.alarm.reason)
             link.drop()
             return
-        timeout_s = self.config.limits.handshake_timeout_s
-        self.handshakes[link] = self.loop.time() + timeout_s
-        if self.handshake_check is None:
-            self.handshake_check = self.loop.call_later(timeout_s, self.check_handshakes)
-
-    def check_handshakes(self) -> None:
-        """Ends those that are too slow, the oldest first, and comes again for the others."""
-        self.handshake_check = None
-        for link, due_s in list(self.handshakes.items()):
-            wait_s = due_s - self.loop.time()
-            if wait_s > 0:
-                self.handshake_check = self.loop.call_later(wait_s, self.check_handshakes)
-                return
-            log.warning("%s did not finish the handshake in time", link.session)
-            link.drop()
+        self.strangers.add(link)
 
     def opened(self, link: Link) -> None:
         """The handshake is done."""
-        self.handshakes.pop(link, None)
+        self.strangers.remove(link)
 
     def gone(self, link: Link) -> None:
         self.opened(link)
@@ -207,7 +236,9 @@ class Server:
             self.broker.store.collect()
         if self.broker.streams is not None:
             self.broker.streams.collect()
-        if self.broker.storage_alarm() and not self.alarm.active:
+        if self.broker.staging is not None:
+            self.broker.staging.collect()
+        if self.outer_alarm() and not self.alarm.active:
             self.check_alarm()  # at once: what little room is left is for the acks of consumers
         self.scheduler.schedule_pass()
 
@@ -246,6 +277,10 @@ class Server:
         self.note_blocked(link, self.alarm.reason)
         link.session.tell_blocked(self.alarm.reason)
 
+    def outer_alarm(self) -> str:
+        """Why publishers are to wait, besides for memory."""
+        return self.broker.storage_alarm()
+
     def watch_memory(self) -> None:
         """Called when so much has come to memory that it should be looked at."""
         self.check_alarm()
@@ -266,7 +301,7 @@ class Server:
         reasons = (("memory", self.alarm.reason if self.alarm.alarm.is_on else ""),)
         alarms: list[FieldValue] = [
             {"resource": resource, "reason": reason}
-            for resource, reason in (*reasons, ("disk", broker.storage_alarm()))
+            for resource, reason in (*reasons, ("disk", self.outer_alarm()))
             if reason
         ]
         found: FieldTable = {
@@ -274,19 +309,37 @@ class Server:
             "memory-bytes": self.alarm.used_bytes(),
             "memory-bytes-high": self.alarm.high_bytes,
             "connections-blocked": sum(1 for link in self.links if link.held & HELD_ALARM),
+            "strangers": self.strangers.counts(),
         }
+        if self.certificates is not None:
+            found["certificates"] = list(self.certificates.told(broker.clock.wall_ms() / 1000))
         if broker.store is not None:
             journal = broker.store.journal
             found["disk-bytes"] = journal.disk_octets()
+            found["disk-bytes-free-min"] = journal.options.disk_free_octets_min
             try:
                 found["disk-bytes-free"] = journal.disk.free_octets(journal.directory)
             except OSError as failure:
                 log.warning("the disk does not say how much of it is free: %s", failure)
         return found
 
+    def tell_of_alarms(self, memory: str, disk: str) -> None:
+        """Events: each of the two, with its reason if it is on."""
+        for resource, reason in (("memory", memory), ("disk", disk)):
+            if bool(reason) == (resource in self.told_alarms):
+                continue
+            if reason:
+                self.told_alarms.add(resource)
+                self.broker.events.tell("alarm.set", "", {"resource": resource, "reason": reason})
+            else:
+                self.told_alarms.discard(resource)
+                self.broker.events.tell("alarm.cleared", "", {"resource": resource})
+
     def check_alarm(self) -> None:
         self.broker.pass_work.unwatched_bytes = self.alarm.watch_bytes
-        changed = self.alarm.check(self.broker.storage_alarm())
+        changed = self.alarm.check(self.outer_alarm())
+        memory = self.alarm.reason if self.alarm.alarm.is_on else ""
+        self.tell_of_alarms(memory, self.broker.storage_alarm())
         self.relief.react()
         if not changed:
             return
@@ -318,47 +371,82 @@ class Server:
     def tick(self) -> None:
         self.ticker = self.loop.call_later(TICK_S, self.tick)
         self.broker.pass_work.tick()
+        if self.audit is not None:
+            self.audit.tick()
         if self.broker.store is not None:
             self.broker.store.tick()
         if self.broker.streams is not None:
             self.broker.streams.tick()
         self.check_alarm()
+        self.broker.events.growth.tick()
+        floods.look(self.broker.clock.wall_ms() / 1000)
         if self.scheduler.outbox:
             self.scheduler.schedule_pass()
-        if self.has_garbage and self.scheduler.count < QUIET_TURNS_MAX:
-            self.give_back()
+        worked_s = time.thread_time()
+        is_quiet = self.scheduler.count < QUIET_TURNS_MAX and worked_s - self.worked_s < QUIET_WORK_S
+        self.worked_s = worked_s
         self.scheduler.count = 0
+        if self.has_garbage and is_quiet and self.loop.time() >= self.keeps_until_s:
+            self.give_back()
 
     def give_back(self) -> None:
         """Memory that is free goes to the system, with what connections have left behind."""
         self.has_garbage = False
+        began_s = self.loop.time()
         give_back()
+        ended_s = self.loop.time()
+        self.keeps_until_s = ended_s + GIVING_PARTS * (ended_s - began_s)
 
     # Logins
 
-    def verify(self, link: Link, verification: Verification) -> Future[bool]:
-        future = self.verifiers.submit(lambda: link.is_there() and verification.run())
+    def verify(self, link: Link, verification: Verification) -> Future[Any] | WaitingLogin:
+        if verification.is_remote:
+            threads = self.login_threads if link.is_stranger else self.question_threads  # a new secret
+            done = partial(link.verified, verification)
+            return threads.submit(verification.backend, verification.run, verification.timeout_s, done)
 
-        def done(finished: Future[bool]) -> None:
-            if not finished.cancelled():
-                matches = finished.exception() is None and finished.result()
-                self.loop.call_soon_threadsafe(link.verified, verification, matches)
+        def checked(found: Any) -> None:
+            if found is GONE:
+                link.drop()  # it has failed at nothing
+            else:
+                link.verified(verification, found)
 
-        future.add_done_callback(done)
-        return future
+        rank = self.broker.failed_logins.rank(link.session.peer_address)
+        return self.login_queue.submit(verification.run, checked, rank, link.is_there)
+
+    def ask(self, question: Question) -> None:
+        """Has a back end answer, beside the loop."""
+
+        def answered(found: bool | str) -> None:
+            if isinstance(found, str):
+                question.fail(found)
+            else:
+                question.finish(found)
+            self.scheduler.schedule_pass()
+
+        self.question_threads.submit(question.backend, question.run, question.timeout_s, answered)
 
     def hash_password(self, password: bytes, done: Callable[[PasswordHash | None], None]) -> None:
         """On the thread of logins: a hash takes as long as the check of a password."""
 
-        def hashed(finished: Future[ScryptHash]) -> None:
-            done(None if finished.exception() is not None else finished.result())
+        def hashed(found: PasswordHash | str) -> None:
+            done(None if isinstance(found, str) else found)
             self.scheduler.schedule_pass()
 
-        def finish(finished: Future[ScryptHash]) -> None:
-            if not finished.cancelled():
-                self.loop.call_soon_threadsafe(hashed, finished)
+        self.login_queue.submit(partial(self.broker.users.policy.hash, password), hashed)
 
-        self.verifiers.submit(hash_password, password).add_done_callback(finish)
+    def verify_password(self, verification: Verification, done: Callable[[Any], None]) -> None:
+        """For a login that has no link of its own: that of the management process, for others."""
+
+        def verified(found: Any) -> None:
+            done(found)
+            self.scheduler.schedule_pass()
+
+        if verification.is_remote:
+            threads = self.http_login_threads
+            threads.submit(verification.backend, verification.run, verification.timeout_s, verified)
+            return
+        self.login_queue.submit(verification.run, verified, UNTRIED)
 
     # The end
 
@@ -371,23 +459,38 @@ class Server:
             link.unhold(HELD_ALARM | HELD_PRESSED)
             link.session.close_connection(fault)
         self.scheduler.schedule_pass()
-        if self.links:
-            try:
+        try:
+            if self.links:
                 await asyncio.wait_for(self.all_gone.wait(), timeout_s)
-            except TimeoutError:
-                log.warning("%d clients did not answer in time", len(self.links))
+        except TimeoutError:
+            log.warning("%d clients did not answer in time", len(self.links))
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Drops who is still connected and lets go of everything, at once."""
+        self.close_listeners()
         for link in list(self.links):
             link.drop()
         self.relief.close()
         self.readiness.close()
-        for timer in (self.ticker, self.handshake_check):
-            if timer is not None:
-                timer.cancel()
+        if self.ticker is not None:
+            self.ticker.cancel()
+        self.strangers.stop()
+        self.certificate_watch.stop()
         self.scheduler.stop_alarm_clock()
         self.heartbeats.stop()
         self.broker.pass_work.chores.finish()
         if self.broker.streams is not None:
             self.broker.streams.close()
+        if self.broker.staging is not None:
+            self.broker.staging.close()
         if self.broker.store is not None:
             self.broker.store.close()
-        self.verifiers.shutdown(wait=False, cancel_futures=True)
+        self.login_queue.close()
+        if self.audit is not None:
+            self.audit.close()
+        self.login_threads.close()
+        self.http_login_threads.close()
+        self.question_threads.close()
+        self.alarm.close()

@@ -1,5 +1,5 @@
 cimport cython
-from flintmq.broker.queues.pass_work cimport PassWork
+from flintmq.broker.scheduling.pass_work cimport PassWork
 from flintmq.broker.channels.channel cimport Channel as BrokerChannel
 from flintmq.protocol.channel cimport Channel
 from flintmq.protocol.connection cimport Connection
@@ -19,12 +19,15 @@ cdef class Session(Events):
     cdef public object user
     cdef public object virtual_host
     cdef public object login
+    cdef str refusal
     cdef public int heartbeat_s
     cdef public frozenset capabilities
     cdef public dict client_properties
     cdef public bint has_published
+    cdef public bint is_internal
     cdef int parting
     cdef readonly bint is_leaving
+    cdef bint is_refused
     cdef bint is_to_leave_again
     cdef dict unconfirmed
     cdef object answer

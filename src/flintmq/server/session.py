@@ -12,21 +12,14 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from flintmq import __version__
-from flintmq.auth import (
-    Accepted,
-    Challenge,
-    Mechanism,
-    Refused,
-    User,
-    Verification,
-    mechanism,
-    mechanisms_offered,
-)
-from flintmq.broker.channels import dismantling, spooled_publish
+from flintmq.auth import Accepted, AnswerPending, Challenge, Mechanism, Refused, User, Verification
+from flintmq.broker import topology_teardown
+from flintmq.broker.channels import spooled_publish, teardown
 from flintmq.broker.channels.channel import Channel as BrokerChannel
 from flintmq.broker.channels.client_connection import ClientConnection
-from flintmq.broker.queues.pass_work import PassWork
-from flintmq.broker.services.system_exchange import SystemExchange
+from flintmq.broker.exchanges.system_exchange import SystemExchange
+from flintmq.broker.scheduling.pass_work import PassWork
+from flintmq.broker.services.acting import internal_login
 from flintmq.broker.virtual_host import VirtualHost
 from flintmq.errors import ChannelFault, ConnectionFault, PeerFault
 from flintmq.protocol import phases
@@ -34,16 +27,31 @@ from flintmq.protocol.channel import Channel, Sink
 from flintmq.protocol.connection import SPOOLED_BYTES_LEAN, Connection
 from flintmq.protocol.events import Events
 from flintmq.protocol.states import END
-from flintmq.server import commands, dtx_commands  # noqa: F401 - the latter adds to the former
-from flintmq.wire import amqp, methods
+from flintmq.server import (  # noqa: F401 - some add to the commands
+    access_commands,
+    commands,
+    content_commands,
+    dtx_commands,
+    file_commands,
+    stream_commands,
+)
+from flintmq.server.audit_log import ACCESS, LOGIN
+from flintmq.server.rated_publishes import RatedPublishes
+from flintmq.wire import amqp, methods, traits
 from flintmq.wire.methods import Method, encode_method
+from flintmq.wire.tables import number_table
 
 if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
-    from flintmq.broker.queues.chores import Chore
+    from flintmq.broker.scheduling.chores import Chore
     from flintmq.protocol.outbox import Output
 
+# Reply codes of what a user may not do: in general, and in a virtual host.
+REFUSALS = (amqp.ACCESS_REFUSED, amqp.NOT_ALLOWED)
+
 log = logging.getLogger("flintmq.session")
+# What everybody can bring about without a login: see log_floods.py.
+strangers_log = logging.getLogger("flintmq.strangers")
 
 SERVER_PROPERTIES: dict[str, Any] = {
     "product": "FlintMQ",
@@ -66,10 +74,15 @@ SERVER_PROPERTIES: dict[str, Any] = {
 }
 
 TEXT_BYTES_MAX = 255
-# A method that is no publish or ack takes some 20 microseconds, as much as so many small messages.
-METHOD_COPIES = 128
+HEARTBEAT = bytes((amqp.FRAME_HEARTBEAT, 0, 0, 0, 0, 0, 0, amqp.FRAME_END))
+# The language of all texts that the broker sends.
+LOCALE = "en_US"
+# A method that is no publish or ack takes some 40 microseconds: after 16 of them others have their turn.
+METHOD_COPIES = 1024
+# A file for a large body takes some 200: after four of them others have their turn.
+SPOOL_COPIES = 4096
 # A field of its arguments takes some two more.
-FIELD_COPIES = 16
+FIELD_COPIES = 48
 # A request with a larger body is held back as a publish is.
 REQUEST_BYTES_MAX = 1_048_576
 # The same while memory is critical.
@@ -81,6 +94,9 @@ CHANNELS_CRITICAL = 8
 # What a login may take in memory: a table of 8 KiB with thousands of fields is some 200 KiB of objects. Some
 # hundred logins between two looks at memory are a tenth of a limit of 200 MiB.
 LOGIN_BYTES = 32_768
+
+# For which the broker closes connections of strangers that have done nothing wrong.
+OUR_OWN_REASONS = (amqp.CONNECTION_FORCED, amqp.INTERNAL_ERROR)
 
 # How a connection ends. Lost: nobody hears anything more. Closed by its client: what is safe already is
 # confirmed before close-ok. Closed by the broker: before close all publishes are confirmed, as they get safe.
@@ -99,6 +115,10 @@ WHOLE_CONTENTS = frozenset(
 )
 
 
+# Class and method that have published a content which is not basic.
+PUBLISHES = {traits.FILE_CONTENT: (70, 60), traits.STREAM_CONTENT: (80, 40)}
+
+
 class Session(Events):
     """One client, from its protocol header to its last octet."""
 
@@ -110,7 +130,9 @@ class Session(Events):
         "connection",
         "has_published",
         "heartbeat_s",
+        "is_internal",
         "is_leaving",
+        "is_refused",
         "is_to_leave_again",
         "link",
         "login",
@@ -119,6 +141,7 @@ class Session(Events):
         "parting",
         "pass_work",
         "peer_address",
+        "refusal",
         "unconfirmed",
         "user",
         "virtual_host",
@@ -131,19 +154,26 @@ class Session(Events):
         self.link = link
         self.peer_address = peer_address
         self.number = broker.next_connection()
-        self.connection = Connection(self, output, broker.config.limits.message_bytes_max)
+        self.connection: Connection = self.new_connection()
         self.user: User | None = None
         self.virtual_host: VirtualHost | None = None
         self.login: Mechanism | None = None
+        self.refusal = ""  # what the peer may know of why its login was refused
         self.heartbeat_s = 0
         self.capabilities: frozenset[str] = frozenset()
         self.client_properties: dict[str, Any] = {}
         self.has_published = False
+        self.is_refused = False  # has failed to log in, and has paused for it
+        self.is_internal = False  # of the management process, see management.py
         self.parting = PARTS_LOST
         self.is_leaving = False  # what the connection holds is going back, in portions
         self.is_to_leave_again = False
         self.unconfirmed: dict[Channel, None] = {}  # those that have left but for publishes to confirm
         self.answer: Callable[[], None] | None = None  # to be said when all is given back and confirmed
+
+    def new_connection(self) -> Connection:
+        """The protocol that it speaks."""
+        return Connection(self, self.output, self.broker.config.limits.message_bytes_max)
 
     # Events of the connection
 
@@ -155,21 +185,68 @@ class Session(Events):
             owner.publish(route, flags, content, header_size)  # type: ignore[attr-defined]
             if self.pass_work.is_laden():
                 self.connection.paused = True  # the link goes on with it when others have had their turn
+        except AnswerPending as pending:
+            owner.disown_publish()  # type: ignore[attr-defined]
+            self.wait_for(
+                pending, channel, partial(self.publish_again, channel, route, flags, content, header_size)
+            )
         except PeerFault as fault:
             owner.disown_publish()  # type: ignore[attr-defined]
-            if not fault.class_id:
-                fault.class_id, fault.method_id = 60, 40
-            self.fail(channel, fault)
+            self.fail(channel, of_publish(fault, flags))
 
     def body_begins(self, channel: Channel, route: bytes, flags: int, header: bytes) -> Sink | None:
+        sink = self.begin_body(channel, route, flags, header)
+        self.pass_work.copies += SPOOL_COPIES
+        if self.pass_work.is_laden():
+            self.connection.paused = True
+        return sink
+
+    def begin_body(self, channel: Channel, route: bytes, flags: int, header: bytes) -> Sink | None:
         self.has_published = self.has_published or not self.asks(route)
         try:
             return spooled_publish.begin_body(channel.owner, route, header)  # type: ignore[arg-type]
+        except AnswerPending as pending:
+            self.wait_for(pending, channel, partial(self.check_body, channel, route, flags, header))
+            return spooled_publish.new_spool(channel.owner)  # type: ignore[arg-type]
         except PeerFault as fault:
-            if not fault.class_id:
-                fault.class_id, fault.method_id = 60, 40
-            self.fail(channel, fault)
+            self.fail(channel, of_publish(fault, flags))
             return None
+
+    def check_body(self, channel: Channel, route: bytes, flags: int, header: bytes) -> None:
+        """A body has begun before a back end said whether the user may publish it."""
+        try:
+            spooled_publish.check_body(channel.owner, route, header)  # type: ignore[arg-type]
+        except AnswerPending as pending:
+            self.wait_for(pending, channel, partial(self.check_body, channel, route, flags, header))
+        except PeerFault as fault:
+            self.fail(channel, of_publish(fault, flags))
+
+    # Compiled code that takes a method of a typed object as a value gets one without its object.
+
+    def publish_again(
+        self, channel: Channel, route: bytes, flags: int, content: bytes, header_size: int
+    ) -> None:
+        self.publish(channel, route, flags, content, header_size)
+
+    def method_again(self, channel: Channel | None, method: Method) -> None:
+        self.method(channel, method)
+
+    def wait_for(self, pending: AnswerPending, channel: Channel | None, again: Callable[[], None]) -> None:
+        """Reads nothing until a back end has answered, and then tries the same again."""
+        self.link.wait_for_answer()
+        pending.question.tell(partial(self.answered, channel, again))
+
+    def answered(self, channel: Channel | None, again: Callable[[], None]) -> None:
+        if self.connection.state >= phases.CONNECTION_CLOSING:
+            return
+        self.link.answered()
+        if channel is not None and channel.state != phases.CHANNEL_OPEN:
+            return
+        try:
+            again()
+        except Exception:
+            log.exception("a bug ends the connection of %s", self)
+            self.close_connection(ConnectionFault(amqp.INTERNAL_ERROR, "see the log of the broker"))
 
     def is_short(self) -> bool:
         return self.pass_work.is_short
@@ -186,7 +263,7 @@ class Session(Events):
             if channel.sink is not None or channel.method is not None or not channel.chunks:
                 continue
             if channel.gathered_bytes() >= SPOOLED_BYTES_LEAN:
-                channel.sink = self.body_begins(channel, channel.route, channel.flags, channel.header)
+                channel.sink = self.begin_body(channel, channel.route, channel.flags, channel.header)
                 if channel.sink is not None:
                     self.move_chunks(channel, channel.sink)
 
@@ -210,11 +287,19 @@ class Session(Events):
     def publish_spooled(self, channel: Channel, route: bytes, flags: int, header: bytes, sink: Sink) -> None:
         try:
             spooled_publish.publish_spooled(channel.owner, route, flags, header, sink)  # type: ignore[arg-type]
+        except AnswerPending as pending:
+            channel.owner.disown_publish()  # type: ignore[attr-defined]
+            channel.sink = sink  # which goes with the channel, if that goes first
+            self.wait_for(pending, channel, partial(self.publish_kept, channel, route, flags, header))
         except PeerFault as fault:
             channel.owner.disown_publish()  # type: ignore[attr-defined]
-            if not fault.class_id:
-                fault.class_id, fault.method_id = 60, 40
-            self.fail(channel, fault)
+            self.fail(channel, of_publish(fault, flags))
+
+    def publish_kept(self, channel: Channel, route: bytes, flags: int, header: bytes) -> None:
+        """The body of a large message has waited for a back end."""
+        sink, channel.sink = channel.sink, None
+        if sink is not None:
+            self.publish_spooled(channel, route, flags, header, sink)
 
     def ack(self, channel: Channel, tag: int, multiple: bool) -> None:
         owner = channel.owner
@@ -232,13 +317,32 @@ class Session(Events):
                 self.pass_work.copies += METHOD_COPIES + FIELD_COPIES * len(getattr(method, "arguments", ()))
                 if self.pass_work.is_laden():
                     self.connection.paused = True
+        except AnswerPending as pending:
+            self.wait_for(pending, channel, partial(self.method_again, channel, method))
         except PeerFault as fault:
             if not fault.class_id:
                 fault.class_id, fault.method_id = method.CLASS_ID, method.METHOD_ID
             self.fail(channel, fault)
 
     def content(self, channel: Channel, method: Method, content: bytes, header_size: int) -> None:
-        self.fail(channel, commands.not_implemented(method))
+        """A method other than basic.publish with its content, or that with its ticket."""
+        try:
+            content_commands.run(self, channel, method, content, header_size)
+            self.pass_work.copies += METHOD_COPIES
+            if self.pass_work.is_laden():
+                self.connection.paused = True
+        except PeerFault as fault:
+            if not fault.class_id:
+                fault.class_id, fault.method_id = method.CLASS_ID, method.METHOD_ID
+            self.fail(channel, fault)
+
+    def content_begins(self, channel: Channel, method: Method, header: bytes) -> None:
+        try:
+            content_commands.begin(self, channel, method, header)
+        except PeerFault as fault:
+            if not fault.class_id:
+                fault.class_id, fault.method_id = method.CLASS_ID, method.METHOD_ID
+            self.fail(channel, fault)
 
     def fault(self, channel: Channel, fault: ChannelFault) -> None:
         self.fail(channel, fault)
@@ -246,7 +350,10 @@ class Session(Events):
     # The handshake
 
     def greeted(self, version: int) -> None:
-        self.output.write_method(0, start_payload(version, self.broker.answers.memory))
+        self.link.greeted()
+        mechanisms = self.broker.authentication.mechanisms_offered()
+        payload = start_payload(version, self.broker.answers.memory, mechanisms)
+        self.output.write_method(0, with_numbers(payload) if self.connection.numeric else payload)
 
     def start_ok(self, method: methods.ConnectionStartOk) -> None:
         if self.login is not None:  # one for each connection: a second guess costs a new one
@@ -255,16 +362,30 @@ class Session(Events):
         if len(self.broker.connections) >= CONNECTIONS_CRITICAL and self.is_critical():
             self.end_handshake("memory is short")
             return
+        if method.locale not in ("", LOCALE) and self.connection.version != amqp.VERSION_0_9_1:
+            # RabbitMQ takes any, so that clients of 0-9-1 may say what they like.
+            text = f"locale '{method.locale}' was not offered: use {LOCALE}"
+            raise ConnectionFault(amqp.NOT_ALLOWED, text)
         self.client_properties = method.client_properties
         announced = method.client_properties.get("capabilities")
         if isinstance(announced, dict):
             self.capabilities = frozenset(name for name, value in announced.items() if value is True)
+        if self.is_internal:
+            self.login_step(internal_login(self.broker.users, method.response))
+            return
         try:
-            self.login = mechanism(method.mechanism, self.broker.users, self.peer_address)
+            self.login = self.broker.authentication.mechanism(
+                method.mechanism, self.peer_address, self.peer_certificate()
+            )
         except ConnectionFault as fault:
-            self.end_handshake(fault.reply_text)
+            self.refuse_handshake(fault.reply_text, self.link.drop)
             return
         self.login_step(self.login.start(method.response))
+
+    def peer_certificate(self) -> dict[str, Any] | None:
+        """The certificate of the client, if TLS has verified one: see Link."""
+        found: dict[str, Any] | None = self.link.peer_certificate()
+        return found
 
     def secure_ok(self, method: methods.ConnectionSecureOk) -> None:
         if self.login is not None:
@@ -290,23 +411,37 @@ class Session(Events):
     def login_step(self, step: Challenge | Verification | Accepted | Refused) -> None:
         if self.connection.state >= phases.CONNECTION_CLOSING:
             return  # closed while the password was verified
-        if isinstance(step, Accepted):
+        if self.connection.state == phases.CONNECTION_OPEN:
+            self.renew_identity(step)
+        elif isinstance(step, Accepted):
             self.user = step.user
             self.login = None
+            self.broker.failed_logins.welcome(self.peer_address)
+            self.audit(LOGIN, "login", True)
+            if not self.is_internal:
+                self.broker.events.logged_in(step.user.name, self.peer_address, "")
+            self.watch_expiry(step.user)
             self.tune()
         elif isinstance(step, Challenge):
             self.connection.send(methods.ConnectionSecure(challenge=step.octets))
         elif isinstance(step, Verification):
             self.link.verify(step)
         else:
-            log.warning("login refused for %s: %s", self.peer_address, step.reason)
-            self.link.refuse_login()
+            strangers_log.warning("login refused for %s: %s", self.peer_address, step.reason)
+            self.audit(LOGIN, "login", False, reason=step.reason)
+            self.broker.events.logged_in(step.user, self.peer_address, step.reason)
+            self.refusal = step.told
+            self.link.refuse_login(
+                self.broker.failed_logins.note(self.peer_address, step.user, step.is_fault)
+            )
 
     def login_refused(self) -> None:
         """The pause after a failed login is over."""
+        self.is_refused = True
         name = self.login.name if self.login is not None else "SASL"
         if "authentication_failure_close" in self.capabilities:
-            text = f"Login was refused using authentication mechanism {name}."
+            why = f": {self.refusal}" if self.refusal else "."
+            text = f"Login was refused using authentication mechanism {name}{why}"
             self.close_connection(ConnectionFault(amqp.ACCESS_REFUSED, text))
         else:
             self.link.drop()
@@ -341,18 +476,27 @@ class Session(Events):
 
     def end_handshake(self, why: str) -> None:
         """Before connection.open there is no connection.close: start-ok mechanism, tune-ok limits."""
-        log.warning("handshake of %s ended: %s", self, why)
+        strangers_log.warning("handshake of %s ended: %s", self, why)
         self.link.drop()
+
+    def refuse_handshake(self, why: str, then: Callable[[], None]) -> None:
+        """A peer that breaks the rules before it has logged in waits for what follows as after a login."""
+        strangers_log.warning("handshake of %s ended: %s", self, why)
+        self.is_refused = True
+        self.link.refuse(self.broker.failed_logins.note(self.peer_address), then)
 
     def open(self, method: methods.ConnectionOpen) -> None:
         name = method.virtual_host
         user = self.user
         virtual_host = self.broker.virtual_hosts.get(name)
+        if self.is_internal and not name:  # any will do
+            virtual_host = next(iter(self.broker.virtual_hosts.values()), None)
         if virtual_host is None:
             raise ConnectionFault(amqp.NOT_ALLOWED, f"vhost {name} not found")
         if user is None or not user.may_enter(name):
             raise ConnectionFault(amqp.NOT_ALLOWED, f"access to vhost '{name}' refused")
-        self.broker.administration.limits.check_connection(user, virtual_host)
+        if not self.is_internal:
+            self.broker.administration.limits.check_connection(user, virtual_host)
         self.virtual_host = virtual_host
         client = ClientConnection(
             self.number,
@@ -363,13 +507,71 @@ class Session(Events):
             self.client_properties,
             self.broker.timetable.now_ms(),
             self.close_connection,
+            self.link.describe,
+            self.limit_messages,
         )
-        self.broker.clients.enter(client)
+        if self.is_internal:
+            self.broker.clients.internal[self.number] = client
+        else:
+            self.broker.clients.enter(client)
+            self.audit(LOGIN, "connection.open", True)
+            self.broker.events.connection_changed("connection.created", client)
+        self.limit_messages()
+        self.connection.by_ticket = access_commands.is_enforced(self)
         self.connection.send(methods.ConnectionOpenOk())
         self.link.opened()
 
+    def limit_messages(self) -> None:
+        """Limits of the user and of the virtual host hold for what is published from now on."""
+        if self.user is None or self.virtual_host is None:
+            return
+        limits, user, host = self.broker.administration.limits, self.user.name, self.virtual_host.name
+        most = self.broker.config.limits.message_bytes_max
+        self.connection.message_bytes_max = limits.message_bytes_max(user, host, most)
+        rates = limits.rates_of(user, host)
+        self.connection.events = RatedPublishes(self, rates) if rates else self
+        self.link.rate_changed()
+
     def update_secret(self, method: methods.ConnectionUpdateSecret) -> None:
-        self.connection.send(methods.ConnectionUpdateSecretOk())
+        """A new token, most often: what it allows holds from now on."""
+        if self.user is None:
+            raise ConnectionFault(amqp.CHANNEL_ERROR, "the connection is not open")
+        step = self.broker.authentication.renewed(self.user, method.new_secret, self.peer_address)
+        if step is None:
+            self.connection.send(methods.ConnectionUpdateSecretOk())
+        else:
+            self.renew_identity(step)
+
+    def renew_identity(self, step: Challenge | Verification | Accepted | Refused) -> None:
+        user, host = self.user, self.virtual_host
+        if isinstance(step, Verification):
+            self.link.verify(step)
+        elif user is None or host is None or not isinstance(step, Accepted):
+            log.warning("the new secret of %s is refused: %s", self, getattr(step, "reason", ""))
+            self.close_connection(
+                ConnectionFault(amqp.NOT_ALLOWED, "New secret was refused by one of the back ends")
+            )
+        elif step.user.name != user.name or not step.user.may_enter(host.name):
+            log.warning("the new secret of %s is refused: it is that of user %r", self, step.user.name)
+            self.close_connection(
+                ConnectionFault(
+                    amqp.NOT_ALLOWED, "New secret was refused: it belongs to another user, or host"
+                )
+            )
+        else:
+            user.renew(step.user)
+            host.router.rights_changed()
+            self.watch_expiry(user)
+            self.audit(LOGIN, "connection.update-secret", True)
+            self.connection.send(methods.ConnectionUpdateSecretOk())
+
+    def watch_expiry(self, user: User) -> None:
+        """A token ends at some time, and the connection with it unless there is a new one by then."""
+        if user.expires_ms is not None:
+            self.broker.authentication.expiries.add(self, user.expires_ms, self.identity_expired)
+
+    def identity_expired(self) -> None:
+        self.close_connection(ConnectionFault(amqp.ACCESS_REFUSED, "the token of the connection has expired"))
 
     def tell_blocked(self, reason: str) -> None:
         """connection.blocked, to clients that know it."""
@@ -410,6 +612,10 @@ class Session(Events):
         name = route[1 : 1 + route[0]].decode("utf-8", "surrogateescape")
         return isinstance(self.virtual_host.exchanges.get(name), SystemExchange)
 
+    def heartbeat(self) -> bytes:
+        """What is sent when there has been nothing to send for a while."""
+        return HEARTBEAT
+
     # Channels
 
     def open_channel(self, channel: Channel) -> None:
@@ -418,12 +624,14 @@ class Session(Events):
         if self.connection.open_channels > CHANNELS_CRITICAL and self.is_critical():
             text = f"memory is short: no more than {CHANNELS_CRITICAL} channels for now"
             raise ConnectionFault(amqp.RESOURCE_ERROR, text)
-        self.broker.administration.limits.check_channel(self.user, self.virtual_host)
+        if not self.is_internal:
+            self.broker.administration.limits.check_channel(self.user, self.virtual_host)
         opened = BrokerChannel(channel.number, self.number, self.virtual_host, self.user, self.output)
+        self.virtual_host.tally.channels_opened += 1
         opened.cancel_notices = "consumer_cancel_notify" in self.capabilities
-        client = self.broker.connections.get(self.number)
-        if client is not None:
-            client.channels[channel.number] = opened
+        opened.by_standard = self.connection.version != amqp.VERSION_0_9_1
+        opened.numeric = self.connection.numeric
+        self.broker.clients.open_channel(self.number, opened)
         channel.owner = opened
 
     def release_channel(self, channel: Channel, farewell: Callable[[], None] | None = None) -> None:
@@ -434,9 +642,7 @@ class Session(Events):
         owner = channel.owner
         if farewell is None:
             channel.owner = None
-        client = self.broker.connections.get(self.number)
-        if client is not None:
-            client.channels.pop(channel.number, None)
+        self.broker.clients.close_channel(self.number, channel.number)
         if isinstance(owner, BrokerChannel):
             try:
                 owner.close(farewell)
@@ -455,6 +661,7 @@ class Session(Events):
             self.close_connection(fault)
             return
         log.info("channel %d of %s closed: %s", channel.number, self, fault.reply_text)
+        self.audit_refusal(fault)
         channel.abandon_content()
         channel.follow(END)
         if channel.state != phases.CHANNEL_ENDING:
@@ -481,10 +688,14 @@ class Session(Events):
         """Sends connection.close and waits for the answer, for a while."""
         if self.connection.state >= phases.CONNECTION_CLOSING:
             return
-        log.warning("connection of %s closed: %s", self, fault.reply_text)
+        self.audit_refusal(fault)
         if self.connection.state == phases.CONNECTION_HEADER:
             self.link.drop()
             return
+        if self.user is None and not self.is_refused and fault.code not in OUR_OWN_REASONS:
+            self.refuse_handshake(fault.reply_text, partial(self.close_connection, fault))
+            return
+        log.warning("connection of %s closed: %s", self, fault.reply_text)
         self.connection.follow(END)
         self.link.closing()
         # After a fault of the broker nobody can tell what is safe.
@@ -524,8 +735,8 @@ class Session(Events):
     def depart(self, parting: int, answer: Callable[[], None] | None) -> None:
         """Gives back all that the connection holds, in portions; then comes the answer.
 
-        broker/channels/endings.py has the portions. At once its consumers get nothing more, and its exclusive
-        queues are gone for everybody.
+        broker/channels/connection_teardown.py has the portions. At once its consumers get nothing more, and
+        its exclusive queues are gone for everybody.
         """
         self.parting = parting
         self.answer = answer
@@ -534,14 +745,18 @@ class Session(Events):
             self.output.end_streams()  # nobody reads what follows, but for the answer to a close
         except Exception:
             log.exception("a bug leaves a body that was being sent to %s behind", self)
+        client = self.broker.connections.get(self.number)
         self.broker.clients.leave(self.number)
+        if client is not None:
+            self.broker.events.connection_changed("connection.closed", client)
+        self.broker.authentication.expiries.discard(self)
         if self.virtual_host is not None:
             self.virtual_host.disown_exclusive(self.number)
         if self.is_leaving:
             self.is_to_leave_again = True  # some channels may have left in another way
         else:
             self.is_leaving = True
-            self.broker.endings.begin(self)
+            self.broker.teardowns.begin(self)
 
     def held_channels(self) -> list[BrokerChannel]:
         found = [channel.owner for channel in self.connection.all_channels()]
@@ -564,7 +779,7 @@ class Session(Events):
                 yield None
         host = self.virtual_host
         if host is not None and self.number in host.falling.departed:
-            yield from dismantling.of_connection(host, self.number)
+            yield from topology_teardown.of_connection(host, self.number)
 
     def leave_channel(self, channel: Channel) -> Chore:
         owner = channel.owner
@@ -575,12 +790,12 @@ class Session(Events):
             owner.retire(partial(self.channel_left, channel))
         else:
             if self.parting == PARTS_CLOSED:
-                owner.confirm_safe()
+                owner.confirms.confirm_safe()
             self.unconfirmed.pop(channel, None)
             channel.owner = None
             owner.retire(None)
-        yield from dismantling.of_channel(owner)
-        owner.part()
+        yield from teardown.of_channel(owner)
+        owner.confirms.part()
 
     def channel_left(self, channel: Channel) -> None:
         """All that was published on the channel is confirmed."""
@@ -594,7 +809,7 @@ class Session(Events):
         if self.is_to_leave_again:
             self.is_to_leave_again = False
             self.is_leaving = True
-            self.broker.endings.begin(self)
+            self.broker.teardowns.begin(self)
         elif self.answer is None:
             self.output.release()
         else:
@@ -604,6 +819,21 @@ class Session(Events):
         if self.answer is not None and not self.is_leaving and not self.unconfirmed:
             answer, self.answer = self.answer, None
             answer()
+
+    # The audit log
+
+    def audit(self, kind: str, event: str, is_allowed: bool, subject: str = "", reason: str = "") -> None:
+        """Notes what the client did, if there is a log of that."""
+        audit = self.broker.audit
+        if audit is not None:
+            user = "" if self.user is None else self.user.name
+            host = "" if self.virtual_host is None else self.virtual_host.name
+            audit.note(kind, event, is_allowed, user, self.peer_address, self.number, host, subject, reason)
+
+    def audit_refusal(self, fault: PeerFault) -> None:
+        """A fault that says that the client may not; a failed login is noted where it fails."""
+        if fault.code in REFUSALS and self.user is not None:
+            self.audit(ACCESS, "operation", False, reason=fault.text)
 
     def send(self, number: int, method: Method) -> None:
         self.output.write_method(number, encode_method(self.connection.version, method))
@@ -625,7 +855,7 @@ CONNECTION_COMMANDS: dict[str, Any] = {
 
 
 @lru_cache
-def start_payload(version: int, memory: str) -> bytes:
+def start_payload(version: int, memory: str, mechanisms: str) -> bytes:
     """connection.start, the same for every client of a version. `memory`: see broker/services/answers.py."""
     major, minor = (8, 0) if version == amqp.VERSION_0_8 else (0, 9)
     properties = {**SERVER_PROPERTIES, "request_memory": memory}
@@ -636,12 +866,27 @@ def start_payload(version: int, memory: str) -> bytes:
         version_major=major,
         version_minor=minor,
         server_properties=properties,
-        mechanisms=mechanisms_offered().encode(),
-        locales=b"en_US",
+        mechanisms=mechanisms.encode(),
+        locales=LOCALE.encode(),
     )
     return encode_method(version, start)
+
+
+def with_numbers(start: bytes) -> bytes:
+    """A connection.start with numeric types in its properties, which 6 octets of ids and version precede."""
+    size = 4 + int.from_bytes(start[6:10], "big")
+    return start[:6] + number_table(start, 6, 6 + size) + start[6 + size :]
 
 
 def cut(text: str) -> str:
     """At most what a short string holds, never in the middle of a character."""
     return text.encode("utf-8", "replace")[:TEXT_BYTES_MAX].decode("utf-8", "ignore")
+
+
+def of_publish(fault: PeerFault, flags: int) -> PeerFault:
+    """The fault with the ids of the method that has published, which are those of its content class."""
+    if flags & traits.CONTENT_CLASSES:
+        fault.class_id, fault.method_id = PUBLISHES[flags & traits.CONTENT_CLASSES]
+    elif not fault.class_id:
+        fault.class_id, fault.method_id = 60, 40
+    return fault

@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from flintmq.auth.users import configured_user
+from flintmq.auth.users import configured_user, password_policy
 from flintmq.broker import static_topology
-from flintmq.broker.administration.policies import configured_policies
-from flintmq.config import Config, DefaultUser
+from flintmq.broker.policies import configured_policies
+from flintmq.config import Config, DefaultUser, guest_alone
 from flintmq.errors import ConfigFault
-from flintmq.server.tls import server_context
+from flintmq.server.audit_log import SETTINGS
+from flintmq.server.certificates import Certificates
 
 if TYPE_CHECKING:
     from flintmq.server.server import Server
@@ -36,13 +37,17 @@ LIVE_LIMITS = (
     "bindings_per_virtual_host_max",
     "settlements_per_transaction_max",
     "message_bytes_max",
+    "handshakes_max",
+    "handshakes_per_address_max",
     "handshake_timeout_s",
     "heartbeat_s",
 )
-LIVE_FILES = ("certificate", "key", "authority")
+LIVE_TLS = ("certificate", "key", "authority", "verify", "others")
 # Sections that can change as a whole.
 LIVE_SECTIONS = (
+    "bans",
     "dtx",
+    "staging",
     "queue_templates",
     "exchanges",
     "queues",
@@ -76,6 +81,11 @@ def differences(old: Config, new: Config) -> list[str]:
     return found
 
 
+def names_nobody(config: Config) -> bool:
+    """Whether the settings name no users, so that there is guest."""
+    return any(isinstance(each, DefaultUser) for each in config.users.values())
+
+
 class SettingsChange:
     """One change of the settings of a server: `now` and `later` are the names of the settings concerned."""
 
@@ -86,15 +96,19 @@ class SettingsChange:
         self.now: list[str] = []
         self.later: list[str] = []
         # All of this may raise a ConfigFault.
-        self.users = {name: configured_user(name, given) for name, given in new.users.items()}
+        policy = password_policy(replace(new, auth=self.old.auth))
+        self.users = {name: configured_user(name, given, policy) for name, given in new.users.items()}
         self.policies = configured_policies(new)
         has_tls = new.tls is not None and self.old.tls is not None
-        self.context = server_context(new.tls) if has_tls and new.tls is not None else None
-        # Then guest is to come back with what was administered: a start finds that.
-        self.names_nobody = any(isinstance(each, DefaultUser) for each in new.users.values())
+        self.certificates = Certificates(new.tls) if has_tls and new.tls is not None else None
+        # If only now, then guest is to come back with what was administered: a start finds that.
+        self.names_nobody = names_nobody(new)
+        self.named_nobody = names_nobody(self.old)
         hosts = server.broker.administration.virtual_hosts
         self.added_hosts = [name for name in new.virtual_hosts if hosts.can_be_configured(name)]
         for name in differences(self.old, new):
+            if name.startswith("users.") and self.names_nobody and self.named_nobody:
+                continue  # guest is no setting, though the virtual hosts that it may use are
             (self.now if self.is_live(name) else self.later).append(name)
 
     def is_live(self, name: str) -> bool:
@@ -107,7 +121,7 @@ class SettingsChange:
             section in LIVE_SECTIONS
             or name == "log.level"
             or (section == "limits" and setting in LIVE_LIMITS)
-            or (section == "tls" and setting in LIVE_FILES)
+            or (section == "tls" and setting in LIVE_TLS)
         )
 
     def apply(self) -> None:
@@ -117,8 +131,8 @@ class SettingsChange:
         server.config = running
         broker.configure(running)
         logging.getLogger().setLevel(running.log.level.upper())
-        if self.context is not None:
-            server.show_certificates(self.context)
+        if self.certificates is not None:
+            server.show_certificates(self.certificates)
         for name in self.added_hosts:
             broker.open_virtual_host(name)
         broker.administration.reconfigure(self.old, running, self.users)
@@ -133,7 +147,11 @@ class SettingsChange:
         limits = replace(old.limits, **{name: getattr(new.limits, name) for name in LIVE_LIMITS})
         tls = old.tls
         if tls is not None and new.tls is not None:
-            tls = replace(tls, **{name: getattr(new.tls, name) for name in LIVE_FILES})
+            tls = replace(tls, **{name: getattr(new.tls, name) for name in LIVE_TLS})
+        virtual_hosts = (*old.virtual_hosts, *self.added_hosts)
+        users = new.users
+        if self.names_nobody:
+            users = guest_alone(virtual_hosts) if self.named_nobody else old.users
         served = {*self.server.broker.virtual_hosts, *self.added_hosts}
         changed: dict[str, Any] = {name: getattr(new, name) for name in LIVE_SECTIONS}
         for name in static_topology.SECTIONS:
@@ -144,16 +162,19 @@ class SettingsChange:
             limits=limits,
             tls=tls,
             log=replace(old.log, level=new.log.level),
-            virtual_hosts=(*old.virtual_hosts, *self.added_hosts),
-            users=old.users if self.names_nobody else new.users,
+            virtual_hosts=virtual_hosts,
+            users=users,
         )
 
     def tell(self) -> None:
+        audit = self.server.audit
+        if audit is not None:
+            audit.note(SETTINGS, "settings", True, arguments={"now": self.now, "later": self.later})
         if self.now:
             log.info("SIGHUP: settings that have changed and hold now: %s", ", ".join(self.now))
         if self.later:
             log.warning(
-                "SIGHUP: settings that have changed and hold from the next start on: %s",
+                "SIGHUP: settings that have changed and need a restart to hold: %s",
                 ", ".join(self.later),
             )
         if not self.now and not self.later:
@@ -166,6 +187,8 @@ def change_settings(server: Server, new: Config) -> None:
         change = SettingsChange(server, new)
     except ConfigFault as fault:
         log.error("the settings stay as they were: %s", fault)
+        if server.audit is not None:
+            server.audit.note(SETTINGS, "settings", False, reason=str(fault))
         return
     try:
         change.apply()

@@ -27,15 +27,20 @@ def accept(listener: socket.socket) -> tuple[int, str] | None:
     except (BlockingIOError, InterruptedError, ConnectionAbortedError):
         return None
     connected.setblocking(False)
-    if BY_DESCRIPTOR:
-        return connected.detach(), address[0]
-    _held[connected.fileno()] = connected
-    return connected.fileno(), address[0]
+    return taken(connected), address[0]
 
 
 def released(descriptor: int) -> socket.socket:
     """The socket as an object, which is the caller's from now on."""
     return _held.pop(descriptor, None) or socket.socket(fileno=descriptor)
+
+
+def taken(connected: socket.socket) -> int:
+    """The descriptor of a socket whose object nobody needs any more."""
+    if BY_DESCRIPTOR:
+        return connected.detach()
+    _held[connected.fileno()] = connected
+    return connected.fileno()
 
 
 def receive(descriptor: int, buffer: bytearray, start: int, end: int) -> int:

@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker import static_topology
 from flintmq.broker.broker import Broker
+from flintmq.broker.definitions import definition_services  # noqa: F401 - registers them
+from flintmq.broker.definitions.definitions import definitions_of
 from flintmq.broker.exchanges import exchange_plugins
 from flintmq.broker.recovery import Recovery
 from flintmq.broker.store.store import Store
+from flintmq.config.auth import INTERNAL
 from flintmq.storage.disk import Disk
 from flintmq.storage.journal.delivered_marks import DeliveredMarks
 from flintmq.storage.journal.journal import Journal
 from flintmq.storage.journal.overflow import Overflow
 from flintmq.storage.journal.report import RecoveryReport
 from flintmq.storage.options import JournalOptions, SyncPolicy
+from flintmq.storage.staging_files import StagingFiles
 from flintmq.storage.streams.store import StreamStore
 
 if TYPE_CHECKING:
@@ -41,6 +45,7 @@ def open_broker(config: Config, clock: Clock, wake: Callable[[], None]) -> Broke
         broker = Broker(config, clock)
         broker.attach_streams(StreamStore(None, Disk(), JournalOptions(), clock, wake))
         static_topology.declare_all(broker)
+        load_definitions(broker)
         return broker
     options = JournalOptions(
         sync=SyncPolicy(config.storage.sync),
@@ -53,7 +58,6 @@ def open_broker(config: Config, clock: Clock, wake: Callable[[], None]) -> Broke
     try:
         broker, report = recovered_broker(config, clock, wake, str(directory), Disk(), options)
     finally:
-        gc.freeze()  # else the first collection looks at all of it, which takes seconds, and so does the last
         if is_collecting:
             gc.enable()
     losses = report.losses()
@@ -78,6 +82,7 @@ def recovered_broker(
     delivered_marks = DeliveredMarks(disk, os.path.join(directory, "hand-outs"))
     recovery.delivered_marks(delivered_marks.recover(journal.synced_sequence))
     store = Store(journal, overflow, delivered_marks)
+    store.lost = len(report.entries_unreadable)
     broker = Broker(config, clock, store)
     go_on_in_time(broker, journal)
     broker.administration.restore(recovery.administered)
@@ -86,14 +91,27 @@ def recovered_broker(
     streams = broker.attach_streams(
         StreamStore(os.path.join(directory, "streams"), disk, options, clock, wake)
     )
+    # Users of back ends are not known here, and those that a damaged journal has lost may come back.
+    is_anybody = is_incomplete or config.auth.backend_names() != (INTERNAL,)
+    broker.attach_staging(StagingFiles(journal, wake)).restore(
+        recovery.staged, lambda name: is_anybody or broker.users.get(name) is not None
+    )
     store.numbers = recovery.build(broker.virtual_hosts, store, is_incomplete)
     left = streams.drop_leftovers(recovery.queue_numbers(), is_incomplete)
     store.numbers = max(store.numbers, left)
-    broker.administration.virtual_hosts.unserved = recovery.unserved
+    broker.administration.virtual_hosts.unserved |= recovery.unserved
     broker.administration.resume()
     static_topology.declare_all(broker)
+    load_definitions(broker)
     store.end_pass()
     return broker, report
+
+
+def load_definitions(broker: Broker) -> None:
+    """What the file that the settings name defines, after all that the settings themselves say."""
+    file = broker.config.load_definitions
+    if file is not None:
+        definitions_of(broker).load(file)
 
 
 def go_on_in_time(broker: Broker, journal: Journal) -> None:

@@ -111,10 +111,15 @@ def fault(what: str, settings: Settings, error: ClientError) -> AmqpError:
 
 def sentence(what: str, settings: Settings, error: ClientError) -> str:
     where = settings.address
+    if isinstance(error, LoginRefused) and error.code == amqp.NOT_ALLOWED:
+        return (
+            f"{what}: {where} refused virtual host {settings.virtual_host!r} to user {settings.user!r}: "
+            f"{shortened(error.text)}; correct the end of the URI, or give the user the permission."
+        )
     if isinstance(error, LoginRefused):
         return (
             f"{what}: {where} refused user {settings.user!r}; check the options 'username' and 'password', "
-            "the password file or the environment, and the virtual host."
+            "the password file or the environment."
         )
     if isinstance(error, ConnectFailed):
         return f"{what}: no connection to {where}: {ended(error)}"

@@ -50,9 +50,16 @@ class Disk:
 
     def __init__(self) -> None:
         self.undeleted: set[str] = set()  # which were open when they should have gone
+        self.identities: dict[int, tuple[int, int]] = {}  # device and number of those asked for
 
     def make_directory(self, path: str) -> None:
         os.makedirs(path, mode=0o700, exist_ok=True)
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
 
     def list_directories(self, path: str) -> list[str]:
         with os.scandir(path) as entries:
@@ -75,6 +82,7 @@ class Disk:
         return os.open(path, os.O_RDONLY | OPEN_FLAGS)
 
     def close(self, handle: int) -> None:
+        self.identities.pop(handle, None)  # before another file gets the handle
         os.close(handle)
 
     def size(self, handle: int) -> int:
@@ -127,11 +135,15 @@ class Disk:
 
     def is_there(self, path: str, handle: int) -> bool:
         """Whether the open file is still the one that the path leads to."""
+        identity = self.identities.get(handle)
+        if identity is None:
+            opened = os.fstat(handle)
+            identity = self.identities[handle] = (opened.st_dev, opened.st_ino)
         try:
             found = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
             return False
-        return os.path.samestat(found, os.fstat(handle))
+        return (found.st_dev, found.st_ino) == identity
 
     def reserve(self, handle: int, size: int) -> None:
         """Take the room now, so that a full disk shows here and not in the middle of a batch."""

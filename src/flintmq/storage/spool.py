@@ -21,6 +21,8 @@ from __future__ import annotations
 import errno
 import os
 import struct
+from collections import deque
+from contextlib import suppress
 
 import google_crc32c
 
@@ -28,8 +30,13 @@ from flintmq.errors import StorageFault
 from flintmq.storage.disk import Disk
 
 _REFERENCE = struct.Struct("<QQII")
+REFERENCE_OCTETS = _REFERENCE.size
+# The keys of values that name a spool which is no entry's yet begin with it, the values with a reference.
+STAGED = b"f"
 _SUFFIX = ".spool"
 _COPY_OCTETS = 1 << 20
+# Files deleted at a time: some milliseconds.
+DISCARDED_MAX = 256
 
 
 def spool_name(number: int) -> str:
@@ -102,7 +109,9 @@ class Spool:
         self.holders -= 1
         if self.holders == 0:
             self.rest()
-            self.disk.delete(self.path)
+            # One that was staged and got no part has none; whoever has taken another away has done the work.
+            with suppress(FileNotFoundError):
+                self.disk.delete(self.path)
 
     def rest(self) -> None:
         """Nothing more will be written: its descriptor can go."""
@@ -149,6 +158,10 @@ class Spool:
     def reference(self) -> bytes:
         if not self.finished:
             raise AssertionError("an entry refers to a finished spool")
+        return self.staged_reference()
+
+    def staged_reference(self) -> bytes:
+        """To what there is of it by now."""
         return _REFERENCE.pack(self.number, self.octets, self.crc, 0)
 
     def verify(self) -> bool:
@@ -199,13 +212,26 @@ class SpoolStore:
         # By the sequence of the entry.
         self.adopted: dict[int, Spool] = {}
         # Let go; deleted once the given sequence is synced.
-        self._leaving: list[tuple[int, Spool]] = []
+        self._leaving: deque[tuple[int, Spool]] = deque()
+        # By their numbers: those that grow in parts, see staging_files.py.
+        self.staged: dict[int, Spool] = {}
+        # Somebody copies the files: none of them goes meanwhile.
+        self.is_held = False
 
     def open(self) -> Spool:
+        number, path = self._next()
+        return Spool(self._disk, path, number, self._disk.open(path, create=True))
+
+    def stage(self) -> Spool:
+        """One that a value is to name; it has no file yet."""
+        number, path = self._next()
+        self.staged[number] = spool = Spool(self._disk, path, number, -1)
+        return spool
+
+    def _next(self) -> tuple[int, str]:
         self._opened += 1
         number = self.epoch << 32 | self._opened
-        path = os.path.join(self._directory, spool_name(number))
-        return Spool(self._disk, path, number, self._disk.open(path, create=True))
+        return number, os.path.join(self._directory, spool_name(number))
 
     def adopt(self, sequence: int, spool: Spool) -> None:
         spool.sequence = sequence
@@ -217,31 +243,62 @@ class SpoolStore:
         if spool is not None:
             self._leaving.append((settled, spool))
 
+    def let_go_staged(self, number: int, settled: int) -> None:
+        """No value names it any more; the file goes when that is safe, unless an entry shares it."""
+        self._leaving.append((settled, self.staged.pop(number)))
+
     def synced(self, sequence: int) -> None:
-        while self._leaving and self._leaving[0][0] <= sequence:
-            self._leaving.pop(0)[1].discard()
+        """Files that nobody needs any more go, some at a time; the journal calls again."""
+        if self.is_held:
+            return
+        for _ in range(DISCARDED_MAX):
+            if not self._leaving or self._leaving[0][0] > sequence:
+                return
+            self._leaving.popleft()[1].discard()
+
+    def named(self) -> list[Spool]:
+        """Those that records on disk may name."""
+        staged = [spool for spool in self.staged.values() if spool.octets]
+        return [*self.adopted.values(), *[spool for _, spool in self._leaving if spool.octets], *staged]
 
     def reopen(self, sequence: int, reference: bytes) -> None:
         """Take up the spool that a recovered entry names; a fault if it is not whole."""
         if len(reference) != _REFERENCE.size:
             raise StorageFault(f"entry {sequence} has a malformed reference to a spool")
+        spool = self._found(f"entry {sequence}", reference)
+        spool.finished = spool.secured = True
+        self.adopt(sequence, spool)
+
+    def reopen_staged(self, value: bytes) -> Spool | None:
+        """Take up the spool that a recovered value names, if it names one; a fault if it is not whole."""
+        if len(value) < _REFERENCE.size:
+            raise StorageFault("a staged content has a malformed reference to a spool")
+        number, octets, _, _ = _REFERENCE.unpack_from(value)
+        if not number:
+            return None
+        if octets:
+            spool = self._found("a staged content", value[: _REFERENCE.size])
+        else:
+            spool = Spool(self._disk, os.path.join(self._directory, spool_name(number)), number, -1)
+        self.staged[number] = spool
+        return spool
+
+    def _found(self, whose: str, reference: bytes) -> Spool:
         number, octets, crc, _ = _REFERENCE.unpack(reference)
         path = os.path.join(self._directory, spool_name(number))
         try:
             handle = self._disk.open(path)
         except FileNotFoundError as failure:
-            raise StorageFault(f"entry {sequence} names {spool_name(number)}, which is missing") from failure
+            raise StorageFault(f"{whose} names {spool_name(number)}, which is missing") from failure
         if self._disk.size(handle) < octets:
             self._disk.close(handle)
-            raise StorageFault(f"entry {sequence} names {spool_name(number)}, which is cut short")
+            raise StorageFault(f"{whose} names {spool_name(number)}, which is cut short")
         self._disk.close(handle)
-        spool = Spool(self._disk, path, number, -1, octets, crc)
-        spool.finished = spool.secured = True
-        self.adopt(sequence, spool)
+        return Spool(self._disk, path, number, -1, octets, crc)
 
     def remove_leftovers(self) -> int:
         """Delete files that no entry names; returns how many."""
-        held = {spool.number for spool in self.adopted.values()}
+        held = {spool.number for spool in self.adopted.values()} | self.staged.keys()
         removed = 0
         for name in self._disk.list(self._directory):
             number = spool_number(name)
@@ -259,12 +316,15 @@ class SpoolStore:
 
     def octets(self) -> int:
         """What the live ones take on the disk."""
-        return sum(spool.octets for spool in self.adopted.values())
+        return sum(spool.octets for spool in [*self.adopted.values(), *self.staged.values()])
 
     def close(self) -> None:
         for spool in self.adopted.values():
             spool.rest()
         for _, spool in self._leaving:
             spool.rest()
+        for spool in self.staged.values():
+            spool.rest()
         self.adopted.clear()
+        self.staged.clear()
         self._leaving.clear()

@@ -4,10 +4,9 @@ cimport flintmq.wire.octets as octets
 cimport flintmq.wire.traits as traits
 
 cdef int DEPTH_MAX
-cdef Py_ssize_t TABLE_BYTES_MAX
 
 
-@cython.locals(flags=cython.int, bit=cython.int, found=cython.int, table_size=Py_ssize_t, seen=cython.int, mode=cython.int)
+@cython.locals(flags=cython.int, bit=cython.int, found=cython.int, table_size=Py_ssize_t, seen=cython.int, mode=cython.int, is_long=bint)
 cdef int survey(const unsigned char* source, Py_ssize_t at, Py_ssize_t end) noexcept
 cpdef int traits_of(bytes header) except? -9
 @cython.locals(found=cython.int, size=Py_ssize_t)
@@ -19,3 +18,5 @@ cdef Py_ssize_t after_value(const unsigned char* source, Py_ssize_t at, Py_ssize
 cdef Py_ssize_t after_container(
     const unsigned char* source, Py_ssize_t at, Py_ssize_t end, int depth, int kind
 ) noexcept
+@cython.locals(count=Py_ssize_t, stop=Py_ssize_t)
+cdef Py_ssize_t count_entries(const unsigned char* source, Py_ssize_t at, Py_ssize_t end, int kind) noexcept

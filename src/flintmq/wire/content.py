@@ -7,7 +7,7 @@ is delivered later is well formed, and picks out the few that decide how a messa
 
 `look_over` walks the headers table in the same way, nested tables and arrays included, without making an
 object of anything. A table that it cannot vouch for gets the trait UNPROVEN: a type that is no letter of
-0-9-1, a length that does not fit, too deep, too long. tables.py decides about those (letter_table).
+0-9-1, a length that does not fit, too deep. tables.py decides about those (letter_table).
 """
 
 from __future__ import annotations
@@ -16,9 +16,6 @@ from flintmq.wire import amqp, octets, traits
 
 # As tables.DEPTH_MAX: the table itself is the first level.
 DEPTH_MAX = 32
-# An entry has two octets or more, an element of an array one: a table of this size cannot have more of
-# them than tables.ENTRIES_MAX. A longer one is counted by tables.py.
-TABLE_BYTES_MAX = 65_535
 
 
 def traits_of(header: bytes) -> int:
@@ -57,7 +54,11 @@ def survey(source: octets.Readable, at: int, end: int) -> int:
             if table_size > end - at:
                 return traits.MALFORMED
             found |= traits.HAS_HEADERS
-            seen = look_over(source, at, at + table_size, 1) if table_size <= TABLE_BYTES_MAX else -1
+            seen = look_over(source, at, at + table_size, 1)
+            # An element of an array has one octet or more: only a longer table has to be counted.
+            is_long = seen >= 0 and table_size > traits.HEADERS_MAX
+            if is_long and count_entries(source, at, at + table_size, 0x46) > traits.HEADERS_MAX:
+                found |= traits.TOO_MANY | traits.HAS_COPIES  # for which it is looked into
             if seen == -1:
                 found |= traits.UNPROVEN | traits.HAS_COPIES  # it may
             elif seen == 1:
@@ -154,3 +155,19 @@ def after_container(source: octets.Readable, at: int, end: int, depth: int, kind
     while 0 <= at < stop:
         at = after_value(source, at, stop, depth + 1)
     return at
+
+
+def count_entries(source: octets.Readable, at: int, end: int, kind: int) -> int:
+    """How many entries and elements the table (F) or array (A) at `at`..`end` has, which was looked over."""
+    count = 0
+    while at < end:
+        count += 1
+        if kind == 0x46:
+            at += 1 + source[at]
+        if source[at] == 0x46 or source[at] == 0x41:  # F A
+            stop = at + 5 + octets.read_long(source, at + 1)
+            count += count_entries(source, at + 5, stop, source[at])
+            at = stop
+        else:
+            at = after_value(source, at, end, DEPTH_MAX)
+    return count

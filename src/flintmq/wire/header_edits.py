@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import struct
 
+from flintmq.errors import ConnectionFault
 from flintmq.wire import amqp
-from flintmq.wire.tables import join_entries, letter_table, split_entries
+from flintmq.wire.headers import entry_places
+from flintmq.wire.tables import letter_table, number_table
 
 _FLAGS = struct.Struct(">H")
 _LENGTH = struct.Struct(">I")
@@ -53,10 +55,28 @@ def with_letters(header: bytes) -> bytes:
     return header if table == header[start:end] else with_property(header, amqp.FLAG_HEADERS, table)
 
 
+def with_numbers(content: bytes) -> bytes:
+    """A content whose headers have numbers for types, for peers that open with the header of the 0-9 text."""
+    start, end = place_of(content, amqp.FLAG_HEADERS)
+    if start == end:
+        return content
+    try:
+        table = number_table(content, start, end, "basic headers")
+    except ConnectionFault:
+        return content  # no peer can read such headers: they stay as they came
+    return content[:start] + table + content[end:]
+
+
 def without_entry(header: bytes, name: str) -> bytes:
     """The header without one entry of its headers table."""
-    start, end = place_of(header, amqp.FLAG_HEADERS)
-    if start == end:
+    places = entry_places(header, len(header), name.encode())
+    if not places:
         return header
-    kept = [entry for entry in split_entries(header, start, end, "headers") if entry[0] != name]
-    return with_property(header, amqp.FLAG_HEADERS, join_entries(kept))
+    start, end = place_of(header, amqp.FLAG_HEADERS)
+    kept = []
+    at = start + _LENGTH.size
+    for entry_at, _, after in places:
+        kept.append(header[at:entry_at])
+        at = after
+    entries = b"".join([*kept, header[at:end]])
+    return with_property(header, amqp.FLAG_HEADERS, _LENGTH.pack(len(entries)) + entries)

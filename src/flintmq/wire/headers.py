@@ -3,18 +3,17 @@
     | class 2 | weight 2 | body size 8 | flags 2 | properties of the flags that are set ... |
                                            ^ 12
 
-`read_property` steps over what it is not asked for. `read_headers` decodes a table of the field types
-that headers nearly always have; any other value, and a table with a mistake in it, is left to tables.py,
-so that there is one place which knows all types and words all faults.
+`read_property` steps over what it is not asked for, and `entry_places` over all entries of the headers but
+those of one name. `read_headers` decodes a table of the field types that headers nearly always have; any
+other value, and a table with a mistake in it, is left to tables.py, so that there is one place which knows
+all types and words all faults.
 """
 
 from __future__ import annotations
 
-from flintmq.wire import amqp, octets
-from flintmq.wire.tables import FieldTable, decode_table, decode_value
-
-# An entry has two octets or more, so a table of this size cannot have more than tables.py allows.
-TABLE_BYTES_MAX = 65_535
+from flintmq.errors import ProtocolMisuse
+from flintmq.wire import amqp, content, octets
+from flintmq.wire.tables import FieldTable, FieldValue, decode_table, decode_value
 
 
 def find_property(source: octets.Readable, at: int, end: int, wanted: int) -> int:
@@ -44,9 +43,9 @@ def find_property(source: octets.Readable, at: int, end: int, wanted: int) -> in
     return at if at < end else -1
 
 
-def read_property(content: bytes, end: int, wanted: int) -> str | int | None:
-    """The property with the flag `wanted` of the header in `content`[:end], but for its headers."""
-    source = octets.readable_bytes(content)
+def read_property(whole: bytes, end: int, wanted: int) -> str | int | None:
+    """The property with the flag `wanted` of the header in `whole`[:end], but for its headers."""
+    source = octets.readable_bytes(whole)
     at = find_property(source, 12, end, wanted)
     if at < 0:
         return None
@@ -58,51 +57,88 @@ def read_property(content: bytes, end: int, wanted: int) -> str | int | None:
     return octets.text(source, at + 1, at + 1 + size) if end - at > size else None
 
 
-def read_headers(content: bytes, end: int) -> FieldTable:
-    """The headers of the content header in `content`[:end]; a ConnectionFault when they are malformed."""
-    source = octets.readable_bytes(content)
+def read_headers(whole: bytes, end: int) -> FieldTable:
+    """The headers of the content header in `whole`[:end]; a ConnectionFault when they are malformed."""
+    source = octets.readable_bytes(whole)
     at = find_property(source, 12, end, amqp.FLAG_HEADERS)
-    return {} if at < 0 else read_table(content, at, end)
+    return {} if at < 0 else read_table(whole, at, end)
 
 
-def read_table(content: bytes, at: int, end: int) -> FieldTable:
-    """The table at `at`, as decode_table gives it."""
-    source = octets.readable_bytes(content)
+def read_table(whole: bytes, at: int, end: int) -> FieldTable:
+    """The table at `at`, as decode_table gives it: of a name that is there twice the first value counts."""
+    source = octets.readable_bytes(whole)
     if end - at < 4:
-        return decode_table(content, at, end, "basic headers")[0]
+        return decode_table(whole, at, end, "basic headers")[0]
     size = octets.read_long(source, at)
     start = at + 4
-    if size > end - start or size > TABLE_BYTES_MAX:
-        return decode_table(content, at, end, "basic headers")[0]
+    if size > end - start:
+        return decode_table(whole, at, end, "basic headers")[0]
     stop = start + size
     table: FieldTable = {}
     while start < stop:
         size = source[start]
         if stop - start < size + 2:
-            return decode_table(content, at, end, "basic headers")[0]
+            return decode_table(whole, at, end, "basic headers")[0]
         name = octets.text(source, start + 1, start + 1 + size)
         start += size + 1
         kind = source[start]
         left = stop - start - 1
         if kind == 0x53 and left >= 4:  # S
             size = octets.read_long(source, start + 1)
-            text = octets.text_or_none(source, start + 5, start + 5 + size) if size <= left - 4 else None
-            if text is None:
-                return decode_table(content, at, end, "basic headers")[0]
-            table[name] = text
+            if size > left - 4:
+                return decode_table(whole, at, end, "basic headers")[0]
+            text = octets.text_or_none(source, start + 5, start + 5 + size)
+            table.setdefault(name, octets.copy(source, start + 5, start + 5 + size) if text is None else text)
             start += 5 + size
         elif kind == 0x49 and left >= 4:  # I
-            table[name] = octets.read_signed_long(source, start + 1)
+            table.setdefault(name, octets.read_signed_long(source, start + 1))
             start += 5
         elif kind == 0x6C and left >= 8:  # l
-            table[name] = octets.read_signed_longlong(source, start + 1)
+            table.setdefault(name, octets.read_signed_longlong(source, start + 1))
             start += 9
         elif kind == 0x64 and left >= 8:  # d
-            table[name] = octets.read_double(source, start + 1)
+            table.setdefault(name, octets.read_double(source, start + 1))
             start += 9
         elif kind == 0x74 and left >= 1:  # t
-            table[name] = source[start + 1] != 0
+            table.setdefault(name, source[start + 1] != 0)
             start += 2
+        elif kind == 0x56:  # V
+            table.setdefault(name, None)
+            start += 1
         else:
-            table[name], start = decode_value(content, start, stop, "basic headers")
+            value, start = decode_value(whole, start, stop, "basic headers")
+            table.setdefault(name, value)
     return table
+
+
+def entry_places(whole: bytes, end: int, name: bytes) -> list[tuple[int, int, int]]:
+    """The headers of this name in `whole`[:end]: where each starts, its type is, and it stops.
+
+    Of a table that survey (content.py) has vouched for. Nothing of the others is made an object of.
+    """
+    found: list[tuple[int, int, int]] = []
+    source = octets.readable_bytes(whole)
+    at = find_property(source, 12, end, amqp.FLAG_HEADERS)
+    if at < 0 or end - at < 4:
+        return found
+    stop = at + 4 + octets.read_long(source, at)
+    at += 4
+    while at < stop:
+        type_at = at + 1 + source[at]
+        after = content.after_value(source, type_at, stop, 1) if type_at < stop <= end else -1
+        if after < 0:
+            decode_table(whole, find_property(source, 12, end, amqp.FLAG_HEADERS), end, "basic headers")
+            raise ProtocolMisuse("headers with field types of 0-9, which should have been made letters")
+        if octets.equal(source, at + 1, type_at, name):
+            found.append((at, type_at, after))
+        at = after
+    return found
+
+
+def read_header(whole: bytes, end: int, name: bytes) -> tuple[FieldValue, bool]:
+    """One header, the first of its name, and whether there is one."""
+    places = entry_places(whole, end, name)
+    if not places:
+        return None, False
+    _, type_at, after = places[0]
+    return decode_value(whole, type_at, after, "basic headers")[0], True

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from flintmq.errors import ConnectionFault, PeerFault, ProtocolMisuse
 from flintmq.wire import amqp
 from flintmq.wire.fields import Content, Fields, encode_shortstr, truncated, truncated_among
-from flintmq.wire.tables import FieldTable, decode_table, encode_table
+from flintmq.wire.tables import FieldTable, decode_arguments, encode_table
 
 _NO_CONTENT = Content()
 
@@ -3453,7 +3453,7 @@ def _decode_connection_start(octets: bytes, end: int) -> tuple[ConnectionStart, 
         raise truncated_among("connection.start", end - at, sizes)
     method.version_major, method.version_minor = _BB.unpack_from(octets, at)
     at += 2
-    method.server_properties, at = decode_table(octets, at, end, "connection.start server_properties")
+    method.server_properties, at = decode_arguments(octets, at, end, "connection.start server_properties")
     stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
     if stop > end:
         raise truncated("connection.start mechanisms")
@@ -3484,7 +3484,7 @@ def _encode_connection_start(method: ConnectionStart, prefix: bytes) -> bytes:
 def _decode_connection_start_ok(octets: bytes, end: int) -> tuple[ConnectionStartOk, int]:
     method = ConnectionStartOk.__new__(ConnectionStartOk)
     at = 4
-    method.client_properties, at = decode_table(octets, at, end, "connection.start-ok client_properties")
+    method.client_properties, at = decode_arguments(octets, at, end, "connection.start-ok client_properties")
     stop = at + 1 + octets[at] if at < end else end + 1
     if stop > end:
         raise truncated("connection.start-ok mechanism")
@@ -3867,7 +3867,7 @@ def _decode_channel_alert(octets: bytes, end: int) -> tuple[ChannelAlert, int]:
         raise truncated("channel.alert reply_text")
     method.reply_text = octets[at + 1 : stop].decode("utf-8", "surrogateescape")
     at = stop
-    method.details, at = decode_table(octets, at, end, "channel.alert details")
+    method.details, at = decode_arguments(octets, at, end, "channel.alert details")
     return method, at
 
 
@@ -4001,7 +4001,7 @@ def _decode_exchange_declare(octets: bytes, end: int) -> tuple[ExchangeDeclare, 
     method.auto_delete = (bits & 4) != 0
     method.internal = (bits & 8) != 0
     method.no_wait = (bits & 16) != 0
-    method.arguments, at = decode_table(octets, at, end, "exchange.declare arguments")
+    method.arguments, at = decode_arguments(octets, at, end, "exchange.declare arguments")
     return method, at
 
 
@@ -4089,7 +4089,7 @@ def _decode_exchange_bind(octets: bytes, end: int) -> tuple[ExchangeBind, int]:
     bits = octets[at]
     at += 1
     method.no_wait = (bits & 1) != 0
-    method.arguments, at = decode_table(octets, at, end, "exchange.bind arguments")
+    method.arguments, at = decode_arguments(octets, at, end, "exchange.bind arguments")
     return method, at
 
 
@@ -4135,7 +4135,7 @@ def _decode_exchange_unbind(octets: bytes, end: int) -> tuple[ExchangeUnbind, in
     bits = octets[at]
     at += 1
     method.no_wait = (bits & 1) != 0
-    method.arguments, at = decode_table(octets, at, end, "exchange.unbind arguments")
+    method.arguments, at = decode_arguments(octets, at, end, "exchange.unbind arguments")
     return method, at
 
 
@@ -4175,7 +4175,7 @@ def _decode_queue_declare(octets: bytes, end: int) -> tuple[QueueDeclare, int]:
     method.exclusive = (bits & 4) != 0
     method.auto_delete = (bits & 8) != 0
     method.no_wait = (bits & 16) != 0
-    method.arguments, at = decode_table(octets, at, end, "queue.declare arguments")
+    method.arguments, at = decode_arguments(octets, at, end, "queue.declare arguments")
     return method, at
 
 
@@ -4247,7 +4247,7 @@ def _decode_queue_bind(octets: bytes, end: int) -> tuple[QueueBind, int]:
     bits = octets[at]
     at += 1
     method.no_wait = (bits & 1) != 0
-    method.arguments, at = decode_table(octets, at, end, "queue.bind arguments")
+    method.arguments, at = decode_arguments(octets, at, end, "queue.bind arguments")
     return method, at
 
 
@@ -4386,7 +4386,7 @@ def _decode_queue_unbind(octets: bytes, end: int) -> tuple[QueueUnbind, int]:
         raise truncated("queue.unbind routing_key")
     method.routing_key = octets[at + 1 : stop].decode("utf-8", "surrogateescape")
     at = stop
-    method.arguments, at = decode_table(octets, at, end, "queue.unbind arguments")
+    method.arguments, at = decode_arguments(octets, at, end, "queue.unbind arguments")
     return method, at
 
 
@@ -4447,7 +4447,7 @@ def _decode_basic_consume_0_8(octets: bytes, end: int) -> tuple[BasicConsume, in
     method.no_wait = (bits & 8) != 0
     method.arguments = {}
     if at < end:
-        method.arguments, at = decode_table(octets, at, end, "basic.consume arguments")
+        method.arguments, at = decode_arguments(octets, at, end, "basic.consume arguments")
     return method, at
 
 
@@ -4496,7 +4496,7 @@ def _decode_basic_consume(octets: bytes, end: int) -> tuple[BasicConsume, int]:
     method.no_ack = (bits & 2) != 0
     method.exclusive = (bits & 4) != 0
     method.no_wait = (bits & 8) != 0
-    method.arguments, at = decode_table(octets, at, end, "basic.consume arguments")
+    method.arguments, at = decode_arguments(octets, at, end, "basic.consume arguments")
     return method, at
 
 
@@ -4920,7 +4920,7 @@ def _decode_file_consume_0_8(octets: bytes, end: int) -> tuple[FileConsume, int]
     method.no_wait = (bits & 8) != 0
     method.arguments = {}
     if at < end:
-        method.arguments, at = decode_table(octets, at, end, "file.consume arguments")
+        method.arguments, at = decode_arguments(octets, at, end, "file.consume arguments")
     return method, at
 
 
@@ -4969,7 +4969,7 @@ def _decode_file_consume(octets: bytes, end: int) -> tuple[FileConsume, int]:
     method.no_ack = (bits & 2) != 0
     method.exclusive = (bits & 4) != 0
     method.no_wait = (bits & 8) != 0
-    method.arguments, at = decode_table(octets, at, end, "file.consume arguments")
+    method.arguments, at = decode_arguments(octets, at, end, "file.consume arguments")
     return method, at
 
 
@@ -5284,7 +5284,7 @@ def _decode_stream_consume_0_8(octets: bytes, end: int) -> tuple[StreamConsume, 
     method.no_wait = (bits & 4) != 0
     method.arguments = {}
     if at < end:
-        method.arguments, at = decode_table(octets, at, end, "stream.consume arguments")
+        method.arguments, at = decode_arguments(octets, at, end, "stream.consume arguments")
     return method, at
 
 
@@ -5330,7 +5330,7 @@ def _decode_stream_consume(octets: bytes, end: int) -> tuple[StreamConsume, int]
     method.no_local = (bits & 1) != 0
     method.exclusive = (bits & 2) != 0
     method.no_wait = (bits & 4) != 0
-    method.arguments, at = decode_table(octets, at, end, "stream.consume arguments")
+    method.arguments, at = decode_arguments(octets, at, end, "stream.consume arguments")
     return method, at
 
 
@@ -5813,7 +5813,7 @@ def _encode_dtx_coordination_recover(method: DtxCoordinationRecover, prefix: byt
 def _decode_dtx_coordination_recover_ok(octets: bytes, end: int) -> tuple[DtxCoordinationRecoverOk, int]:
     method = DtxCoordinationRecoverOk.__new__(DtxCoordinationRecoverOk)
     at = 4
-    method.xids, at = decode_table(octets, at, end, "dtx-coordination.recover-ok xids")
+    method.xids, at = decode_arguments(octets, at, end, "dtx-coordination.recover-ok xids")
     return method, at
 
 
@@ -5895,7 +5895,7 @@ def _encode_dtx_coordination_set_timeout(method: DtxCoordinationSetTimeout, pref
 def _decode_tunnel_request(octets: bytes, end: int) -> tuple[TunnelRequest, int]:
     method = TunnelRequest.__new__(TunnelRequest)
     at = 4
-    method.meta_data, at = decode_table(octets, at, end, "tunnel.request meta_data")
+    method.meta_data, at = decode_arguments(octets, at, end, "tunnel.request meta_data")
     return method, at
 
 
@@ -5999,7 +5999,7 @@ def _encode_test_string_ok(method: TestStringOk, prefix: bytes) -> bytes:
 def _decode_test_table(octets: bytes, end: int) -> tuple[TestTable, int]:
     method = TestTable.__new__(TestTable)
     at = 4
-    method.table, at = decode_table(octets, at, end, "test.table table")
+    method.table, at = decode_arguments(octets, at, end, "test.table table")
     if at + 2 > end:
         sizes = (("integer_op", 1), ("string_op", 1))
         raise truncated_among("test.table", end - at, sizes)
@@ -6140,7 +6140,7 @@ def _decode_message_transfer(octets: bytes, end: int) -> tuple[MessageTransfer, 
         raise truncated("message.transfer security_token")
     method.security_token = octets[at + 4 : stop]
     at = stop
-    method.application_headers, at = decode_table(octets, at, end, "message.transfer application_headers")
+    method.application_headers, at = decode_arguments(octets, at, end, "message.transfer application_headers")
     method.body, at = decode_content(octets, at, end, "message.transfer body")
     return method, at
 
@@ -6204,7 +6204,7 @@ def _decode_message_consume(octets: bytes, end: int) -> tuple[MessageConsume, in
     method.no_local = (bits & 1) != 0
     method.no_ack = (bits & 2) != 0
     method.exclusive = (bits & 4) != 0
-    method.arguments, at = decode_table(octets, at, end, "message.consume arguments")
+    method.arguments, at = decode_arguments(octets, at, end, "message.consume arguments")
     return method, at
 
 

@@ -142,3 +142,39 @@ cdef inline Py_ssize_t write_deliver(
     at = write_octet(target, at, flag)
     at = write_bytes(target, at, route)
     return write_octet(target, at, 0xCE)
+
+
+cdef inline bytes with_body(
+    bytes header, unsigned long long size, const unsigned char* source, Py_ssize_t start, Py_ssize_t end
+):
+    cdef Py_ssize_t head = PyBytes_GET_SIZE(header)
+    cdef bytes joined = PyBytes_FromStringAndSize(NULL, head + end - start)
+    cdef unsigned char* target = <unsigned char*>PyBytes_AS_STRING(joined)
+    memcpy(target, PyBytes_AS_STRING(header), head)
+    write_longlong(target, 4, size)
+    memcpy(target + head, source + start, end - start)
+    return joined
+
+
+cdef inline Py_ssize_t write_range(
+    unsigned char* target, Py_ssize_t at, bytes source, Py_ssize_t start, Py_ssize_t end
+) noexcept:
+    memcpy(target + at, PyBytes_AS_STRING(source) + start, end - start)
+    return at + end - start
+
+
+cdef inline Py_ssize_t write_notify(
+    unsigned char* target, Py_ssize_t at, unsigned int handle, unsigned int number, unsigned int fragment,
+    unsigned char flags, bytes name,
+) noexcept:
+    cdef unsigned int size = <unsigned int>(13 + PyBytes_GET_SIZE(name))
+    target[at] = <unsigned char>(size >> 8)
+    target[at + 1] = <unsigned char>size
+    target[at + 2] = 41
+    target[at + 3] = <unsigned char>(handle >> 8)
+    target[at + 4] = <unsigned char>handle
+    write_long(target, at + 5, number)
+    write_long(target, at + 9, fragment)
+    target[at + 13] = flags
+    at = write_bytes(target, at + 14, name)
+    return write_octet(target, at, 0xCE)

@@ -17,6 +17,7 @@ _LONG = struct.Struct(">I")
 _LONGLONG = struct.Struct(">Q")
 _DOUBLE = struct.Struct(">d")
 _FRAME_HEAD = struct.Struct(">BHI")
+_NOTIFY = struct.Struct(">HBHIIB")
 _METHOD_HEAD = struct.Struct(">BHII")
 _TAG_FLAG = struct.Struct(">QB")
 
@@ -89,6 +90,11 @@ def join(source: Readable, start: int, end: int, start2: int, end2: int) -> byte
     return b"".join((source[start:end], source[start2:end2]))
 
 
+def with_body(header: bytes, size: int, source: Readable, start: int, end: int) -> bytes:
+    """A content header with another body size (octets 4 to 11), and the body behind it."""
+    return header[:4] + size.to_bytes(8, "big") + header[12:] + bytes(source[start:end])
+
+
 def equal(source: Readable, start: int, end: int, other: bytes) -> bool:
     return source[start:end] == other
 
@@ -155,3 +161,20 @@ def write_deliver(
         (_METHOD_HEAD.pack(1, channel, size, code), consumer_tag, _TAG_FLAG.pack(tag, flag), route, b"\xce")
     )
     return after
+
+
+def write_range(target: Writable, at: int, source: bytes, start: int, end: int) -> int:
+    """Octets start..end of `source`."""
+    after = at + end - start
+    target[at:after] = source[start:end]
+    return after
+
+
+def write_notify(
+    target: Writable, at: int, handle: int, number: int, fragment: int, flags: int, name: bytes
+) -> int:
+    """HANDLE NOTIFY of AMQP/Fast; `name` is an encoded short string."""
+    _NOTIFY.pack_into(target, at, 13 + len(name), 41, handle, number, fragment, flags)
+    at = write_bytes(target, at + 14, name)
+    target[at] = 0xCE
+    return at + 1

@@ -20,7 +20,8 @@ back as:
     F A V       dict, list, None                    dict, list, None    F A V
 
 So a decoded value encodes to the same value, if not always with the same letter: an S that is not
-UTF-8 comes back as x. No number is ever sent, as clients of 0-9-1 do not read them: what no letter can
+UTF-8 comes back as x. No number is sent but to peers that open with the header
+of the 0-9 text (number_table), as clients of 0-9-1 do not read them: what no letter can
 hold, integers from 2**63 on and decimals of more than 32 bits, goes as its digits in text. The numbers
 for opaque octets, and the UUID, become bytes; the ones for text become str where the octets are text.
 Where entries must stay as they came, split_entries and join_entries move them without decoding, and
@@ -46,6 +47,14 @@ DEPTH_MAX = 32
 # Entries and array elements in one decoded table, nested ones included. An element takes one octet on the
 # wire and some hundred in memory: 65,535 of them are about 8 MiB, however large a frame was agreed on.
 ENTRIES_MAX = 65_535
+
+# The same in the arguments of a method, which are decoded, compared and written to the journal in one go:
+# some 5 microseconds for each. A login has one such table too, for which no password is asked.
+ARGUMENTS_MAX = 1024
+
+# The same in headers with a number for some type, which are written anew entry by entry (letter_table): some
+# 2 microseconds for each. Clients of 0-9 alone send such.
+NUMBERED_MAX = 512
 
 _LENGTH = Struct(">I")
 _LENGTH_BYTES = 4
@@ -187,23 +196,39 @@ _LETTER_OF = {
     0xF0: b"V",
 }
 
+# The other way round, for peers that open with the header of the 0-9 text. The values keep their octets.
+_NUMBER_OF = {
+    **{letter[0]: bytes((code,)) for code, letter in _LETTER_OF.items()},
+    ord("U"): b"\x11",
+    ord("L"): b"\x31",
+}
+
 
 def decode_table(octets: bytes, at: int, end: int, what: str = "table") -> tuple[FieldTable, int]:
     """Decodes the table at `at`, which must lie before `end`; returns it and the position after it.
 
-    A name that is there twice has its last value. `what` names the table in the text of a fault.
+    Of a name that is there twice the first value counts (000, 3.9.6). `what` names the table in a fault.
     """
+    return _decode_table(octets, at, end, what, ENTRIES_MAX)
+
+
+def decode_arguments(octets: bytes, at: int, end: int, what: str) -> tuple[FieldTable, int]:
+    """decode_table for the arguments of a method, of which there may be fewer."""
+    return _decode_table(octets, at, end, what, ARGUMENTS_MAX)
+
+
+def _decode_table(octets: bytes, at: int, end: int, what: str, entries_max: int) -> tuple[FieldTable, int]:
     start, stop = _bounds(octets, at, end, what)
     if start == stop:
         return {}, stop
-    return _Decoder(octets, what).table(start, stop, 1), stop
+    return _Decoder(octets, what, entries_max).table(start, stop, 1), stop
 
 
 def decode_value(octets: bytes, at: int, end: int, what: str = "value") -> tuple[FieldValue, int]:
     """Decodes one type octet and its value, as split_entries gives them; returns the position after too."""
     if at >= end:
         raise _fault(what, "has no type")
-    return _Decoder(octets, what).value(octets[at], at + 1, end, 1)
+    return _Decoder(octets, what, ENTRIES_MAX).value(octets[at], at + 1, end, 1)
 
 
 def split_entries(octets: bytes, at: int, end: int, what: str = "table") -> list[tuple[str, bytes]]:
@@ -231,9 +256,9 @@ def _with_length(octets: bytes) -> bytes:
 def letter_table(octets: bytes, at: int, end: int, what: str = "table") -> bytes:
     """The table at `at`, length included, with a letter for each number that was a type in it.
 
-    The faults are those of decode_table. What had a letter stays as it came.
+    The faults are those of decode_table, and NUMBERED_MAX is the limit. What had a letter stays as it came.
     """
-    decode_table(octets, at, end, what)
+    _decode_table(octets, at, end, what, NUMBERED_MAX)
     return _letter_entries(octets, at, end, what)
 
 
@@ -261,6 +286,33 @@ def _letter_value(octets: bytes, what: str) -> bytes:
     if letter is not None:
         return letter + octets[1:]
     return encode_value(decode_value(octets, 0, len(octets), what)[0])
+
+
+def number_table(octets: bytes, at: int, end: int, what: str = "table") -> bytes:
+    """The table at `at`, length included and as long as before, with a number for each letter in it."""
+    decode_table(octets, at, end, what)
+    return _number_entries(octets, at, end, what)
+
+
+def _number_entries(octets: bytes, at: int, end: int, what: str) -> bytes:
+    entries = split_entries(octets, at, end, what)
+    return join_entries([(name, _number_value(value, what)) for name, value in entries])
+
+
+def _number_value(octets: bytes, what: str) -> bytes:
+    """One type octet and its value, which have been decoded before."""
+    code = octets[0]
+    if code in _TABLES:
+        return b"\xa8" + _number_entries(octets, 1, len(octets), what)
+    if code in _ARRAYS:
+        values: list[bytes] = []
+        at, stop = _bounds(octets, 1, len(octets), what)
+        while at < stop:
+            value_end = _value_end(octets, at, stop, what)
+            values.append(_number_value(octets[at:value_end], what))
+            at = value_end
+        return b"\xa9" + _with_length(b"".join(values))
+    return _NUMBER_OF.get(code, octets[:1]) + octets[1:]
 
 
 def encode_table(table: Mapping[str, FieldValue]) -> bytes:
@@ -327,12 +379,13 @@ def _variable_end(octets: bytes, at: int, stop: int, length_bytes: int) -> int:
 class _Decoder:
     """One decode: counts its entries over all levels."""
 
-    __slots__ = ("entries_left", "octets", "what")
+    __slots__ = ("entries_left", "entries_max", "octets", "what")
 
-    def __init__(self, octets: bytes, what: str) -> None:
+    def __init__(self, octets: bytes, what: str, entries_max: int) -> None:
         self.octets = octets
         self.what = what
-        self.entries_left = ENTRIES_MAX
+        self.entries_max = entries_max
+        self.entries_left = entries_max
 
     def table(self, at: int, stop: int, depth: int) -> FieldTable:
         octets = self.octets
@@ -340,7 +393,8 @@ class _Decoder:
         while at < stop:
             self.count(1)
             name, type_at = _name(octets, at, stop, self.what)
-            table[name], at = self.value(octets[type_at], type_at + 1, stop, depth)
+            value, at = self.value(octets[type_at], type_at + 1, stop, depth)
+            table.setdefault(name, value)
         return table
 
     def array(self, at: int, stop: int, depth: int) -> list[FieldValue]:
@@ -401,11 +455,12 @@ class _Decoder:
             return self.array(start, value_end, depth + 1), value_end
         return self.uniform_array(start, value_end, depth + 1), value_end
 
-    def count(self, entries: int) -> None:
+    def count(self, entries: int) -> int:
         """Takes entries from what is left of the limit, before anything is made of them."""
         self.entries_left -= entries
         if self.entries_left < 0:
-            raise _fault(self.what, f"has more than {ENTRIES_MAX} entries")
+            raise _fault(self.what, f"has more than {self.entries_max} entries")
+        return 0
 
 
 def _encode_table(table: Mapping[str, FieldValue], depth: int) -> bytes:

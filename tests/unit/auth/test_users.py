@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from flintmq import config
 from flintmq.auth import Accepted, Operation, Refused, Tag, User, Users, Verification, may
 from flintmq.auth import users as users_module
-from flintmq.auth.passwords import NOBODY, hash_password_quickly
+from flintmq.auth.passwords import PasswordPolicy, ScryptHash, hash_password_quickly, parse_hash
 from flintmq.auth.user import is_loopback
-from flintmq.config import ALL_PERMISSIONS, Config, PermissionSettings
+from flintmq.config import ALL_PERMISSIONS, Config, PasswordHashing, PermissionSettings
 from flintmq.errors import ConfigFault
 from flintmq.name_pattern import PatternFault
 
@@ -72,11 +73,12 @@ def test_every_refusal_costs_one_scrypt(users: Users, monkeypatch: pytest.Monkey
         spent.append(password)
         return False
 
-    monkeypatch.setattr(type(NOBODY), "matches", count)
+    monkeypatch.setattr(ScryptHash, "matches", count)
     users.put(User("robot"))
-    for name in ("alice", "nobody", "robot"):
+    users.put(User("slow", PasswordPolicy().nobody))
+    for name in ("alice", "nobody", "robot", "slow"):
         assert isinstance(settle(users.login(name, b"guess", HERE)), Refused)
-    assert spent == [b"guess"] * 3
+    assert spent == [b"guess"] * 4
 
 
 CHANGES: dict[str, Callable[[Users], None]] = {
@@ -256,6 +258,49 @@ def test_a_wrong_hash_in_the_configuration_is_told_without_repeating_it() -> Non
     with pytest.raises(ConfigFault) as caught:
         Users.from_config(settings)
     assert str(caught.value) == (
-        "users.a.password_hash: not a hash of `flintmq hash-password`, nor RabbitMQ's salted SHA-256; "
-        "make one with `flintmq hash-password`"
+        "users.a.password_hash: not a hash of `flintmq hash-password`, nor RabbitMQ's salted SHA-256, "
+        "SHA-512 or MD5; make one with `flintmq hash-password`"
     )
+
+
+def test_a_hash_is_renewed_at_a_good_login_when_the_policy_has_changed() -> None:
+    policy = PasswordPolicy(PasswordHashing(scrypt_ln=10, rehash="all"))
+    users = Users(policy)
+    renewed: list[User] = []
+    users.on_renewed = renewed.append
+    old = PasswordPolicy(PasswordHashing(scrypt_ln=11)).hash(b"secret")
+    imported = parse_hash("kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR")
+    for name, kept, password in (("old", old, b"secret"), ("imported", imported, b"test12")):
+        users.put(User(name, kept))
+        assert isinstance(settle(users.login(name, b"wrong", HERE)), Refused)
+        assert renewed == []
+        assert settle(users.login(name, password, HERE)) == Accepted(users.get(name))  # type: ignore[arg-type]
+        user = renewed.pop()
+        assert user.name == name
+        assert user.password_hash is not None
+        assert user.password_hash.text().startswith("$scrypt$ln=10,")
+        users.change_tags(name, [])  # what was remembered is forgotten
+        assert isinstance(settle(users.login(name, password, HERE)), Accepted)
+        assert renewed == []
+
+
+@pytest.mark.parametrize("rehash", ["own", "never"])
+def test_hashes_of_rabbitmq_stay_unless_all_are_to_be_renewed(rehash: Any) -> None:
+    users = Users(PasswordPolicy(PasswordHashing(rehash=rehash)))
+    users.on_renewed = lambda user: pytest.fail("renewed")
+    users.put(User("imported", parse_hash("kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR")))
+    assert isinstance(settle(users.login("imported", b"test12", HERE)), Accepted)
+
+
+def test_a_password_changed_during_the_login_is_not_renewed() -> None:
+    users = Users(PasswordPolicy(PasswordHashing(scrypt_ln=10)))
+    users.put(User("old", PasswordPolicy(PasswordHashing(scrypt_ln=11)).hash(b"secret")))
+    login = users.login("old", b"secret", HERE)
+    assert isinstance(login, Verification)
+    found = login.run()
+    changed = hash_password_quickly(b"other")
+    users.change_password("old", changed)
+    assert isinstance(login.finish(found), Refused)
+    user = users.get("old")
+    assert user is not None
+    assert user.password_hash is changed

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from flintmq.broker.queues import chores
-from flintmq.broker.queues.pass_work import PassWork
-from flintmq.broker.queues.timetable import Timetable
+from flintmq.broker.scheduling import chores
+from flintmq.broker.scheduling.pass_work import PassWork
+from flintmq.broker.scheduling.timetable import Timetable
 from flintmq.clock import Clock
 
 

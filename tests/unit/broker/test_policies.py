@@ -7,12 +7,23 @@ from typing import Any
 import pytest
 from playbook.hourglass import TimedPlaybook, letter
 
-from flintmq.broker.administration.policies import Policies, Policy
+from flintmq.broker.policies import LOOKS_MAX, POLICIES_MAX, Policies, Policy
 from flintmq.broker.queues.queue_rules import QueueRules
 from flintmq.checks import Unfit
 from flintmq.config import parse
 from flintmq.errors import ConfigFault
-from flintmq.wire.methods import BasicNack, ConfirmSelect, ConfirmSelectOk, ExchangeDeclare, ExchangeDeclareOk
+from flintmq.name_pattern import NamePattern
+from flintmq.wire.methods import (
+    BasicNack,
+    BasicQos,
+    BasicQosOk,
+    ConfirmSelect,
+    ConfirmSelectOk,
+    ExchangeDeclare,
+    ExchangeDeclareOk,
+    QueueDeclare,
+    QueueDeclareOk,
+)
 
 
 def rules_of(playbook: TimedPlaybook, queue: str) -> QueueRules | None:
@@ -201,3 +212,113 @@ def test_a_policy_compares_by_what_it_says() -> None:
     one = Policy("/", "p", "a", {"max-length": 1})
     assert one == Policy("/", "p", "a", {"max-length": 1})
     assert one != Policy("/", "p", "b", {"max-length": 1})
+
+
+def test_a_virtual_host_has_so_many_policies_at_most() -> None:
+    """Each queue that is declared is compared with all of them."""
+    playbook = TimedPlaybook()
+    policies = playbook.broker.policies
+    for number in range(POLICIES_MAX - 1):
+        policies.insert(Policy("/", f"p{number}", "", {"max-length": 5}))
+    policies.put("/", "operator", "", {"max-length": 5}, is_operator=True)
+    for is_operator in (False, True):
+        with pytest.raises(Unfit, match=f"may have {POLICIES_MAX} policies"):
+            policies.put("/", "more", "", {"max-length": 5}, is_operator=is_operator)
+        assert policies.find("/", "more", is_operator) is None
+    policies.put("/", "p7", "", {"max-length": 7})  # in place of the one that is there
+    policies.delete("/", "p8")
+    policies.put("/", "more", "", {"max-length": 5})
+
+
+def test_a_step_puts_many_policies_into_force_for_few_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    for number in range(64):
+        client.declares(f"q{number}")
+    policies, host = playbook.broker.policies, playbook.broker.virtual_hosts["/"]
+    for number in range(500):
+        policies.insert(Policy("/", f"p{number}", f"^{number}$", {"max-length": 5}))
+    compared: list[str] = []
+    monkeypatch.setattr(NamePattern, "may_match", lambda self, name: compared.append(name))
+    steps = []
+    for _ in host.govern_all():
+        steps.append(len(compared))
+        compared.clear()
+    assert sum(steps) >= 64 * 500
+    assert max(steps) <= 1024
+
+
+def unanchored(policies: Policies, count: int, **last: Any) -> None:
+    """So many policies that all have to be looked for in a name, of which the last one holds."""
+    limit = {"max-length": 1}
+    for number in range(count - 1):
+        policies.insert(Policy("/", f"p{number}", f"[a-z]*[0-9]{{1,9}}[x-z]{{{number % 9 + 1}}}", limit, 1))
+    policies.put("/", "last", "q+$", {"max-length": 7, **last})
+
+
+def test_a_thousand_patterns_are_looked_for_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever declares the queue waits meanwhile, and nobody else."""
+    playbook = TimedPlaybook()
+    client, other = playbook.client(), playbook.client()
+    policies = playbook.broker.policies
+    unanchored(policies, 500)
+    name = "q" * 200
+    decision = policies.decision("/", name, "classic")
+    assert decision is not None
+    looks = []
+    matches = NamePattern.matches
+
+    def noting(pattern: NamePattern, name: str) -> bool:
+        looks[-1] += pattern.places * (1 + len(name))
+        return matches(pattern, name)
+
+    monkeypatch.setattr(NamePattern, "matches", noting)
+    looks.append(0)
+    for _ in decision.make():
+        looks.append(0)
+    monkeypatch.undo()
+    assert len(looks) > 64
+    dearest = max(policy.looks(name) for policy in policies.of("/"))
+    assert max(looks) <= LOOKS_MAX + dearest
+    policies.changed()
+    with playbook.one_pass():
+        client.say(1, QueueDeclare(queue=name))
+        assert "wait_for_answer" in client.link.notes
+        client.hears_nothing()
+        other.say(1, BasicQos())
+        other << BasicQosOk()
+    client << QueueDeclareOk(queue=name, message_count=0, consumer_count=0)
+    assert rules_of(playbook, name) == QueueRules(length_max=7)
+    assert client.link.notes[-1] == "answered"
+
+
+def test_a_policy_that_changes_while_a_queue_waits_for_it() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    policies = playbook.broker.policies
+    unanchored(policies, 500)
+    name = "q" * 200
+    with playbook.one_pass():
+        client.say(1, QueueDeclare(queue=name))
+        policies.put("/", "last", "q+$", {"max-length": 8})
+    client << QueueDeclareOk(queue=name, message_count=0, consumer_count=0)
+    assert rules_of(playbook, name) == QueueRules(length_max=8)
+    policies.put("/", "last", "q+$", {"max-length": 9})
+    policies.put("/", "last", "q+$", {"max-length": 10})
+    playbook.finish_pass()
+    assert rules_of(playbook, name) == QueueRules(length_max=10)
+    policies.delete("/", "last")
+    playbook.finish_pass()
+    assert rules_of(playbook, name) == QueueRules()
+
+
+def test_letters_that_every_match_has_decide_first() -> None:
+    """A thousand patterns without ^ of which one is looked for."""
+    playbook = TimedPlaybook()
+    policies = playbook.broker.policies
+    for number in range(POLICIES_MAX):
+        policies.insert(Policy("/", f"p{number}", f".*\\.team{number:03}\\.[a-z]+$", {"max-length": 1}))
+    assert policies.decision("/", "orders.team007.new", "classic") is None
+    holds = policies.of_queue("/", "orders.team007.new", "classic")
+    assert holds is not None
+    assert holds.name == "p7"

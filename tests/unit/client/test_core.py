@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from unit.client.scripted import HEADER, Script, content_frames, method_frame
+from unit.client.scripted import HEADER, Script, StillClock, content_frames, method_frame
 
 from flintmq.client.core import errors
+from flintmq.client.core.deadline import Deadline
 from flintmq.client.core.message import Message
 from flintmq.client.core.pending import Pending
 from flintmq.client.core.topology import QueueRecord
@@ -373,3 +374,15 @@ def test_a_queue_named_by_the_server_gets_a_new_name_with_its_bindings_and_consu
     assert heard["queue.declare"] == methods.QueueDeclare(exclusive=True)
     assert heard["queue.bind"].queue == "gen-2"  # type: ignore[attr-defined]
     assert heard["basic.consume"].queue == "gen-2"  # type: ignore[attr-defined]
+
+
+def test_all_that_comes_after_a_deadline_has_one_limit() -> None:
+    """An attempt to connect that began before the deadline, and the goodbye behind the attempt."""
+    clock = StillClock()
+    began_s = clock.now_s
+    deadline = Deadline(clock, 2.0)
+    assert deadline.at_least(0.5, 0.8) is deadline
+    clock.now_s = began_s + 1.9
+    assert deadline.at_least(0.8, 0.8).at_s == pytest.approx(began_s + 2.7)
+    clock.now_s = began_s + 2.7
+    assert deadline.at_least(0.5, 0.8).at_s == pytest.approx(began_s + 2.8)

@@ -41,7 +41,7 @@ def consuming() -> Script:
         (frame(3, 5, b"body"), "content on channel 5, which is not open"),
         (DELIVER + DELIVER, "where a content header was due"),
         (DELIVER + frame(2, 1, b"\x00\x3c\0\0"), "a content header is cut short"),
-        (DELIVER + frame(2, 1, b"\x00\x3d" + bytes(12)), "not of the basic class"),
+        (DELIVER + frame(2, 1, b"\x00\x3d" + bytes(12)), "class 61 where one of class 60 was due"),
         (DELIVER + frame(2, 1, b"\x00\x3c\0\0" + b"\xff" * 8 + b"\0\0"), "message_bytes_max is 100000"),
         (DELIVER + HEADER_OF_9 + frame(3, 1, b"0123456789"), "larger than its header announced"),
         (frame(1, 1, b"\0\x3c\0\x3c" + b"\xff" * 20), "basic.deliver is cut short"),

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from playbook.dialogue import HEADERS, decoded, frame
 
+from flintmq.auth.failed_logins import FailedLogins
 from flintmq.broker.services.request import SERVICES, Request
 from flintmq.clock import Clock
 from flintmq.config import Config, Limits
@@ -24,6 +25,7 @@ from flintmq.server.link import (
     HELD_CLOSED,
     HELD_OUTPUT,
     HELD_PRESSED,
+    HELD_RATE,
     HELD_REFUSED,
     HELD_TURN,
     Link,
@@ -131,7 +133,7 @@ def run(scenario: Scenario, limits: Limits | None = None) -> None:
             wire.far.close()
             wire.link.drop()
             wire.server.readiness.close()
-            wire.server.verifiers.shutdown()
+            wire.server.login_queue.close()
 
     asyncio.run(main())
 
@@ -157,13 +159,13 @@ def test_a_wrong_password_costs_a_pause_in_which_nothing_is_read(monkeypatch: py
     async def scenario(wire: Wire) -> None:
         await wire.log_in("wrong")
         await wire.until(lambda: wire.link.held & HELD_REFUSED)
-        wire.link.login_refused()
+        wire.link.refused(wire.link.session.login_refused)
         close = await wire.hear(methods.ConnectionClose)
         assert close.reply_code == 403
         await wire.say(methods.ConnectionCloseOk())
         assert await wire.is_closed()
 
-    monkeypatch.setattr(links, "LOGIN_PAUSE_S", 60)
+    monkeypatch.setattr(FailedLogins, "note", lambda *_: 60.0)
     run(scenario)
 
 
@@ -347,11 +349,11 @@ def test_a_slow_handshake_is_cut_off_and_a_quick_one_is_not() -> None:
         wire.server.connected(slow)
         wire.server.connected(wire.link)
         await wire.open()
-        assert list(wire.server.handshakes) == [slow]
+        assert list(wire.server.strangers.silent) == [slow]
         assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(far, 1), 20) == b""
         assert slow.held & HELD_CLOSED
         assert not wire.link.held
-        assert not wire.server.handshakes
+        assert not len(wire.server.strangers)
         far.close()
 
     run(scenario, Limits(memory_high_bytes=2**30, handshake_timeout_s=2))
@@ -639,5 +641,83 @@ def test_a_goodbye_to_a_peer_that_does_not_read_ends(monkeypatch: pytest.MonkeyP
         assert wire.link.leftover == b""
         await wire.until(lambda: wire.link.held & HELD_CLOSED)
         assert wire.server.links == {}
+
+    run(scenario)
+
+
+OWNER = ("user", "guest")
+
+
+async def wait_long(wire: Wire) -> None:
+    """Publishes two messages, of which the first has the link wait for all the seconds that there can be."""
+    limits = wire.server.broker.administration.limits
+    limits.set(OWNER, "max-publish-rate", 1)
+    wire.server.scheduler.schedule_pass()
+    await wire.until(lambda: wire.link.session.connection.events is not wire.link.session)
+    limits.rates[OWNER].due_us = 1e18
+    publish = encode_method(VERSION, methods.BasicPublish(routing_key="q"))
+    empty = frame(1, 1, publish) + frame(2, 1, b"\0\x3c\0\0" + bytes(8) + b"\0\0")
+    await wire.say(empty + empty)
+    await wire.until(lambda: wire.link.held & HELD_RATE)
+
+
+@pytest.mark.parametrize("change", ["clear", "raise"])
+def test_who_waits_for_a_rate_goes_on_when_the_limit_is_changed(change: str) -> None:
+    async def scenario(wire: Wire) -> None:
+        await wire.open()
+        await wire.say(methods.QueueDeclare(queue="q"))
+        await wire.hear(methods.QueueDeclareOk)
+        await wait_long(wire)
+        limits = wire.server.broker.administration.limits
+        if change == "clear":
+            limits.clear(OWNER, "max-publish-rate")
+        else:
+            limits.set(OWNER, "max-publish-rate", 1000)
+        wire.server.scheduler.schedule_pass()
+        queue = wire.server.broker.virtual_hosts["/"].queues["q"]
+        async with asyncio.timeout(4):  # the wait is one of 10 seconds
+            await wire.until(lambda: queue.message_count() == 2)
+
+    run(scenario)
+
+
+def test_the_end_of_a_wait_for_a_former_rate_does_not_end_the_one_for_the_rate_of_now() -> None:
+    async def scenario(wire: Wire) -> None:
+        await wire.open()
+        await wait_long(wire)
+        former = wire.link.session.connection.events
+        await wait_long(wire)
+        assert wire.link.session.connection.events is not former
+        wire.link.end_wait(former)
+        assert wire.link.held & HELD_RATE
+        wire.link.end_wait(wire.link.session.connection.events)
+        assert not wire.link.held & HELD_RATE
+
+    run(scenario)
+
+
+def test_little_is_left_of_a_read_whose_octets_take_much_work() -> None:
+    """What is left is copied with each turn: a buffer full of methods would be copied hundreds of times."""
+
+    async def scenario(wire: Wire) -> None:
+        await wire.open()
+        await wire.say(methods.QueueDeclare(queue="q"))
+        await wire.hear(methods.QueueDeclareOk)
+        flood = frame(1, 1, encode_method(VERSION, methods.QueueDeclare(queue="q", no_wait=True))) * 4000
+        sending = asyncio.get_running_loop().create_task(wire.say(flood, methods.QueueDeclare(queue="q")))
+        left: list[int] = []
+        while not sending.done() or wire.link.leftover:
+            await asyncio.sleep(0)
+            left.append(len(wire.link.leftover))
+        await wire.hear(methods.QueueDeclareOk)
+        assert len(flood) > 65_536
+        assert max(left) <= 32_768
+        assert sum(left) / len(left) <= 16_384
+        # Who asks for little work is read from in large pieces again.
+        for _ in range(8):
+            await wire.say(publish(b"q") * 500)
+            await wire.say(methods.QueueDeclare(queue="q"))
+            await wire.hear(methods.QueueDeclareOk)
+        assert wire.link.read_most >= 16_384
 
     run(scenario)

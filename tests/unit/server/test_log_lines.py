@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from flintmq.server.log_lines import LogLines, escaped
+from flintmq.config import Log
+from flintmq.server.log_lines import JsonLines, LogLines, LogOutput, escaped
 
 
 def line_of(message: str, *arguments: object, exc_info: object = None) -> str:
@@ -42,3 +47,60 @@ def test_a_traceback_is_indented_and_its_text_escaped() -> None:
     assert others[0] == "    Traceback (most recent call last):"
     assert all(other.startswith("    ") for other in others)
     assert others[-1] == "    2026-01-01 00:00:00,000 INFO forged\\x1b[0m"
+
+
+def json_line(message: str, *arguments: object, exc_info: object = None) -> str:
+    record = logging.LogRecord("flintmq.x", logging.WARNING, "", 0, message, arguments, exc_info)  # type: ignore[arg-type]
+    return JsonLines().format(record)
+
+
+@given(st.text(st.characters(exclude_categories=()), max_size=60))
+def test_a_line_of_json_is_one_object_that_prints(text: str) -> None:
+    line = json_line("no queue '%s'", text)
+    assert line.isascii()
+    assert line.isprintable()
+    found = json.loads(line)
+    assert (found["level"], found["logger"]) == ("warning", "flintmq.x")
+    assert found["message"] == f"no queue '{text}'"
+
+
+def test_a_traceback_is_part_of_its_line_of_json() -> None:
+    try:
+        raise ValueError("text of a client\n\x1b[0m")
+    except ValueError:
+        line = json_line("a bug ends it", exc_info=sys.exc_info())
+    assert "\n" not in line
+    assert json.loads(line)["exception"].startswith("Traceback")
+
+
+def logged(settings: Log, *messages: str) -> LogOutput:
+    output = LogOutput(settings)
+    for message in messages:
+        output.handler.handle(logging.LogRecord("flintmq.x", logging.INFO, "", 0, message, (), None))
+    return output
+
+
+def test_a_log_file_is_set_aside_when_it_is_full(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    settings = Log(file=file, rotate_bytes=200, rotate_count=2, format="json")
+    logged(settings, *[f"message {number} {'x' * 60}" for number in range(10)])
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["log", "log.1", "log.2"]
+    assert "message 9" in json.loads(file.read_text())["message"]
+
+
+def test_a_log_file_without_others_beside_it_begins_anew(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    logged(Log(file=file, rotate_bytes=200, rotate_count=0), *["y" * 90] * 10)
+    assert file.stat().st_size <= 200
+    assert [each.name for each in tmp_path.iterdir()] == ["log"]
+
+
+def test_a_log_file_is_opened_again(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    output = logged(Log(file=file), "before")
+    file.rename(tmp_path / "moved")
+    assert output.reopen()
+    output.handler.handle(logging.LogRecord("flintmq.x", logging.INFO, "", 0, "after", (), None))
+    assert "after" in file.read_text()
+    assert "before" in (tmp_path / "moved").read_text()
+    assert not LogOutput(Log()).reopen()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.spark.options import WriteOptions
+from flintmq.spark.options import STREAM, ReadOptions, WriteOptions
 from flintmq.spark.write.batch_identity import Note, RowDigest, local_directory, note_of, planned_in
 from flintmq.spark.write.rows import Run
 from flintmq.wire.properties import BasicProperties
@@ -165,3 +165,10 @@ def test_a_note_is_no_longer_than_the_broker_takes(tmp_path: Path, name: str) ->
         assert known is not None
     assert known is not None
     assert known.before(1_000_028) is not None
+
+
+def test_offsets_are_told_as_an_option_takes_them() -> None:
+    of_ours = json.dumps({"queues": {"a": {"0": 5}, "b": {"0": 7}}, "ids": {"a": "5f"}})
+    assert Note(ends=of_ours).places() == '{"a": 5, "b": 7}'
+    assert Note(ends=f"{of_ours}\n17").places() == '{"a": 5, "b": 7} and 17'
+    assert ReadOptions.of({"queues": "a,b", "startingOffsets": Note(ends=of_ours).places()}, STREAM)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow
 import pytest
-from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from flintmq.spark.errors import BadOption
 from flintmq.spark.options import WriteOptions
@@ -52,3 +52,11 @@ def test_the_column_of_the_order_has_to_be_there() -> None:
         check_columns(StructType(fields[:1]), options(orderBy="time"))
     with pytest.raises(BadOption, match="no column 'at' in a message"):
         check_columns(StructType(fields), options())
+
+
+@pytest.mark.parametrize("column", ["exchange", "routing_key"])
+def test_a_queue_and_a_column_do_not_both_say_where_a_row_goes(column: str) -> None:
+    schema = StructType([StructField("value", BinaryType()), StructField(column, StringType())])
+    check_columns(schema, WriteOptions.of({"exchange": "out"}))
+    with pytest.raises(BadOption, match=f"option 'queue' and the column '{column}' both say"):
+        check_columns(schema, options())

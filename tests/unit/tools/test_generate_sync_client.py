@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 from pathlib import Path
 from types import ModuleType
 
@@ -57,16 +58,17 @@ def test_what_is_committed_is_what_is_made(generator: ModuleType, monkeypatch: p
 def test_a_module_that_was_changed_by_hand_is_found(
     generator: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in generator.MODULES:
-        text = (generator.TARGET / f"{name}.py").read_text()
-        (tmp_path / f"{name}.py").write_text(text + ("# by hand\n" if name == "dtx" else ""))
-    monkeypatch.setattr(generator, "TARGET", tmp_path)
+    for kind in ("aio", "sync"):
+        shutil.copytree(generator.CLIENT / kind, tmp_path / kind)
+    by_hand = tmp_path / "sync" / "dtx.py"
+    by_hand.write_text(by_hand.read_text() + "# by hand\n")
+    monkeypatch.setattr(generator, "MODULES", {tmp_path: generator.MODULES[generator.CLIENT]})
     monkeypatch.setattr(generator, "ROOT", tmp_path)
     monkeypatch.setattr("sys.argv", ["generate_sync_client.py", "--check"])
     monkeypatch.setattr(
         generator,
         "formatted",
-        lambda text, path: (tmp_path / path.name).read_text().replace("# by hand\n", ""),
+        lambda text, path: path.read_text().replace("# by hand\n", ""),
     )
     assert generator.main() == 1
     assert "dtx.py" in capsys.readouterr().out

@@ -226,8 +226,8 @@ def test_a_table_stands_between_other_octets() -> None:
     assert decode_table(b"??" + table + b"??", 2, 2 + len(table) + 2) == ({"a": 1, "b": "x"}, 2 + len(table))
 
 
-def test_the_last_of_two_equal_names_counts() -> None:
-    assert table_of(join_entries([("a", b"t\x00"), ("a", b"t\x01")])) == {"a": True}
+def test_the_first_of_two_equal_names_counts() -> None:
+    assert table_of(join_entries([("a", b"t\x00"), ("a", b"t\x01")])) == {"a": False}
 
 
 def test_a_name_of_any_octets_goes_back_as_it_came() -> None:

@@ -40,18 +40,22 @@ class Parameters:
         self.require_host = require_host
         self.values: dict[Key, FieldValue] = {}
 
-    def set(self, virtual_host: str, component: str, name: str, value: FieldValue) -> None:
-        if virtual_host != WHOLE_BROKER:
-            self.require_host(virtual_host)
+    def check(self, virtual_host: str, component: str, name: str, value: FieldValue) -> None:
+        """Raises unless the parameter may be set; whether there is the virtual host is another question."""
         for what, given in (("component", component), ("name", name)):
             is_short = 0 < len(given.encode("utf-8", "surrogatepass")) <= NAME_OCTETS_MAX
             if not is_short or not given.isprintable():
                 raise unfit(f"{what}: expected 1 to {NAME_OCTETS_MAX} octets of printable letters")
         if len(encode_value(value)) > VALUE_OCTETS_MAX:
             raise unfit(f"value: expected at most {VALUE_OCTETS_MAX} octets")
+        if (virtual_host, component, name) not in self.values:
+            check_count(len(self.values) + 1)
+
+    def set(self, virtual_host: str, component: str, name: str, value: FieldValue) -> None:
+        if virtual_host != WHOLE_BROKER:
+            self.require_host(virtual_host)
+        self.check(virtual_host, component, name, value)
         key = (virtual_host, component, name)
-        if key not in self.values and len(self.values) >= PARAMETERS_MAX:
-            raise unfit(f"there are {PARAMETERS_MAX} parameters already")
         self.records.put(records.PARAMETER, identity_of(key), {"value": value})
         self.values[key] = value
 
@@ -76,6 +80,12 @@ class Parameters:
                 log.error("a parameter of the journal is left out: the record of it is not well formed")
             else:
                 self.values[texts[0], texts[1], texts[2]] = value["value"]
+
+
+def check_count(count: int) -> None:
+    """Raises unless there may be so many."""
+    if count > PARAMETERS_MAX:
+        raise unfit(f"there are {PARAMETERS_MAX} parameters already")
 
 
 def identity_of(key: Key) -> FieldTable:

@@ -4,8 +4,8 @@
                             record: deleting      connections, branches, queues,        no record
                                                   exchanges, permissions, policies
 
-A virtual host that was deleted is taken down in portions (queues/chores.py). Until the last of it has left
-the journal, nothing new may have its name, and a start goes on with taking it down. Virtual hosts of the
+A virtual host that was deleted is taken down in portions (scheduling/chores.py). Until the last of it has
+left the journal, nothing new may have its name, and a start goes on with taking it down. Virtual hosts of the
 settings are fixed, and so is the one that a broker without settings has.
 """
 
@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.administration import records
 from flintmq.broker.administration.faults import fixed, missing, unfit
+from flintmq.broker.channels.firehose import Firehose
 from flintmq.broker.transactions.dtx_branch import BranchState
 from flintmq.config import NAME_OCTETS_MAX
 
 if TYPE_CHECKING:
-    from flintmq.broker.administration.records import FoundRecords, Records
-    from flintmq.broker.broker import Broker
-    from flintmq.broker.queues.chores import Chore, Wait
+    from flintmq.broker.administration.administration import Administration
+    from flintmq.broker.administration.records import FoundRecords
+    from flintmq.broker.scheduling.chores import Chore, Wait
     from flintmq.broker.virtual_host import VirtualHost
 
 log = logging.getLogger("flintmq.administration")
@@ -41,37 +42,32 @@ AGAIN_MS = 1000
 
 
 class VirtualHosts:
-    """The virtual hosts of one broker, as administrators see them.
+    """The virtual hosts of one broker, as administrators see them."""
 
-    `closed` closes the connections of one; `forgotten` takes permissions and the like of one away.
-    """
-
-    def __init__(
-        self,
-        broker: Broker,
-        written: Records,
-        closed: Callable[[VirtualHost, int], Chore],
-        forgotten: Callable[[VirtualHost], Chore],
-    ) -> None:
-        self.broker = broker
-        self.records = written
-        self.closed = closed
-        self.forgotten = forgotten
+    def __init__(self, administration: Administration) -> None:
+        self.administration = administration
+        self.broker = administration.broker
+        self.records = administration.records
         self.ending: dict[str, VirtualHost] = {}  # those that are being taken down
         # Those of which the journal holds something, though nobody has named them since the start.
         self.unserved: set[str] = set()
         self.unfinished: list[str] = []  # the same, as recovery has found them
 
     def require(self, name: str) -> None:
-        if name not in self.broker.virtual_hosts:
+        self.find(name)
+
+    def find(self, name: str) -> VirtualHost:
+        host = self.broker.virtual_hosts.get(name)
+        if host is None:
             raise missing("virtual host", name)
+        return host
 
     def is_fixed(self, name: str) -> bool:
         return name in self.broker.config.virtual_hosts
 
-    def names_after(self, name: str) -> list[str]:
+    def names_after(self, name: str) -> Iterator[str]:
         """Those behind a name, in the order of names, with those that are being taken down."""
-        return sorted(each for each in (*self.broker.virtual_hosts, *self.ending) if each > name)
+        return self.broker.host_names.after(name or None)
 
     def can_be_configured(self, name: str) -> bool:
         """Whether settings that are read again may have it opened: nothing of it is anywhere."""
@@ -79,7 +75,8 @@ class VirtualHosts:
 
     # Changes
 
-    def add(self, name: str) -> VirtualHost:
+    def check_new(self, name: str) -> None:
+        """Raises unless a virtual host of this name may be added."""
         if not 0 < len(name.encode("utf-8", "surrogatepass")) <= NAME_OCTETS_MAX:
             raise unfit(f"the name of a virtual host has 1 to {NAME_OCTETS_MAX} octets")
         if not name.isprintable():
@@ -92,20 +89,33 @@ class VirtualHosts:
             raise unfit(
                 f"the data directory holds virtual host '{name}', which the settings named: name it there"
             )
+
+    def add(self, name: str) -> VirtualHost:
+        self.check_new(name)
         self.records.put(records.VIRTUAL_HOST, {"name": name}, {})
         return self.broker.open_virtual_host(name)
 
-    def delete(self, name: str, asker: int = 0) -> None:
-        """Deletes it with all that is in it; its connections are closed, that of the asker last."""
+    def changeable(self, name: str) -> None:
         self.require(name)
         if self.is_fixed(name):
             raise fixed(f"virtual host '{name}'")
+
+    def delete(self, name: str, asker: int = 0) -> None:
+        """Deletes it with all that is in it; its connections are closed, that of the asker last."""
+        self.changeable(name)
         self.records.put(records.VIRTUAL_HOST, {"name": name}, {"deleting": True})
-        log.info("virtual host %r was deleted", name)
         self.take_down(name, asker)
+
+    def trace(self, name: str, is_on: bool) -> None:
+        """Has the firehose of the virtual host told of all messages, until the broker ends, or no more."""
+        host = self.find(name)
+        if is_on and host.router.is_traced:
+            return
+        host.router.trace(Firehose(host.router, self.broker.clients) if is_on else None)
 
     def take_down(self, name: str, asker: int = 0) -> None:
         host = self.broker.virtual_hosts.pop(name)
+        host.router.trace(None)
         self.ending[name] = host
         self.broker.pass_work.chores.begin(self.taken_down(host, asker))
 
@@ -113,9 +123,9 @@ class VirtualHosts:
         """The whole of it. A bug on the way does not end it: what is left is taken down after a pause."""
         while True:
             try:
-                yield from self.closed(host, asker)
+                yield from self.administration.host_closed(host, asker)
                 yield from self.emptied(host)
-                yield from self.forgotten(host)
+                yield from self.administration.host_forgotten(host)
                 break
             except Exception:
                 log.exception("a bug holds up the end of virtual host %r: once more in a while", host.name)
@@ -126,6 +136,7 @@ class VirtualHosts:
             yield partial(store.when_synced, store.last())
         self.records.delete(records.VIRTUAL_HOST, {"name": host.name})
         del self.ending[host.name]
+        self.broker.host_names.discard(host.name)
 
     def emptied(self, host: VirtualHost) -> Chore:
         """Branches, markers, queues and exchanges; some of them wait for others that are at work."""

@@ -3,9 +3,11 @@ cimport flintmq.broker.messages.entry_number as entry_number
 cimport flintmq.wire.amqp as amqp
 cimport flintmq.wire.content as content
 cimport flintmq.wire.octets as octets
-cimport flintmq.broker.queues.outcome as outcome
+cimport flintmq.broker.queues.put_flags as put_flags
 cimport flintmq.wire.traits as traits
-from flintmq.broker.queues.pass_work cimport PassWork
+from flintmq.broker.channels.confirms cimport Confirms
+from flintmq.broker.channels.unacked cimport UnackedDeliveries
+from flintmq.broker.scheduling.pass_work cimport PassWork
 from flintmq.broker.queues.consumer cimport Consumer
 from flintmq.broker.queues.delivery cimport Delivery
 from flintmq.broker.messages.message cimport Message
@@ -30,10 +32,8 @@ cdef class Channel:
     cdef readonly Router router
     cdef PassWork pass_work
     cdef readonly dict consumers
-    cdef readonly Ring unacked
-    cdef readonly long long fetched
-    cdef public long long outstanding
-    cdef readonly long long outstanding_bytes
+    cdef readonly UnackedDeliveries unacked
+    cdef readonly Confirms confirms
     cdef readonly unsigned long long delivery_tag
     cdef public long long prefetch_count
     cdef public long long prefetch_bytes
@@ -41,29 +41,33 @@ cdef class Channel:
     cdef public long long global_bytes
     cdef readonly bint flowing
     cdef readonly dict parked
-    cdef public bint confirming
-    cdef bint confirm_due
-    cdef readonly unsigned long long published
-    cdef readonly unsigned long long confirmed
-    cdef readonly object farewell
     cdef public object transaction
     cdef readonly unsigned long long unrouted
+    cdef readonly unsigned long long publishes
+    cdef readonly unsigned long long acks
+    cdef public unsigned long long unasked
+    cdef public unsigned long long redeliveries
+    cdef readonly unsigned long long returns
+    cdef readonly unsigned long long gets
+    cdef readonly unsigned long long gets_unasked
+    cdef readonly unsigned long long gets_empty
     cdef Route last_route
     cdef readonly Store store
     cdef readonly Py_ssize_t streaming
-    cdef public list lost
     cdef object late
-    cdef readonly unsigned long long kept
-    cdef public unsigned long long stream_batch
     cdef public str last_queue
     cdef public str reply_name
     cdef set writable
     cdef unsigned long long rights
     cdef public bint cancel_notices
+    cdef public bint by_standard
+    cdef public bint numeric
+    cdef public object tickets
+    cdef public object files
+    cdef public tuple stream_qos
 
     @cython.locals(found=cython.int, size=Py_ssize_t, route=Route, message=Message)
     cpdef int publish(self, bytes route_octets, int flags, bytes whole, Py_ssize_t header_size) except -1
-    cpdef int count_publish(self) except -1
     cpdef disown_publish(self)
     @cython.locals(route=Route)
     cpdef Route find_route(self, bytes route_octets)
@@ -72,33 +76,23 @@ cdef class Channel:
     cpdef check_copies(self, list keys)
     @cython.locals(queues=list, matched=list)
     cpdef int forward(self, Message message, Route route, int flags) except -1
-    @cython.locals(queue=Queue, happened=cython.int)
+    @cython.locals(queue=Queue, happened=cython.int, confirms=Confirms)
     cpdef int hand_on(self, Message message, Route route, list queues, int flags) except -1
     cdef int forward_copies(self, Message message, Route route, int flags) except -1
-    cpdef note_kept(self, unsigned long long entry)
     cdef note_outcome(self, int happened)
     cpdef body_of(self, Message message)
-    cdef stream(self, body, unsigned long long tag)
+    cpdef stream(self, body, unsigned long long tag)
     cpdef stream_ended(self)
     cpdef give_back(self, Message message, unsigned int code, str text)
     @cython.locals(content=bytes)
     cdef write_content(self, bytes payload, Message message, body, unsigned long long tag)
-    cpdef confirm(self)
-    cpdef confirm_streamed(self, unsigned long long published)
-    cpdef confirm_through(self, unsigned long long published)
-    cpdef part(self)
-    cpdef confirm_safe(self)
     @cython.locals(delivery=Delivery)
     cpdef int ack(self, unsigned long long tag, bint multiple) except -1
-    @cython.locals(settled=Py_ssize_t, delivery=Delivery, rest=list)
+    @cython.locals(settled=Py_ssize_t, delivery=Delivery, rest=list, ring=Ring)
     cdef int ack_through(self, unsigned long long tag) except -1
     @cython.locals(message=Message, queue=Queue)
     cpdef int queue_settle(self, Delivery delivery) except -1
-    @cython.locals(message=Message, size=Py_ssize_t, consumer=Consumer)
-    cdef int release(self, Delivery delivery) except -1
-    @cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t, guess=cython.longlong, delivery=Delivery)
-    cdef Delivery find(self, unsigned long long tag)
-    @cython.locals(delivery=Delivery, found=Delivery, index=Py_ssize_t)
+    @cython.locals(found=Delivery, deliveries=list)
     cpdef list held(self, unsigned long long tag, bint multiple, str what)
     cpdef reject(self, unsigned long long tag, bint multiple, bint requeue, str what)
     @cython.locals(delivery=Delivery)
@@ -112,18 +106,12 @@ cdef class Channel:
     cpdef take_back(self, unsigned long long tag)
     cdef bint is_late(self, unsigned long long tag) except -1
     cdef bint forgive(self, unsigned long long tag, bint multiple) except -1
-    @cython.locals(delivery=Delivery, last=Queue, found=list, index=Py_ssize_t)
-    cpdef list queues_held(self, Py_ssize_t start, Py_ssize_t most)
-    @cython.locals(delivery=Delivery, taken=list)
-    cpdef list take_unacked(self, Py_ssize_t most)
     @cython.locals(delivery=Delivery, kept=Delivery, message=Message)
     cpdef list detach(self, list deliveries)
     @cython.locals(delivery=Delivery, message=Message, consumer=Consumer, d=Delivery)
     cpdef recover(self, bint requeue)
-    @cython.locals(delivery=Delivery, index=Py_ssize_t)
-    cdef tidy(self)
     cdef bint has_credit(self, Message message) noexcept
-    @cython.locals(delivery=Delivery, newest=Delivery)
+    @cython.locals(delivery=Delivery)
     cpdef bint get(self, Queue queue, bint no_ack) except -1
     @cython.locals(taken=Delivery, written=Message)
     cdef bint give(self, Queue queue, Delivery delivery, Message message, bint no_ack) except -1

@@ -1,7 +1,6 @@
 """A channel as the broker sees it: what it publishes, what it holds unacked, its transaction.
 
-Deliveries are kept in the order of their tags. One that is settled out of turn stays in the ring as an
-empty shell until those before it are settled, or until shells are the larger half.
+What the client has and is to settle is in unacked.py, when publishes are confirmed in confirms.py.
 Writes into its connection's output; knows nothing of sockets or of states.
 """
 
@@ -13,27 +12,31 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from flintmq.auth import Operation
-from flintmq.broker.channels import dismantling, inspection
-from flintmq.broker.channels.settlement import Late, unknown_tag
+from flintmq.broker.channels import inspection, teardown
+from flintmq.broker.channels.confirms import Confirms
+from flintmq.broker.channels.settlement import OverdueDeliveries, unknown_tag
+from flintmq.broker.channels.unacked import UnackedDeliveries
 from flintmq.broker.messages import cc_bcc, entry_number
 from flintmq.broker.messages.message import Message
 from flintmq.broker.messages.published import lifetime_ms_of, refused
-from flintmq.broker.queues import outcome
+from flintmq.broker.queues import put_flags
 from flintmq.broker.queues.delivery import Delivery
-from flintmq.broker.queues.ring import Ring
 from flintmq.broker.streams.stream_arguments import refuse_too_large
-from flintmq.wire import amqp, content, octets, traits
+from flintmq.wire import amqp, content, header_edits, octets, traits
+from flintmq.wire.content_class import class_of, from_basic
 from flintmq.wire.stream import HeldBody
 
 if TYPE_CHECKING:
     from flintmq.auth import User
+    from flintmq.broker.channels.file_transfers import FileTransfers
+    from flintmq.broker.channels.tickets import ChannelTickets
     from flintmq.broker.channels.transaction_scope import TransactionScope
     from flintmq.broker.exchanges.exchange import Exchange
     from flintmq.broker.exchanges.route import Route
     from flintmq.broker.exchanges.router import Router
     from flintmq.broker.queues.consumer import Consumer
-    from flintmq.broker.queues.pass_work import PassWork
     from flintmq.broker.queues.queue import Queue
+    from flintmq.broker.scheduling.pass_work import PassWork
     from flintmq.broker.store.store import Store
     from flintmq.broker.virtual_host import VirtualHost
     from flintmq.protocol.outbox import Output
@@ -46,6 +49,8 @@ log = logging.getLogger("flintmq.channel")
 SETTLED_MAX = 8192
 # Exchanges, and routing keys of them, that a channel keeps as writable where keys matter: 520 octets each.
 WRITABLE_MAX = 64
+# What tells a publisher that its message comes back, by the class of the content; else basic.return.
+RETURNS = {traits.FILE_CONTENT: amqp.FILE_RETURN, traits.STREAM_CONTENT: amqp.STREAM_RETURN}
 
 _RETURN_HEAD = struct.Struct(">IH")
 _GET_OK_HEAD = struct.Struct(">IQB")
@@ -56,40 +61,43 @@ class Channel:
     """One open channel of one connection."""
 
     __slots__ = (
+        "acks",
+        "by_standard",
         "cancel_notices",
-        "confirm_due",
-        "confirmed",
-        "confirming",
+        "confirms",
         "consumers",
         "delivery_tag",
-        "farewell",
-        "fetched",
+        "files",
         "flowing",
+        "gets",
+        "gets_empty",
+        "gets_unasked",
         "global_bytes",
         "global_count",
-        "kept",
         "last_queue",
         "last_route",
         "late",
-        "lost",
         "number",
+        "numeric",
         "origin",
         "output",
-        "outstanding",
-        "outstanding_bytes",
         "parked",
         "pass_work",
         "prefetch_bytes",
         "prefetch_count",
-        "published",
+        "publishes",
+        "redeliveries",
         "reply_name",
+        "returns",
         "rights",
         "router",
         "store",
-        "stream_batch",
+        "stream_qos",
         "streaming",
+        "tickets",
         "transaction",
         "unacked",
+        "unasked",
         "unrouted",
         "user",
         "virtual_host",
@@ -107,10 +115,8 @@ class Channel:
         self.router: Router = virtual_host.router
         self.pass_work: PassWork = virtual_host.pass_work
         self.consumers: dict[str, Consumer] = {}
-        self.unacked = Ring()
-        self.fetched = 0  # unsettled from basic.get, which no limit counts; `outstanding` are the others
-        self.outstanding = 0
-        self.outstanding_bytes = 0
+        self.unacked = UnackedDeliveries()
+        self.confirms = Confirms(number, origin, virtual_host.router, output)
         self.delivery_tag = 0
         self.prefetch_count = 0
         self.prefetch_bytes = 0
@@ -118,24 +124,30 @@ class Channel:
         self.global_bytes = 0
         self.flowing = True
         self.parked: dict[Consumer, None] = {}
-        self.confirming = False
-        self.confirm_due = False
-        self.published = 0
-        self.confirmed = 0
-        # The channel is closed; called when all that was published is confirmed.
-        self.farewell: Callable[[], None] | None = None
         self.transaction: TransactionScope | None = None
         self.store: Store | None = virtual_host.store
         self.streaming = 0  # bodies on their way out piece by piece: no delivery may come between
-        self.lost: list[int] = []  # publishes that the disk has lost before they were confirmed, or refused
-        self.late: Late | None = None  # deliveries that were taken back as overdue
-        self.kept = 0  # its newest entry in the journal
-        self.stream_batch = 0  # the batch of streams that its newest message for one is in
+        # What stream.qos has set: octets in a second, and octets and messages that may wait for the socket.
+        self.stream_qos = (0, 0, 0)
+        self.late: OverdueDeliveries | None = None  # deliveries that were taken back as overdue
         self.unrouted = 0  # messages published that went to no queue, whether or not they were returned
+        # For those who look on: all publishes, acks, deliveries that need no ack, and what is seldom.
+        self.publishes = 0
+        self.acks = 0
+        self.unasked = 0
+        self.redeliveries = 0
+        self.returns = 0
+        self.gets = 0
+        self.gets_unasked = 0
+        self.gets_empty = 0
         self.last_route: Route | None = None
         self.last_queue = ""
         self.reply_name = ""  # what amq.rabbitmq.reply-to stands for on this channel, see direct_reply.py
         self.cancel_notices = False  # whether the client wants to hear of consumers that end
+        self.numeric = False  # whether field types are numbers for the client, see protocol/greeting.py
+        self.tickets: ChannelTickets | None = None  # what access.request has granted
+        self.files: FileTransfers | None = None  # contents of the file class that are on their way
+        self.by_standard = False  # faults are those of AMQP 0-8 and 0-9, where RabbitMQ has others for 0-9-1
         # Exchanges that the user may write to, as found since `Router.rights` last changed; exchange and key,
         # in octets, where the user may write some keys alone.
         self.writable: set[Exchange | bytes | None] = set()
@@ -144,9 +156,13 @@ class Channel:
     # Publishing
 
     def publish(self, route_octets: bytes, flags: int, whole: bytes, header_size: int) -> int:
-        """basic.publish with its content, header first. A fault leaves it counted: see `disown_publish`."""
-        if self.confirming and self.transaction is None:
-            self.count_publish()
+        """basic.publish with its content, header first. A fault leaves it counted: see `disown_publish`.
+
+        A content of another class comes with a basic header too, and its class among the flags.
+        """
+        self.publishes += 1
+        if self.confirms.active and self.transaction is None:
+            self.confirms.count()
         found = content.survey(octets.readable_bytes(whole), 0, header_size)
         if found < 0:
             raise refused(found, whole)
@@ -157,32 +173,27 @@ class Channel:
             or (route.octets is not route_octets and route.octets != route_octets)
         ):
             route = self.find_route(route_octets)
+        route.passed += 1
         if found & (traits.HAS_USER_ID | traits.HAS_REPLY_TO | traits.HAS_COPIES):
             size = len(whole)
             whole = inspection.look_into(self, whole, header_size, found)
             header_size += len(whole) - size
             found &= ~traits.UNPROVEN
+        found |= flags & traits.CONTENT_CLASSES
         message = Message.create(route.octets, whole, header_size, found, self.origin)
         message.arrived_ms = self.pass_work.now_ms
         if found & traits.HAS_EXPIRATION:
             message.lifetime_ms = lifetime_ms_of(whole)
-        if self.transaction is not None:
+        if self.transaction is not None and not found & traits.STREAM_CONTENT:
             self.transaction.publish(message, flags)
             return 0
         self.forward(message, route, flags)
         return 0
 
-    def count_publish(self) -> int:
-        self.published += 1
-        if not self.confirm_due:
-            self.confirm_due = True
-            self.pass_work.confirms.append(self)
-        return 0
-
     def disown_publish(self) -> None:
         """The newest publish was at fault: it is not to be confirmed."""
-        if self.confirming and self.transaction is None:
-            self.published -= 1
+        if self.confirms.active and self.transaction is None:
+            self.confirms.published -= 1
 
     def find_route(self, route_octets: bytes) -> Route:
         """The route of this exchange and key, if there is one and the user may write to it."""
@@ -221,12 +232,17 @@ class Channel:
         if route.by_headers:
             matched = self.router.match(route, message, self)
             if matched is None:
+                if self.router.is_traced:
+                    self.trace_publish(message, route, [])
                 return 0
             queues = matched
+            route.copies += len(queues)
         return self.hand_on(message, route, queues, flags)
 
     def hand_on(self, message: Message, route: Route, queues: list[Queue], flags: int) -> int:
         """Gives the message to these queues, or returns it."""
+        if self.router.is_traced:
+            self.trace_publish(message, route, queues)
         if not queues:
             self.unrouted += 1
             if flags & 1:  # mandatory
@@ -246,19 +262,30 @@ class Channel:
         if happened:
             self.note_outcome(happened)
         if entry_number.is_in_journal(message.entry):
-            self.kept = entry_number.sequence_of(message.entry)
-            if self.confirming and message.traits & traits.SPOOLED and self.store is not None:
-                self.store.promised[self.kept] = (self, self.published)
+            confirms = self.confirms
+            confirms.kept = entry_number.sequence_of(message.entry)
+            if confirms.active and message.traits & traits.SPOOLED and self.store is not None:
+                self.store.promised[confirms.kept] = (confirms, confirms.published)
         return 0
 
     def note_outcome(self, happened: int) -> None:
-        """What has become of a message beside being in its queues, see queues/outcome.py."""
-        if happened & outcome.REFUSED and self.confirming:
-            self.lost.append(self.published)
-        if happened & outcome.IN_STREAM and self.virtual_host.streams is not None:
-            self.virtual_host.streams.note(self)
-        if happened & outcome.CONGESTED:
+        """What has become of a message beside being in its queues, see queues/put_flags.py."""
+        if happened & put_flags.REFUSED and self.confirms.active:
+            self.confirms.lost.append(self.confirms.published)
+        if happened & put_flags.IN_STREAM and self.virtual_host.streams is not None:
+            self.virtual_host.streams.note(self.confirms)
+        if happened & put_flags.CONGESTED:
             self.pass_work.pressed = True
+
+    def trace_publish(self, message: Message, route: Route, queues: list[Queue]) -> None:
+        """Tells the firehose; requests to the broker may have secrets in them, and are left out."""
+        firehose = self.router.firehose
+        if firehose is not None and (route.exchange is None or route.exchange.type != "system"):
+            firehose.published(self, message, queues)
+
+    def trace_delivery(self, message: Message, queue: Queue, redelivered: bool) -> None:
+        if self.router.firehose is not None:
+            self.router.firehose.delivered(self, message, queue, redelivered)
 
     def forward_copies(self, message: Message, route: Route, flags: int) -> int:
         """The same for a message with further keys in CC and BCC."""
@@ -273,15 +300,21 @@ class Channel:
             return self.hand_on(shown, route, queues, flags)
 
     def give_back(self, message: Message, code: int, text: str) -> None:
-        """basic.return"""
-        payload = _RETURN_HEAD.pack(amqp.BASIC_RETURN, code) + bytes((len(text),)) + text.encode()
+        """basic.return, or that of the class of the content."""
+        self.returns += 1
+        method = RETURNS.get(message.traits & traits.CONTENT_CLASSES, amqp.BASIC_RETURN)
+        payload = _RETURN_HEAD.pack(method, code) + bytes((len(text),)) + text.encode()
         payload += message.shown_route()
         body = self.body_of(message) if message.traits & traits.SPOOLED else None
+        if message.traits & traits.CONTENT_CLASSES:
+            message = of_its_class(message)
         self.write_content(payload, message, body, 0)
 
     def write_content(self, payload: bytes, message: Message, body: Body | None, tag: int) -> None:
         """A method with its content, whose body may leave in pieces; of a delivery if there is a tag."""
         content = message.content
+        if self.numeric:
+            content = header_edits.with_numbers(content)
         if body is None and self.output.streams_large(len(content)):
             body = HeldBody(content, message.header_size)
             content = content[: message.header_size]
@@ -303,55 +336,6 @@ class Channel:
         if not self.streaming:
             self.wake_parked()
 
-    def note_kept(self, entry: int) -> None:
-        """What was published lies in the journal: it is confirmed when that is synced."""
-        self.kept = max(self.kept, entry)
-
-    def confirm(self) -> None:
-        """At the end of a pass: everything published so far is safe, or will be when the journal is."""
-        self.confirm_due = False
-        if self.stream_batch:
-            streams = self.virtual_host.streams
-            if streams is not None and not streams.is_safe(self):
-                streams.wait(self, self.published)
-                return
-        self.confirm_streamed(self.published)
-
-    def confirm_streamed(self, published: int) -> None:
-        """Streams have nothing more to wait for up to this publish; the journal may."""
-        if self.store is not None and self.kept > self.store.synced:
-            self.store.wait(self, published)
-        else:
-            self.confirm_through(published)
-
-    def confirm_through(self, published: int) -> None:
-        while self.lost and self.lost[0] <= published:
-            number = self.lost.pop(0)
-            if number > self.confirmed:  # else the channel has closed
-                self.confirm_through(number - 1)
-                self.confirmed = number
-                self.output.write_settlement(self.number, amqp.BASIC_NACK, number, 0)
-        if published > self.confirmed:
-            multiple = 1 if published - self.confirmed > 1 else 0
-            self.confirmed = published
-            self.output.write_settlement(self.number, amqp.BASIC_ACK, self.confirmed, multiple)
-        if self.farewell is not None:
-            self.part()
-
-    def part(self) -> None:
-        """Says farewell if nothing is left to confirm."""
-        if self.farewell is not None and self.confirmed >= self.published:
-            farewell, self.farewell = self.farewell, None
-            farewell()
-
-    def confirm_safe(self) -> None:
-        """Confirms now what need not wait for the disk: the client is about to close."""
-        streams = self.virtual_host.streams
-        if self.stream_batch and streams is not None and not streams.is_safe(self):
-            return
-        if self.store is None or self.kept <= self.store.synced:
-            self.confirm_through(self.published)
-
     # Settling deliveries
 
     def ack(self, tag: int, multiple: bool) -> int:
@@ -361,13 +345,13 @@ class Channel:
         if multiple:
             self.ack_through(tag)
         else:
-            delivery = self.find(tag)
+            delivery = self.unacked.find(tag)
             if delivery is None:
                 if self.forgive(tag, False):
                     return 0
                 raise unknown_tag(tag)
             self.queue_settle(delivery)
-            self.tidy()
+            self.unacked.tidy()
         if self.parked:
             self.wake_parked()
         return 0
@@ -375,12 +359,13 @@ class Channel:
     def ack_through(self, tag: int) -> int:
         """Everything up to `tag`; all there is when it is 0."""
         # A tag that is not outstanding is a mistake, such as a second ack, even if others before it are.
-        if tag and self.find(tag) is None and not self.is_late(tag):
+        if tag and self.unacked.find(tag) is None and not self.is_late(tag):
             raise unknown_tag(tag)
         settled = 0
         rest: list[Delivery] = []
-        while self.unacked.count:
-            delivery = self.unacked.at(0)
+        ring = self.unacked.ring
+        while ring.count:
+            delivery = ring.at(0)
             if tag and delivery.tag > tag:
                 break
             if delivery.message is not None:
@@ -389,10 +374,10 @@ class Channel:
                 else:
                     self.queue_settle(delivery)
                     settled += 1
-            self.unacked.pop()
+            ring.pop()
         self.forgive(tag, True)
         if rest:
-            self.pass_work.chores.begin(dismantling.settled(self.discard, rest, dismantling.ACKED))
+            self.pass_work.chores.begin(teardown.settled(self.discard, rest, teardown.ACKED))
         return 0
 
     def queue_settle(self, delivery: Delivery) -> int:
@@ -401,54 +386,13 @@ class Channel:
         queue = delivery.queue
         if message is not None:
             queue.settle(message)  # first: if it fails, the channel holds the delivery as before
-        self.release(delivery)
+        self.unacked.release(delivery)
+        self.acks += 1
         return queue.settled(1)
-
-    def release(self, delivery: Delivery) -> int:
-        """The channel lets go of the delivery, which gives its consumer credit."""
-        message = delivery.message
-        if message is None:
-            return 0
-        delivery.message = None
-        consumer = delivery.consumer
-        if consumer is None:
-            self.fetched -= 1
-            return 0
-        size = message.body_size()
-        self.outstanding -= 1
-        self.outstanding_bytes -= size
-        consumer.settled(size)
-        return 0
-
-    def find(self, tag: int) -> Delivery | None:
-        """The unsettled delivery with this tag."""
-        low = 0
-        high = self.unacked.count
-        if high == 0:
-            return None
-        # Tags of a channel without automatic acks are consecutive: the first guess is nearly always right.
-        delivery = self.unacked.at(0)
-        guess = tag - delivery.tag
-        if 0 <= guess < high:
-            delivery = self.unacked.at(guess)
-            if delivery.tag == tag:
-                return delivery if delivery.message is not None else None
-        while low < high:
-            middle = (low + high) // 2
-            delivery = self.unacked.at(middle)
-            if delivery.tag < tag:
-                low = middle + 1
-            else:
-                high = middle
-        if low == self.unacked.count:
-            return None
-        delivery = self.unacked.at(low)
-        return delivery if delivery.tag == tag and delivery.message is not None else None
 
     def held(self, tag: int, multiple: bool, what: str) -> list[Delivery]:
         """The unsettled deliveries that `tag` names, none of them part of the open transaction."""
-        deliveries: list[Delivery] = []
-        found = self.find(tag)
+        found = self.unacked.find(tag)
         if (
             found is not None
             and self.transaction is not None
@@ -457,16 +401,8 @@ class Channel:
             found = None
         if found is None and (tag or not multiple) and not self.is_late(tag):
             raise unknown_tag(tag, what)
-        if not multiple:
-            if found is not None:
-                deliveries.append(found)
-        else:
-            for index in range(self.unacked.count):
-                delivery = self.unacked.at(index)
-                if tag and delivery.tag > tag:
-                    break
-                if delivery.message is not None:
-                    deliveries.append(delivery)
+        one = [] if found is None else [found]
+        deliveries = self.unacked.through(tag) if multiple else one
         if self.transaction is not None:
             deliveries = self.transaction.without_settled(deliveries)
         self.forgive(tag, multiple)
@@ -478,13 +414,13 @@ class Channel:
         if self.transaction is not None:
             self.transaction.reject(deliveries, requeue)
             return
-        if requeue and len(deliveries) > dismantling.RETURNED:
-            take = dismantling.portions(deliveries, dismantling.RETURNED)
-            self.pass_work.chores.begin(dismantling.returned(self, take, False))
+        if requeue and len(deliveries) > teardown.RETURNED:
+            take = teardown.portions(deliveries, teardown.RETURNED)
+            self.pass_work.chores.begin(teardown.returned(self, take, False))
         elif requeue:
             self.requeue(deliveries, what == "basic.reject")
-        elif len(deliveries) > dismantling.REFUSED:
-            self.pass_work.chores.begin(dismantling.settled(self.refuse, deliveries, dismantling.REFUSED))
+        elif len(deliveries) > teardown.REFUSED:
+            self.pass_work.chores.begin(teardown.settled(self.refuse, deliveries, teardown.REFUSED))
         else:
             self.refuse(deliveries)
 
@@ -494,15 +430,16 @@ class Channel:
             message = delivery.message
             if message is not None:
                 delivery.queue.bury(message, "rejected")
-                self.release(delivery)
+                self.unacked.release(delivery)
                 delivery.queue.settled(1)
-        self.tidy()
+                delivery.queue.need_tally().rejected += 1
+        self.unacked.tidy()
         self.wake_parked()
 
     def discard(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
             self.queue_settle(delivery)
-        self.tidy()
+        self.unacked.tidy()
         self.wake_parked()
 
     def requeue(self, deliveries: list[Delivery], failed: bool = False) -> None:
@@ -520,29 +457,9 @@ class Channel:
                     backs.append(back)
             queue.requeue(backs, failed)
             for delivery in held:
-                self.release(delivery)
-        self.tidy()
+                self.unacked.release(delivery)
+        self.unacked.tidy()
         self.wake_parked()
-
-    def queues_held(self, start: int, most: int) -> list[Queue]:
-        """The queues of unsettled deliveries, `most` of them from the one at `start`; neighbours once."""
-        found: list[Queue] = []
-        last: Queue | None = None
-        for index in range(start, min(start + most, self.unacked.count)):
-            delivery = self.unacked.at(index)
-            if delivery.message is not None and delivery.queue is not last:
-                last = delivery.queue
-                found.append(delivery.queue)
-        return found
-
-    def take_unacked(self, most: int) -> list[Delivery]:
-        """The first of the deliveries that are unsettled; the channel forgets them."""
-        taken: list[Delivery] = []
-        while self.unacked.count and len(taken) < most:
-            delivery = self.unacked.pop()
-            if delivery.message is not None:
-                taken.append(delivery)
-        return taken
 
     def detach(self, deliveries: list[Delivery]) -> list[Delivery]:
         """Lets go of deliveries that are still unsettled for their queues; those here become shells."""
@@ -554,18 +471,18 @@ class Channel:
                     0, message, delivery.queue, None, delivery.position, delivery.redeliveries
                 )
                 detached.append(kept)
-                self.release(delivery)
-        self.tidy()
+                self.unacked.release(delivery)
+        self.unacked.tidy()
         self.wake_parked()
         return detached
 
     def holds(self, tag: int) -> bool:
         """Whether the delivery with this tag is unsettled."""
-        return self.find(tag) is not None
+        return self.unacked.find(tag) is not None
 
     def take_back(self, tag: int) -> None:
         """The client is overdue with the delivery: it goes back to its queue."""
-        delivery = self.find(tag)
+        delivery = self.unacked.find(tag)
         if delivery is None or (
             self.transaction is not None and not self.transaction.without_settled([delivery])
         ):
@@ -573,7 +490,7 @@ class Channel:
         consumer = delivery.consumer
         self.requeue([delivery], True)
         if self.late is None:
-            self.late = Late(self)
+            self.late = OverdueDeliveries(self)
         self.late.add(tag, consumer)
 
     def is_late(self, tag: int) -> bool:
@@ -588,8 +505,8 @@ class Channel:
         """basic.recover: what is unacked goes back to its queues, or out again to the same consumers."""
         deliveries = self.held(0, True, "basic.recover")
         if requeue:
-            take = dismantling.portions(deliveries, dismantling.RETURNED)
-            self.pass_work.chores.begin(dismantling.returned(self, take, False))
+            take = teardown.portions(deliveries, teardown.RETURNED)
+            self.pass_work.chores.begin(teardown.returned(self, take, False))
             return
         orphans = [d for d in deliveries if d.consumer is None or d.consumer.cancelled]
         kept = [d for d in deliveries if d.consumer is not None and not d.consumer.cancelled]
@@ -598,34 +515,20 @@ class Channel:
             if not self.output.has_room():
                 orphans.append(delivery)  # its client does not read so much at once
             elif message is not None and consumer is not None:
-                self.release(delivery)
+                self.unacked.release(delivery)
                 delivery.queue.settled(1)
                 consumer.deliver(message, delivery.position, delivery.redeliveries + 1)
-        take = dismantling.portions(orphans, dismantling.RETURNED)
-        self.pass_work.chores.begin(dismantling.returned(self, take, False))
-
-    def tidy(self) -> None:
-        """Drops settled shells."""
-        while self.unacked.count:
-            delivery = self.unacked.at(0)
-            if delivery.message is not None:
-                break
-            self.unacked.pop()
-        if self.unacked.count > 2 * (self.outstanding + self.fetched) + 64:
-            kept = [self.unacked.at(index) for index in range(self.unacked.count)]
-            self.unacked.clear()
-            for delivery in kept:
-                if delivery.message is not None:
-                    self.unacked.push(delivery)
+        take = teardown.portions(orphans, teardown.RETURNED)
+        self.pass_work.chores.begin(teardown.returned(self, take, False))
 
     # Consuming
 
     def has_credit(self, message: Message) -> bool:
         """Whether the limits shared by all consumers of the channel allow the message."""
-        if self.global_count and self.outstanding >= self.global_count:
+        if self.global_count and self.unacked.outstanding >= self.global_count:
             return False
-        if self.global_bytes and self.outstanding:
-            return self.outstanding_bytes + message.body_size() <= self.global_bytes
+        if self.global_bytes and self.unacked.outstanding:
+            return self.unacked.outstanding_bytes + message.body_size() <= self.global_bytes
         return True
 
     def get(self, queue: Queue, no_ack: bool) -> bool:
@@ -633,14 +536,13 @@ class Channel:
         while True:
             delivery = queue.take()
             if delivery is None or delivery.message is None:
+                self.gets_empty += 1
                 return False
             try:
                 if self.give(queue, delivery, delivery.message, no_ack):
                     return True
             except Exception:
-                newest = self.unacked.at(self.unacked.count - 1) if self.unacked.count else None
-                # The message alone may be one that the client has from another queue.
-                if newest is None or newest.message is not delivery.message or newest.queue is not queue:
+                if not self.unacked.ends_with(delivery.message, queue):
                     queue.give_back(delivery)
                 raise
 
@@ -650,6 +552,7 @@ class Channel:
         if message.traits & traits.SPOOLED:
             body = self.body_of(message)
             if body is None:
+                queue.need_tally().lost += 1
                 queue.settle(message)
                 return False
         self.delivery_tag += 1
@@ -664,14 +567,24 @@ class Channel:
             written = queue.rules.retries.shown(message, delivery.redeliveries)
         self.write_content(payload, written, body, self.delivery_tag)
         queue.hand_out(message, self.output)
+        if self.pass_work.sampled_ms != self.pass_work.now_ms:
+            self.pass_work.note_wait(message.arrived_ms)
+        if self.router.is_traced:
+            self.trace_delivery(message, queue, delivery.redeliveries > 0)
+        if redelivered:
+            self.redeliveries += 1
+            queue.need_tally().redeliveries += 1
         if no_ack:
             queue.settle(message)
+            self.gets_unasked += 1
+            queue.need_tally().gets_unasked += 1
             return True
         taken = Delivery.create(
             self.delivery_tag, message, queue, None, delivery.position, delivery.redeliveries
         )
-        self.unacked.push(taken)
-        self.fetched += 1
+        self.unacked.fetch(taken)
+        self.gets += 1
+        queue.need_tally().gets += 1
         queue.delivered(self, taken)
         return True
 
@@ -707,14 +620,17 @@ class Channel:
         With a `farewell`, what was published is confirmed yet as it becomes safe, and then it is called.
         """
         self.retire(farewell)
-        self.pass_work.chores.begin(dismantling.of_channel(self))
-        self.part()
+        self.pass_work.chores.begin(teardown.of_channel(self))
+        self.confirms.part()
 
     def retire(self, farewell: Callable[[], None] | None) -> None:
         """The first part of `close`: the channel takes and gives nothing more, and holds its messages yet."""
-        self.farewell = farewell
-        if farewell is None:
-            self.confirmed = self.published
+        self.virtual_host.tally.closed(self)
+        if self.tickets is not None:
+            self.tickets.release()
+        if self.files is not None:
+            self.files.close()
+        self.confirms.retire(farewell)
         self.cancel_notices = False
         self.late = None
         self.flowing = False  # its consumers get no more
@@ -724,3 +640,10 @@ class Channel:
                 transaction.close()
         except Exception:
             log.exception("a bug leaves the transaction of a channel behind")
+
+
+def of_its_class(message: Message) -> Message:
+    """The message with a header of the class that it was published in, for a peer who knows that class."""
+    header = from_basic(class_of(message.traits), message.content[: message.header_size])
+    content = header + message.content[message.header_size :]
+    return message.variant(message.route, content, len(header), message.traits)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.channels import direct_reply
 from flintmq.broker.messages import cc_bcc
-from flintmq.broker.messages.published import check_user_id
+from flintmq.broker.messages.published import check_user_id, too_many_headers
 from flintmq.errors import ChannelFault
 from flintmq.wire import amqp, traits
 from flintmq.wire.header_edits import with_letters
@@ -38,6 +38,8 @@ def proven(channel: Channel, whole: bytes, header_size: int) -> tuple[bytes, int
 
 def look_into(channel: Channel, whole: bytes, header_size: int, found: int) -> bytes:
     """Raises what is wrong; the content as it goes on, its header perhaps another."""
+    if found & traits.TOO_MANY:
+        raise too_many_headers()
     if found & traits.UNPROVEN:
         whole, header_size = proven(channel, whole, header_size)
     if found & traits.HAS_USER_ID:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from flintmq.broker.queues.consumer import Consumer
 
 
-class Late:
+class OverdueDeliveries:
     """Deliveries of one channel that were taken back: to settle them late is no mistake."""
 
     def __init__(self, channel: Channel) -> None:
@@ -22,7 +22,7 @@ class Late:
     def add(self, tag: int, consumer: Consumer | None) -> None:
         self.tags[tag] = consumer
         if consumer is not None:
-            self.channel.outstanding += 1
+            self.channel.unacked.outstanding += 1
             consumer.outstanding += 1
 
     def forgive(self, tag: int, multiple: bool) -> bool:
@@ -32,7 +32,7 @@ class Late:
         for each in found:
             consumer = self.tags.pop(each)
             if consumer is not None:
-                self.channel.outstanding -= 1
+                self.channel.unacked.outstanding -= 1
                 consumer.outstanding -= 1
                 consumer.wake()
         if found:

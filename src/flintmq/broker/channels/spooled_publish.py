@@ -1,16 +1,17 @@
 """basic.publish of a large message: looked at when its header has come, published when its body has.
 
-begin_body -> Arrival, which takes the body ... -> publish_spooled -> queues
+begin_body -> IncomingSpool, which takes the body ... -> publish_spooled -> queues
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flintmq.auth import AnswerPending
 from flintmq.broker.channels import inspection
 from flintmq.broker.messages.message import new_message
 from flintmq.broker.messages.published import lifetime_ms_of, refused
-from flintmq.broker.store.spooling import Arrival
+from flintmq.broker.store.spooling import IncomingSpool
 from flintmq.errors import PeerFault, ProtocolMisuse
 from flintmq.wire import content, traits
 
@@ -18,13 +19,22 @@ if TYPE_CHECKING:
     from flintmq.broker.channels.channel import Channel
 
 
-def begin_body(channel: Channel, route_octets: bytes, header: bytes) -> Arrival | None:
+def begin_body(channel: Channel, route_octets: bytes, header: bytes) -> IncomingSpool | None:
     """Where a large body is to go. What would refuse the message does so now, not after gigabytes."""
     if channel.store is None:
         return None
+    check_body(channel, route_octets, header)
+    return new_spool(channel)
+
+
+def new_spool(channel: Channel) -> IncomingSpool | None:
+    return None if channel.store is None else IncomingSpool(channel.store.journal)
+
+
+def check_body(channel: Channel, route_octets: bytes, header: bytes) -> None:
+    """Raises unless the user may publish what has this header."""
     channel.find_route(route_octets)
     check_header(channel, header)
-    return Arrival(channel.store.journal)
 
 
 def check_header(channel: Channel, header: bytes) -> int:
@@ -40,23 +50,25 @@ def check_header(channel: Channel, header: bytes) -> int:
 
 
 def publish_spooled(
-    channel: Channel, route_octets: bytes, flags: int, header: bytes, arrival: Arrival
+    channel: Channel, route_octets: bytes, flags: int, header: bytes, arrival: IncomingSpool
 ) -> None:
     """basic.publish whose body has arrived."""
     store = channel.store
     if store is None:
         raise ProtocolMisuse("a body arrived for a broker without a store")
-    if channel.confirming and channel.transaction is None:
-        channel.count_publish()
+    if channel.confirms.active and channel.transaction is None:
+        channel.confirms.count()
     spool = arrival.spool
     spool.finish()
     try:
-        found = check_header(channel, header) | traits.SPOOLED
+        found = check_header(channel, header) | traits.SPOOLED | flags & traits.CONTENT_CLASSES
         if found & (traits.HAS_REPLY_TO | traits.UNPROVEN):
             wanted = found & (traits.HAS_REPLY_TO | traits.UNPROVEN)
             header = inspection.look_into(channel, header, len(header), wanted)
             found &= ~traits.UNPROVEN
         route = channel.find_route(route_octets)
+    except AnswerPending:
+        raise  # it is tried again
     except PeerFault:
         spool.discard()
         raise
@@ -65,7 +77,7 @@ def publish_spooled(
     if found & traits.HAS_EXPIRATION:
         message.lifetime_ms = lifetime_ms_of(header)
     store.arrived[message] = spool
-    if channel.transaction is not None:
+    if channel.transaction is not None and not found & traits.STREAM_CONTENT:
         try:
             channel.transaction.publish(message, flags)
         except PeerFault:

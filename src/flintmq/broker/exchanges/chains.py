@@ -6,7 +6,8 @@
 A binding with the argument `x-via` leads nowhere by itself: it narrows what comes by the exchange it names,
 for its destination alone. Several exchanges via the same one must all agree, several bindings of one exchange
 need only one that fits; a further binding may go via the second exchange, and so on. It is a conjunction, so
-the order of the exchanges makes no difference to the outcome; most selective first is the fastest.
+the order of the exchanges makes no difference to the outcome; most selective first is the fastest. An x-lossy
+exchange in a chain loses what comes to it by the chain.
 
 A condition ends when somebody unbinds it, or with its destination, and in no other way: an exchange that has
 chained bindings is not deleted, a durable destination has them at durable exchanges alone, and one that does
@@ -22,6 +23,7 @@ from typing import Any
 from flintmq.broker.exchanges import arguments as arguments_of
 from flintmq.broker.exchanges.binding import VIA, Binding, Destination
 from flintmq.broker.exchanges.exchange import Exchange, Headers
+from flintmq.broker.exchanges.lossy_exchange import LossyExchange
 from flintmq.broker.queues.queue import Queue
 from flintmq.errors import ChannelFault, PeerFault
 from flintmq.wire import amqp
@@ -153,8 +155,9 @@ class Chains:
                     continue
                 before.update(concerned)
                 fitting: dict[Any, Any] = {}
-                for key in keys:
-                    condition.exchange.route(key, headers, fitting)
+                if not isinstance(condition.exchange, LossyExchange) or not condition.exchange.loses():
+                    for key in keys:
+                        condition.exchange.route(key, headers, fitting)
                 for each in concerned:
                     if each not in fitting:
                         found.pop(each, None)
@@ -185,7 +188,7 @@ def check(
     for name in via_of(arguments):
         if name not in exchanges:
             raise ChannelFault(amqp.NOT_FOUND, f"no exchange '{name}', which '{VIA}' names")
-    if source.receives:
+    if source.receives and not isinstance(source, LossyExchange):
         raise ChannelFault(
             amqp.PRECONDITION_FAILED,
             f"an exchange of type '{source.type}' cannot be part of a chain ('{VIA}')",

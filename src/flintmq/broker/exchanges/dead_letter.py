@@ -155,6 +155,7 @@ class DeadLetters:
     def send(self, queue: Queue, message: Message, reason: str, exchange: str, key: str | None) -> None:
         if exchange and exchange not in self.router.exchanges:
             log.debug("a dead letter of queue %r is dropped: there is no exchange %r", queue.name, exchange)
+            self.router.pass_work.fates.undelivered += 1
             return
         entries = header_entries(message.content, message.header_size)
         copies = header_value(entries, "CC")
@@ -166,6 +167,7 @@ class DeadLetters:
         deaths = told(before if isinstance(before, list) else [], death)
         if len(deaths) > DEATHS_MAX:
             log.warning("a dead letter of queue %r is dropped: it has died too often", queue.name)
+            self.router.pass_work.fates.undelivered += 1
             return
         changed: FieldTable = {"x-death": deaths}
         for name in ("reason", "queue", "exchange"):
@@ -183,6 +185,7 @@ class DeadLetters:
         if reason != "rejected":
             queues = [each for each in queues if not is_cycle(each.name, deaths)]
         if not queues:
+            self.router.pass_work.fates.undelivered += 1
             return
         self.router.pass_work.unwatched_bytes -= len(content)
         if found & traits.SPOOLED:
@@ -196,6 +199,7 @@ class DeadLetters:
         spool = None if store is None else store.spool_of(message)
         if store is None or spool is None:
             log.error("a dead letter of %d octets is lost: its file is gone", len(message.content))
+            self.router.pass_work.fates.lost += 1
             return
         with store.sharing(spool, letter):
             self.router.forward(letter, queues)

@@ -27,7 +27,7 @@ from flintmq.broker.exchanges.route import RoutingContext
 from flintmq.broker.exchanges.wrapping_exchange import WrappingExchange
 from flintmq.broker.messages import cc_bcc, entry_number
 from flintmq.broker.messages.message import Message, new_message
-from flintmq.broker.queues.chores import MESSAGES
+from flintmq.broker.scheduling.chores import MESSAGES
 from flintmq.errors import ChannelFault, PeerFault
 from flintmq.wire import amqp, traits
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from flintmq.broker.exchanges.router import Router
-    from flintmq.broker.queues.timetable import Alarm
+    from flintmq.broker.scheduling.timetable import Alarm
     from flintmq.broker.store.publisher import Publisher
     from flintmq.broker.store.store import Store
 
@@ -132,9 +132,10 @@ class DelayedExchange(WrappingExchange):
         else:
             return store.spill(copy)
         if is_kept and channel is not None:
-            channel.note_kept(entry_number.sequence_of(copy.entry))
-            if channel.confirming and copy.traits & traits.SPOOLED:
-                store.promised[entry_number.sequence_of(copy.entry)] = (channel, channel.published)
+            confirms, sequence = channel.confirms, entry_number.sequence_of(copy.entry)
+            confirms.note_kept(sequence)
+            if confirms.active and copy.traits & traits.SPOOLED:
+                store.promised[sequence] = (confirms, confirms.published)
         return copy.entry
 
     def keep_spooled(self, store: Store, message: Message, copy: Message, is_kept: bool) -> None:

@@ -127,15 +127,15 @@ def guarded(kind: type[Exchange]) -> type[Exchange]:
         compares_all = True
 
         def __init__(self, name: str, **settings: Any) -> None:
-            with Watch(name, kind.type, "cannot be declared"):
+            with ForeignCall(name, kind.type, "cannot be declared"):
                 super().__init__(name, **settings)
 
         def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
-            with Watch(self.name, kind.type, "cannot be bound"):
+            with ForeignCall(self.name, kind.type, "cannot be bound"):
                 super().validate_binding(routing_key, arguments)
 
         def attach(self, binding: Binding) -> None:
-            with Watch(self.name, kind.type, "cannot be bound"):
+            with ForeignCall(self.name, kind.type, "cannot be bound"):
                 super().attach(binding)
 
         def detach(self, binding: Binding) -> None:
@@ -166,7 +166,7 @@ def guarded(kind: type[Exchange]) -> type[Exchange]:
     return Guarded
 
 
-class Watch:
+class ForeignCall:
     """Turns what foreign code raises into a refusal, with the whole story in the log."""
 
     def __init__(self, exchange: str, kind: str, what: str) -> None:

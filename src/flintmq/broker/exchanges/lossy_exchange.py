@@ -18,10 +18,15 @@ class LossyExchange(WrappingExchange):
 
     __slots__ = ("drop_rate",)
     type = "x-lossy"
+    needs_headers = True  # a route is not kept: chance decides for each message
 
     def prepare(self) -> None:
         super().prepare()
         self.drop_rate = arguments.checked(self.arguments, "x-drop-rate", checks.number(0, 1))
 
     def receive(self, context: RoutingContext) -> int:
-        return TAKEN if self.router.chance().random() < self.drop_rate else ROUTED
+        return TAKEN if self.loses() else ROUTED
+
+    def loses(self) -> bool:
+        """Whether chance will have it that the next message is lost; in a chain too, see chains.py."""
+        return bool(self.router.chance().random() < self.drop_rate)

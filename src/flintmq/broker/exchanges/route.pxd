@@ -13,6 +13,8 @@ cdef class Route:
     cdef readonly bint by_headers
     cdef readonly unsigned long long generation
     cdef public bint ruled
+    cdef public unsigned long long passed
+    cdef public unsigned long long copies
 
 
 @cython.final

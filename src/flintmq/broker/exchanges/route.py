@@ -21,7 +21,18 @@ if TYPE_CHECKING:
 class Route:
     """A routing result. `by_headers`: it differs from message to message, so `queues` is not to be used."""
 
-    __slots__ = ("by_headers", "exchange", "generation", "key", "octets", "owners", "queues", "ruled")
+    __slots__ = (
+        "by_headers",
+        "copies",
+        "exchange",
+        "generation",
+        "key",
+        "octets",
+        "owners",
+        "passed",
+        "queues",
+        "ruled",
+    )
 
     def __init__(
         self,
@@ -40,6 +51,8 @@ class Route:
         self.owners = owners  # what the journal calls those queues that are durable
         self.by_headers = by_headers
         self.generation = generation
+        self.copies = 0  # into queues, where that differs from message to message
+        self.passed = 0  # messages, since the exchange and key have this route
         self.ruled = False  # whether one of the queues has a say in what it takes
 
 

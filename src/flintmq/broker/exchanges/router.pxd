@@ -1,8 +1,8 @@
 cimport cython
 cimport flintmq.broker.messages.entry_number as entry_number
 cimport flintmq.broker.matching.lookup as lookup
-cimport flintmq.broker.queues.outcome as outcome
-from flintmq.broker.queues.pass_work cimport PassWork
+cimport flintmq.broker.queues.put_flags as put_flags
+from flintmq.broker.scheduling.pass_work cimport PassWork
 from flintmq.broker.exchanges.exchange cimport Exchange
 from flintmq.broker.messages.message cimport Message
 from flintmq.broker.queues.queue cimport Queue
@@ -23,16 +23,21 @@ cdef class Router:
     cdef public object streams
     cdef readonly object chains
     cdef readonly dict routes
+    cdef readonly dict passed
     cdef readonly unsigned long long generation
     cdef readonly unsigned long long rights
     cdef public object departures
     cdef public bint has_departures
+    cdef public bint is_traced
+    cdef public object firehose
     cdef public object policies
+    cdef public object services
     cdef readonly object dead_letters
 
     cpdef object chance(self)
     @cython.locals(route=Route)
     cpdef Route route_of(self, bytes octets)
+    cpdef fold(self, Route route)
     cpdef Exchange find_exchange(self, str name, int class_id=*, int method_id=*)
     cpdef bint has_exchange_of(self, bytes octets) except -1
     @cython.locals(queue=Queue)
@@ -58,6 +63,8 @@ cdef class Router:
     cdef int enqueue_ruled(self, Message message, list queues) except -1
     @cython.locals(timed=cython.bint, is_refused=cython.bint, queue=Queue, rules=ActiveRules, admitted=list)
     cdef list admit(self, Message message, list queues)
+    @cython.locals(queue=Queue)
+    cpdef bint is_refused(self, Message message, list queues) except -1
     @cython.locals(queue=Queue, happened=cython.int)
     cdef int enqueue_stored(self, Message message, list queues, tuple owners) except -1
     @cython.locals(queue=Queue, taken=Py_ssize_t, index=Py_ssize_t, happened=cython.int)
@@ -72,3 +79,6 @@ cdef class Router:
     @cython.locals(route=Route, queues=list, queue=Queue)
     cpdef bint post(self, Message message, bint is_immediate=*) except -1
     cpdef secure_streams(self)
+
+
+cpdef object copies_of(Route route)

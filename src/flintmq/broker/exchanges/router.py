@@ -20,19 +20,22 @@ from flintmq.broker.exchanges.route import Route, RoutingContext
 from flintmq.broker.matching import lookup
 from flintmq.broker.messages import cc_bcc, entry_number
 from flintmq.broker.messages.message import Message
-from flintmq.broker.queues import outcome
+from flintmq.broker.queues import put_flags
 from flintmq.broker.queues.queue import Queue
 from flintmq.broker.queues.queue_rules import REJECT_PUBLISH_DLX
 from flintmq.errors import ChannelFault, ProtocolMisuse
 from flintmq.wire import amqp, traits
 
 if TYPE_CHECKING:
-    from flintmq.broker.queues.pass_work import PassWork
-    from flintmq.broker.store.publisher import Publisher
+    from flintmq.broker.scheduling.pass_work import PassWork
+    from flintmq.broker.store.publisher import Publisher, PublisherConfirms
     from flintmq.broker.store.store import Store
 
 log = logging.getLogger("flintmq.router")
 
+# What an octet of headers counts in the work of a pass (PassWork.copies): a table of small entries takes some
+# 20 nanoseconds for each of its octets, so that others have their turn after 200 microseconds of them.
+HEADER_OCTET_COPIES = 2
 # A route is some 500 octets with its key: 65,536 of them are 32 MB at the worst.
 ROUTES_MAX = 65_536
 
@@ -49,6 +52,22 @@ class Alternates(Protocol):
     def alternate_exchange(self, virtual_host: str, exchange: str) -> str | None: ...
 
 
+class Firehose(Protocol):
+    """Where it is told what is published and delivered while somebody traces the virtual host."""
+
+    def published(self, channel: Any, message: Message, queues: list[Queue]) -> None: ...
+
+    def delivered(self, channel: Any, message: Message, queue: Queue, redelivered: bool) -> None: ...
+
+
+class Services(Protocol):
+    """Who answers what is published to the exchange `amq.system`."""
+
+    def check(self, message: Message, channel: Publisher) -> None: ...
+
+    def ask(self, context: RoutingContext) -> bool: ...
+
+
 class StreamLogs(Protocol):
     """The streams of the broker, as far as a message on its way to one concerns them."""
 
@@ -56,7 +75,9 @@ class StreamLogs(Protocol):
 
     def secure(self) -> None: ...
 
-    def is_safe(self, channel: Publisher) -> bool: ...
+    def is_safe(self, confirms: PublisherConfirms) -> bool: ...
+
+    def wait(self, confirms: PublisherConfirms, published: int) -> None: ...
 
 
 class Router:
@@ -67,14 +88,18 @@ class Router:
         "dead_letters",
         "departures",
         "exchanges",
+        "firehose",
         "generation",
         "has_departures",
+        "is_traced",
         "name",
         "pass_work",
+        "passed",
         "policies",
         "queues",
         "rights",
         "routes",
+        "services",
         "store",
         "streams",
     )
@@ -95,12 +120,23 @@ class Router:
         self.streams: StreamLogs | None = None
         self.chains = Chains()
         self.routes: dict[bytes, Route] = {}
+        # By exchange: messages published to it and copies in queues, of routes that are forgotten.
+        self.passed: dict[str, tuple[int, int]] = {}
         self.generation = 1
         self.rights = 0  # counts the changes of what users may do
         self.departures: Departures | None = None
         self.has_departures = False
         self.policies: Alternates | None = None
+        self.services: Services | None = None  # the broker has some
         self.dead_letters = DeadLetters(self)
+        # Whether the firehose is told of each message: the one thing that the way of a message asks.
+        self.is_traced = False
+        self.firehose: Firehose | None = None
+
+    def trace(self, firehose: Firehose | None) -> None:
+        """From now on the firehose is told, or nobody."""
+        self.firehose = firehose
+        self.is_traced = firehose is not None
 
     def chance(self) -> Any:
         """The clock's randomness."""
@@ -113,6 +149,8 @@ class Router:
         route = self.routes.get(octets)
         if route is not None and route.generation == self.generation:
             return route
+        if route is not None:
+            self.fold(route)
         size = octets[0]
         exchange_name = octets[1 : 1 + size].decode("utf-8", "surrogateescape")
         key = octets[2 + size :].decode("utf-8", "surrogateescape")
@@ -120,12 +158,22 @@ class Router:
         queues, by_headers = self.resolve(exchange, [key], None)
         if len(self.routes) >= ROUTES_MAX:
             # Channels keep the route they used last: one that is forgotten here must not seem right there.
+            for each in self.routes.values():
+                self.fold(each)
             self.routes.clear()
             self.rewired()
         route = Route(octets, exchange, key, queues, self.owners_of(queues), by_headers, self.generation)
         route.ruled = by_headers or self.is_ruled(queues)
         self.routes[octets] = route
         return route
+
+    def fold(self, route: Route) -> None:
+        """The route is given up, and what it has counted stays known."""
+        if route.passed:
+            name = "" if route.exchange is None else route.exchange.name
+            passed, copies = self.passed.get(name, (0, 0))
+            self.passed[name] = (passed + route.passed, copies + copies_of(route))
+            route.passed = route.copies = 0
 
     def find_exchange(self, name: str, class_id: int = 0, method_id: int = 0) -> Exchange:
         exchange = self.exchanges.get(name)
@@ -158,6 +206,7 @@ class Router:
         exchange = route.exchange
         if exchange is None:
             return route.queues
+        self.pass_work.copies += HEADER_OCTET_COPIES * message.header_size
         if exchange.receives or exchange.name in self.chains.conditions or self.has_departures:
             return self.match_keys(exchange, [route.key], message, channel)
         # Most lead to queues at once: no need to look for ways on.
@@ -281,6 +330,7 @@ class Router:
         octets = name.encode("utf-8", "surrogateescape")
         route = self.routes.pop(b"\x00" + bytes((len(octets),)) + octets, None)
         if route is not None:
+            self.fold(route)
             route.generation = 0
 
     # Into these queues
@@ -288,12 +338,12 @@ class Router:
     def enqueue(
         self, message: Message, queues: list[Queue], owners: tuple[int, ...] | None, is_ruled: bool
     ) -> int:
-        """Puts the message into those of the queues that take it; the outcome, as queues/outcome.py has it.
+        """Puts the message into those of the queues that take it; the outcome, as queues/put_flags.py has it.
 
         `owners` are those that the journal keeps it for, None to find them out. Unless `is_ruled`, none of
         the queues has rules that may refuse it.
         """
-        if is_ruled or message.traits & traits.HAS_EXPIRATION:
+        if is_ruled or message.traits & (traits.HAS_EXPIRATION | traits.STREAM_CONTENT):
             if len(queues) > 1:
                 with self.dead_letters.after():
                     return self.enqueue_ruled(message, queues)
@@ -305,13 +355,14 @@ class Router:
         for queue in queues:
             happened |= queue.enqueue(message)
         self.pass_work.copies += len(queues)
+        self.pass_work.arrived += len(queues)
         return happened
 
     def enqueue_ruled(self, message: Message, queues: list[Queue]) -> int:
         """The same for queues with rules, and for a message that may expire."""
         admitted = self.admit(message, queues)
         happened = self.enqueue_stored(message, admitted, None) if admitted else 0
-        return happened if admitted is queues else happened | outcome.REFUSED
+        return happened if admitted is queues else happened | put_flags.REFUSED
 
     def admit(self, message: Message, queues: list[Queue]) -> list[Queue]:
         """Those of the queues that take the message, which is stamped if it may expire in any.
@@ -334,15 +385,26 @@ class Router:
             rules = queue.rules
             if rules is None or not queue.is_full(message):
                 admitted.append(queue)
-            elif rules.settings.overflow == REJECT_PUBLISH_DLX:
+                continue
+            self.pass_work.fates.refused += 1
+            queue.need_tally().refused += 1
+            if rules.settings.overflow == REJECT_PUBLISH_DLX:
                 # A message of its own: the other queues hold the original.
                 spooled = message.traits & traits.SPOOLED
                 queue.bury_all([message if spooled else message.twin()], "maxlen")
         return admitted
 
+    def is_refused(self, message: Message, queues: list[Queue]) -> bool:
+        """Whether each of the queues is full, and would refuse the message."""
+        for queue in queues:  # noqa: SIM110 - a generator expression is a closure: not in compiled methods
+            if queue.rules is None or not queue.is_full(message):
+                return False
+        return True
+
     def enqueue_stored(self, message: Message, queues: list[Queue], owners: tuple[int, ...] | None) -> int:
         """Puts the message into these queues; if it is to last, the journal has it first."""
         self.pass_work.copies += len(queues)
+        self.pass_work.arrived += len(queues)
         if message.traits & traits.SPOOLED:
             return self.enqueue_spooled(message, queues)
         if message.traits & traits.PERSISTENT and self.store is not None:
@@ -422,7 +484,7 @@ class Router:
         message.traits |= traits.MOVED
         with self.dead_letters.after():
             happened = self.enqueue(message, queues, None, True)
-        if happened & outcome.IN_STREAM and self.streams is not None:
+        if happened & put_flags.IN_STREAM and self.streams is not None:
             self.streams.moved = True
 
     def forward_shown(self, message: Message, queues: list[Queue]) -> None:
@@ -460,3 +522,8 @@ class Router:
         """In a group of the journal, before its end: what it lets go of is in the streams it has gone to."""
         if self.streams is not None:
             self.streams.secure()
+
+
+def copies_of(route: Route) -> int:
+    """How many copies in queues its messages have become."""
+    return route.copies if route.by_headers else route.passed * len(route.queues)

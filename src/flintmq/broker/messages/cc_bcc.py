@@ -9,18 +9,12 @@ its keys leads too, those of BCC stay with it, behind its route and out of sight
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from flintmq.broker.messages.message import Message
-from flintmq.broker.messages.published import headers_of
 from flintmq.errors import ChannelFault
 from flintmq.wire import amqp, traits
 from flintmq.wire.fields import is_text
 from flintmq.wire.header_edits import without_entry
-from flintmq.wire.properties import decode_basic_properties
-
-if TYPE_CHECKING:
-    from flintmq.wire.tables import FieldTable
+from flintmq.wire.headers import read_header
 
 CC = "CC"
 BCC = "BCC"
@@ -30,19 +24,20 @@ KEYS_MAX = 1000
 
 def check(whole: bytes, header_size: int) -> list[str]:
     """The further routing keys of a content; raises 406 for headers of the wrong type."""
-    return keys_in(decode_basic_properties(whole, 12, header_size).headers or {})
+    return keys_in(whole, header_size)
 
 
 def keys_of(message: Message) -> list[str]:
     """The further routing keys of a message."""
-    return keys_in(headers_of(message))
+    return keys_in(message.content, message.header_size)
 
 
-def keys_in(headers: FieldTable, names: tuple[str, ...] = (CC, BCC)) -> list[str]:
+def keys_in(whole: bytes, header_size: int, names: tuple[str, ...] = (CC, BCC)) -> list[str]:
+    """The keys in the headers of these names; what other headers say is not looked at."""
     keys: list[str] = []
     for name in names:
-        value = headers.get(name)
-        if value is None and name not in headers:
+        value, is_there = read_header(whole, header_size, name.encode())
+        if not is_there:
             continue
         if not isinstance(value, list):
             raise unacceptable(name, type(value).__name__)
@@ -83,7 +78,7 @@ def without_blind(message: Message) -> Message:
     found = message.traits & ~traits.HAS_COPIES
     content = header + message.content[message.header_size :]
     route = message.route
-    blind = keys_in(headers_of(message), (BCC,))
+    blind = keys_in(message.content, message.header_size, (BCC,))
     if blind:
         route += blind_octets(blind)
         found |= traits.BLIND

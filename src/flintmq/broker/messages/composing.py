@@ -17,5 +17,5 @@ def composed(exchange: str, routing_key: str, properties: BasicProperties, body:
     """A message for VirtualHost.post."""
     header = _HEADER_HEAD.pack(amqp.CLASS_BASIC, 0, len(body)) + encode_properties(properties)
     route = encode_shortstr(exchange) + encode_shortstr(routing_key)
-    found = content.traits_of(header) & ~traits.UNPROVEN
+    found = content.traits_of(header) & ~(traits.UNPROVEN | traits.TOO_MANY)
     return new_message(route, header + body, len(header), found, 0)

@@ -10,7 +10,7 @@ from flintmq.broker.messages.header_changes import expiration_of
 from flintmq.errors import ChannelFault, ConnectionFault, PeerFault
 from flintmq.wire import amqp, traits
 from flintmq.wire.header_edits import place_of
-from flintmq.wire.properties import decode_basic_properties
+from flintmq.wire.headers import read_headers, read_property
 
 if TYPE_CHECKING:
     from flintmq.auth import User
@@ -35,9 +35,19 @@ def refused(found: int, header: bytes) -> PeerFault:
     return ConnectionFault(amqp.SYNTAX_ERROR, "properties of a content header do not fit its size", 60, 40)
 
 
+def too_many_headers() -> PeerFault:
+    return ChannelFault(
+        amqp.PRECONDITION_FAILED,
+        f"invalid message: more than {traits.HEADERS_MAX} headers, those in tables and arrays included; "
+        "put them into the body",
+        60,
+        40,
+    )
+
+
 def check_user_id(user: User, whole: bytes, header_size: int) -> None:
     """A message may name its sender, but nobody else, unless the user is an impersonator."""
-    named = decode_basic_properties(whole, 12, header_size).user_id
+    named = read_property(whole, header_size, amqp.FLAG_USER_ID)
     if named != user.name and Tag.IMPERSONATOR not in user.tags:
         raise ChannelFault(
             amqp.PRECONDITION_FAILED,
@@ -64,5 +74,4 @@ def lifetime_ms_of(content: bytes) -> int:
 
 def headers_of(message: Message) -> FieldTable:
     """The headers of a message, which fails where they cannot be read."""
-    headers = decode_basic_properties(message.content, 12, message.header_size).headers
-    return {} if headers is None else headers
+    return read_headers(message.content, message.header_size)

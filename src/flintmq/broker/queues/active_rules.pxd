@@ -24,6 +24,7 @@ cdef class ActiveRules:
     cdef long long unused_since_ms
 
     cpdef Expiry need_expiry(self)
+    cpdef Limits need_limits(self)
     cpdef Retries need_retries(self, Queue queue)
     cpdef ConsumerChoice need_choice(self, Queue queue)
     cpdef end_after(self, long long expires_ms)

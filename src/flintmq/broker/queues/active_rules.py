@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from flintmq.broker.queues.consumer_timeout import ConsumerTimeout
     from flintmq.broker.queues.delivery import Delivery
     from flintmq.broker.queues.queue import Queue
-    from flintmq.broker.queues.timetable import Alarm, Timetable
+    from flintmq.broker.scheduling.timetable import Alarm, Timetable
     from flintmq.broker.store.store import Store
 
 
@@ -76,6 +76,11 @@ class ActiveRules:
             self.expiry = Expiry(self.timetable)
         return self.expiry
 
+    def need_limits(self) -> Limits:
+        if self.limits is None:
+            self.limits = Limits()
+        return self.limits
+
     def need_retries(self, queue: Queue) -> Retries:
         if self.retries is None:
             self.retries = Retries(self.timetable, queue.store, queue.number, queue.name)
@@ -109,7 +114,7 @@ class ActiveRules:
     def purge(self) -> list[Delivery]:
         """The queue drops all it has: the messages that wait for their next try."""
         if self.limits is not None:
-            self.limits.body_bytes = 0
+            self.limits.clear()
         return [] if self.retries is None else self.retries.take_waiting()
 
     def set_alarm(self, due_ms: int, callback: Callable[[], None]) -> None:

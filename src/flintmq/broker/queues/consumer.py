@@ -9,14 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flintmq.broker.messages.message import Message
+from flintmq.broker.queues.consumer_selector import selection_of
 from flintmq.broker.queues.delivery import Delivery
-from flintmq.broker.queues.selection import selection_of
 from flintmq.errors import ChannelFault
-from flintmq.wire import amqp, traits
+from flintmq.wire import amqp, header_edits, traits
 from flintmq.wire.stream import HeldBody
 
 if TYPE_CHECKING:
     from flintmq.broker.channels.channel import Channel
+    from flintmq.broker.queues.consumer_terms import ConsumerTerms
     from flintmq.broker.queues.queue import Queue
     from flintmq.protocol.outbox import Output
     from flintmq.wire.stream import Body
@@ -35,6 +36,7 @@ class Consumer:
         "arguments",
         "cancelled",
         "channel",
+        "content_class",
         "exclusive",
         "no_ack",
         "no_local",
@@ -50,6 +52,7 @@ class Consumer:
         "selection",
         "tag",
         "tag_octets",
+        "terms",
     )
 
     def __init__(
@@ -61,6 +64,7 @@ class Consumer:
         no_local: bool,
         exclusive: bool,
         arguments: FieldTable,
+        terms: ConsumerTerms | None = None,
     ) -> None:
         self.channel = channel
         self.output: Output = channel.output
@@ -72,6 +76,8 @@ class Consumer:
         self.no_local = no_local
         self.exclusive = exclusive
         self.arguments = arguments
+        self.terms = terms  # None for an ordinary one
+        self.content_class = 0 if terms is None else terms.content_class
         self.priority = priority_of(arguments)
         self.selection = selection_of(arguments, queue.consumers)
         # As they were set when it was made: later basic.qos with global off leaves it alone.
@@ -87,16 +93,23 @@ class Consumer:
 
     def is_selective(self) -> bool:
         """Whether it may refuse messages that others take."""
-        return self.no_local or self.selection is not None
+        return self.no_local or self.selection is not None or self.content_class != 0
 
     def accepts(self, message: Message) -> bool:
         if self.no_local and message.origin == self.channel.origin:
+            return False
+        # Of each class others have nothing while one consumer of the queue is there for it.
+        if message.traits & traits.CONTENT_CLASSES != self.content_class and (
+            self.content_class or message.traits & self.queue.claimed
+        ):
             return False
         return self.selection is None or self.selection.accepts(message)
 
     def ready(self, message: Message) -> bool:
         """Whether it may take `message` now."""
         if not self.output.has_room() or not self.channel.flowing or self.channel.streaming:
+            return False
+        if self.terms is not None and not self.terms.admits(self, message):
             return False
         if self.no_ack:
             return True
@@ -133,6 +146,8 @@ class Consumer:
         self.channel.parked.pop(self, None)
         self.output.wanted.pop(self, None)
         self.channel.pass_work.hoarders.pop(self, None)
+        if self.terms is not None:
+            self.terms.forget()
 
     def deliver(self, message: Message, position: int, redeliveries: int) -> int:
         channel = self.channel
@@ -143,48 +158,57 @@ class Consumer:
             if message.traits & traits.SPOOLED:
                 body = channel.body_of(message)
                 if body is None:
+                    self.queue.need_tally().lost += 1
                     self.queue.settle(message)
                     return 0
         channel.delivery_tag += 1
         written = message
-        if redeliveries and self.queue.rules is not None and self.queue.rules.retries is not None:
-            written = self.queue.rules.retries.shown(message, redeliveries)
+        if redeliveries:
+            channel.redeliveries += 1
+            self.queue.need_tally().redeliveries += 1
+            if self.queue.rules is not None and self.queue.rules.retries is not None:
+                written = self.queue.rules.retries.shown(message, redeliveries)
         content = written.content
+        if channel.numeric and self.terms is None:
+            content = header_edits.with_numbers(content)
         if len(content) > LARGE_BYTES and body is None and self.output.streams_large(len(content)):
             body = HeldBody(content, written.header_size)
             content = content[: written.header_size]
-        self.output.write_delivery(
-            channel.number,
-            self.tag_octets,
-            channel.delivery_tag,
-            redeliveries > 0,
-            route,
-            content,
-            written.header_size,
-        )
-        if body is not None:
-            channel.stream(body, channel.delivery_tag)
+        if self.terms is not None:
+            self.terms.deliver(self, written, channel.delivery_tag, redeliveries > 0, content, body)
+            self.terms.spend(written)
+        else:
+            self.output.write_delivery(
+                channel.number,
+                self.tag_octets,
+                channel.delivery_tag,
+                redeliveries > 0,
+                route,
+                content,
+                written.header_size,
+            )
+            if body is not None:
+                channel.stream(body, channel.delivery_tag)
         if message.entry:
             self.queue.hand_out(message, self.output)
+        if channel.router.is_traced:
+            channel.trace_delivery(message, self.queue, redeliveries > 0)
         if self.no_ack:
+            channel.unasked += 1
+            self.queue.unasked += 1
             self.queue.settle(message)
             return 0
         delivery = Delivery.create(channel.delivery_tag, message, self.queue, self, position, redeliveries)
-        channel.unacked.push(delivery)
-        channel.outstanding += 1
-        channel.outstanding_bytes += message.body_size()
+        size = message.body_size()
+        channel.unacked.add(delivery, size)
         self.outstanding += 1
-        self.outstanding_bytes += message.body_size()
+        self.outstanding_bytes += size
         return self.queue.delivered(channel, delivery)
 
     def undelivered(self, message: Message, position: int, redeliveries: int) -> None:
         """A bug has met a delivery: unless the channel holds it, the message goes back to its place."""
-        unacked = self.channel.unacked
-        if unacked.count:
-            newest = unacked.at(unacked.count - 1)
-            if newest.message is message and newest.queue is self.queue:
-                return
-        self.queue.give_back(Delivery.create(0, message, self.queue, None, position, redeliveries))
+        if not self.channel.unacked.ends_with(message, self.queue):
+            self.queue.give_back(Delivery.create(0, message, self.queue, None, position, redeliveries))
 
     def settled(self, size: int) -> int:
         """One of its deliveries is off its account, with a body of so many octets."""
@@ -205,6 +229,10 @@ class Consumer:
         if self.parked and not self.cancelled:
             self.parked = False
             self.queue.rejoin(self)
+
+    def notify_cancel(self) -> None:
+        """Its queue is gone, and its client hears so."""
+        self.channel.notify_cancel(self)
 
 
 def priority_of(arguments: FieldTable) -> int:

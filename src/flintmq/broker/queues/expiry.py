@@ -13,7 +13,7 @@ from flintmq.wire import traits
 
 if TYPE_CHECKING:
     from flintmq.broker.messages.message import Message
-    from flintmq.broker.queues.timetable import Timetable
+    from flintmq.broker.scheduling.timetable import Timetable
     from flintmq.broker.store.store import Store
 
 # What is handed out at the end of a pass has waited for less than this.

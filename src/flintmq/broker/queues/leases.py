@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from flintmq.broker.queues.delivery import Delivery
     from flintmq.broker.queues.queue import Queue
-    from flintmq.broker.queues.timetable import Alarm, Timetable
+    from flintmq.broker.scheduling.timetable import Alarm, Timetable
     from flintmq.storage.journal.journal import Journal
 
 log = logging.getLogger("flintmq.leases")

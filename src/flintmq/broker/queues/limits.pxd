@@ -1,5 +1,7 @@
 cimport cython
+cimport flintmq.wire.traits as traits
 from flintmq.broker.messages.message cimport Message
+from flintmq.broker.queues.stream_backlog cimport StreamBacklog
 
 
 @cython.final
@@ -7,10 +9,16 @@ cdef class Limits:
     cdef readonly long long length_max
     cdef readonly long long bytes_max
     cdef readonly bint refuses
+    cdef readonly bint drops_lowest
     cdef public long long body_bytes
+    cdef readonly StreamBacklog backlog
 
     cpdef set(self, rules)
+    cpdef StreamBacklog need_backlog(self)
+    @cython.locals(size=cython.longlong)
     cpdef came(self, Message message)
+    @cython.locals(size=cython.longlong)
     cpdef left(self, Message message)
+    cpdef clear(self)
     cdef bint is_exceeded(self, Py_ssize_t count) noexcept
     cdef bint would_exceed(self, Py_ssize_t count, Py_ssize_t coming, long long size) noexcept

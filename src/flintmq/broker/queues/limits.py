@@ -1,12 +1,17 @@
 """How much a queue may hold: x-max-length, x-max-length-bytes and what x-overflow says of more.
 
-A queue over its limits drops its oldest messages, or refuses the newest. The queue counts its messages; the
-octets of their bodies are counted here.
+A queue over its limits drops its oldest messages, of the lowest priority alone if it is told so, or refuses
+the newest. The queue counts its messages; the octets of their bodies are counted here. Messages of the stream
+class have a limit in every queue (stream_backlog.py).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from flintmq.broker.queues.queue_rules import DROP_LOWEST
+from flintmq.broker.queues.stream_backlog import StreamBacklog
+from flintmq.wire import traits
 
 if TYPE_CHECKING:
     from flintmq.broker.messages.message import Message
@@ -16,24 +21,47 @@ if TYPE_CHECKING:
 class Limits:
     """The limits of one queue; -1 where there is none."""
 
-    __slots__ = ("body_bytes", "bytes_max", "length_max", "refuses")
+    __slots__ = ("backlog", "body_bytes", "bytes_max", "drops_lowest", "length_max", "refuses")
 
     def __init__(self) -> None:
         self.length_max = -1
         self.bytes_max = -1
         self.refuses = False  # the newest message, instead of dropping the oldest
+        self.drops_lowest = False  # of the lowest priority first
         self.body_bytes = 0  # of all messages that are ready; right only where they are limited
+        self.backlog: StreamBacklog | None = None  # of messages of the stream class, once there was one
 
     def set(self, rules: QueueRules) -> None:
         self.length_max = -1 if rules.length_max is None else rules.length_max
         self.bytes_max = -1 if rules.length_bytes_max is None else rules.length_bytes_max
         self.refuses = rules.refuses_publishes()
+        self.drops_lowest = rules.overflow == DROP_LOWEST
+        if self.backlog is not None:
+            self.backlog.limit(self.length_max, self.bytes_max)
+
+    def need_backlog(self) -> StreamBacklog:
+        if self.backlog is None:
+            self.backlog = StreamBacklog()
+            self.backlog.limit(self.length_max, self.bytes_max)
+        return self.backlog
 
     def came(self, message: Message) -> None:
-        self.body_bytes += message.body_size()
+        size = message.body_size()
+        self.body_bytes += size
+        if self.backlog is not None and message.traits & traits.STREAM_CONTENT:
+            self.backlog.change(1, size)
 
     def left(self, message: Message) -> None:
-        self.body_bytes -= message.body_size()
+        size = message.body_size()
+        self.body_bytes -= size
+        if self.backlog is not None and message.traits & traits.STREAM_CONTENT:
+            self.backlog.change(-1, -size)
+
+    def clear(self) -> None:
+        """The queue has dropped all it had."""
+        self.body_bytes = 0
+        if self.backlog is not None:
+            self.backlog.clear()
 
     def is_exceeded(self, count: int) -> bool:
         """Whether a queue of so many messages has too much."""

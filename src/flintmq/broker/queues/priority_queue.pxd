@@ -4,6 +4,7 @@ from flintmq.broker.queues.delivery cimport Delivery
 from flintmq.broker.messages.message cimport Message
 from flintmq.broker.queues.queue cimport Queue
 from flintmq.broker.queues.paged_tail cimport PagedTail
+from flintmq.broker.queues.stream_backlog cimport StreamBacklog
 
 
 cdef class PriorityQueue(Queue):
@@ -28,6 +29,14 @@ cdef class PriorityQueue(Queue):
     cdef close_lane(self, long long rank)
     @cython.locals(lane=Queue)
     cpdef Delivery draw(self)
+    @cython.locals(lane=Queue)
+    cdef Delivery draw_lowest(self)
+    @cython.locals(lane=Queue)
+    cdef bint is_paged(self, Message message) except -1
+    @cython.locals(lane=Queue)
+    cdef note_stream(self, StreamBacklog backlog, Message message)
+    @cython.locals(lane=Queue)
+    cdef Message draw_at(self, int priority, long long position)
     @cython.locals(delivery=Delivery, lane=Queue)
     cpdef put_back(self, list deliveries)
     @cython.locals(lane=Queue, more=cython.bint)

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.messages.message import Message
 from flintmq.broker.queues.delivery import Delivery
-from flintmq.broker.queues.pass_work import PassWork
 from flintmq.broker.queues.queue import Queue
+from flintmq.broker.scheduling.pass_work import PassWork
 from flintmq.wire.tables import FieldTable
 
 if TYPE_CHECKING:
     from flintmq.broker.queues.paged_tail import PagedTail
     from flintmq.broker.queues.queue_rules import Given
+    from flintmq.broker.queues.stream_backlog import StreamBacklog
     from flintmq.broker.store.store import Store
 
 # 2**47 messages can go through a lane before its positions reach those of the next.
@@ -128,6 +129,26 @@ class PriorityQueue(Queue):
             return None
         lane = self.lanes[self.ranks[-1]]
         return lane.draw()
+
+    def draw_lowest(self) -> Delivery | None:
+        while self.ranks:
+            lane = self.lanes[self.ranks[0]]
+            if lane.head() is not None:
+                return lane.draw()
+            self.close_lane(self.ranks[0])
+        return None
+
+    def is_paged(self, message: Message) -> bool:
+        lane = self.lane(self.rank_of(message))
+        return lane.tail.count > 0
+
+    def note_stream(self, backlog: StreamBacklog, message: Message) -> None:
+        lane = self.lane(self.rank_of(message))
+        lane.note_stream(backlog, message)
+
+    def draw_at(self, priority: int, position: int) -> Message | None:
+        lane = self.lanes.get(min(priority, self.priority_max))
+        return None if lane is None else lane.draw_at(priority, position)
 
     def put_back(self, deliveries: list[Delivery]) -> None:
         by_rank: dict[int, list[Delivery]] = {}

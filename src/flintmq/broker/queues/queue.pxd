@@ -1,8 +1,8 @@
 cimport cython
 cimport flintmq.broker.messages.entry_number as entry_number
-cimport flintmq.broker.queues.outcome as outcome
+cimport flintmq.broker.queues.put_flags as put_flags
 cimport flintmq.wire.traits as traits
-from flintmq.broker.queues.pass_work cimport PassWork
+from flintmq.broker.scheduling.pass_work cimport PassWork
 from flintmq.broker.queues.consumer cimport Consumer
 from flintmq.broker.queues.delivery cimport Delivery
 from flintmq.broker.messages.message cimport Message
@@ -13,6 +13,7 @@ from flintmq.broker.queues.limits cimport Limits
 from flintmq.broker.queues.retries cimport Retries
 from flintmq.broker.queues.ring cimport Ring
 from flintmq.broker.queues.paged_tail cimport PagedTail
+from flintmq.broker.queues.stream_backlog cimport StreamBacklog
 from flintmq.broker.store.store cimport Store
 from flintmq.protocol.outbox cimport Output
 
@@ -57,7 +58,11 @@ cdef class Queue:
     cdef readonly list active
     cdef Py_ssize_t turn
     cdef readonly Py_ssize_t selective
+    cdef readonly int claimed
     cdef readonly long long unacked
+    cdef readonly long long settled_count
+    cdef public long long unasked
+    cdef readonly object tally
     cdef readonly bint dirty
     cdef bint congested
     cdef public bint deleted
@@ -66,6 +71,7 @@ cdef class Queue:
     cdef readonly bint is_stream
     cdef public bytes creation_id
     cdef public unsigned int life
+    cdef public str user
     cdef public int returning
 
     cpdef Py_ssize_t message_count(self) noexcept
@@ -73,12 +79,25 @@ cdef class Queue:
     cpdef ActiveRules need_rules(self)
     @cython.locals(rules=ActiveRules)
     cpdef apply(self, settings, host)
-    @cython.locals(rules=ActiveRules, limits=Limits, was_sized=cython.bint)
+    @cython.locals(rules=ActiveRules, limits=Limits, was_sized=cython.bint, has_backlog=cython.bint)
     cdef limit(self, settings)
     cpdef int enqueue(self, Message message) except -1
     cdef int take_in(self, Message message, bint wakes) except -1
-    @cython.locals(rules=ActiveRules, expiry=Expiry, is_urgent=cython.bint, happened=cython.int)
+    @cython.locals(
+        rules=ActiveRules, expiry=Expiry, is_urgent=cython.bint, happened=cython.int, backlog=StreamBacklog
+    )
     cdef int enqueue_ruled(self, Message message) except -1
+    cdef bint is_paged(self, Message message) except -1
+    @cython.locals(last=cython.longlong, first=cython.longlong, delivery=Delivery, priority=cython.int)
+    cdef note_stream(self, StreamBacklog backlog, Message message)
+    @cython.locals(limits=Limits, dead=list, message=Message, priority=cython.int)
+    cdef trim_stream(self, StreamBacklog backlog)
+    @cython.locals(index=cython.longlong, place=Py_ssize_t, message=Message, delivery=Delivery)
+    cdef Message draw_at(self, int priority, long long position)
+    cdef forget_gone(self, StreamBacklog backlog, int priority)
+    @cython.locals(index=cython.longlong, place=Py_ssize_t, delivery=Delivery)
+    cdef bint is_at(self, long long position) except -1
+    cdef close_holes(self)
     @cython.locals(expiry=Expiry)
     cdef dispatch_momentary(self, Message message)
     @cython.locals(rules=ActiveRules)
@@ -96,7 +115,7 @@ cdef class Queue:
     cpdef Py_ssize_t shed(self, Py_ssize_t most) except -1
     @cython.locals(
         wanted=Py_ssize_t, loaded=Py_ssize_t, size=Py_ssize_t, usual=cython.longlong, fitting=cython.longlong,
-        message=Message, back=Delivery, entries=list, messages=list,
+        message=Message, back=Delivery, entries=list, messages=list, index=Py_ssize_t,
         redeliveries=cython.int
     )
     cpdef int load(self) except -1
@@ -111,10 +130,16 @@ cdef class Queue:
     cpdef Message head(self)
     @cython.locals(
         message=Message, consumer=Consumer, delivery=Delivery, start=cython.longlong, place=cython.longlong,
-        redeliveries=cython.int
+        redeliveries=cython.int, pass_work=PassWork
     )
     cpdef int dispatch(self) except -1
-    @cython.locals(rules=ActiveRules, message=Message, consumer=Consumer, delivery=Delivery)
+    @cython.locals(
+        message=Message, rules=ActiveRules, handed_out=cython.longlong, arrived_ms=cython.longlong
+    )
+    cdef int dispatch_sampled(self) except -1
+    @cython.locals(
+        rules=ActiveRules, message=Message, consumer=Consumer, delivery=Delivery, pass_work=PassWork
+    )
     cdef int dispatch_ruled(self) except -1
     cpdef bint dispatch_selectively(self) except -1
     @cython.locals(delivery=Delivery, message=Message, consumer=Consumer, index=Py_ssize_t, seen=cython.longlong)
@@ -139,14 +164,19 @@ cdef class Queue:
     cdef Delivery take_ruled(self)
     @cython.locals(message=Message)
     cpdef Delivery draw(self)
+    cdef Delivery draw_lowest(self)
     cpdef int settle(self, Message message) except -1
     cdef int let_go(self, Message message) except -1
     cpdef bury(self, Message message, str reason)
-    @cython.locals(index=Py_ssize_t, rules=ActiveRules)
+    cdef count_dead(self, Py_ssize_t count, str reason, bint has_exchange)
+    @cython.locals(rules=ActiveRules, has_exchange=cython.bint)
     cpdef bury_all(self, list messages, str reason)
+    @cython.locals(index=Py_ssize_t)
+    cpdef let_go_all(self, list messages)
     cdef int delivered(self, channel, Delivery delivery) except -1
     cpdef take_out(self, Py_ssize_t count)
     cpdef int settled(self, Py_ssize_t count) except -1
+    cpdef object need_tally(self)
     cpdef give_back(self, Delivery delivery)
     @cython.locals(delivery=Delivery, count=Py_ssize_t)
     cpdef requeue(self, list deliveries, bint failed=*)
@@ -176,6 +206,8 @@ cdef class Queue:
     cpdef unsubscribe(self, Consumer consumer)
     @cython.locals(consumer=Consumer, each=Consumer)
     cpdef unsubscribe_many(self, list consumers)
+    @cython.locals(consumer=Consumer, claimed=cython.int)
+    cdef release_claims(self)
     @cython.locals(consumer=Consumer)
     cpdef bint can_take_now(self, Message message)
     @cython.locals(

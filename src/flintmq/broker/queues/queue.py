@@ -25,18 +25,19 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.messages import entry_number
 from flintmq.broker.messages.message import Message
-from flintmq.broker.queues import outcome
+from flintmq.broker.queues import put_flags
 from flintmq.broker.queues.active_rules import ActiveRules
-from flintmq.broker.queues.chores import repeated
 from flintmq.broker.queues.consumer import Consumer
 from flintmq.broker.queues.consumer_timeout import consumer_timeout_of
 from flintmq.broker.queues.deduplication import DEDUPLICATED, Duplicates
 from flintmq.broker.queues.delivery import Delivery
 from flintmq.broker.queues.limits import Limits
 from flintmq.broker.queues.paged_tail import PagedTail, octets_of
-from flintmq.broker.queues.pass_work import PassWork
 from flintmq.broker.queues.queue_rules import QueueRules
+from flintmq.broker.queues.queue_tally import QueueTally
 from flintmq.broker.queues.ring import Ring
+from flintmq.broker.scheduling.chores import repeated
+from flintmq.broker.scheduling.pass_work import PassWork
 from flintmq.errors import ProtocolMisuse
 from flintmq.wire import traits
 from flintmq.wire.tables import FieldTable
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from flintmq.broker.exchanges.exchange import Exchange
     from flintmq.broker.queues.active_rules import Host
     from flintmq.broker.queues.leases import Lease
+    from flintmq.broker.queues.stream_backlog import StreamBacklog
     from flintmq.broker.store.publisher import Publisher
     from flintmq.broker.store.store import Store
     from flintmq.protocol.outbox import Output
@@ -61,6 +63,8 @@ CONGESTED_BYTES = 4_194_304
 
 # As many copies as this in memory cost as much time as one in the paged tail.
 PAGED_COPIES = 16
+# As many messages handed out from memory cost as much time as one that is loaded for that.
+LOADED_DELIVERIES = 8
 
 # What a message takes in memory beside its content: the object, its place in a ring, allocation.
 SHED_MESSAGE_BYTES = 160
@@ -98,6 +102,7 @@ class Queue:
         "active",
         "arguments",
         "auto_delete",
+        "claimed",
         "congested",
         "consumers",
         "creation_id",
@@ -124,12 +129,16 @@ class Queue:
         "returning",
         "rules",
         "selective",
+        "settled_count",
         "sources",
         "store",
         "tail",
         "tail_redeliveries",
+        "tally",
         "turn",
         "unacked",
+        "unasked",
+        "user",
     )
 
     def __init__(
@@ -171,7 +180,11 @@ class Queue:
         self.active: list[Consumer] = []
         self.turn = 0
         self.selective = 0  # how many of the consumers may refuse
+        self.claimed = 0  # content classes that have a consumer of their own, as bits of wire/traits.py
         self.unacked = 0
+        self.settled_count = 0  # messages that a client has settled: acked or rejected
+        self.unasked = 0  # messages delivered to consumers that ack nothing
+        self.tally: QueueTally | None = None  # what happens seldom, see queue_tally.py
         self.leases: dict[str, Lease] | None = None  # by reader, see leases.py
         self.dirty = False
         self.congested = False
@@ -182,6 +195,7 @@ class Queue:
         self.duplicates = Duplicates() if arguments.get(DEDUPLICATED) is True else None
         self.is_stream = False  # a log of its own holds its messages, not the journal
         self.creation_id: bytes | None = None  # made when somebody asks, see services/queue_identity.py
+        self.user = ""  # who has declared it, where that was a client
         self.life = 0  # tells it in the journal from one of the same name that is being taken apart
         self.returning = 0  # how many chores put messages back: until then their turn has not come
 
@@ -222,7 +236,8 @@ class Queue:
 
     def limit(self, settings: QueueRules) -> None:
         rules = self.need_rules()
-        if settings.length_max is None and settings.length_bytes_max is None:
+        has_backlog = rules.limits is not None and rules.limits.backlog is not None
+        if settings.length_max is None and settings.length_bytes_max is None and not has_backlog:
             rules.limits = None
             return
         limits = Limits() if rules.limits is None else rules.limits
@@ -235,11 +250,11 @@ class Queue:
     # Coming in
 
     def enqueue(self, message: Message) -> int:
-        """Puts the message at the end; what has become of it, see outcome.py."""
+        """Puts the message at the end; what has become of it, see put_flags.py."""
         if self.duplicates is not None and self.duplicates.refuses(message):
             self.let_go(message)
             return 0
-        if self.rules is not None or message.traits & traits.HAS_EXPIRATION:
+        if self.rules is not None or message.traits & (traits.HAS_EXPIRATION | traits.STREAM_CONTENT):
             return self.enqueue_ruled(message)
         return self.take_in(message, True)
 
@@ -251,7 +266,7 @@ class Queue:
             self.pass_work.queues.append(self)
         if self.congested:
             self.congested = False
-            return outcome.CONGESTED
+            return put_flags.CONGESTED
         return 0
 
     def enqueue_ruled(self, message: Message) -> int:
@@ -259,6 +274,12 @@ class Queue:
         rules = self.need_rules()
         expiry = rules.need_expiry() if message.traits & traits.HAS_EXPIRATION else rules.expiry
         is_urgent = False
+        backlog = None
+        if message.traits & traits.STREAM_CONTENT:
+            backlog = rules.need_limits().need_backlog()
+            if self.is_paged(message) and backlog.is_exceeded(message.body_size()):
+                self.bury_all([message], "maxlen")  # those before it lie on disk, where none is looked for
+                return 0
         if expiry is not None:
             expiry.stamp(message)
             # A consumer that waits for it gets it now. Of what was there before, the dead go first.
@@ -266,14 +287,103 @@ class Queue:
         happened = self.take_in(message, not is_urgent)
         if rules.limits is not None:
             rules.limits.came(message)
+        if backlog is not None:
+            self.note_stream(backlog, message)
         if is_urgent:
             self.dispatch_momentary(message)
+        if backlog is not None and backlog.is_exceeded(-1):
+            self.trim_stream(backlog)
         # Another message may be at the head now.
         if rules.limits is not None or (
             expiry is not None and (rules.settings.priority_max or self.message_count() == 1)
         ):
             self.tend()
         return happened
+
+    # Messages of the stream class
+
+    def is_paged(self, message: Message) -> bool:
+        """Whether the message would go to the paged tail."""
+        return self.tail.count > 0
+
+    def note_stream(self, backlog: StreamBacklog, message: Message) -> None:
+        """The message is the last of the queue."""
+        last = self.position + self.ready.count + self.tail.count + self.tail.holes - 1
+        first = self.position
+        if self.returned:
+            delivery = self.returned[-1]
+            first = delivery.position
+        priority = message.traits >> 8 & 0xFF
+        if backlog.is_crowded(priority):
+            self.forget_gone(backlog, priority)
+        backlog.note(priority, last, first)
+
+    def forget_gone(self, backlog: StreamBacklog, priority: int) -> None:
+        """Some other message stays at the head: of the positions behind it most are empty by now."""
+        there: list[int] = []
+        for position in backlog.noted(priority):
+            if self.is_at(position):
+                there.append(position)
+        backlog.keep(priority, there)
+
+    def is_at(self, position: int) -> bool:
+        """Whether there is a message at this position, or may be as it is not in memory."""
+        index = position - self.position
+        if index >= self.ready.count:
+            return self.tail.count > 0
+        if index >= 0:
+            return self.ready.at(index) is not None
+        place = self.returned_after(position)
+        delivery = self.returned[place] if place < len(self.returned) else None
+        return delivery is not None and delivery.position == position
+
+    def trim_stream(self, backlog: StreamBacklog) -> None:
+        """Drops stream messages over their limit, the oldest of the lowest priority first."""
+        if self.active:
+            self.dispatch()
+        limits = self.need_rules().need_limits()
+        dead: list[Message] = []
+        try:
+            while backlog.is_exceeded(-1) and len(dead) < EXPIRED_MAX:
+                priority = backlog.lowest()
+                if priority < 0:
+                    break
+                message = self.draw_at(priority, backlog.oldest(priority))
+                if message is not None:
+                    limits.left(message)
+                    dead.append(message)
+        finally:
+            if dead:
+                self.bury_all(dead, "maxlen")
+
+    def draw_at(self, priority: int, position: int) -> Message | None:
+        """The message at this position, out of the queue, if it is there and in memory."""
+        index = position - self.position
+        if index >= self.ready.count:
+            return None
+        if index < 0:
+            place = self.returned_after(position)
+            delivery = self.returned[place] if place < len(self.returned) else None
+            if delivery is None or delivery.position != position:
+                return None
+            del self.returned[place]
+            return delivery.message
+        message: Message | None = self.ready.at(index)
+        if message is not None:
+            self.ready.replace(index, None)
+            self.ready_bytes -= len(message.content)
+            self.holes += 1
+            self.close_holes()
+        return message
+
+    def close_holes(self) -> None:
+        """Does away with holes at the head, and with those behind it where they are nearly all there is."""
+        while self.ready.count and self.ready.at(0) is None:
+            self.ready.pop()
+            self.position += 1
+            self.holes -= 1
+        if self.holes > HOLES_MIN and self.holes > 8 * (self.ready.count - self.holes):
+            self.draw_out(self.position + self.ready.count)
 
     def dispatch_momentary(self, message: Message) -> None:
         """Hands out what is ready; the message has come just now and has not expired, others may have."""
@@ -327,7 +437,7 @@ class Queue:
         return limits.would_exceed(self.message_count(), len(messages), size)
 
     def trim(self) -> None:
-        """Drops the oldest until the queue is within its limits, unless it refuses the newest instead."""
+        """Drops messages until the queue is within its limits, unless it refuses the newest instead."""
         limits = None if self.rules is None else self.rules.limits
         if limits is None or limits.refuses or not limits.is_exceeded(self.message_count()):
             return
@@ -340,7 +450,7 @@ class Queue:
                 if len(dead) == EXPIRED_MAX or letters >= LETTERS_OCTETS_MAX:
                     self.need_rules().set_alarm(0, self.alarm_due)  # the others go then
                     break
-                delivery = self.draw()
+                delivery = self.draw_lowest() if limits.drops_lowest else self.draw()
                 if delivery is None:
                     break
                 message = delivery.message
@@ -429,10 +539,12 @@ class Queue:
             except Exception:
                 self.tail.put_back(entries)
                 raise
-            for message in messages:
+            for index, message in enumerate(messages):
                 if message is None:
                     self.ready.push(None)
                     self.holes += 1
+                    if entries[index]:
+                        self.need_tally().lost += 1
                     continue
                 loaded += 1
                 size += len(message.content)
@@ -449,6 +561,7 @@ class Queue:
                     self.ready_bytes += len(message.content)
         self.tidy_tail()
         self.pass_work.unwatched_bytes -= size
+        self.pass_work.portion -= LOADED_DELIVERIES * loaded
         return loaded
 
     def redeliveries_of(self, message: Message, position: int) -> int:
@@ -515,9 +628,10 @@ class Queue:
         return None
 
     def dispatch(self) -> int:
-        """Hands messages to consumers in turn until either runs out."""
+        """Hands messages to consumers in turn until either runs out, or the portion of the pass does."""
         if self.returning:
             return 0
+        pass_work = self.pass_work
         self.dirty = False
         if self.rules is not None:
             return self.dispatch_ruled()
@@ -529,6 +643,9 @@ class Queue:
         redeliveries = -1  # of the message that has left the queue, and is not with its consumer yet
         try:
             while self.active:
+                if pass_work.portion <= 0:
+                    self.mark()  # the others have their turn first
+                    break
                 message = self.head()
                 if message is None:
                     break
@@ -538,6 +655,7 @@ class Queue:
                 if not consumer.ready(message):
                     self.park(consumer)
                     continue
+                pass_work.portion -= 1
                 self.turn += 1
                 if self.returned:
                     delivery = self.returned.pop()
@@ -559,9 +677,25 @@ class Queue:
             self.congested = self.position != start
         return 0
 
+    def dispatch_sampled(self) -> int:
+        """The same, and notes how long the first message has waited if a consumer has got it."""
+        message = self.head() if self.active and not self.returning else None
+        rules = self.rules
+        if message is None or (
+            rules is not None and rules.expiry is not None and rules.expiry.has_expired(message)
+        ):
+            return self.dispatch()
+        handed_out = self.unacked + self.unasked
+        arrived_ms = message.arrived_ms
+        self.dispatch()
+        if self.unacked + self.unasked > handed_out:
+            self.pass_work.note_wait(arrived_ms)
+        return 0
+
     def dispatch_ruled(self) -> int:
         """The same under rules: what has expired dies, and priorities decide whose turn it is."""
         rules = self.need_rules()
+        pass_work = self.pass_work
         if rules.expiry is not None and self.expire():
             self.mark()  # there is more to expire, in the next pass
             return 0
@@ -572,6 +706,9 @@ class Queue:
             self.tend(False)
             return 0
         while self.active:
+            if pass_work.portion <= 0:
+                self.mark()
+                break
             message = self.head()
             if message is None:
                 break
@@ -586,6 +723,7 @@ class Queue:
             if not consumer.ready(message):
                 self.park(consumer)
                 continue
+            pass_work.portion -= 1
             if rules.choice is not None and rules.choice.ranked:
                 del self.active[self.turn]
                 rules.choice.place(consumer)
@@ -642,12 +780,7 @@ class Queue:
             index += 1
         for consumer in self.active:
             consumer.seen = max(consumer.seen, self.position + index)
-        while self.ready.count and self.ready.at(0) is None:
-            self.ready.pop()
-            self.position += 1
-            self.holes -= 1
-        if self.holes > HOLES_MIN and self.holes > 8 * (self.ready.count - self.holes):
-            self.draw_out(self.position + self.ready.count)
+        self.close_holes()
 
     def offer_from_tail(self) -> bool:
         """Offers some of the paged tail to consumers that have not seen it; whether more is left to offer.
@@ -791,6 +924,10 @@ class Queue:
         self.ready_bytes -= len(message.content)
         return Delivery.create(0, message, self, None, self.position - 1, 0)
 
+    def draw_lowest(self) -> Delivery | None:
+        """The first message of the lowest priority there is, out of the queue."""
+        return self.draw()
+
     def settle(self, message: Message) -> int:
         """A message has left the queue for good."""
         if self.duplicates is not None:
@@ -814,22 +951,34 @@ class Queue:
         """The message dies: it goes to the dead letter exchange if there is one, and leaves the queue."""
         if self.rules is None:
             self.settle(message)
+            self.count_dead(1, reason, False)
         else:
             self.bury_all([message], reason)
+
+    def count_dead(self, count: int, reason: str, has_exchange: bool) -> None:
+        """For those who look on."""
+        self.pass_work.fates.died(count, reason, has_exchange)
+        self.need_tally().died(count, reason, has_exchange)
 
     def bury_all(self, messages: list[Message], reason: str) -> None:
         """They have left the queue and are dead: letters for the dead letter exchange, if there is one."""
         rules = self.need_rules()
-        if rules.host is not None and rules.settings.dead_letter_exchange is not None:
+        has_exchange = rules.host is not None and rules.settings.dead_letter_exchange is not None
+        self.count_dead(len(messages), reason, has_exchange)
+        if rules.host is not None and has_exchange:
             rules.host.bury(self, messages, reason)
             return
+        self.let_go_all(messages)
+
+    def let_go_all(self, messages: list[Message]) -> None:
+        """They are dead and nobody's any more; what a bug keeps is let go of after a pause."""
         for index in range(len(messages)):
             try:
                 self.settle(messages[index])
             except Exception:
                 log.exception("a bug in letting go of what queue %r has dropped", self.name)
-                again_ms = rules.timetable.now_ms() + AGAIN_MS
-                rules.timetable.at(again_ms, partial(self.bury_all, messages[index:], reason))
+                timetable = self.pass_work.timetable
+                timetable.at(timetable.now_ms() + AGAIN_MS, partial(self.let_go_all, messages[index:]))
                 return
 
     def delivered(self, channel: Publisher, delivery: Delivery) -> int:
@@ -847,7 +996,14 @@ class Queue:
     def settled(self, count: int) -> int:
         """So many messages that were out are settled, or were lost."""
         self.unacked -= count
+        self.settled_count += count
         return 0
+
+    def need_tally(self) -> QueueTally:
+        """The counts of what happens seldom."""
+        if self.tally is None:
+            self.tally = QueueTally()
+        return self.tally
 
     def give_back(self, delivery: Delivery) -> None:
         """A message that was taken has not been handed out: it is in its place again."""
@@ -863,6 +1019,7 @@ class Queue:
             delivery.redeliveries += 1
             delivery.consumer = None
         count = len(deliveries)
+        self.need_tally().requeued += count
         if self.deleted:
             for delivery in deliveries:
                 if delivery.message is not None:
@@ -1069,6 +1226,7 @@ class Queue:
                 for other in self.consumers:
                     other.seen = -(1 << 62)  # it was not kept up while nobody could refuse
             self.selective += 1
+            self.claimed |= consumer.content_class
         if consumer.priority or (self.rules is not None and self.rules.choice is not None):
             self.need_rules().need_choice(self).subscribe(consumer)
         else:
@@ -1086,6 +1244,7 @@ class Queue:
         consumer.forget()
         if consumer.is_selective():
             self.selective -= 1
+            self.release_claims()
         if self.rules is not None and not self.deleted:
             if self.rules.choice is not None:
                 self.rules.choice.unsubscribe(consumer)
@@ -1103,6 +1262,19 @@ class Queue:
         self.consumers[:] = [each for each in self.consumers if not each.cancelled]
         self.active[:] = [each for each in self.active if not each.cancelled]
         self.turn = 0
+        self.release_claims()
+
+    def release_claims(self) -> None:
+        """A consumer is gone: what only one of its class could have is for all others now."""
+        claimed = 0
+        if self.claimed:
+            for consumer in self.consumers:
+                claimed |= consumer.content_class
+        if claimed != self.claimed:
+            self.claimed = claimed
+            self.look_again(-(1 << 62))
+            if not self.deleted:
+                self.mark()
 
     def can_take_now(self, message: Message) -> bool:
         """Whether a consumer would get the message at once (basic.publish with immediate)."""

@@ -26,6 +26,8 @@ UNLIMITED = -1
 
 CLASSIC, QUORUM, STREAM = "classic", "quorum", "stream"
 DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX = "drop-head", "reject-publish", "reject-publish-dlx"
+# Of a queue with priorities: the oldest of those of the lowest priority.
+DROP_LOWEST = "drop-lowest"
 
 Given = dict[str, Any]
 
@@ -50,7 +52,7 @@ class QueueRules:
     consumer_timeout_ms: int | None = None
 
     def refuses_publishes(self) -> bool:
-        return self.overflow != DROP_HEAD
+        return self.overflow in (REJECT_PUBLISH, REJECT_PUBLISH_DLX)
 
     def counts_returns(self) -> bool:
         return self.delivery_limit is not None or self.retry_type != "disabled"
@@ -83,7 +85,7 @@ ARGUMENTS: dict[str, Argument] = {
     "x-expires": Argument("expires_ms", whole(1, TIMER_MS_MAX)),
     "x-max-length": Argument("length_max", whole(0, NUMBER_MAX)),
     "x-max-length-bytes": Argument("length_bytes_max", whole(0, NUMBER_MAX)),
-    "x-overflow": Argument("overflow", one_of(DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX)),
+    "x-overflow": Argument("overflow", one_of(DROP_HEAD, DROP_LOWEST, REJECT_PUBLISH, REJECT_PUBLISH_DLX)),
     "x-dead-letter-exchange": Argument("dead_letter_exchange", key),
     "x-dead-letter-routing-key": Argument("dead_letter_routing_key", key),
     "x-dead-letter-strategy": Argument("", one_of("at-most-once", "at-least-once")),
@@ -119,6 +121,8 @@ def check_arguments(arguments: Mapping[str, Any], what: str) -> Given:
                 raise bad_argument(name, what, str(unfit)) from None
     if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
         raise bad_argument("x-dead-letter-routing-key", what, "there is no x-dead-letter-exchange with it")
+    if given.get("overflow") == DROP_LOWEST and not given.get("priority_max"):
+        raise bad_argument("x-overflow", what, f"'{DROP_LOWEST}' is for queues with x-max-priority")
     if kind_of(arguments) == QUORUM:
         given.setdefault("delivery_limit", QUORUM_DELIVERY_LIMIT)
     return given

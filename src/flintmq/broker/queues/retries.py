@@ -20,7 +20,7 @@ from flintmq.broker.store.topology_records import forget_return, put_return
 from flintmq.wire import traits
 
 if TYPE_CHECKING:
-    from flintmq.broker.queues.timetable import Timetable
+    from flintmq.broker.scheduling.timetable import Timetable
     from flintmq.broker.store.store import Store
 
 log = logging.getLogger("flintmq.retries")

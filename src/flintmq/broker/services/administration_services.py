@@ -1,7 +1,7 @@
 """Services for administrators: users, virtual hosts, permissions, policies, parameters.
 
     user.add, user.set-password, user.set-tags, user.delete, user.list
-    vhost.add, vhost.delete, vhost.list
+    vhost.add, vhost.delete, vhost.list, trace.on, trace.off
     permission.set, permission.clear, permission.list
     topic-permission.set, topic-permission.clear, topic-permission.list
     policy.set, policy.clear, policy.list, and the same of operator-policy
@@ -18,9 +18,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from flintmq.auth import Permissions, Tag, User
+from flintmq.auth import Operation, Permissions, Tag, User, require
 from flintmq.auth.passwords import PasswordHash, parse_hash
 from flintmq.auth.permissions import TopicPermissions
+from flintmq.broker.services.arguments import PAGE
 from flintmq.broker.services.request import Request, service
 from flintmq.checks import Unfit
 from flintmq.config import PASSWORD_OCTETS_MAX, USER_TAGS, PermissionSettings
@@ -31,21 +32,22 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from flintmq.broker.administration.administration import Administration
-    from flintmq.broker.administration.policies import Policy
-    from flintmq.broker.queues.chores import Chore, Wait
+    from flintmq.broker.policies import Policy
+    from flintmq.broker.scheduling.chores import Chore, Wait
     from flintmq.broker.services.request import Row
     from flintmq.wire.tables import FieldTable, FieldValue
 
+POLICY = "name text, pattern text, definition table, priority? number, apply-to? text, virtual-host? text"
 # Between the parts of a place in a list: no name of a user or virtual host is told apart by it.
 APART = "\n"
 
 
 def administration(request: Request, tag: Tag = Tag.ADMINISTRATOR) -> Administration:
     """The model, for whoever has the tag."""
-    if not request.channel.user.has_tag(tag):
+    if not request.user.has_tag(tag):
         raise ServiceFault(
             amqp.ACCESS_REFUSED,
-            f"{request.name}: user '{request.channel.user.name}' has not the tag {tag}",
+            f"{request.name}: user '{request.user.name}' has not the tag {tag}",
         )
     store = request.channel.store
     if store is not None and store.journal.in_group():
@@ -56,18 +58,28 @@ def administration(request: Request, tag: Tag = Tag.ADMINISTRATOR) -> Administra
     return request.broker.administration
 
 
-def done(request: Request, results: FieldTable | None = None) -> None:
+def is_forced(request: Request) -> bool:
+    """Whether it is to be done though nobody may be left who can administer."""
+    return request.flag("force", False)
+
+
+def done(request: Request, results: FieldTable | None = None, body: bytes = b"") -> None:
     """The answer, which leaves when what was done is on disk."""
     store = request.channel.store
     if store is not None:
         store.hold_back(request.channel.output, store.last())
-    request.reply(results or {})
+    request.reply(results or {}, body)
 
 
 # Users
 
 
-@service("user.add", changes=True)
+@service(
+    "user.add",
+    "user text, password? secret, password-hash? secret, tags? array",
+    changes=True,
+    administers=True,
+)
 def user_add(request: Request) -> Chore:
     """Adds a user: `user`, `password` or `password-hash`, `tags`; it has no permissions yet."""
     name, tags = request.text("user"), tags_of(request, [])
@@ -77,7 +89,9 @@ def user_add(request: Request) -> Chore:
     done(request)
 
 
-@service("user.set-password", changes=True)
+@service(
+    "user.set-password", "user text, password? secret, password-hash? secret", changes=True, administers=True
+)
 def user_set_password(request: Request) -> Chore:
     """Changes the password of `user` to `password`, or to what has the hash `password-hash`."""
     name = request.text("user")
@@ -91,21 +105,29 @@ def user_set_password(request: Request) -> Chore:
     done(request)
 
 
-@service("user.set-tags", changes=True)
+@service("user.set-tags", "user text, tags array, force? flag", changes=True, administers=True)
 def user_set_tags(request: Request) -> None:
     """Gives `user` these `tags`, an array, in place of those there were."""
-    administration(request).accounts.set_tags(request.text("user"), tags_of(request))
+    model, name, tags = administration(request), request.text("user"), tags_of(request)
+    model.accounts.changeable(name)
+    if Tag.ADMINISTRATOR not in tags and not is_forced(request):
+        model.way_in.keep_without_user(name, f"{request.name}: to take the tag of user '{name}' away")
+    model.accounts.set_tags(name, tags)
     done(request)
 
 
-@service("user.delete", changes=True)
+@service("user.delete", "user text, force? flag", changes=True, administers=True)
 def user_delete(request: Request) -> None:
-    """Deletes `user`, and closes the connections of that user."""
-    administration(request).delete_user(request.text("user"), request.channel.origin)
+    """Deletes `user`, and closes the connections of that user; the last administrator takes `force`."""
+    model, name = administration(request), request.text("user")
+    model.accounts.changeable(name)
+    if not is_forced(request):
+        model.way_in.keep_without_user(name, f"{request.name}: to delete user '{name}'")
+    model.delete_user(name, request.channel.origin)
     done(request)
 
 
-@service("user.list")
+@service("user.list", PAGE)
 def user_list(request: Request) -> Iterator[None]:
     """The users, in the order of their names: `user`, `tags`, `fixed` for those of the settings."""
     accounts = administration(request).accounts
@@ -144,23 +166,41 @@ def password_of(request: Request) -> Generator[Wait | None, None, PasswordHash]:
 # Virtual hosts
 
 
-@service("vhost.add", changes=True)
+@service("vhost.add", "virtual-host text", changes=True, administers=True)
 def vhost_add(request: Request) -> None:
     """Adds the virtual host `virtual-host`, which nobody may use yet."""
     administration(request).virtual_hosts.add(request.text("virtual-host"))
     done(request)
 
 
-@service("vhost.delete", changes=True)
+@service("vhost.delete", "virtual-host text, force? flag", changes=True, administers=True)
 def vhost_delete(request: Request) -> None:
     """Deletes `virtual-host` with all that is in it, and closes its connections."""
-    administration(request).virtual_hosts.delete(request.text("virtual-host"), request.channel.origin)
+    model, name = administration(request), request.text("virtual-host")
+    model.virtual_hosts.changeable(name)
+    if not is_forced(request):
+        model.way_in.keep_without_host(name, f"{request.name}: to delete virtual host '{name}'")
+    model.virtual_hosts.delete(name, request.channel.origin)
     done(request)
 
 
-@service("vhost.list")
+@service("trace.on", "virtual-host? text", changes=True, administers=True)
+def trace_on(request: Request) -> None:
+    """Has all that is published and delivered in `virtual-host` copied to its exchange amq.rabbitmq.trace."""
+    administration(request).virtual_hosts.trace(host_of(request), True)
+    done(request)
+
+
+@service("trace.off", "virtual-host? text", changes=True, administers=True)
+def trace_off(request: Request) -> None:
+    """Ends that."""
+    administration(request).virtual_hosts.trace(host_of(request), False)
+    done(request)
+
+
+@service("vhost.list", PAGE)
 def vhost_list(request: Request) -> Iterator[None]:
-    """The virtual hosts, in the order of their names: `fixed`, `state`, `queues`, `connections`."""
+    """The virtual hosts by name: `fixed`, `state`, `tracing`, `queues`, `connections`."""
     hosts = administration(request, Tag.MONITORING).virtual_hosts
     broker = request.broker
 
@@ -173,6 +213,7 @@ def vhost_list(request: Request) -> Iterator[None]:
             "state": "deleting" if running is None else "running",
         }
         if host is not None:
+            found["tracing"] = host.router.is_traced
             found["queues"] = len(host.queues)
             found["connections"] = len(broker.clients.by_host.get(host, ()))
         return found
@@ -183,23 +224,35 @@ def vhost_list(request: Request) -> Iterator[None]:
 # Permissions
 
 
-@service("permission.set", changes=True)
+@service(
+    "permission.set",
+    "user text, virtual-host? text, configure text, write text, read text, force? flag",
+    changes=True,
+    administers=True,
+)
 def permission_set(request: Request) -> None:
     """Sets what `user` may `configure`, `write` and `read` in `virtual-host`: patterns of names."""
-    patterns = [request.text(each) for each in ("configure", "write", "read")]
-    settings = PermissionSettings(*patterns)
-    administration(request).grants.set(request.text("user"), host_of(request), settings)
+    model, user, host = administration(request), request.text("user"), host_of(request)
+    settings = PermissionSettings(*[request.text(each) for each in ("configure", "write", "read")])
+    model.permissions.check(user, host, settings)
+    if not is_forced(request):
+        model.way_in.keep_under_permission(user, host, settings, request.name)
+    model.permissions.set(user, host, settings)
     done(request)
 
 
-@service("permission.clear", changes=True)
+@service("permission.clear", "user text, virtual-host? text, force? flag", changes=True, administers=True)
 def permission_clear(request: Request) -> None:
     """Takes away all that `user` may do in `virtual-host`."""
-    administration(request).grants.clear(request.text("user"), host_of(request))
+    model, user, host = administration(request), request.text("user"), host_of(request)
+    model.permissions.check_there(user, host)
+    if not is_forced(request):
+        model.way_in.keep_without_permission(user, host, request.name)
+    model.permissions.clear(user, host)
     done(request)
 
 
-@service("permission.list")
+@service("permission.list", "user? text, virtual-host? text, " + PAGE)
 def permission_list(request: Request) -> Iterator[None]:
     """Permissions by user and virtual host; `user` and `virtual-host` narrow it down."""
     model = administration(request)
@@ -218,7 +271,7 @@ def permission_list(request: Request) -> Iterator[None]:
     def of_user(user: User, after: str) -> Iterator[Row]:
         if only and user.name != only:
             return
-        for host, granted in model.grants.of_user(user):
+        for host, granted in model.permissions.of_user(user):
             if host > after:
                 is_meant = not within or host == within
                 row = partial(permission_row, model, user.name, host, granted)
@@ -235,7 +288,7 @@ def permission_row(model: Administration, user: str, host: str, granted: Permiss
         "configure": settings.configure,
         "write": settings.write,
         "read": settings.read,
-        "fixed": model.grants.is_fixed(user, host),
+        "fixed": model.permissions.is_fixed(user, host),
     }
 
 
@@ -247,10 +300,15 @@ def host_of(request: Request) -> str:
 # Topic permissions
 
 
-@service("topic-permission.set", changes=True)
+@service(
+    "topic-permission.set",
+    "user text, virtual-host? text, exchange text, write text, read text",
+    changes=True,
+    administers=True,
+)
 def topic_permission_set(request: Request) -> None:
     """Sets the routing keys of `exchange` that `user` may `write` and `read` in `virtual-host`: patterns."""
-    administration(request).topic_grants.set(
+    administration(request).topic_permissions.set(
         request.text("user"),
         host_of(request),
         request.text("exchange"),
@@ -260,15 +318,17 @@ def topic_permission_set(request: Request) -> None:
     done(request)
 
 
-@service("topic-permission.clear", changes=True)
+@service(
+    "topic-permission.clear", "user text, virtual-host? text, exchange text", changes=True, administers=True
+)
 def topic_permission_clear(request: Request) -> None:
     """`user` may use all routing keys of `exchange` in `virtual-host` again."""
-    model = administration(request).topic_grants
+    model = administration(request).topic_permissions
     model.clear(request.text("user"), host_of(request), request.text("exchange"))
     done(request)
 
 
-@service("topic-permission.list")
+@service("topic-permission.list", "user? text, virtual-host? text, " + PAGE)
 def topic_permission_list(request: Request) -> Iterator[None]:
     """Topic permissions by user, virtual host and exchange; `user` and `virtual-host` narrow it down."""
     model = administration(request)
@@ -286,7 +346,7 @@ def topic_permission_list(request: Request) -> Iterator[None]:
     def of_user(user: User, after: str) -> Iterator[Row]:
         if only and user.name != only:
             return
-        for (host, exchange), allowed in model.topic_grants.of_user(user):
+        for (host, exchange), allowed in model.topic_permissions.of_user(user):
             place = APART.join((user.name, host, exchange))
             if place > after:
                 row = partial(topic_permission_row, user.name, host, exchange, allowed)
@@ -308,13 +368,21 @@ def topic_permission_row(user: str, host: str, exchange: str, allowed: TopicPerm
 def host_for(request: Request, tag: Tag) -> str:
     """The virtual host that is meant, if there is one; only administrators need no permissions there."""
     model = administration(request, tag)
-    name, user = host_of(request), request.channel.user
+    name, user = host_of(request), request.user
     if not user.has_tag(Tag.ADMINISTRATOR) and not user.may_enter(name):
         raise ServiceFault(
             amqp.ACCESS_REFUSED, f"{request.name}: user '{user.name}' may not use virtual host '{name}'"
         )
     model.virtual_hosts.require(name)
     return name
+
+
+def listed_hosts(request: Request, tag: Tag) -> list[str]:
+    """Those that a list is about: the one that is named, or all that the asker may hear of."""
+    if "virtual-host" in request.arguments:
+        return [host_for(request, tag)]
+    user, known = request.user, administration(request, tag).broker.virtual_hosts
+    return [name for name in known if user.has_tag(Tag.ADMINISTRATOR) or user.may_enter(name)]
 
 
 # Policies
@@ -325,6 +393,7 @@ def policy_set(request: Request, is_operator: bool, tag: Tag) -> None:
     definition = request.arguments.get("definition")
     if not isinstance(definition, dict):
         raise request.wrong("definition", "expected a table")
+    may_send_on(request, host, definition)
     try:
         administration(request, tag).policies.put(
             host,
@@ -340,6 +409,14 @@ def policy_set(request: Request, is_operator: bool, tag: Tag) -> None:
     done(request)
 
 
+def may_send_on(request: Request, host: str, definition: FieldTable) -> None:
+    """Who has messages of others sent somewhere needs to be allowed to write there; administrators are."""
+    if not request.user.has_tag(Tag.ADMINISTRATOR):
+        for key in ("dead-letter-exchange", "alternate-exchange"):
+            if isinstance(exchange := definition.get(key), str):
+                require(request.user, host, Operation.WRITE, "exchange", exchange)
+
+
 def policy_clear(request: Request, is_operator: bool, tag: Tag) -> None:
     host, name = host_for(request, tag), request.text("name")
     try:
@@ -352,9 +429,12 @@ def policy_clear(request: Request, is_operator: bool, tag: Tag) -> None:
 
 
 def policy_list(request: Request, is_operator: bool, tag: Tag) -> Iterator[None]:
-    host = host_for(request, tag)
-    found = administration(request, tag).policies.of(host, is_operator)
-    return request.page((policy.name, partial(policy_row, policy)) for policy in found)
+    policies = administration(request, tag).policies
+    return request.page(
+        (policy.virtual_host + APART + policy.name, partial(policy_row, policy))
+        for host in listed_hosts(request, tag)
+        for policy in policies.of(host, is_operator)
+    )
 
 
 def policy_row(policy: Policy) -> FieldTable:
@@ -369,39 +449,39 @@ def policy_row(policy: Policy) -> FieldTable:
     }
 
 
-@service("policy.set", changes=True)
+@service("policy.set", POLICY, changes=True, administers=True)
 def ordinary_policy_set(request: Request) -> None:
     """Sets a policy: `name`, `pattern`, `definition`, `priority`, `apply-to`, `virtual-host`."""
     policy_set(request, False, Tag.POLICYMAKER)
 
 
-@service("policy.clear", changes=True)
+@service("policy.clear", "name text, virtual-host? text", changes=True, administers=True)
 def ordinary_policy_clear(request: Request) -> None:
     """Takes the policy `name` of `virtual-host` out of force."""
     policy_clear(request, False, Tag.POLICYMAKER)
 
 
-@service("policy.list")
+@service("policy.list", "virtual-host? text, " + PAGE)
 def ordinary_policy_list(request: Request) -> Iterator[None]:
-    """The policies of `virtual-host`, in the order of their names."""
+    """The policies, of `virtual-host` or of all, by virtual host and name."""
     return policy_list(request, False, Tag.POLICYMAKER)
 
 
-@service("operator-policy.set", changes=True)
+@service("operator-policy.set", POLICY, changes=True, administers=True)
 def operator_policy_set(request: Request) -> None:
     """Sets an operator policy, with the arguments of policy.set; it caps what queues may have."""
     policy_set(request, True, Tag.ADMINISTRATOR)
 
 
-@service("operator-policy.clear", changes=True)
+@service("operator-policy.clear", "name text, virtual-host? text", changes=True, administers=True)
 def operator_policy_clear(request: Request) -> None:
     """Takes the operator policy `name` of `virtual-host` out of force."""
     policy_clear(request, True, Tag.ADMINISTRATOR)
 
 
-@service("operator-policy.list")
+@service("operator-policy.list", "virtual-host? text, " + PAGE)
 def operator_policy_list(request: Request) -> Iterator[None]:
-    """The operator policies of `virtual-host`, in the order of their names."""
+    """The operator policies, of `virtual-host` or of all, by virtual host and name."""
     return policy_list(request, True, Tag.ADMINISTRATOR)
 
 
@@ -414,22 +494,31 @@ def limited(request: Request) -> tuple[str, str]:
     return ("user", user) if user else ("virtual-host", host_of(request))
 
 
-@service("limit.set", changes=True)
+@service(
+    "limit.set",
+    "user? text, virtual-host? text, name text, value number, force? flag",
+    changes=True,
+    administers=True,
+)
 def limit_set(request: Request) -> None:
     """Sets the limit `name` (max-connections, ...) of `user`, or else of `virtual-host`, to `value`."""
-    limits = administration(request).limits
-    limits.set(limited(request), request.text("name"), request.number("value"))
+    model = administration(request)
+    owner, name, value = limited(request), request.text("name"), request.number("value")
+    model.limits.check_known(owner, name, value)
+    if not is_forced(request):
+        model.way_in.keep_under_limit(owner, name, value, request.name)
+    model.limits.set(owner, name, value)
     done(request)
 
 
-@service("limit.clear", changes=True)
+@service("limit.clear", "user? text, virtual-host? text, name text", changes=True, administers=True)
 def limit_clear(request: Request) -> None:
     """Takes the limit `name` of `user`, or else of `virtual-host`, away."""
     administration(request).limits.clear(limited(request), request.text("name"))
     done(request)
 
 
-@service("limit.list")
+@service("limit.list", PAGE)
 def limit_list(request: Request) -> Iterator[None]:
     """All limits of users and virtual hosts: `user` or `virtual-host`, `name`, `value`."""
 
@@ -454,7 +543,12 @@ def parameter_host(request: Request) -> str:
     return host_for(request, Tag.POLICYMAKER)
 
 
-@service("parameter.set", changes=True)
+@service(
+    "parameter.set",
+    "component text, name text, value secret, virtual-host? text",
+    changes=True,
+    administers=True,
+)
 def parameter_set(request: Request) -> None:
     """Sets the parameter `name` of `component` in `virtual-host` (empty: the whole broker) to `value`."""
     host = parameter_host(request)
@@ -465,7 +559,7 @@ def parameter_set(request: Request) -> None:
     done(request)
 
 
-@service("parameter.clear", changes=True)
+@service("parameter.clear", "component text, name text, virtual-host? text", changes=True, administers=True)
 def parameter_clear(request: Request) -> None:
     """Forgets the parameter `name` of `component` in `virtual-host`."""
     host = parameter_host(request)
@@ -474,17 +568,23 @@ def parameter_clear(request: Request) -> None:
     done(request)
 
 
-@service("parameter.list")
+@service("parameter.list", "component? text, virtual-host? text, " + PAGE)
 def parameter_list(request: Request) -> Iterator[None]:
-    """The parameters of `virtual-host` by component and name; `component` narrows it down."""
-    host, only = parameter_host(request), request.text("component", "")
+    """The parameters, of `virtual-host` or of all, by component and name; `component` narrows it down."""
+    only = request.text("component", "")
     values = administration(request, Tag.POLICYMAKER).parameters.values
+    if request.arguments.get("virtual-host") == "":
+        hosts = {parameter_host(request)}
+    else:
+        hosts = set(listed_hosts(request, Tag.POLICYMAKER))
+        if "virtual-host" not in request.arguments and request.user.has_tag(Tag.ADMINISTRATOR):
+            hosts.add("")
 
-    def row(component: str, name: str, value: FieldValue) -> FieldTable:
+    def row(host: str, component: str, name: str, value: FieldValue) -> FieldTable:
         return {"virtual-host": host, "component": component, "name": name, "value": value}
 
     return request.page(
-        (component + APART + name, partial(row, component, name, value))
-        for (within, component, name), value in values.items()
-        if within == host and (not only or component == only)
+        (APART.join(key), partial(row, *key, value))
+        for key, value in values.items()
+        if key[0] in hosts and (not only or key[1] == only)
     )

@@ -18,15 +18,15 @@ from collections import OrderedDict
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from flintmq.broker.services.request import REPEAT
 from flintmq.errors import ServiceFault, reply_text
 from flintmq.wire import amqp
 from flintmq.wire.tables import FieldTable, encode_table
 
 if TYPE_CHECKING:
-    from flintmq.broker.queues.timetable import Timetable
+    from flintmq.broker.scheduling.timetable import Timetable
     from flintmq.broker.services.request import Request
 
-REPEAT = "x-repeat"
 MEMORY = "x-memory"
 # Of each user in each virtual host.
 SCOPE_ANSWERS_MAX = 1024
@@ -58,7 +58,7 @@ class Answer:
         self.waiting: list[Request] = []
 
 
-class Kept:
+class ScopeAnswers:
     """The answers of one scope, oldest first; those that are being worked on are apart."""
 
     __slots__ = ("forgotten_ms", "given", "octets", "open")
@@ -92,7 +92,7 @@ class Answers:
     def __init__(self, timetable: Timetable) -> None:
         self.timetable = timetable
         self._memory = ""
-        self.scopes: dict[Scope, Kept] = {}
+        self.scopes: dict[Scope, ScopeAnswers] = {}
 
     @property
     def memory(self) -> str:
@@ -104,7 +104,7 @@ class Answers:
     def begin(self, request: Request) -> bool:
         """Whether the request is to be done; if not, it has its answer, or will have it with the first."""
         channel = request.channel
-        scope = (channel.user.name, channel.virtual_host.name)
+        scope = (request.user.name, channel.virtual_host.name)
         now_ms = self.timetable.now_ms()
         kept = self.scopes.get(scope) or self.new_scope(scope, now_ms)
         kept.forget(now_ms)
@@ -134,19 +134,19 @@ class Answers:
         kept.open[key] = request.kept = Answer(request.name, digest_of(request), now_ms)
         return True
 
-    def new_scope(self, scope: Scope, now_ms: int) -> Kept:
+    def new_scope(self, scope: Scope, now_ms: int) -> ScopeAnswers:
         """Takes the place of scopes that keep nothing any more."""
         for each in self.scopes.values():
             each.forget(now_ms)
         self.scopes = {name: each for name, each in self.scopes.items() if each.open or each.given}
-        self.scopes[scope] = made = Kept()
+        self.scopes[scope] = made = ScopeAnswers()
         return made
 
     def give(self, request: Request, results: FieldTable, body: bytes) -> None:
         """The request was answered: so are those who asked the same, and all who will."""
         answer = request.kept
         channel = request.channel
-        kept = self.scopes[channel.user.name, channel.virtual_host.name]
+        kept = self.scopes[request.user.name, channel.virtual_host.name]
         assert answer is not None
         answer.results, answer.body = dict(results), body
         answer.given_ms = self.timetable.now_ms()
@@ -186,10 +186,11 @@ def tell(request: Request, answer: Answer) -> None:
     if store is not None:
         store.hold_back(request.channel.output, store.last())
     assert answer.results is not None
+    request.is_repeat = True
     request.reply(dict(answer.results), answer.body)
 
 
-def never_came(request: Request, kept: Kept, memory: str, now_ms: int) -> bool:
+def never_came(request: Request, kept: ScopeAnswers, memory: str, now_ms: int) -> bool:
     """Whether it is certain that the request, which is not known, was not done before."""
     age_ms = request.arguments.get(REPEAT, False)
     if age_ms is False:

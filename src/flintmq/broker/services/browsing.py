@@ -15,7 +15,10 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from flintmq.broker.messages import entry_number
-from flintmq.wire import traits
+from flintmq.broker.queues.priority_queue import LANE_SHIFT, PriorityQueue
+from flintmq.errors import ServiceFault
+from flintmq.wire import amqp, traits
+from flintmq.wire.stream import HeldBody
 
 if TYPE_CHECKING:
     from flintmq.broker.channels.channel import Channel
@@ -23,12 +26,29 @@ if TYPE_CHECKING:
     from flintmq.broker.messages.message import Message
     from flintmq.broker.queues.queue import Queue
     from flintmq.storage.streams.log import StreamLog
+    from flintmq.wire.stream import Body
 
 
 def browse(queue: Queue, after: int) -> Iterator[tuple[int, Message, bool]]:
     """Place, message and whether it was delivered before, from the first place behind `after` on."""
     for lane in queue.parts():
         yield from browse_lane(lane, after)
+
+
+def entered(queue: Queue) -> int:
+    """How many messages came to the queue since the broker runs, with those that a restart found in it."""
+    if queue.is_stream:
+        log: StreamLog = queue.log  # type: ignore[attr-defined]
+        return log.end
+    if not isinstance(queue, PriorityQueue):
+        return end_of(queue)
+    ends = {**queue.places, **{rank: end_of(lane) for rank, lane in queue.lanes.items()}}
+    return sum(end - ((queue.priority_max - rank) << LANE_SHIFT) for rank, end in ends.items())
+
+
+def end_of(lane: Queue) -> int:
+    """The place behind the last message."""
+    return lane.position + lane.ready.count + lane.tail.count + lane.tail.holes
 
 
 def browse_lane(queue: Queue, after: int) -> Iterator[tuple[int, Message, bool]]:
@@ -55,6 +75,20 @@ def oldest_ms(queue: Queue) -> int | None:
         return log.first_time_ms
     heads = [message for lane in queue.parts() if (message := first_of(lane)) is not None]
     return min((message.arrived_ms for message in heads if message.arrived_ms), default=None)
+
+
+def oldest_in_memory_ms(queue: Queue) -> int:
+    """The same without a look at the disk, 0 for none: where the first message lies there it is not known."""
+    if queue.is_stream or not queue.message_count():
+        return 0
+    found = 0
+    for lane in queue.parts():
+        message = lane.returned[-1].message if lane.returned else None
+        if message is None and lane.ready.count:
+            message = lane.ready.at(0)  # None for a hole
+        if message is not None and message.arrived_ms and (not found or message.arrived_ms < found):
+            found = message.arrived_ms
+    return found
 
 
 def first_of(queue: Queue) -> Message | None:
@@ -100,6 +134,18 @@ def whole_body(channel: Channel, message: Message, bytes_max: int) -> bytes | No
         return reader.read(0, reader.octets) if reader.octets <= bytes_max else None
     finally:
         reader.close()
+
+
+def body_reader(channel: Channel, message: Message) -> Body:
+    """The body, to be read in parts; a fault if the disk has lost it."""
+    if not message.traits & traits.SPOOLED:
+        return HeldBody(message.content, message.header_size)
+    reader = channel.body_of(message)
+    if reader is None:
+        raise ServiceFault(
+            amqp.INTERNAL_ERROR, "the body of the message is lost: the disk does not give it back"
+        )
+    return reader
 
 
 def copy(router: Router, source: Queue, target: Queue, after: int, limit: int) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from flintmq.broker.services.arguments import PAGE
 from flintmq.broker.services.request import Request, service
 from flintmq.broker.transactions.dtx_branch import Branch, BranchState
 from flintmq.broker.transactions.dtx_branches import may_touch
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     from flintmq.broker.transactions.dtx_branches import Branches
     from flintmq.wire.tables import FieldTable, FieldValue
 
+COMMIT = (
+    "xids array, rollback-xids? array, mandatory? flag, wait? flag, heuristic? flag, marker? text, "
+    "marker-number? number, marker-note? text, marker-keep-s? number, marker-reset? flag"
+)
 MARKER_OCTETS_MAX = 255
 # A note is in memory, and in every answer: with the name and the rest a page of markers has room for some 50.
 NOTE_OCTETS_MAX = 2048
@@ -69,7 +74,7 @@ def known(request: Request, xids: list[Xid]) -> list[Branch]:
     branches = branches_of(request)
     there = branches.branches
     return [
-        branches.find(xid, request.channel.user)
+        branches.find(xid, request.user)
         for xid in xids
         if xid in there and there[xid].state is not BranchState.DECIDED
     ]
@@ -87,14 +92,14 @@ def reply_when_safe(request: Request, sequence: int, results: FieldTable) -> Non
         store.when_synced(sequence, lambda: request.reply(results))
 
 
-@service("dtx.list")
+@service("dtx.list", "prefix? text, " + PAGE)
 def dtx_list(request: Request) -> Iterator[None]:
     """Branches, by xid: state, user, since-ms, messages, operations, octets. `prefix`: of the xid."""
     prefix = request.text("prefix", "")
     branches = branches_of(request)
 
     def rows() -> Iterator[tuple[str, Branch]]:
-        for branch in branches.visible(request.channel.user):
+        for branch in branches.visible(request.user):
             if str(branch.xid).startswith(prefix):
                 yield str(branch.xid), branch
 
@@ -114,11 +119,11 @@ def described(branch: Branch) -> FieldTable:
     }
 
 
-@service("dtx.prepare", changes=True)
+@service("dtx.prepare", "xids array", changes=True)
 def dtx_prepare(request: Request) -> None:
     """Prepares `xids`, one after the other; those that were rolled back or had nothing in them are named."""
     branches = branches_of(request)
-    found = [branches.find(xid, request.channel.user) for xid in xids_of(request)]
+    found = [branches.find(xid, request.user) for xid in xids_of(request)]
     for branch in found:
         branches.not_busy(branch)
     codes = {branch: branches.prepare(branch) for branch in found}
@@ -132,7 +137,7 @@ def dtx_prepare(request: Request) -> None:
     reply_when_safe(request, max((sequence for _, sequence in codes.values()), default=0), results)
 
 
-@service("dtx.commit", changes=True)
+@service("dtx.commit", COMMIT, changes=True)
 def dtx_commit(request: Request) -> None:
     """Commits `xids`, all prepared, in one go; rolls back those in `rollback-xids`, known or not.
 
@@ -147,7 +152,7 @@ def dtx_commit(request: Request) -> None:
     xids = xids_of(request)
     losers = known(request, [xid for xid in xids_of(request, "rollback-xids") if xid not in xids])
     name, marker = marker_of(request)
-    stored = branches.marker(name, request.channel.user) if name else None
+    stored = branches.marker(name, request.user) if name else None
     is_repeat = stored is not None and (stored.number, stored.note) == (marker.number, marker.note)
     is_reset = request.flag("marker-reset", False) and not is_repeat
     if stored is not None and marker.number <= stored.number and not is_reset:
@@ -248,17 +253,17 @@ def marker_of(request: Request) -> tuple[str, Marker]:
     name = request.text("marker", "")
     if len(name.encode("utf-8", "surrogateescape")) > MARKER_OCTETS_MAX:
         raise request.wrong("marker", f"expected at most {MARKER_OCTETS_MAX} octets")
-    user = request.channel.user.name
+    user = request.user
     if not name:
-        return "", Marker(0, user)
+        return "", Marker(0, user.name)
     note = request.text("marker-note", "")
     if len(note.encode("utf-8", "surrogateescape")) > NOTE_OCTETS_MAX:
         raise request.wrong("marker-note", f"expected at most {NOTE_OCTETS_MAX} octets")
     keep_s = request.number("marker-keep-s", 0, maximum=KEEP_S_MAX)
     branches = branches_of(request)
-    known_marker = branches.marker(name, request.channel.user)
-    owner = user if known_marker is None else known_marker.user
-    return name, Marker(request.number("marker-number"), owner, note, branches.now_ms(), keep_s)
+    marker = branches.marker(name, user)
+    owner, life = (user.name, user.life) if marker is None else (marker.user, marker.life)
+    return name, Marker(request.number("marker-number"), owner, note, branches.now_ms(), keep_s, life)
 
 
 def told_of(marker: Marker) -> FieldTable:
@@ -267,7 +272,7 @@ def told_of(marker: Marker) -> FieldTable:
 
 def prepared(request: Request, xids: list[Xid]) -> list[Branch]:
     branches = branches_of(request)
-    found = [branches.find(xid, request.channel.user) for xid in xids]
+    found = [branches.find(xid, request.user) for xid in xids]
     for branch in found:
         if branch.state is not BranchState.PREPARED:
             raise ServiceFault(
@@ -289,7 +294,7 @@ def roll_back(branches: Branches, found: list[Branch]) -> tuple[int, int]:
     return count, sequence
 
 
-@service("dtx.rollback", changes=True)
+@service("dtx.rollback", "xids array, heuristic? flag", changes=True)
 def dtx_rollback(request: Request) -> None:
     """Rolls back `xids`; one that is not there is named in `unknown`. `heuristic` as with dtx.commit."""
     branches = branches_of(request)
@@ -306,17 +311,17 @@ def dtx_rollback(request: Request) -> None:
     reply_when_safe(request, sequence, {"rolled-back": count, "unknown": unknown})
 
 
-@service("dtx.marker")
+@service("dtx.marker", "marker text")
 def dtx_marker(request: Request) -> None:
     """The highest number committed under `marker`: known; marker-number, marker-note, used-ms if it is."""
-    marker = branches_of(request).marker(request.text("marker"), request.channel.user)
+    marker = branches_of(request).marker(request.text("marker"), request.user)
     results: FieldTable = {"known": marker is not None}
     if marker is not None:
         results.update(told_of(marker))
     reply_when_safe(request, last(branches_of(request)), results)
 
 
-@service("dtx.markers")
+@service("dtx.markers", "prefix? text, " + PAGE)
 def dtx_markers(request: Request) -> Iterator[None]:
     """The markers by name, those that begin with `prefix`: number, note, user, used-ms, keep-s."""
     prefix = request.text("prefix", "")
@@ -328,16 +333,16 @@ def dtx_markers(request: Request) -> Iterator[None]:
     return request.page(
         (name, partial(row, name, marker))
         for name, marker in [*branches.markers.items(), *branches.brief_markers.items()]
-        if name.startswith(prefix) and may_touch(request.channel.user, marker.user)
+        if name.startswith(prefix) and may_touch(request.user, marker.user, marker.life)
     )
 
 
-@service("dtx.forget-marker", changes=True)
+@service("dtx.forget-marker", "marker text", changes=True)
 def dtx_forget_marker(request: Request) -> None:
     """Forgets `marker`: whoever committed under it does not come back. `forgotten`: whether there was one."""
     branches = branches_of(request)
     name = request.text("marker")
-    is_known = branches.marker(name, request.channel.user) is not None
+    is_known = branches.marker(name, request.user) is not None
     if is_known:
         branches.forget_marker(name)
     reply_when_safe(request, last(branches), {"forgotten": is_known})

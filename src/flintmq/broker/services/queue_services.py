@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from flintmq.auth import Operation
 from flintmq.broker.matching.selector_parser import parse_selector
+from flintmq.broker.queues.consumer_selector import ConsumerSelector, LastLookup
 from flintmq.broker.queues.leases import Lease, find_lease, lease_of
-from flintmq.broker.queues.selection import Recent, Selection
 from flintmq.broker.services import browsing
+from flintmq.broker.services.arguments import PAGE
 from flintmq.broker.services.queue_identity import CREATION_ID, creation_id, require_same
-from flintmq.broker.services.request import Request, Service, service
+from flintmq.broker.services.request import Request, Service, failure, service
 from flintmq.broker.services.row_columns import CHOICE, Row, lay_out
-from flintmq.errors import ServiceFault
+from flintmq.errors import ChannelFault, ServiceFault
 from flintmq.wire import amqp
+from flintmq.wire.properties import decode_basic_properties
 from flintmq.wire.tables import FieldTable
 
 if TYPE_CHECKING:
+    from flintmq.broker.messages.message import Message
     from flintmq.broker.queues.delivery import Delivery
     from flintmq.broker.queues.queue import Queue
 
+# Whose lease of which queue a request is about.
+LEASE = "queue text, creation-id? text, consumer text, epoch? number"
+CLAIM = (
+    ", claim? flag, start? number, max-rows? number, max-bytes? number, timeout-ms? number, wait-ms? number"
+)
+PEEK = (
+    "queue text, after? number, limit? number, max-bytes? number, selector? text, contains? text, "
+    "columns? array"
+)
 ROWS_MAX = 1_000_000
 # Of one reply: it is a message in memory, once here and once on its way out.
 REPLY_BYTES_MAX = 67_108_864
@@ -38,6 +51,10 @@ WAIT_MS_MAX = 30_000
 # How often a reader that waits for messages is looked after.
 LOOK_MS = 20
 NAME_OCTETS_MAX = 255
+# A part of a message: what one reply holds of it, and what one step reads.
+PART_BYTES = 1_048_576
+PART_BYTES_MAX = 4_194_304
+READ_BYTES = 262_144
 # Rows of one reply, which is made in one go: some 20 milliseconds.
 REPLY_ROWS_MAX = 8192
 # Messages of a lease whose octets one step counts.
@@ -79,7 +96,7 @@ def promise(request: Request) -> None:
         store.hold_back(request.channel.output, store.last())
 
 
-@service("queue.lease", changes=True)
+@service("queue.lease", LEASE + CLAIM, changes=True)
 def queue_lease(request: Request) -> Iterator[None]:
     """Consecutive messages for a named reader: queue, consumer, epoch or claim, start, max-rows."""
     queue = queue_of(request)
@@ -93,10 +110,10 @@ def queue_lease(request: Request) -> Iterator[None]:
         lease.keep()
     else:
         lease.check(request.number("epoch"))
-    return Asking(request, lease, timeout_ms).look()
+    return LeaseRequest(request, lease, timeout_ms).look()
 
 
-class Asking:
+class LeaseRequest:
     """A request for a lease, which may wait for the first message to come."""
 
     def __init__(self, request: Request, lease: Lease, timeout_ms: int) -> None:
@@ -136,6 +153,8 @@ class Asking:
         self.request.reply({**results, "octets": octets})
 
     def look_there(self) -> Iterator[None]:
+        """Once more. Who has waited may have lost the right to read the queue meanwhile."""
+        self.request.require(Operation.READ, "queue", self.lease.queue.name)
         self.lease.check_there(self.epoch)
         return self.look()
 
@@ -150,7 +169,7 @@ def look_again(request: Request, lease: Lease, until_ms: int, function: Service)
     lease.timetable.at(min(lease.timetable.now_ms() + LOOK_MS, until_ms), serve)
 
 
-@service("lease.read")
+@service("lease.read", LEASE + ", from? number, to? number, max-bytes? number, columns? array")
 def lease_read(request: Request) -> None:
     """Messages of a lease, numbered from + 1 to to, in columns; 8,192, or as many as max-bytes allow."""
     lease = held_lease(request)
@@ -209,7 +228,50 @@ def reply_rows(request: Request, rows: list[Row], chosen: list[str], results: di
     request.reply({"count": len(rows), **results}, lay_out(rows, results["last"] + 1, chosen, now_ms))
 
 
-@service("lease.ack", changes=True)
+@service("lease.content", LEASE + ", number number, offset? number, max-bytes? number")
+def lease_content(request: Request) -> Iterator[None]:
+    """A part of one message of a lease, from `offset` on: `size`, exchange, routing-key, properties at 0."""
+    lease = held_lease(request)
+    number = request.number("number", minimum=1)
+    offset = request.number("offset", 0)
+    bytes_max = request.number("max-bytes", PART_BYTES, 0, PART_BYTES_MAX)
+    delivery = next(lease.between(number - 1, number))
+    message = delivery.message
+    if message is None:
+        raise ServiceFault(amqp.NOT_FOUND, f"{request.name}: message {number} is gone")
+    lease.renew(lease.timeout_ms)
+    size = message.body_size()
+    if offset > size:
+        raise request.wrong("offset", f"the message has {size} octets")
+    route = message.shown_route()
+    results: FieldTable = {
+        "number": number,
+        "size": size,
+        "offset": offset,
+        "exchange": route[1 : 1 + route[0]].decode("utf-8", "surrogateescape"),
+        "routing-key": route[2 + route[0] :].decode("utf-8", "surrogateescape"),
+        "redelivered": delivery.redeliveries > 0,
+        CREATION_ID: creation_id(lease.queue, request),
+    }
+    if not offset:
+        results["properties"] = properties_table(message)
+    part: list[bytes] = []
+    with closing(browsing.body_reader(request.channel, message)) as reader:
+        for at in range(offset, min(size, offset + bytes_max), READ_BYTES):
+            if part:
+                yield
+            part.append(reader.read(at, min(READ_BYTES, size - at, offset + bytes_max - at)))
+    request.reply(results, b"".join(part))
+
+
+def properties_table(message: Message) -> FieldTable:
+    """The properties that a message has, by their names in the standard."""
+    found = decode_basic_properties(message.content, 12, message.header_size)
+    given = {name: getattr(found, name) for name in found.FIELDS}
+    return {name.replace("_", "-"): value for name, value in given.items() if value is not None}
+
+
+@service("lease.ack", LEASE + ", through number", changes=True)
 def lease_ack(request: Request) -> Iterator[None]:
     """Lets go of the messages of a lease up to a number: queue, consumer, epoch, through."""
     lease = held_lease(request)
@@ -219,7 +281,7 @@ def lease_ack(request: Request) -> Iterator[None]:
     request.reply({"acked": lease.acked, "settled": settled})
 
 
-@service("lease.renew")
+@service("lease.renew", LEASE + ", timeout-ms? number, wait-ms? number")
 def lease_renew(request: Request) -> None:
     """The reader is alive: its lease ends timeout-ms from now. With wait-ms it waits for messages to come."""
     until_ms = held_lease(request).timetable.now_ms() + request.number("wait-ms", 0, 0, WAIT_MS_MAX)
@@ -242,7 +304,7 @@ def renew(request: Request, until_ms: int) -> None:
     )
 
 
-@service("lease.release", changes=True)
+@service("lease.release", LEASE, changes=True)
 def lease_release(request: Request) -> None:
     """Ends a lease: what is not acked goes back to the queue."""
     lease = held_lease(request)
@@ -251,7 +313,7 @@ def lease_release(request: Request) -> None:
     request.reply({"returned": returned})
 
 
-@service("lease.list")
+@service("lease.list", "queue text, " + PAGE)
 def lease_list(request: Request) -> Iterator[None]:
     """The readers that have leases of a queue, and what they hold."""
     queue = queue_of(request)
@@ -270,16 +332,16 @@ def lease_list(request: Request) -> Iterator[None]:
     return request.page((name, partial(row, lease)) for name, lease in (queue.leases or {}).items())
 
 
-@service("queue.peek")
+@service("queue.peek", PEEK)
 def queue_peek(request: Request) -> None:
     """The messages that wait in a queue, in columns, without taking them: queue, after, limit, selector."""
     chosen = chosen_columns(request)
-    look = Look(request, queue_of(request))
+    look = QueueLook(request, queue_of(request))
     found = fitting(request, look.rows())
     reply_rows(request, found, chosen, {"last": look.last, "looked-at": look.looked_at, "more": look.more})
 
 
-class Look:
+class QueueLook:
     """One look into a queue: at some of its messages, so that others have their turn, and where it ended."""
 
     def __init__(self, request: Request, queue: Queue) -> None:
@@ -289,7 +351,7 @@ class Look:
         self.limit = request.number("limit", 100, 1, ROWS_MAX)
         self.wanted = request.text("contains", "").encode("utf-8", "surrogateescape")
         text = request.text("selector", "")
-        self.selection = Selection(parse_selector(text), Recent()) if text else None
+        self.selection = ConsumerSelector(parse_selector(text), LastLookup()) if text else None
         self.looked_at = 0
         self.more = True  # there may be messages behind `last`
 
@@ -312,7 +374,18 @@ class Look:
         self.more = False
 
 
-@service("queue.copy", changes=True)
+def require_both(request: Request, results: FieldTable) -> None:
+    """Ends the work of a user who has lost the right to it meanwhile; the answer tells how far it came."""
+    try:
+        request.require(Operation.READ, "queue", request.text("queue"))
+        request.require(Operation.WRITE, "queue", request.text("to"))
+    except ChannelFault as fault:
+        promise(request)
+        request.reply({**failure(fault.code, fault.text), **results})
+        raise
+
+
+@service("queue.copy", "queue text, to text, limit? number, after? number", changes=True, administers=True)
 def queue_copy(request: Request) -> Iterator[None]:
     """Copies messages to the end of another queue: queue, to, limit, after."""
     source, target = queue_of(request), queue_of(request, "to", Operation.WRITE)
@@ -322,6 +395,7 @@ def queue_copy(request: Request) -> Iterator[None]:
     # Of a queue that is copied into itself, what was there at first.
     limit = min(limit, source.message_count())
     while copied < limit and not source.deleted and not target.deleted:
+        require_both(request, {"copied": copied, "last": last})
         some, last = browsing.copy(
             request.channel.router, source, target, last, min(limit - copied, MOVED_AT_ONCE)
         )
@@ -333,7 +407,7 @@ def queue_copy(request: Request) -> Iterator[None]:
     request.reply({"copied": copied, "last": last})
 
 
-@service("queue.move", changes=True)
+@service("queue.move", "queue text, to text, limit? number", changes=True, administers=True)
 def queue_move(request: Request) -> Iterator[None]:
     """Moves messages from the head of a queue to the end of another: queue, to, limit."""
     source, target = queue_of(request), queue_of(request, "to", Operation.WRITE)
@@ -342,6 +416,7 @@ def queue_move(request: Request) -> Iterator[None]:
     limit = request.number("limit", 1000, 1, ROWS_MAX)
     moved = 0
     while moved < limit and not source.deleted and not target.deleted:
+        require_both(request, {"moved": moved, "left": source.message_count()})
         if source.sweep():
             yield
             continue

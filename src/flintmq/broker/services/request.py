@@ -9,7 +9,7 @@ check, as the like AMQP method would. Arguments are the message's headers, bulk 
 A failure is an answer too: `error-code`, an AMQP reply code, and `error-text`.
 
 Requests of one connection are answered one after the other, and the connection is not read from meanwhile
-(queues/errands.py). A service whose work grows with what there is returns an iterator: each step of it
+(scheduling/errands.py). A service whose work grows with what there is returns an iterator: each step of it
 is a portion.
 """
 
@@ -21,20 +21,22 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from flintmq import checks
-from flintmq.auth import Operation, require
+from flintmq.auth import AnswerPending, Operation, require
+from flintmq.broker.administration.changes import Change
 from flintmq.broker.channels.channel import Channel
 from flintmq.broker.messages.composing import composed
-from flintmq.broker.queues.errands import attend
+from flintmq.broker.scheduling.errands import attend
+from flintmq.broker.services import acting, arguments
 from flintmq.errors import PeerFault, ProtocolMisuse, ServiceFault, reply_text
 from flintmq.wire import amqp, traits
 from flintmq.wire.properties import BasicProperties, decode_basic_properties, encode_properties
 from flintmq.wire.tables import FieldTable, FieldValue, encode_value
 
 if TYPE_CHECKING:
-    from flintmq.broker.broker import Broker
+    from flintmq.auth import User
     from flintmq.broker.exchanges.route import RoutingContext
     from flintmq.broker.messages.message import Message
-    from flintmq.broker.queues.chores import Chore
+    from flintmq.broker.scheduling.chores import Chore
     from flintmq.broker.services.answers import Answer
     from flintmq.broker.store.publisher import Publisher
 
@@ -44,8 +46,12 @@ Service = Callable[["Request"], "Chore | None"]
 Row = tuple[str, Callable[[], FieldTable] | None]
 
 SERVICES: dict[str, Service] = {}
+# The arguments that each of them takes.
+ARGUMENTS: dict[str, arguments.Table] = {}
 # Those whose answers are kept for a repeat under the same message-id: see answers.py.
 CHANGING: set[str] = set()
+# Those that administer: each request to them is told to whoever keeps a log of changes.
+ADMINISTERING: set[str] = set()
 
 # An answer's results travel in one content header, which is one frame: so much of a frame is for others
 # than the rows of a page. Correlation-id 256, names and counts 200, the frame itself 22.
@@ -57,6 +63,9 @@ STEP_ROWS = 32
 # Of one connection, which may have sent them together in a transaction.
 REQUESTS_WAITING_MAX = 1024
 
+# A header that marks a request as asked again, see answers.py.
+REPEAT = "x-repeat"
+
 _REQUIRED: Any = object()
 
 
@@ -64,7 +73,12 @@ class Request:
     """One question to the broker, and the way to its answer."""
 
     def __init__(self, channel: Channel, name: str, properties: BasicProperties, body: bytes) -> None:
+        broker = channel.virtual_host.broker
+        if broker is None:
+            raise ProtocolMisuse("a virtual host without a broker has no services")
+        self.broker = broker
         self.channel = channel  # of the asker: its user, its virtual host, its connection (origin)
+        self.road = channel.router  # of the answer
         self.name = name
         self.arguments: FieldTable = properties.headers or {}
         self.body = body
@@ -73,14 +87,14 @@ class Request:
         self.correlation_id = properties.correlation_id
         self.message_id = properties.message_id or ""
         self.kept: Answer | None = None  # where the answer is kept, if this is the first to ask for it
+        self.peer_address = ""  # of a user in whose name the management process asks
         self.is_answered = False
+        self.is_repeat = False  # the answer is that of another request
 
     @property
-    def broker(self) -> Broker:
-        broker = self.channel.virtual_host.broker
-        if broker is None:
-            raise ProtocolMisuse("a virtual host without a broker has no services")
-        return broker
+    def user(self) -> User:
+        """Who asks: what the user may do and see is what is done and told."""
+        return self.channel.user
 
     # Arguments
 
@@ -100,6 +114,8 @@ class Request:
 
     def checked(self, name: str, check: checks.Check, default: FieldValue = _REQUIRED) -> Any:
         """What an argument means; without a default it must be there."""
+        if self.name in ARGUMENTS and name not in ARGUMENTS[self.name]:
+            raise ProtocolMisuse(f"the signature of {self.name} has no argument {name!r}")
         value = self.arguments.get(name, default)
         if value is _REQUIRED:
             raise self.wrong(name, "is missing")
@@ -114,7 +130,7 @@ class Request:
 
     def require(self, operation: Operation, kind: str, name: str) -> None:
         """Raises unless the asker may do this to the exchange or queue; answered by 403 if it escapes."""
-        require(self.channel.user, self.channel.virtual_host.name, operation, kind, name)
+        require(self.user, self.channel.virtual_host.name, operation, kind, name)
 
     # The answer
 
@@ -123,6 +139,7 @@ class Request:
         if self.is_answered:
             raise ProtocolMisuse(f"{self.name} answers a request twice")
         self.is_answered = True
+        self.tell_of_change(results)
         if self.kept is not None:
             self.broker.answers.give(self, results, body)
         if not self.reply_to:
@@ -133,11 +150,34 @@ class Request:
             why = f"{self.name}: the results do not fit in a frame: ask for less of them"
             properties.headers = failure(amqp.RESOURCE_ERROR, why)
             body = b""
+        answer = composed("", self.reply_to, properties, body)
+        answer.traits |= traits.ANSWER
         try:
-            if not self.channel.router.post(composed("", self.reply_to, properties, body)):
+            if not self.road.post(answer):
                 log.debug("%s: the queue for the reply is gone", self.name)
         except PeerFault as fault:
             log.info("%s: the queue does not take the reply: %s", self.name, fault.reply_text)
+
+    def tell_of_change(self, results: FieldTable) -> None:
+        """Those who keep a log hear of each request that administers, and of whatever is refused."""
+        code = results.get("error-code", 0)
+        if self.is_repeat or not (self.name in ADMINISTERING or code == amqp.ACCESS_REFUSED):
+            return
+        known = ARGUMENTS.get(self.name, {})
+        told = {name: value for name, value in self.arguments.items() if is_told(known, name)}
+        text = results.get("error-text", "")
+        client = self.broker.connections.get(self.channel.origin)
+        change = Change(
+            self.name,
+            self.user.name,
+            self.peer_address if client is None else client.peer_address,
+            self.channel.origin,
+            self.channel.virtual_host.name,
+            told,
+            code if isinstance(code, int) else 0,
+            str(text),
+        )
+        self.broker.administration.changes.tell(change)
 
     def fail(self, code: int, why: str) -> None:
         """Answers that it cannot be done."""
@@ -182,15 +222,42 @@ class Request:
                 return
             yield
 
+    def check_arguments(self) -> None:
+        """Raises if the service takes no such argument, or if nobody can tell what is to be repeated."""
+        known = ARGUMENTS.get(self.name)
+        if known is None:
+            return
+        unknown = arguments.unknown_among(self.arguments, known)
+        if unknown is not None:
+            raise self.wrong(unknown, f"no such argument: {arguments.advice(unknown, known)}")
+        if self.name in CHANGING and not self.message_id and self.arguments.get(REPEAT, False) is not False:
+            raise self.wrong(REPEAT, "a repeat needs the message-id of the request that it repeats")
+
+    def work(self) -> Chore:
+        """Calls the service; again, if its first step needs a back end to say what the asker may do."""
+        while True:
+            try:
+                work = self.function(self)
+                first = None if work is None else next(work)
+            except StopIteration:
+                return
+            except AnswerPending as pending:
+                yield pending.question.tell
+            else:
+                break
+        if work is not None:
+            yield first
+            yield from work
+
     def serve(self) -> Chore:
         """Calls the service, unless the answer is known; what it raises is the answer."""
         try:
-            is_kept = bool(self.message_id) and self.kept is None and self.name in CHANGING
-            if is_kept and not self.broker.answers.begin(self):
-                return
-            work = self.function(self)
-            if work is not None:
-                yield from work
+            if self.kept is None:
+                self.check_arguments()
+                is_kept = bool(self.message_id) and self.name in CHANGING
+                if is_kept and not self.broker.answers.begin(self):
+                    return
+            yield from self.work()
         except (ServiceFault, PeerFault) as fault:
             if not self.is_answered:
                 self.fail(fault.code, fault.text)
@@ -200,22 +267,34 @@ class Request:
                 self.fail(amqp.INTERNAL_ERROR, f"{self.name} failed; see the broker's log")
 
 
+def is_told(known: arguments.Table, name: str) -> bool:
+    """Whether others may hear the value: nobody knows what is in an argument that is misspelt."""
+    return name in known and known[name].kind != "secret"
+
+
 def failure(code: int, why: str) -> FieldTable:
     return {"error-code": code, "error-text": reply_text(code, why)}
 
 
-def service(name: str, changes: bool = False) -> Callable[[Service], Service]:
+def service(
+    name: str, signature: str | None = None, changes: bool = False, administers: bool = False
+) -> Callable[[Service], Service]:
     """Registers a function(request: Request) as the service of this name; its docstring is the help.
 
-    One that `changes` something is done once for each message-id, however often it is asked.
+    `signature` has its arguments, see arguments.py. One that `changes` something is done once for each
+    message-id, however often it is asked. One that `administers` is told to those who keep a log.
     """
 
     def register(function: Service) -> Service:
         if name in SERVICES:
             raise ProtocolMisuse(f"there are two services called {name}")
         SERVICES[name] = function
+        if signature is not None:
+            ARGUMENTS[name] = arguments.table_of(signature)
         if changes:
             CHANGING.add(name)
+        if administers:
+            ADMINISTERING.add(name)
         return function
 
     return register
@@ -254,6 +333,8 @@ def ask(context: RoutingContext) -> bool:
         request.function = too_large
     elif function is not None:
         request.function = function
+    if acting.FOR_USER in request.arguments:
+        acting.assume(request)
     admit(request)
     return True
 
@@ -286,4 +367,4 @@ def require_reply(request: Request) -> None:
         return
     queue = channel.virtual_host.queues.get(request.reply_to)
     if queue is None or not queue.exclusive or queue.owner != channel.origin:
-        require(channel.user, channel.virtual_host.name, Operation.WRITE, "exchange", "")
+        require(request.user, channel.virtual_host.name, Operation.WRITE, "exchange", "")

@@ -19,14 +19,14 @@ from flintmq.auth import Operation, require
 from flintmq.broker.services.queue_identity import CREATION_ID, creation_id, require_same
 from flintmq.broker.services.request import Request, service
 from flintmq.broker.streams.stream_queue import StreamQueue
-from flintmq.errors import ServiceFault, StorageFault
+from flintmq.errors import ChannelFault, ServiceFault, StorageFault
 from flintmq.storage.streams.columns import fetch
 from flintmq.storage.streams.cursor import offset_of_time
 from flintmq.wire import amqp, columns
 from flintmq.wire.tables import FieldTable
 
 if TYPE_CHECKING:
-    from flintmq.broker.queues.timetable import Alarm
+    from flintmq.broker.scheduling.timetable import Alarm
 
 WAIT_MS_MAX = 60_000
 FETCH_OCTETS = 1_048_576
@@ -39,7 +39,7 @@ def stream_of(request: Request) -> StreamQueue:
     name = request.text("stream")
     channel = request.channel
     host = channel.virtual_host
-    require(channel.user, host.name, Operation.READ, "queue", name)
+    require(request.user, host.name, Operation.READ, "queue", name)
     queue = host.find_queue(name, channel.origin)
     if not isinstance(queue, StreamQueue):
         raise ServiceFault(
@@ -88,11 +88,16 @@ class OffsetsWatch:
         self.queue.streams.forget_watcher(self.queue.log, self.added)
         if self.queue.deleted:
             self.request.fail(amqp.NOT_FOUND, f"{self.queue.what} was deleted")
+            return
+        try:
+            self.request.require(Operation.READ, "queue", self.queue.name)  # as it was when it began to wait
+        except ChannelFault as fault:
+            self.request.fail(fault.code, fault.text)
         else:
             self.request.reply(extent(self.queue, self.request))
 
 
-@service("stream.offsets")
+@service("stream.offsets", "stream text, beyond? number, wait-ms? number")
 def offsets(request: Request) -> None:
     """stream, beyond, wait-ms -> first, end, octets, messages, creation-id"""
     queue = stream_of(request)
@@ -104,7 +109,7 @@ def offsets(request: Request) -> None:
         request.reply(extent(queue, request))
 
 
-@service("stream.offset-for-time")
+@service("stream.offset-for-time", "stream text, time-ms? number, time? time")
 def offset_for_time(request: Request) -> None:
     """stream, time-ms or time -> offset"""
     queue = stream_of(request)
@@ -116,7 +121,7 @@ def offset_for_time(request: Request) -> None:
     with_disk(request, lambda: request.reply({"offset": offset_of_time(queue.log, time_ms)}))
 
 
-@service("stream.bytes")
+@service("stream.bytes", "stream text, from? number, to? number")
 def octets_between(request: Request) -> None:
     """stream, from, to -> octets"""
     queue = stream_of(request)
@@ -124,7 +129,10 @@ def octets_between(request: Request) -> None:
     with_disk(request, lambda: request.reply({"octets": queue.log.octets_between(start, end)}))
 
 
-@service("stream.fetch")
+@service(
+    "stream.fetch",
+    "stream text, creation-id? text, from? number, to? number, max-bytes? number, columns? array",
+)
 def fetch_columns(request: Request) -> None:
     """stream, creation-id, from, to, max-bytes, columns -> first, next, count, end; body: the columns"""
     queue = stream_of(request)

@@ -13,7 +13,9 @@ from itertools import islice
 
 from flintmq import __version__
 from flintmq.auth import Operation, Tag, may
+from flintmq.auth.asked_permissions import AskedHosts
 from flintmq.broker.channels import direct_reply
+from flintmq.broker.channels.channel import Channel
 from flintmq.broker.channels.client_connection import ClientConnection
 from flintmq.broker.exchanges.binding import Binding
 from flintmq.broker.exchanges.delayed_exchange import DelayedExchange
@@ -21,14 +23,21 @@ from flintmq.broker.exchanges.exchange import Exchange
 from flintmq.broker.queues.consumer import Consumer
 from flintmq.broker.queues.queue import Queue
 from flintmq.broker.services import browsing
+from flintmq.broker.services.arguments import PAGE, Argument
 from flintmq.broker.services.queue_identity import CREATION_ID, creation_id
-from flintmq.broker.services.request import SERVICES, Request, Row, service
+from flintmq.broker.services.request import ARGUMENTS, SERVICES, Request, Row, service
 from flintmq.build import build
 from flintmq.errors import ServiceFault
 from flintmq.wire import amqp
+from flintmq.wire.fast import commands as fast
 from flintmq.wire.tables import FieldTable
 
-PROTOCOLS = {amqp.VERSION_0_8: "0-8", amqp.VERSION_0_9: "0-9", amqp.VERSION_0_9_1: "0-9-1"}
+PROTOCOLS = {
+    amqp.VERSION_0_8: "0-8",
+    amqp.VERSION_0_9: "0-9",
+    amqp.VERSION_0_9_1: "0-9-1",
+    fast.VERSION: "Fast 0.8",
+}
 
 # Which files there are does not change while it runs, and to look for them takes milliseconds.
 BUILD = build()
@@ -36,14 +45,18 @@ BUILD = build()
 COUNTED = 1024
 # Behind every consumer tag.
 LAST_TAG = chr(0x10FFFF)
+# Of the reason of a close, which the log has too.
+CLOSE_REASON_MAX = 200
 
 
 def may_see(request: Request, name: str) -> bool:
-    user, host = request.channel.user, request.channel.virtual_host.name
+    user, host = request.user, request.channel.virtual_host.name
+    if isinstance(user.permissions, AskedHosts):  # a list must not ask a back end about each name
+        return user.has_tag(Tag.MONITORING)
     return any(may(user, host, operation, name) for operation in Operation)
 
 
-@service("broker.info")
+@service("broker.info", "")
 def broker_info(request: Request) -> Iterator[None]:
     """Version, build, uptime, protocols, alarms, memory, disk, and how much there is in this virtual host."""
     broker, host = request.broker, request.channel.virtual_host
@@ -58,8 +71,9 @@ def broker_info(request: Request) -> Iterator[None]:
     while names := list(islice(host.queue_names.after(last), COUNTED)):
         for name in names:
             queue = host.queues[name]
-            consumers += len(queue.consumers)
-            ready += queue.message_count()
+            if not is_hidden(queue):
+                consumers += len(queue.consumers)
+                ready += queue.message_count()
         last = names[-1]
         yield
     request.reply(
@@ -71,11 +85,11 @@ def broker_info(request: Request) -> Iterator[None]:
             "now-ms": broker.timetable.now_ms(),
             "protocols": list(PROTOCOLS.values()),
             "virtual-host": host.name,
-            "user": request.channel.user.name,
+            "user": request.user.name,
             "connections": connections,
             "channels": channels,
             "exchanges": len(host.exchanges),
-            "queues": len(host.queues),
+            "queues": len(host.queues) - host.reply_queues,
             "bindings": host.binding_count,
             "consumers": consumers,
             "messages-ready": ready,
@@ -84,21 +98,26 @@ def broker_info(request: Request) -> Iterator[None]:
     )
 
 
-@service("broker.services")
+@service("broker.services", PAGE)
 def broker_services(request: Request) -> Iterator[None]:
     """The services there are, each with a line of help."""
 
     def row(name: str) -> Callable[[], FieldTable]:
         def make() -> FieldTable:
             lines = (SERVICES[name].__doc__ or "").strip().splitlines()
-            return {"name": name, "help": lines[0] if lines else ""}
+            known = [f"{each.name}{'' if each.is_required else '?'}" for each in arguments_of(name)]
+            return {"name": name, "help": lines[0] if lines else "", "arguments": list(known)}
 
         return make
 
     return request.page((name, row(name)) for name in SERVICES)
 
 
-@service("queue.list")
+def arguments_of(name: str) -> list[Argument]:
+    return list(ARGUMENTS.get(name, {}).values())
+
+
+@service("queue.list", PAGE)
 def queue_list(request: Request) -> Iterator[None]:
     """The queues of this virtual host, in the order of their names."""
     host = request.channel.virtual_host
@@ -114,7 +133,7 @@ def queue_list(request: Request) -> Iterator[None]:
     return request.listing(rows)
 
 
-@service("queue.info")
+@service("queue.info", "queue text")
 def queue_info(request: Request) -> None:
     """One queue (argument `queue`), with its arguments."""
     name = request.text("queue")
@@ -138,8 +157,13 @@ def queue_table(queue: Queue, request: Request) -> FieldTable:
         "auto-delete": queue.auto_delete,
         "messages-ready": queue.message_count(),
         "messages-unacked": queue.unacked,
+        "messages-entered": browsing.entered(queue),
         "consumers": len(queue.consumers),
     }
+    tally = queue.tally
+    table["messages-dropped"] = 0 if tally is None else tally.overflowed
+    table["messages-expired"] = 0 if tally is None else tally.expired
+    table["messages-lost"] = 0 if tally is None else tally.lost
     oldest_ms = browsing.oldest_ms(queue)
     if oldest_ms is not None:
         table["oldest-ms"] = oldest_ms
@@ -147,7 +171,7 @@ def queue_table(queue: Queue, request: Request) -> FieldTable:
     return table
 
 
-@service("exchange.list")
+@service("exchange.list", PAGE)
 def exchange_list(request: Request) -> Iterator[None]:
     """The exchanges of this virtual host, in the order of their names."""
     host = request.channel.virtual_host
@@ -174,7 +198,7 @@ def exchange_table(exchange: Exchange) -> FieldTable:
     return table
 
 
-@service("binding.list")
+@service("binding.list", "source? text, destination? text, " + PAGE)
 def binding_list(request: Request) -> Iterator[None]:
     """The bindings of this virtual host; `source` and `destination` narrow it down."""
     host = request.channel.virtual_host
@@ -230,23 +254,21 @@ def binding_table(binding: Binding) -> FieldTable:
     }
 
 
-@service("consumer.list")
+@service("consumer.list", "queue? text, everywhere? flag, " + PAGE)
 def consumer_list(request: Request) -> Iterator[None]:
-    """The consumers of this virtual host, or of one `queue`."""
+    """The consumers of this virtual host or, with `everywhere`, of all; those of one `queue`."""
     only = request.text("queue", "")
 
     def rows(after: str) -> Iterator[Row]:
         for client in clients_from(request, after):
-            for number in sorted(client.channels):
-                channel = client.channels[number]
-                start = f"{client.number:010} {number:05} "
-                if start + LAST_TAG <= after:
-                    continue
+            for start, channel in channels_after(client, after):
                 for tag in sorted(channel.consumers):
-                    if (place := start + tag) > after:
+                    if (place := f"{start} {tag}") > after:
                         consumer = channel.consumers[tag]
                         is_wanted = not only or consumer.queue.name == only
                         yield place, partial(consumer_table, consumer) if is_wanted else None
+                if not channel.consumers and (place := f"{start} {LAST_TAG}") > after:
+                    yield place, None
             yield f"{client.number:010} ~", None
 
     return request.listing(rows)
@@ -257,6 +279,7 @@ def consumer_table(consumer: Consumer) -> FieldTable:
     return {
         "connection": consumer.channel.origin,
         "channel": consumer.channel.number,
+        "virtual-host": consumer.channel.virtual_host.name,
         "consumer-tag": consumer.tag,
         "queue": direct_reply.NAME if is_hidden(queue) else queue.name,
         "no-ack": consumer.no_ack,
@@ -267,7 +290,7 @@ def consumer_table(consumer: Consumer) -> FieldTable:
     }
 
 
-@service("channel.info")
+@service("channel.info", "channel? number")
 def channel_info(request: Request) -> None:
     """A channel of the asker's own connection (argument `channel`): what was published, what went nowhere."""
     number = request.number("channel", 1, 1, 65_535)
@@ -277,18 +300,77 @@ def channel_info(request: Request) -> None:
         raise ServiceFault(amqp.NOT_FOUND, f"{request.name}: this connection has no channel {number}")
     request.reply(
         {
+            "connection": request.channel.origin,
             "channel": number,
-            "published": channel.published,
-            "confirmed": channel.confirmed,
+            "published": channel.confirms.published,
+            "confirmed": channel.confirms.confirmed,
             "unrouted": channel.unrouted,
             "consumers": len(channel.consumers),
         }
     )
 
 
-@service("connection.list")
+@service("channel.list", "everywhere? flag, " + PAGE)
+def channel_list(request: Request) -> Iterator[None]:
+    """The channels of connections that connection.list shows, and what they do."""
+
+    def rows(after: str) -> Iterator[Row]:
+        for client in clients_from(request, after):
+            for place, channel in channels_after(client, after):
+                if place > after:
+                    yield place, partial(channel_table, client, channel)
+            yield f"{client.number:010} ~", None
+
+    return request.listing(rows)
+
+
+def channel_table(client: ClientConnection, channel: Channel) -> FieldTable:
+    ring = channel.unacked.ring
+    oldest = ring.at(0) if ring.count else None
+    if oldest is not None and oldest.message is None:
+        oldest = None  # settled a moment ago
+    return {
+        "connection": client.number,
+        "channel": channel.number,
+        "user": client.user.name,
+        "virtual-host": client.virtual_host.name,
+        "consumers": len(channel.consumers),
+        "unacked": channel.unacked.outstanding + channel.unacked.fetched,
+        # Both tell a message that was forgotten from one that is being worked on, at no cost for others.
+        "oldest-unacked": 0 if oldest is None else oldest.tag,
+        "oldest-unacked-queue": "" if oldest is None else oldest.queue.name,
+        "acks": channel.acks,
+        "unconfirmed": channel.confirms.published - channel.confirms.confirmed,
+        "unrouted": channel.unrouted,
+        "prefetch-count": channel.prefetch_count,
+        "global-prefetch-count": channel.global_count,
+        "confirm": channel.confirms.active,
+        "transactional": channel.transaction is not None,
+        "flow": channel.flowing,
+    }
+
+
+@service("connection.close", "number number, reason? text", changes=True, administers=True)
+def connection_close(request: Request) -> None:
+    """Closes connection `number` with 320 and a `reason`: one's own, or any for administrators."""
+    number = request.number("number")
+    client = request.broker.connections.get(number)
+    # Who may not close a connection learns no more than of one that is not there.
+    if client is None or not may_close(request, client):
+        raise ServiceFault(amqp.NOT_FOUND, f"{request.name}: no connection {number}")
+    reason = request.text("reason", "closed by an administrator")[:CLOSE_REASON_MAX]
+    request.reply({})
+    closed = request.broker.administration.closed([client], reason, request.channel.origin)
+    request.broker.pass_work.chores.begin(closed)  # who closes the own connection hears the answer before
+
+
+def may_close(request: Request, client: ClientConnection) -> bool:
+    return request.user.has_tag(Tag.ADMINISTRATOR) or client.user.name == request.user.name
+
+
+@service("connection.list", "everywhere? flag, " + PAGE)
 def connection_list(request: Request) -> Iterator[None]:
-    """The connections to this virtual host: one's own, or all of them for users who monitor it."""
+    """The connections to this virtual host, with `everywhere` to any: one's own, or all for who monitors."""
 
     def rows(after: str) -> Iterator[Row]:
         for client in clients_from(request, after):
@@ -302,23 +384,36 @@ def clients_from(request: Request, after: str) -> Iterator[ClientConnection]:
     """The connections that the asker may hear of, from the one on that a page ended with."""
     if after and not after[:10].isdecimal():
         raise request.wrong("after", "expected what `next` was")
-    user, host = request.channel.user, request.channel.virtual_host
+    user, host = request.user, request.channel.virtual_host
+    everywhere = request.flag("everywhere", False)
     sees_all = user.has_tag(Tag.MONITORING)
     connections = request.broker.connections
     numbers = sorted(connections)  # nearly in this order already: a millisecond for 65,536
     for number in numbers[bisect_left(numbers, int(after[:10] or 0)) :]:
         client = connections[number]
-        if client.virtual_host is host and (sees_all or client.user.name == user.name):
+        if (everywhere or client.virtual_host is host) and (sees_all or client.user.name == user.name):
             yield client
+
+
+def channels_after(client: ClientConnection, after: str) -> Iterator[tuple[str, Channel]]:
+    """The channels from the one on that a page ended with, each with its place among those of all clients."""
+    channels = client.channels
+    numbers = sorted(channels)
+    places = partial("{:010} {:05}".format, client.number)
+    for number in numbers[bisect_left(numbers, after[: len(places(0))], key=places) :]:
+        yield places(number), channels[number]
 
 
 def connection_table(client: ClientConnection) -> FieldTable:
     product = client.client_properties.get("product")
+    ends = {} if client.describe is None else client.describe()
     name = client.client_properties.get("connection_name")
     return {
         "number": client.number,
         "user": client.user.name,
+        "virtual-host": client.virtual_host.name,
         "peer-address": client.peer_address,
+        "peer-port": ends.get("peer-port", 0),
         "protocol": PROTOCOLS[client.version],
         "channels": len(client.channels),
         "connected-ms": client.since_ms,

@@ -7,12 +7,32 @@ from typing import Any, Protocol
 from flintmq.protocol.outbox import Output
 
 
-class Publisher(Protocol):
-    """What rooms below the channels know of one; channels/channel.py has the whole."""
+class PublisherConfirms(Protocol):
+    """What they know of its confirms; channels/confirms.py has the whole."""
 
     lost: list[int]
     stream_batch: int
-    confirming: bool
+    active: bool
+    published: int
+
+    @property
+    def origin(self) -> int: ...
+
+    @property
+    def output(self) -> Output: ...
+
+    def note_kept(self, entry: int) -> None: ...
+
+    def confirm(self) -> None: ...
+
+    def confirm_streamed(self, published: int) -> None: ...
+
+    def confirm_through(self, published: int) -> None: ...
+
+
+class Publisher(Protocol):
+    """What rooms below the channels know of one; channels/channel.py has the whole."""
+
     transaction: Any
 
     @property
@@ -22,18 +42,7 @@ class Publisher(Protocol):
     def origin(self) -> int: ...
 
     @property
-    def output(self) -> Output: ...
-
-    @property
-    def published(self) -> int: ...
-
-    def note_kept(self, entry: int) -> None: ...
-
-    def confirm(self) -> None: ...
-
-    def confirm_streamed(self, published: int) -> None: ...
-
-    def confirm_through(self, published: int) -> None: ...
+    def confirms(self) -> PublisherConfirms: ...
 
     def holds(self, tag: int) -> bool: ...
 

@@ -1,7 +1,7 @@
 """Messages too large for memory: the body lies in a file, written as it arrives and read as it leaves.
 
-    body_begins -> Arrival.append ... append -> publish_spooled -> an entry of the journal, for durable queues
-                                                                -> a hold of the store, for all others
+    body_begins -> IncomingSpool.append ... -> publish_spooled -> an entry of the journal, for durable queues
+                                                               -> a hold of the store, for all others
 
 The Message of it holds the header alone, and the trait SPOOLED. One file serves all its queues.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from flintmq.storage.spool import Spool
 
 
-class Arrival:
+class IncomingSpool:
     """A body that is coming in."""
 
     def __init__(self, journal: Journal) -> None:
@@ -39,7 +39,7 @@ class Arrival:
         self.spool.discard()
 
 
-class Hold:
+class HeldSpool:
     """A spooled message of queues that the journal does not know; the file goes with the last of them."""
 
     __slots__ = ("message", "queues", "spool")

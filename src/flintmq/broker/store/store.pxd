@@ -18,6 +18,8 @@ cdef class Store:
     cdef readonly dict outputs
     cdef public list handed_out
     cdef public str alarm
+    cdef public long long lost
+    cdef set lost_entries
     cdef public unsigned int numbers
     cdef public Py_ssize_t kept_messages
     cdef public Py_ssize_t kept_bytes
@@ -58,7 +60,7 @@ cdef class Store:
     cpdef body_of(self, Message message)
     @cython.locals(entry=cython.ulonglong)
     cpdef spool_of(self, Message message)
-    cpdef wait(self, channel, unsigned long long published)
+    cpdef wait(self, confirms, unsigned long long published)
     @cython.locals(paged_out=Journal)
     cpdef end_pass(self)
     cpdef note_handed_out(self)

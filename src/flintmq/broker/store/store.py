@@ -15,20 +15,19 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from flintmq.broker.messages import entry_number, published
 from flintmq.broker.messages.message import Message
 from flintmq.broker.store import entry_head
-from flintmq.broker.store.spooling import Hold, Sharing
+from flintmq.broker.store.spooling import HeldSpool, Sharing
 from flintmq.broker.store.topology_records import put_handed_out
 from flintmq.errors import StorageFault
 from flintmq.storage.spool import Spool, SpoolReader
 from flintmq.wire import traits
 
 if TYPE_CHECKING:
-    from flintmq.broker.queues.queue import Queue
-    from flintmq.broker.store.publisher import Publisher
+    from flintmq.broker.store.publisher import PublisherConfirms
     from flintmq.protocol.outbox import Output
     from flintmq.storage.journal.delivered_marks import DeliveredMarks
     from flintmq.storage.journal.journal import Journal
@@ -54,8 +53,29 @@ KEPT_BYTES = 67_108_864
 # The same when memory is short.
 KEPT_MESSAGES_LEAN = 1024
 KEPT_BYTES_LEAN = 1_048_576
-# Loaded from the paged tail at a time; large messages come in smaller portions of the same octets.
-LOADED_MESSAGES = 1024
+# Loaded from the paged tail at a time, a third of a millisecond of work; large messages come in smaller
+# portions of the same octets.
+LOADED_MESSAGES = 128
+# Entries that are known to be lost, of 100 octets each: what is lost beyond these may be counted twice.
+LOST_MAX = 65_536
+
+
+class MarkedQueue(Protocol):
+    """A queue, as far as its mark in the journal needs it: up to which entry it has handed out."""
+
+    handed_out_due: bool
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def deleted(self) -> bool: ...
+
+    @property
+    def handed_out(self) -> int: ...
 
 
 class Store:
@@ -78,6 +98,8 @@ class Store:
         "kept_messages",
         "kept_messages_lean",
         "loaded_messages",
+        "lost",
+        "lost_entries",
         "numbers",
         "outputs",
         "overflow",
@@ -95,10 +117,12 @@ class Store:
         self.delivered_marks = delivered_marks
         self.synced = journal.synced_sequence
         self.recovered = journal.synced_sequence  # the newest record of an earlier life
-        self.waiting: deque[tuple[int, Publisher, int]] = deque()
+        self.waiting: deque[tuple[int, PublisherConfirms, int]] = deque()
         self.outputs: dict[Output, None] = {}
-        self.handed_out: list[Queue] = []  # whose mark has to be written
+        self.handed_out: list[MarkedQueue] = []  # whose mark has to be written
         self.alarm = ""
+        self.lost = 0  # messages that the disk did not give back, since the start
+        self.lost_entries: set[int] = set()  # the first of them: each is asked for again and again
         self.numbers = 0  # given to durable queues so far
         # How much of each queue stays in memory; the simulation makes it little.
         self.kept_messages = KEPT_MESSAGES
@@ -107,14 +131,14 @@ class Store:
         self.kept_bytes_lean = KEPT_BYTES_LEAN
         self.loaded_messages = LOADED_MESSAGES
         self.arrived: dict[Message, Spool] = {}  # bodies of messages that no queue has yet
-        self.held: dict[int, Hold] = {}
+        self.held: dict[int, HeldSpool] = {}
         self.spools = 0  # held so far
         self.shared: dict[int, int] = {}  # entries of the overflow that several queues hold: how many
         # What the journal keeps for durable queues and the overflow for others, by the one and by the other.
         self.beside: dict[int, int] = {}
         self.beside_of: dict[int, int] = {}
         # Entries whose body may be lost by a failed sync, and which publish is to be refused then.
-        self.promised: dict[int, tuple[Publisher, int]] = {}
+        self.promised: dict[int, tuple[PublisherConfirms, int]] = {}
         self.branch_owners: set[int] = set()  # what the journal calls branches of distributed transactions
         # From where no earlier life has counted: what damage brings back of a branch that is over must not
         # be taken for part of a new one.
@@ -270,8 +294,17 @@ class Store:
             head, content = self.read([entry])[0]
         except StorageFault as fault:
             log.error("a message is lost: %s", fault)
+            self.note_lost(entry)
             return None
         return restored(entry, head, content, self.recovered)
+
+    def note_lost(self, entry: int) -> None:
+        """For those who look on."""
+        if entry in self.lost_entries:
+            return
+        self.lost += 1
+        if len(self.lost_entries) < LOST_MAX:
+            self.lost_entries.add(entry)
 
     # Spooled messages
 
@@ -289,7 +322,7 @@ class Store:
         """Keeps the body for so many queues, until the process ends."""
         self.spools += 1
         message.entry = entry_number.of_hold(self.spools)
-        self.held[message.entry] = Hold(message, spool.share(), queues)
+        self.held[message.entry] = HeldSpool(message, spool.share(), queues)
 
     def release(self, entry: int) -> None:
         """A queue lets go of a message that is held."""
@@ -314,6 +347,7 @@ class Store:
         spool = self.spool_of(message)
         if spool is None:
             log.error("a message of %d octets is lost: its file is gone", message.body_size())
+            self.note_lost(message.entry)
             return None
         return SpoolReader(spool)
 
@@ -332,9 +366,9 @@ class Store:
         """The number of the newest record."""
         return self.journal.next_sequence - 1
 
-    def wait(self, channel: Publisher, published: int) -> None:
+    def wait(self, confirms: PublisherConfirms, published: int) -> None:
         """Has the channel confirm `published` once all that is in the journal now is safe."""
-        self.waiting.append((self.last(), channel, published))
+        self.waiting.append((self.last(), confirms, published))
 
     def hold_back(self, output: Output, sequence: int) -> None:
         """Nothing more leaves by this connection until this record is safe."""
@@ -361,8 +395,8 @@ class Store:
         if self.promised:
             self.promised = {entry: whose for entry, whose in self.promised.items() if entry > sequence}
         while self.waiting and self.waiting[0][0] <= sequence:
-            _, channel, published = self.waiting.popleft()
-            channel.confirm_through(published)
+            _, confirms, published = self.waiting.popleft()
+            confirms.confirm_through(published)
         if self.outputs:
             for output in [each for each in self.outputs if each.barrier <= sequence]:
                 del self.outputs[output]
@@ -430,10 +464,12 @@ class Store:
     def on_damage(self, segment: int, entries: list[int]) -> None:
         log.error("segment %d of the journal is damaged: %d messages are lost", segment, len(entries))
         for entry in entries:
+            self.note_lost(entry_number.of_journal(entry))
+        for entry in entries:
             promised = self.promised.pop(entry, None)
             if promised is not None:
-                channel, number = promised
-                channel.lost = sorted([*channel.lost, number])
+                confirms, number = promised
+                confirms.lost = sorted([*confirms.lost, number])
 
     def close(self) -> None:
         self.end_pass()

@@ -6,13 +6,14 @@
     x  exchange   virtual host, name                        type, auto-delete, internal, arguments;
                                                             number, if it holds messages; life
     q  queue      virtual host, name                        number, auto-delete, arguments; life; creation-id,
-                                                            if somebody has asked for it
+                                                            if somebody has asked for it; user: who declared
     b  binding    virtual host, source, destination,        nothing
                   its kind, routing key, arguments;
                   the lives of its ends
     h  a queue's number                                     the newest entry it has handed out
     p  policy     virtual host, name, is it an operator's   pattern, priority, apply-to, definition
     r  a queue's number, an entry                           how often it came back, when it is due again
+    f  a content that comes in parts, see staging.py
     u v a t c s   what is administered, see administration/records.py
     n  nothing                                              nothing: the directory was begun by a version
                                                             whose exchange of requests is amq.system alone
@@ -41,7 +42,7 @@ RETURNED = b"r"
 POLICY = b"p"
 NAMES = b"n"
 
-# What a binding says of ends that are not the first of their name, see channels/dismantling.py.
+# What a binding says of ends that are not the first of their name, see topology_teardown.py.
 SOURCE_LIFE = "source-life"
 DESTINATION_LIFE = "destination-life"
 
@@ -98,6 +99,7 @@ _TO_QUEUE = b"\x08to-queuet"
 _KEY = b"\x0brouting-keyS"
 _NO_ARGUMENTS = b"\x09argumentsF" + bytes(4)
 _QUEUE_NUMBER = b"\x06numberI"
+_QUEUE_USER = b"\x04userS"
 _PLAIN_QUEUE = b"\x0bauto-deletet\x00" + _NO_ARGUMENTS
 
 
@@ -140,9 +142,16 @@ def named_of(octets: bytes) -> FieldTable:
 def queue_of(octets: bytes) -> FieldTable:
     """What is stored of a queue."""
     start = 4 + len(_QUEUE_NUMBER)
-    if octets[4:start] == _QUEUE_NUMBER and octets[start + 4 :] == _PLAIN_QUEUE:
+    end = start + 4 + len(_PLAIN_QUEUE)
+    if octets[4:start] == _QUEUE_NUMBER and octets[start + 4 : end] == _PLAIN_QUEUE:
         number = int.from_bytes(octets[start : start + 4], "big", signed=True)
-        return {"number": number, "auto-delete": False, "arguments": {}}
+        if len(octets) == end:
+            return {"number": number, "auto-delete": False, "arguments": {}}
+        at = end + len(_QUEUE_USER)
+        user = octets[at + 4 :]
+        is_last = octets[at : at + 4] == len(user).to_bytes(4, "big")  # nothing follows the name
+        if octets[end:at] == _QUEUE_USER and is_last and user.isascii():
+            return {"number": number, "auto-delete": False, "arguments": {}, "user": user.decode()}
     return table_of(octets)
 
 

@@ -1,6 +1,6 @@
 cimport cython
 cimport flintmq.broker.messages.entry_number as entry_number
-cimport flintmq.broker.queues.outcome as outcome
+cimport flintmq.broker.queues.put_flags as put_flags
 cimport flintmq.wire.traits as traits
 from flintmq.broker.queues.consumer cimport Consumer
 from flintmq.broker.queues.delivery cimport Delivery

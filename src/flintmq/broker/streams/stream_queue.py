@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.messages import entry_number
 from flintmq.broker.messages.message import Message
-from flintmq.broker.queues import outcome
+from flintmq.broker.queues import put_flags
 from flintmq.broker.queues.consumer import Consumer
 from flintmq.broker.queues.delivery import Delivery
 from flintmq.broker.queues.paged_tail import PagedTail
-from flintmq.broker.queues.pass_work import PassWork
 from flintmq.broker.queues.queue import Queue
+from flintmq.broker.scheduling.pass_work import PassWork
 from flintmq.broker.streams.stream_arguments import (
     filter_value_of,
     filters,
@@ -90,7 +90,7 @@ class StreamQueue(Queue):
         return happened
 
     def write(self, message: Message, content: bytes) -> int:
-        """Adds the message to the chunk that is being filled; the outcome, as queues/outcome.py has it."""
+        """Adds the message to the chunk that is being filled; the outcome, as queues/put_flags.py has it."""
         if len(content) > self.full_octets:
             refuse_too_large([self], len(content))
         builder = self.builder
@@ -112,8 +112,8 @@ class StreamQueue(Queue):
         if fill >= self.full_octets:
             self.log.seal()
             if self.log.pending_octets > PRESSED_OCTETS:
-                return outcome.IN_STREAM | outcome.CONGESTED
-        return outcome.IN_STREAM
+                return put_flags.IN_STREAM | put_flags.CONGESTED
+        return put_flags.IN_STREAM
 
     def enqueue_spooled(self, message: Message) -> int:
         """The log has the body too: the file is not needed any more."""
@@ -126,6 +126,7 @@ class StreamQueue(Queue):
             return self.write(message, message.content + body.read(0, body.octets))
         except StorageFault as fault:
             log.error("a message for %s is lost: %s", self.what, fault)
+            self.pass_work.fates.lost += 1
             return 0
         finally:
             body.close()

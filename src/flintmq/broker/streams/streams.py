@@ -21,8 +21,8 @@ from flintmq.storage.streams.store import StreamStore
 from flintmq.wire.tables import FieldTable
 
 if TYPE_CHECKING:
-    from flintmq.broker.queues.pass_work import PassWork
-    from flintmq.broker.store.publisher import Publisher
+    from flintmq.broker.scheduling.pass_work import PassWork
+    from flintmq.broker.store.publisher import PublisherConfirms
     from flintmq.broker.store.store import Store
     from flintmq.protocol.outbox import Output
 
@@ -40,7 +40,7 @@ class Streams:
         self.pass_work = pass_work
         self.store = store
         self.queues: dict[StreamLog, StreamQueue] = {}
-        self.waiting: deque[tuple[int, Publisher, int]] = deque()
+        self.waiting: deque[tuple[int, PublisherConfirms, int]] = deque()
         self.outputs: dict[Output, int] = {}  # with the batch that each waits for
         self.watchers: dict[StreamLog, list[Callable[[], None]]] = {}
         self.moved = False  # something that the journal is about to let go is in a chunk, and there alone
@@ -115,25 +115,25 @@ class Streams:
 
     # Promises
 
-    def note(self, channel: Publisher) -> None:
+    def note(self, confirms: PublisherConfirms) -> None:
         """The channel has just published to a stream."""
         # A dead letter of the same publish may have had the disk take it: then nothing is left to write.
-        channel.stream_batch = self.storage.batch if self.storage.dirty else self.storage.batch - 1
+        confirms.stream_batch = self.storage.batch if self.storage.dirty else self.storage.batch - 1
 
-    def is_safe(self, channel: Publisher) -> bool:
+    def is_safe(self, confirms: PublisherConfirms) -> bool:
         """Whether all that the channel has published to streams is on disk."""
-        return channel.stream_batch <= self.storage.safe_batch
+        return confirms.stream_batch <= self.storage.safe_batch
 
-    def wait(self, channel: Publisher, published: int) -> None:
+    def wait(self, confirms: PublisherConfirms, published: int) -> None:
         """Has the channel confirm `published` once that is so."""
-        self.waiting.append((channel.stream_batch, channel, published))
+        self.waiting.append((confirms.stream_batch, confirms, published))
 
-    def hold_back(self, channel: Publisher) -> None:
+    def hold_back(self, confirms: PublisherConfirms) -> None:
         """Nothing more leaves by the channel's connection until that is so."""
-        if not self.is_safe(channel):
-            output = channel.output
+        if not self.is_safe(confirms):
+            output = confirms.output
             output.barrier |= STREAM_BARRIER
-            self.outputs[output] = max(self.outputs.get(output, 0), channel.stream_batch)
+            self.outputs[output] = max(self.outputs.get(output, 0), confirms.stream_batch)
 
     def secure(self) -> None:
         """Before the journal lets go of what has gone to a stream, that is on disk.
@@ -169,8 +169,8 @@ class Streams:
             log.info("the journal no longer waits for its streams")
             self.store.journal.release()
         while self.waiting and self.waiting[0][0] <= safe:
-            _, channel, published = self.waiting.popleft()
-            channel.confirm_streamed(published)
+            _, confirms, published = self.waiting.popleft()
+            confirms.confirm_streamed(published)
         for output in [each for each, batch in self.outputs.items() if batch <= safe]:
             del self.outputs[output]
             output.barrier = 0

@@ -26,12 +26,15 @@ if TYPE_CHECKING:
     from flintmq.broker.messages.message import Message
     from flintmq.broker.queues.delivery import Delivery
     from flintmq.broker.queues.queue import Queue
-    from flintmq.broker.queues.timetable import Alarm
+    from flintmq.broker.scheduling.timetable import Alarm
     from flintmq.broker.transactions.dtx_work import DtxWork
     from flintmq.broker.transactions.xid import Xid
 
 # Exchanges and routing keys that a branch remembers, of 600 octets at most: its manifest holds them too.
 ROUTES_MAX = 64
+
+# Of a user whose life nobody has noted: earlier versions knew names alone.
+ANY_LIFE = -1
 
 
 class BranchState(Enum):
@@ -75,6 +78,7 @@ class Branch:
         "flags",
         "involved",
         "is_own",
+        "life",
         "locks",
         "manifest",
         "messages",
@@ -96,9 +100,12 @@ class Branch:
         "xid",
     )
 
-    def __init__(self, xid: Xid, user: str, order: int, owner: int, since_ms: int) -> None:
+    def __init__(
+        self, xid: Xid, user: str, order: int, owner: int, since_ms: int, life: int = ANY_LIFE
+    ) -> None:
         self.xid = xid
         self.user = user
+        self.life = life  # of the user: another one of that name may not touch the branch
         self.order = order  # of its start, for those who go through all of them
         self.owners = (owner,)  # what the journal calls it; 0 without a journal
         self.since_ms = since_ms  # of the start, and then of the prepare

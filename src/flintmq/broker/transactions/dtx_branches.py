@@ -3,7 +3,7 @@
 Demarcation (start, end) is a matter of channels; coordination (prepare, commit, rollback, recover, forget)
 is not: any channel of the branch's user may ask for it, and those of an administrator.
 
-What a commit does to queues is in dtx_outcome.py, what lies on disk of a branch in dtx_journal.py.
+What a commit does to queues is in dtx_completion.py, what lies on disk of a branch in dtx_journal.py.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from flintmq.auth import Tag
 from flintmq.broker.messages.published import headers_of
-from flintmq.broker.transactions.dtx_branch import Branch, BranchState, Lock, Settlement
+from flintmq.broker.transactions.dtx_branch import ANY_LIFE, Branch, BranchState, Lock, Settlement
+from flintmq.broker.transactions.dtx_completion import BranchCompletion
 from flintmq.broker.transactions.dtx_journal import Marker, marker_key, put_manifest, put_marker
-from flintmq.broker.transactions.dtx_outcome import Outcomes
 from flintmq.broker.transactions.xid import Xid
 from flintmq.config import Dtx
 from flintmq.errors import ChannelFault, PeerFault
@@ -58,7 +58,7 @@ class Branches:
         self.limits = Dtx()  # until the broker gives those of its settings
         self.store = router.store
         self.branches: dict[Xid, Branch] = {}
-        self.outcomes = Outcomes(router, self.drop)
+        self.outcomes = BranchCompletion(router, self.drop)
         # Those that last, and those of writes that end by themselves, which must not use up the room of the
         # others. In both the one that was not used for the longest time is first.
         self.markers: dict[str, Marker] = {}
@@ -76,7 +76,7 @@ class Branches:
         branch = self.branches.get(xid)
         if branch is None or branch.state is BranchState.DECIDED:
             raise ChannelFault(amqp.NOT_FOUND, f"no branch with xid {xid} in vhost '{self.router.name}'")
-        if not may_touch(user, branch.user):
+        if not may_touch(user, branch.user, branch.life):
             raise ChannelFault(
                 amqp.ACCESS_REFUSED,
                 f"branch {xid} belongs to user '{branch.user}', not to '{user.name}'",
@@ -86,7 +86,7 @@ class Branches:
         return branch
 
     def visible(self, user: User) -> Iterator[Branch]:
-        return (branch for branch in self.branches.values() if may_touch(user, branch.user))
+        return (branch for branch in self.branches.values() if may_touch(user, branch.user, branch.life))
 
     # Demarcation
 
@@ -140,7 +140,7 @@ class Branches:
     def new_branch(self, xid: Xid, user: User) -> Branch:
         self.started += 1
         owner = 0 if self.store is None else self.store.next_branch()
-        branch = self.branches[xid] = Branch(xid, user.name, self.started, owner, self.now_ms())
+        branch = self.branches[xid] = Branch(xid, user.name, self.started, owner, self.now_ms(), user.life)
         return branch
 
     def open_own(self, user: User) -> Branch:
@@ -429,7 +429,7 @@ class Branches:
     def marker(self, name: str, user: User) -> Marker | None:
         """How far has been committed under the marker, None if there is none of that name."""
         marker = self.markers.get(name) or self.brief_markers.get(name)
-        if marker is not None and not may_touch(user, marker.user):
+        if marker is not None and not may_touch(user, marker.user, marker.life):
             raise ChannelFault(
                 amqp.ACCESS_REFUSED,
                 f"marker '{name}' belongs to user '{marker.user}', not to '{user.name}'",
@@ -534,8 +534,10 @@ class Branches:
             self.outcomes.resume(branch)
 
 
-def may_touch(user: User, owner: str) -> bool:
-    return user.name == owner or user.has_tag(Tag.ADMINISTRATOR)
+def may_touch(user: User, owner: str, life: int) -> bool:
+    """Whether the user is the owner, and not another one of that name, or may touch what others have."""
+    is_owner = user.name == owner and life in (user.life, ANY_LIFE)
+    return is_owner or user.has_tag(Tag.ADMINISTRATOR)
 
 
 def wrong_state(why: str) -> ChannelFault:

@@ -15,7 +15,7 @@ messages than it owns was cut off while it was being prepared, which is the same
 
 A marker is a record of the topology, under the key `m` and a field table of virtual host and name: the
 number, whose it is, when it was used last (the journal's number and the time), how long it is kept, and the
-note of its committer.
+note of its committer. Branches and markers tell the life of their user (administration/records.py).
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from __future__ import annotations
 import logging
 import struct
 from array import array
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from flintmq.broker.messages import entry_number
 from flintmq.broker.queues.paged_tail import PagedTail
 from flintmq.broker.store.topology_records import octets_of, text_of, whole_of
-from flintmq.broker.transactions.dtx_branch import Branch, BranchState, Lock, Settlement
+from flintmq.broker.transactions.dtx_branch import ANY_LIFE, Branch, BranchState, Lock, Settlement
 from flintmq.broker.transactions.xid import xid_of
 from flintmq.wire.tables import FieldTable, decode_table, encode_table
 
 if TYPE_CHECKING:
     from flintmq.broker.queues.queue import Queue
     from flintmq.broker.store.store import Store
-    from flintmq.broker.virtual_host import VirtualHost
+    from flintmq.broker.transactions.dtx_branches import Branches
 
 log = logging.getLogger("flintmq.dtx")
 
@@ -57,6 +57,7 @@ class Marker(NamedTuple):
     note: str = ""  # of the committer: what it was that has this number
     used_ms: int = 0
     keep_s: int = 0  # how long after its last use it is kept; 0: as long as the settings say
+    life: int = ANY_LIFE  # of the user
 
 
 def put_manifest(store: Store, virtual_host: str, branch: Branch) -> int:
@@ -65,6 +66,7 @@ def put_manifest(store: Store, virtual_host: str, branch: Branch) -> int:
         "virtual-host": virtual_host,
         "xid": branch.xid.octets(),
         "user": branch.user,
+        "life": branch.life,
         "state": branch.state.value,
         "code": branch.code,
         "since-ms": branch.since_ms,
@@ -110,8 +112,22 @@ def put_marker(store: Store, virtual_host: str, name: str, marker: Marker) -> No
     used = store.journal.next_sequence
     fields: FieldTable = {"number": marker.number, "user": marker.user, "used": used}
     fields.update({"note": marker.note, "used-ms": marker.used_ms, "keep-s": marker.keep_s})
+    fields["life"] = marker.life
     value = encode_table(fields)
     store.journal.put_value(marker_key(virtual_host, name), value)
+
+
+class BranchHost(Protocol):
+    """A virtual host, as far as its branches need it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def queues(self) -> Mapping[str, Queue]: ...
+
+    @property
+    def branches(self) -> Branches: ...
 
 
 class FoundBranches:
@@ -185,7 +201,12 @@ class FoundBranches:
             )
             store.journal.settle_many(owner, entries)
 
-    def restore(self, virtual_hosts: dict[str, VirtualHost], store: Store) -> None:
+    def named_hosts(self) -> set[str]:
+        """The virtual hosts of which there are branches or markers."""
+        identities = [*[each for _, each in self.manifests.values()], *[each for each, _ in self.markers]]
+        return {text_of(identity["virtual-host"]) for identity in identities}
+
+    def restore(self, virtual_hosts: Mapping[str, BranchHost], store: Store) -> None:
         """Gives branches and markers to their virtual hosts; those of others stay in the journal, unseen."""
         queues = {
             queue.number: queue
@@ -218,6 +239,7 @@ class FoundBranches:
             0,
             owner,
             whole_of(identity["since-ms"]),
+            whole_of(identity.get("life", ANY_LIFE)),
         )
         branch.is_own = "own" in identity
         branch.state = BranchState(identity["state"])
@@ -246,10 +268,15 @@ def _by_manifest(found: tuple[int, tuple[int, FieldTable]]) -> int:
 
 
 def _marker(rest: FieldTable) -> Marker:
-    """Older versions wrote no note and no time."""
+    """Older versions wrote no note, no time and no life."""
     note, used_ms, keep_s = rest.get("note", ""), rest.get("used-ms", 0), rest.get("keep-s", 0)
     return Marker(
-        whole_of(rest["number"]), text_of(rest["user"]), text_of(note), whole_of(used_ms), whole_of(keep_s)
+        whole_of(rest["number"]),
+        text_of(rest["user"]),
+        text_of(note),
+        whole_of(used_ms),
+        whole_of(keep_s),
+        whole_of(rest.get("life", ANY_LIFE)),
     )
 
 

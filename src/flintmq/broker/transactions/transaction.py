@@ -5,7 +5,7 @@ leaves the deliveries unsettled, as the standard says: the client may settle the
 
 A commit is one group of the journal, in which nobody else is served. Of very many messages the group has only
 the decision: they are staged in a branch of the broker's own (dtx_branch.py) first, in portions, and go to
-their queues in portions afterwards (dtx_outcome.py), after a crash too.
+their queues in portions afterwards (dtx_completion.py), after a crash too.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from flintmq.broker.channels.channel import Channel
     from flintmq.broker.exchanges.route import Route
     from flintmq.broker.messages.message import Message
-    from flintmq.broker.queues.chores import Chore
     from flintmq.broker.queues.delivery import Delivery
     from flintmq.broker.queues.queue import Queue
+    from flintmq.broker.scheduling.chores import Chore
     from flintmq.broker.transactions.dtx_branch import Branch
     from flintmq.broker.transactions.dtx_branches import Branches
 
@@ -262,7 +262,7 @@ class Transaction:
         channel.refuse(self.rejected)
         channel.requeue(self.requeued)
         streams = channel.virtual_host.streams
-        if streams is not None and (self.acked or self.rejected) and not streams.is_safe(channel):
+        if streams is not None and (self.acked or self.rejected) and not streams.is_safe(channel.confirms):
             streams.moved = True
 
     def hold_back(self, sequence: int) -> None:
@@ -271,8 +271,8 @@ class Transaction:
         if channel.store is not None:
             channel.store.hold_back(channel.output, sequence)
         streams = channel.virtual_host.streams
-        if streams is not None and channel.stream_batch:
-            streams.hold_back(channel)
+        if streams is not None and channel.confirms.stream_batch:
+            streams.hold_back(channel.confirms)
 
     def rollback(self) -> None:
         self.forget_bodies()

@@ -48,6 +48,8 @@ CLOSE_TIMEOUT_S = 10.0
 GOODBYE_S_MIN = 0.5
 # A call whose deadline is near has this long for an attempt to connect again: with less none would succeed.
 ATTEMPT_S_MIN = 0.8
+# All that a call does after its deadline has this long together.
+LATE_S_MAX = 0.8
 # A connection that is lost sooner after a recovery is not tried again at once.
 STEADY_S = 10.0
 # How long a broker may take a lost connection for alive: it holds exclusive queues and consumers meanwhile.
@@ -156,6 +158,7 @@ class Connection(Transport):
         lost = ConnectionLost(
             f"the connection to {self.settings.address} was lost and could not be opened again: {failure}"
         )
+        lost.__cause__ = failure
         self.core.failure = lost
         self.core.told()
 
@@ -177,7 +180,7 @@ class Connection(Transport):
 
     async def _open_again(self, deadline: Deadline | None) -> None:
         """One attempt: all of it, or nothing that looks like a connection."""
-        until = self.deadline() if deadline is None else deadline.at_least(ATTEMPT_S_MIN)
+        until = self.deadline() if deadline is None else deadline.at_least(ATTEMPT_S_MIN, LATE_S_MAX)
         try:
             await self.open(until)
             await self._drive(self.core.recover(), until)
@@ -455,7 +458,7 @@ class Connection(Transport):
         self.is_closed = True
         try:
             await self._recovery.cancel()
-            until = deadline.at_least(GOODBYE_S_MIN).within(CLOSE_TIMEOUT_S)
+            until = deadline.at_least(GOODBYE_S_MIN, LATE_S_MAX).within(CLOSE_TIMEOUT_S)
             await self.answer(self.core.close(), until)
             await self.hang_up(until)
         except ClientError:

@@ -17,7 +17,7 @@ import logging
 import os
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from flintmq.client.core.connection import ConnectionCore
 from flintmq.client.core.deadline import Deadline
@@ -79,20 +79,20 @@ class Transport:
     async def connect_socket(self, endpoint: Endpoint, deadline: Deadline) -> None:
         settings = self.settings
         link = _Link(self)
-        secure: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         context = settings.context()
         if context is not None:
-            secure = {
+            options = {
                 "ssl": context,
                 "server_hostname": settings.server_name(endpoint.host),
                 "ssl_handshake_timeout": max(deadline.left_s(), 0.001),
             }
+        # Of a name with several addresses the next one is tried when one is slow; uvloop tries them in turn.
+        if isinstance(self.loop, asyncio.BaseEventLoop):
+            options["happy_eyeballs_delay"] = NEXT_ADDRESS_S
         try:
             async with asyncio.timeout(deadline.left_s()):
-                # Of a name with several addresses the next one is tried when one is slow.
-                await self.loop.create_connection(
-                    lambda: link, endpoint.host, endpoint.port, happy_eyeballs_delay=NEXT_ADDRESS_S, **secure
-                )
+                await self.loop.create_connection(lambda: link, endpoint.host, endpoint.port, **options)
         except TimeoutError:
             raise silent(settings, endpoint, deadline) from None
         except OSError as error:
@@ -266,8 +266,8 @@ class _Link(asyncio.BufferedProtocol):
         self.is_paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        # By its methods alone: uvloop's of a pair of sockets is no subclass.
+        self.transport = cast(asyncio.Transport, transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if len(self.buffer) - self.fill < 4096:
@@ -367,10 +367,13 @@ class Background:
             self.task.add_done_callback(self._finished)
 
     def _finished(self, task: asyncio.Task[None]) -> None:
+        if self.task is not task:
+            return  # whoever waited for the end has seen it, and the next work may have begun
         self.task = None
         if not task.cancelled() and task.exception() is not None:
             log.error("the recovery of a connection failed", exc_info=task.exception())
         self.transport.core.told()
+        self.transport.core.call_back()
 
     async def finish(self, deadline: Deadline) -> None:
         """Waits for the end of the work."""

@@ -10,6 +10,7 @@ cpdef Py_ssize_t total_bytes(list bodies) except -1
 @cython.final
 cdef class Rows:
     cdef readonly unsigned int number
+    cdef readonly unsigned int class_id
     cdef readonly bytes method
     cdef readonly list methods
     cdef readonly bytes properties

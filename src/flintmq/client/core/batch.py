@@ -11,6 +11,9 @@ from collections.abc import Sequence
 
 from flintmq.wire import amqp, octets
 
+# The method in basic and in stream.
+PUBLISH = 40
+
 
 def total_bytes(bodies: list[bytes]) -> int:
     """The octets of all bodies; a body that is not bytes is a TypeError."""
@@ -27,10 +30,19 @@ class Rows:
     """Messages of one channel that are published together.
 
     `method` is the whole frame of basic.publish and `properties` flags and values, for all rows alike;
-    `methods` and `properties_each` are there instead where they differ.
+    `methods` and `properties_each` are there instead where they differ. Contents may be of another class.
     """
 
-    __slots__ = ("bodies", "method", "methods", "number", "properties", "properties_each", "reached")
+    __slots__ = (
+        "bodies",
+        "class_id",
+        "method",
+        "methods",
+        "number",
+        "properties",
+        "properties_each",
+        "reached",
+    )
 
     def __init__(
         self,
@@ -40,8 +52,10 @@ class Rows:
         properties: bytes,
         properties_each: list[bytes] | None,
         bodies: list[bytes],
+        class_id: int = amqp.CLASS_BASIC,
     ) -> None:
         self.number = number
+        self.class_id = class_id
         self.method = method
         self.methods = methods
         self.properties = properties
@@ -80,7 +94,7 @@ class Rows:
             end = len(body)
             at = octets.write_bytes(target, at, method)
             at = octets.write_frame_head(target, at, amqp.FRAME_HEADER, self.number, 12 + len(properties))
-            at = octets.write_long(target, at, amqp.CLASS_BASIC << 16)
+            at = octets.write_long(target, at, self.class_id << 16)
             at = octets.write_longlong(target, at, end)
             at = octets.write_bytes(target, at, properties)
             at = octets.write_octet(target, at, amqp.FRAME_END)
@@ -102,18 +116,24 @@ class Rows:
             self.properties,
             None if self.properties_each is None else [self.properties_each[index] for index in indexes],
             [self.bodies[index] for index in indexes],
+            self.class_id,
         )
 
 
-def publish_frame(number: int, exchange: bytes, key: bytes, flags: int) -> bytes:
-    """The method frame of basic.publish; exchange and key are short strings with their lengths."""
+def publish_frame(
+    number: int, exchange: bytes, key: bytes, flags: int, class_id: int = amqp.CLASS_BASIC
+) -> bytes:
+    """The method frame of basic.publish; exchange and key are short strings with their lengths.
+
+    That of stream.publish has the same octets but for its class.
+    """
     size = 6 + len(exchange) + len(key) + 1
     return b"".join(
         (
             b"\x01",
             number.to_bytes(2, "big"),
             size.to_bytes(4, "big"),
-            amqp.BASIC_PUBLISH.to_bytes(4, "big"),
+            (class_id << 16 | PUBLISH).to_bytes(4, "big"),
             b"\x00\x00",
             exchange,
             key,

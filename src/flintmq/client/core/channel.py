@@ -27,7 +27,7 @@ from flintmq.protocol import phases
 from flintmq.wire import amqp, methods
 from flintmq.wire.fields import encode_shortstr
 from flintmq.wire.methods import Method
-from flintmq.wire.properties import BasicProperties, encode_properties
+from flintmq.wire.properties import BasicProperties, StreamProperties, encode_properties
 from flintmq.wire.tables import FieldTable
 
 if TYPE_CHECKING:
@@ -48,12 +48,21 @@ REQUEUE = 2
 class ConsumerRecord:
     """A consumer, as it was asked for."""
 
-    def __init__(self, queue: QueueRecord, tag: str, method: methods.BasicConsume, inbox: Inbox) -> None:
+    def __init__(
+        self, queue: QueueRecord, tag: str, method: methods.BasicConsume | methods.StreamConsume, inbox: Inbox
+    ) -> None:
         self.queue = queue
         self.tag = tag
         self.method = method
         self.inbox = inbox
+        self.is_stream = isinstance(method, methods.StreamConsume)
+        self.no_ack = isinstance(method, methods.StreamConsume) or method.no_ack
         self.prefetch: int | None = None  # of the channel when the consumer began
+
+    def cancel_method(self) -> Method:
+        if self.is_stream:
+            return methods.StreamCancel(consumer_tag=self.tag)
+        return methods.BasicCancel(consumer_tag=self.tag)
 
 
 class ChannelCore:
@@ -75,6 +84,8 @@ class ChannelCore:
         self.prefetch = prefetch  # None: that of the settings, when there is a consumer
         self.qos_sent: int | None = None
         self.qos_global = False
+        self.stream_limits: methods.StreamQos | None = None
+        self.stream_limits_sent = False
         self.deliveries = Deliveries(self)
         self.consumers: dict[str, ConsumerRecord] = {}
         self.failure: ClientError | None = None
@@ -88,15 +99,15 @@ class ChannelCore:
         self.on_return: Callable[[Message, int, str], None] | None = None
         self.listeners: list[Callable[[], None]] = []  # told when something changed
         self.tags_made = 0
-        self.epoch = 0
+        self.epoch = 0  # as that of the deliveries
         self.protocol = connection.protocol.open_channel(number)
         self._begin()
 
     def _begin(self) -> None:
-        self.epoch = self.connection.epoch
-        self.deliveries.epoch = self.epoch
+        self.epoch = self.deliveries.epoch = self.connection.epoch
         self.flowing = True
         self.qos_sent = None
+        self.stream_limits_sent = False
         self.protocol.owner = self.deliveries
 
     # Lives
@@ -117,11 +128,15 @@ class ChannelCore:
         """The same channel on a new connection."""
         self.protocol = self.connection.protocol.open_channel(self.number)
         self.deliveries.inboxes.clear()
-        for consumer in self.consumers.values():
-            if not consumer.method.no_ack:  # without acks the server has forgotten what it sent
-                consumer.inbox.clear()
+        self._drop_unread()
         self._begin()
         yield from self.open()
+
+    def _drop_unread(self) -> None:
+        """What was delivered and not read comes again. Without acks the server has forgotten what it sent."""
+        for consumer in self.consumers.values():
+            if not consumer.no_ack:
+                consumer.inbox.clear()
 
     def resume(self) -> Steps[None]:
         """Consumers consume again, each with its own prefetch."""
@@ -145,7 +160,11 @@ class ChannelCore:
         self.told()
 
     def interrupted(self, error: ClientError) -> None:
-        """The connection is gone, perhaps for a while."""
+        """The connection is gone, perhaps for a while. What was delivered and not read is not handed out.
+
+        The connection has its next life before the channel does: nothing is sent on the channel until then.
+        """
+        self.epoch = self.deliveries.epoch = 0
         waiters: list[object] = []
         if self.protocol.state != phases.CHANNEL_CLOSING:  # then the answer to the close is waited for
             waiters = [*(waiter for _, waiter in self.protocol.awaited), self.protocol.waiter]
@@ -201,11 +220,7 @@ class ChannelCore:
 
     def begin_close(self) -> Pending | None:
         """Says channel.close. The number is not used again before the server has answered."""
-        if (
-            self.failure is not None
-            or self.connection.failure is not None
-            or self.protocol.state != phases.CHANNEL_OPEN
-        ):
+        if self.epoch == 0 or self.protocol.state != phases.CHANNEL_OPEN:
             return None
         protocol = self.protocol
         closed = Pending("closing the channel")
@@ -313,16 +328,17 @@ class ChannelCore:
         bodies: list[bytes],
         exchange: str,
         routing_key: str,
-        properties: BasicProperties,
+        properties: BasicProperties | StreamProperties,
         mandatory: bool,
         routing_keys: Sequence[str] | None = None,
         properties_each: Sequence[BasicProperties] | None = None,
     ) -> Rows:
-        """The rows, encoded as far as they can be before they are sent."""
+        """The rows, encoded as far as they can be before they are sent, in the class of the properties."""
         flags = MANDATORY if mandatory else 0
+        class_id = properties.CLASS_ID
         try:
             source = encode_shortstr(exchange)
-            method = publish_frame(self.number, source, encode_shortstr(routing_key), flags)
+            method = publish_frame(self.number, source, encode_shortstr(routing_key), flags, class_id)
             frames = None
             if routing_keys is not None:
                 made = {
@@ -345,7 +361,22 @@ class ChannelCore:
                 f"headers of {largest} octets do not fit a frame of "
                 f"{self.connection.output.frame_bytes_max}; make them smaller or put them into the body"
             )
-        return Rows(self.number, method, frames, octets, each, bodies)
+        return Rows(self.number, method, frames, octets, each, bodies, class_id)
+
+    def check_stream(self) -> None:
+        """Raises unless messages of the stream class can be published and consumed here."""
+        if self.connection.settings.version == amqp.VERSION_0_9_1:
+            raise ClientError(
+                "the stream class is not in AMQP 0-9-1: connect with protocol='0-9' "
+                "(a queue with x-queue-type=stream is another matter, and needs no such thing)"
+            )
+
+    def check_stream_publish(self) -> None:
+        self.check_stream()
+        if self.ledger is not None:
+            raise ClientError(
+                "messages of the stream class are not confirmed: open a channel with confirm=False for them"
+            )
 
     def chunks(self, rows: Rows) -> Iterator[bytearray]:
         """The frames of the rows in pieces, for one socket write each."""
@@ -408,7 +439,7 @@ class ChannelCore:
         yield self.call(methods.TxRollback(), "rolling back the transaction")
         self.transaction_begun = self.transaction_lost = self.commit_unknown = False
 
-    def returned(self, message: Message, method: methods.BasicReturn) -> None:
+    def returned(self, message: Message, method: methods.BasicReturn | methods.StreamReturn) -> None:
         told = self.on_return
         if told is not None:
             code, text = method.reply_code, method.reply_text
@@ -431,22 +462,49 @@ class ChannelCore:
         )
         self.qos_sent = prefetch
 
+    def stream_qos(self, rate: int, prefetch_bytes: int, prefetch: int) -> Steps[None]:
+        self.check_stream()
+        limits = methods.StreamQos(
+            consume_rate=rate, prefetch_size=prefetch_bytes, prefetch_count=prefetch, global_=False
+        )
+        yield self.call(limits, "setting the limits of streams")
+        self.stream_limits = limits
+        self.stream_limits_sent = True
+
     def consume(
         self, queue: QueueRecord, tag: str, no_ack: bool, exclusive: bool, arguments: FieldTable | None
     ) -> Steps[ConsumerRecord]:
+        tag = self._new_tag(tag)
+        method = methods.BasicConsume(
+            queue=queue.name, consumer_tag=tag, no_ack=no_ack, exclusive=exclusive, arguments=arguments
+        )
+        inbox = Inbox(self.connection, None if no_ack else self.deliveries)
+        return self._begin_consumer(ConsumerRecord(queue, tag, method, inbox))
+
+    def consume_stream(
+        self, queue: QueueRecord, tag: str, rate: int, exclusive: bool, arguments: FieldTable | None
+    ) -> Steps[ConsumerRecord]:
+        self.check_stream()
+        tag = self._new_tag(tag)
+        given = {**(arguments or {}), **({"x-consume-rate": rate} if rate else {})}
+        method = methods.StreamConsume(
+            queue=queue.name, consumer_tag=tag, exclusive=exclusive, arguments=given
+        )
+        return self._begin_consumer(ConsumerRecord(queue, tag, method, Inbox(self.connection, None)))
+
+    def _new_tag(self, tag: str) -> str:
         if not tag:
             self.tags_made += 1
             tag = f"c{self.number}.{self.tags_made}"
         if tag in self.consumers:
             raise ClientError(f"there is a consumer {tag!r} on this channel already; use another tag")
-        method = methods.BasicConsume(
-            queue=queue.name, consumer_tag=tag, no_ack=no_ack, exclusive=exclusive, arguments=arguments
-        )
-        consumer = ConsumerRecord(queue, tag, method, Inbox(self.connection))
+        return tag
+
+    def _begin_consumer(self, consumer: ConsumerRecord) -> Steps[ConsumerRecord]:
         try:
             yield from self._consume(consumer)
         except ClientError as error:
-            self._forget(tag, error)
+            self._forget(consumer.tag, error)
             raise
         except BaseException:
             self._withdraw(consumer)
@@ -462,19 +520,22 @@ class ChannelCore:
             self.deliveries.inboxes.pop(encode_shortstr(consumer.tag), None)
             self.give_back(consumer)
 
-        if self.failure is None and self.connection.failure is None:
+        if self.epoch != 0:
             self.call(
-                methods.BasicCancel(consumer_tag=consumer.tag),
+                consumer.cancel_method(),
                 f"cancelling consumer {consumer.tag!r}",
                 cancelled,
             )
             self.connection.flush_if_open()
 
     def _consume(self, consumer: ConsumerRecord) -> Steps[None]:
+        if consumer.is_stream and self.stream_limits is not None and not self.stream_limits_sent:
+            yield self.call(self.stream_limits, "setting the limits of streams")
+            self.stream_limits_sent = True
         wanted = consumer.prefetch
         if wanted is None:
             wanted = self.prefetch
-            if wanted is None and not consumer.method.no_ack:
+            if wanted is None and not consumer.no_ack:
                 wanted = self.connection.settings.prefetch or None
         if wanted is not None and wanted != self.qos_sent:
             yield from self._set_qos(wanted, self.qos_global)
@@ -488,15 +549,14 @@ class ChannelCore:
     def is_bounded(self) -> bool:
         """Whether what the server sends without a settlement is limited by a prefetch."""
         return not self.consumers or (
-            bool(self.qos_sent) and not any(each.method.no_ack for each in self.consumers.values())
+            bool(self.qos_sent) and not any(each.no_ack for each in self.consumers.values())
         )
 
     def cancel(self, tag: str) -> Steps[None]:
-        if tag not in self.consumers:
+        consumer = self.consumers.get(tag)
+        if consumer is None:
             return
-        yield self.call(
-            methods.BasicCancel(consumer_tag=tag), f"cancelling consumer {tag!r}", lambda _: self.left(tag)
-        )
+        yield self.call(consumer.cancel_method(), f"cancelling consumer {tag!r}", lambda _: self.left(tag))
 
     def left(self, tag: str) -> None:
         """The consumer is over by our own wish: it does not come back after a loss."""
@@ -528,14 +588,26 @@ class ChannelCore:
     def give_back(self, consumer: ConsumerRecord) -> None:
         """What nobody has read goes back to the queue."""
         unread = consumer.inbox.take(consumer.inbox.waiting())
-        if consumer.method.no_ack or self.failure is not None or self.connection.failure is not None:
+        if consumer.no_ack or self.epoch == 0:
             return
         for message in unread:
-            if message.epoch == self.epoch:
-                self.connection.output.write_settlement(
-                    self.number, amqp.BASIC_NACK, message.delivery_tag, REQUEUE
-                )
+            self.connection.output.write_settlement(
+                self.number, amqp.BASIC_NACK, message.delivery_tag, REQUEUE
+            )
         self.connection.flush()
+
+    def recover_deliveries(self, requeue: bool) -> Steps[None]:
+        """basic.recover. What comes again is not to be read, or settled, as it came before."""
+
+        def begin_again(_: object) -> None:
+            if requeue:
+                self.connection.epoch += 1
+                self.epoch = self.deliveries.epoch = self.connection.epoch
+                self._drop_unread()
+
+        if not requeue:
+            self._drop_unread()  # the deliveries come before the answer
+        yield self.call(methods.BasicRecover(requeue=requeue), "recovering deliveries", begin_again)
 
     def get(self, queue: str, no_ack: bool) -> Steps[Message | None]:
         kept = self.unclaimed.get(queue) if no_ack else None
@@ -565,7 +637,7 @@ class ChannelCore:
 
     def settle(self, message: Message, code: int, flags: int) -> bool:
         """basic.ack, nack or reject of a delivery; False if it is of a life that is over."""
-        if message.epoch != self.epoch or self.failure is not None or self.connection.failure is not None:
+        if message.epoch != self.epoch:
             in_transaction = self.transactional or (self.distributed and self.transaction_begun)
             if in_transaction and self.failure is None and message.delivery_tag:
                 # A commit without this settlement would be half of what the application means.

@@ -176,7 +176,9 @@ class Ledger:
         if pending is None or not segment.is_waited_for():
             self.untold.add(segment.nacked, unknown, segment.returned, segment.messages)
         elif segment.nacked or unknown or segment.returned:
-            made = failure(segment.first, segment.nacked, unknown, segment.messages, segment.returned)
+            made = failure(
+                segment.first, segment.nacked, unknown, segment.messages, segment.returned, cause=cause
+            )
             made.__cause__ = cause
             pending.fail(made)
         else:
@@ -215,18 +217,19 @@ class Ledger:
         untold, self.untold = self.untold, Untold()
         if untold.is_empty():
             return None
-        made = failure(1, untold.nacked, untold.unknown, untold.messages, untold.returned, untold.unmatched)
-        if untold.unknown and isinstance(self.ended_by, ChannelClosed):
-            made = PublishFailed(
-                f"{len(untold.unknown)} messages were on their way when the channel was closed, and may have "
-                f"arrived: {self.ended_by}",
-                untold.nacked,
-                untold.unknown,
-                untold.messages,
-                returned_numbers=untold.returned,
-            )
-        if untold.unknown:
-            made.__cause__ = self.ended_by
+        cause = self.ended_by if untold.unknown else None
+        made = failure(
+            1,
+            untold.nacked,
+            untold.unknown,
+            untold.messages,
+            untold.returned,
+            untold.unmatched,
+            cause=cause,
+        )
+        if isinstance(cause, ChannelClosed):
+            made.args = (f"{made}: {cause}",)
+        made.__cause__ = cause
         return made
 
     def has_something_to_tell(self) -> bool:
@@ -323,15 +326,15 @@ def failure(
     returned_numbers: Sequence[int],
     unmatched: int = 0,
     unsent: Sequence[int] = (),
+    cause: ClientError | None = None,
 ) -> PublishFailed:
-    """The error that names them all."""
+    """The error that names them all; `cause` is why their channel is gone."""
     reasons = []
     if nacked:
         reasons.append(f"{len(nacked)} messages were refused by the broker; publish them again later")
     if unknown:
-        reasons.append(
-            f"{len(unknown)} messages were on their way when the connection was lost, and may have arrived"
-        )
+        end = "channel was closed" if isinstance(cause, ChannelClosed) else "connection was lost"
+        reasons.append(f"{len(unknown)} messages were on their way when the {end}, and may have arrived")
     if returned_numbers or unmatched:
         count = len(returned_numbers) + unmatched
         route = ""

@@ -40,6 +40,7 @@ from flintmq.protocol.client import ClientChannel, ClientConnection
 from flintmq.protocol.client_states import ClientState
 from flintmq.protocol.outbox import Output
 from flintmq.protocol.states import LOST
+from flintmq.scram import ClientExchange, ScramFault
 from flintmq.wire import amqp, methods
 from flintmq.wire.fields import encode_shortstr
 from flintmq.wire.methods import Method
@@ -84,6 +85,7 @@ class ConnectionCore(Intake):
         self.callbacks: deque[Callable[[], object]] = deque()
         self.secret: str | None = None  # in the place of the password
         self.updating: deque[Pending] = deque()  # update-secret without an answer
+        self.scram: ClientExchange | None = None  # a login in progress
         self.calling_back = False
         self.channels: dict[int, ChannelCore] = {}
         self.closing: dict[int, Pending] = {}  # numbers whose close the server has not answered
@@ -157,15 +159,18 @@ class ConnectionCore(Intake):
         if state == ClientState.CLOSING:
             self.end(ConnectionClosed("the connection was closed"))
         elif state == ClientState.LOGIN and not self._says_why_not():
-            self.end(
-                LoginRefused(
-                    f"{address} hung up at the login of user {self.settings.user!r}; check user and password"
-                )
-            )
+            who, advice = self._login()
+            self.end(LoginRefused(f"{address} hung up at the login of {who}; {advice}"))
         elif state == ClientState.OPEN:
             self.end(ConnectionLost(f"the connection to {address} was lost: {reason}"))
         else:
             self.end(ConnectFailed(f"{address} hung up before the connection was open: {reason}"))
+
+    def _login(self) -> tuple[str, str]:
+        """Who we are to the server, and what to look at where that is refused."""
+        if self.settings.mechanism == "EXTERNAL":
+            return "our certificate", "check the certificate, and the user whom it names"
+        return f"user {self.settings.user!r}", "check user and password"
 
     def _says_why_not(self) -> bool:
         """Whether the server would answer a wrong login with a close, and not hang up."""
@@ -259,6 +264,8 @@ class ConnectionCore(Intake):
     def connection_notice(self, method: Method) -> None:
         if isinstance(method, methods.ConnectionStart):
             self._log_in(method)
+        elif isinstance(method, methods.ConnectionSecure):
+            self._answer(method)
         elif isinstance(method, methods.ConnectionTune):
             self._tune(method)
         elif isinstance(method, methods.ConnectionOpenOk):
@@ -283,8 +290,11 @@ class ConnectionCore(Intake):
         mechanism = self.settings.mechanism
         if mechanism.encode() not in method.mechanisms.split():
             offered = method.mechanisms.decode("ascii", "replace")
+            advice = "; show it a certificate" if mechanism == "EXTERNAL" else ""
             self.end(
-                LoginRefused(f"{self.settings.address} offers the logins {offered}, and not {mechanism}")
+                LoginRefused(
+                    f"{self.settings.address} offers the logins {offered}, and not {mechanism}{advice}"
+                )
             )
             return
         self.server_properties = method.server_properties
@@ -297,21 +307,46 @@ class ConnectionCore(Intake):
         }
         if self.settings.name:
             properties["connection_name"] = self.settings.name
-        user = self.settings.user
-        password = self.settings.password.reveal() if self.secret is None else self.secret
-        plain = b"\0" + user.encode() + b"\0" + password.encode()
         self.protocol.send(
             0,
             methods.ConnectionStartOk(
                 client_properties=properties,
                 mechanism=mechanism,
-                response=plain if mechanism == "PLAIN" else b"",
+                response=self._first_response(),
                 locale="en_US",
             ),
         )
 
+    def _first_response(self) -> bytes:
+        user = self.settings.user
+        password = self.settings.password.reveal() if self.secret is None else self.secret
+        self.scram = None
+        if self.settings.mechanism == "SCRAM-SHA-256":
+            self.scram = ClientExchange(user, password)
+            return self.scram.first()
+        return (
+            b"\0" + user.encode() + b"\0" + password.encode() if self.settings.mechanism == "PLAIN" else b""
+        )
+
+    def _answer(self, method: methods.ConnectionSecure) -> None:
+        """A challenge; only SCRAM has any."""
+        if self.scram is None:
+            raise ConnectionFault(
+                amqp.COMMAND_INVALID, f"{method.NAME}: {self.settings.mechanism} has no such"
+            )
+        try:
+            response = self.scram.answer(method.challenge)
+        except ScramFault as fault:
+            self.end(LoginRefused(f"{self.settings.address} is not trusted: {fault}"))
+            return
+        self.protocol.send(0, methods.ConnectionSecureOk(response=response))
+
     def _tune(self, method: methods.ConnectionTune) -> None:
         settings = self.settings
+        if self.scram is not None and not self.scram.is_proven:
+            self.end(LoginRefused(f"{settings.address} is not trusted: it has not proven the password"))
+            return
+        self.scram = None
         frame_bytes_max = min(method.frame_max or settings.frame_bytes_max, settings.frame_bytes_max)
         if frame_bytes_max < amqp.FRAME_BYTES_MIN:
             raise ConnectionFault(
@@ -332,26 +367,27 @@ class ConnectionCore(Intake):
     def _closed_by_server(self, method: methods.ConnectionClose) -> None:
         state = self.protocol.state
         self.protocol.send(0, methods.ConnectionCloseOk())
+        said = (method.reply_code, method.reply_text)
         text = f"{method.reply_code}: {method.reply_text}"
-        address, user = self.settings.address, self.settings.user
+        address = self.settings.address
+        who, advice = self._login()
         error: ClientError
         if state in (ClientState.LOGIN, ClientState.OPENING) and method.reply_code not in _REFUSALS:
-            error = ConnectFailed(f"{address} does not let anybody in now: {text}")
+            error = ConnectFailed(f"{address} does not let anybody in now: {text}", *said)
         elif state == ClientState.LOGIN:
-            error = LoginRefused(f"{address} refused user {user!r} with {text}; check user and password")
+            error = LoginRefused(f"{address} refused {who} with {text}; {advice}", *said)
         elif state == ClientState.OPENING:
             host = self.settings.virtual_host
             error = LoginRefused(
-                f"{address} refused virtual host {host!r} to user {user!r} with {text}; "
-                "check its name, and the user's rights"
+                f"{address} refused virtual host {host!r} to {who} with {text}; "
+                "check its name, and the user's rights",
+                *said,
             )
         elif method.reply_code == amqp.CONNECTION_FORCED:
             # What a broker says when it stops: it may be back soon, as after a crash.
-            error = ConnectionLost(f"{address} closed the connection with {text}", method.reply_code, text)
+            error = ConnectionLost(f"{address} closed the connection with {text}", *said)
         else:
-            error = ConnectionClosed(
-                f"{address} closed the connection with {text}", method.reply_code, method.reply_text
-            )
+            error = ConnectionClosed(f"{address} closed the connection with {text}", *said)
         self.end(error)
 
     def _set_blocked(self, reason: str | None) -> None:
@@ -505,7 +541,12 @@ class ConnectionCore(Intake):
             waiter.resolve(
                 received(core, core.epoch, method.delivery_tag, method.redelivered, route, properties, body)
             )
-        elif isinstance(method, methods.BasicReturn):
+        elif isinstance(method, methods.StreamDeliver):
+            # It tells the queue, and not the key that the message was published with.
+            route = encode_shortstr(method.exchange) + encode_shortstr(method.queue)
+            consumer_tag = encode_shortstr(method.consumer_tag)
+            self.deliver(channel, consumer_tag, method.delivery_tag, False, route, properties, body)
+        elif isinstance(method, methods.BasicReturn | methods.StreamReturn):
             route = encode_shortstr(method.exchange) + encode_shortstr(method.routing_key)
             core.returned(received(core, core.epoch, 0, False, route, properties, body), method)
         else:

@@ -26,7 +26,8 @@ class Deadline:
         other = Deadline(self.clock, timeout_s)
         return other if other.at_s < self.at_s else self
 
-    def at_least(self, timeout_s: float) -> Deadline:
-        """This deadline, or one so far from now if that is later."""
+    def at_least(self, timeout_s: float, late_s_max: float) -> Deadline:
+        """This deadline, or one so far from now if that is later: `late_s_max` after this one at most."""
         other = Deadline(self.clock, timeout_s)
+        other.at_s = min(other.at_s, self.at_s + late_s_max)
         return other if other.at_s > self.at_s else self

@@ -43,7 +43,12 @@ class BadSettings(ClientError, ValueError):
 
 
 class ConnectFailed(ClientError, OSError):
-    """There is no connection to be had."""
+    """There is no connection to be had; `code` and `text` are the server's, 0 and empty if it gave none."""
+
+    def __init__(self, message: str, code: int = 0, text: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.text = text
 
 
 class LoginRefused(ConnectFailed):

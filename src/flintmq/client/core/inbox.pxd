@@ -9,6 +9,7 @@ cdef Py_ssize_t MESSAGE_BYTES
 @cython.final
 cdef class Inbox:
     cdef readonly Intake intake
+    cdef readonly Deliveries deliveries
     cdef readonly list messages
     cdef readonly Py_ssize_t head
     cdef public object told
@@ -16,9 +17,11 @@ cdef class Inbox:
 
     @cython.locals(message=Message)
     cpdef Message next(self)
-    @cython.locals(message=Message, end=Py_ssize_t, taken=list)
     cpdef list take(self, Py_ssize_t count_max)
     @cython.locals(message=Message)
+    cdef _drop_lost(self)
+    @cython.locals(message=Message, end=Py_ssize_t, size=Py_ssize_t, taken=list)
+    cdef list _taken(self, Py_ssize_t count_max)
     cpdef clear(self)
     cpdef Py_ssize_t waiting(self)
 

@@ -26,24 +26,34 @@ MESSAGE_BYTES = 200
 
 
 class Inbox:
-    """Deliveries of one consumer that the application has not read yet."""
+    """Deliveries of one consumer that the application has not read yet.
 
-    __slots__ = ("ended", "head", "intake", "messages", "told")
+    Those of a connection or channel that is lost are not handed out: the server delivers them again. A
+    consumer without acks keeps them, as the server has forgotten them.
+    """
 
-    def __init__(self, intake: Intake) -> None:
+    __slots__ = ("deliveries", "ended", "head", "intake", "messages", "told")
+
+    def __init__(self, intake: Intake, deliveries: Deliveries | None) -> None:
         self.intake = intake
+        self.deliveries = deliveries  # of the channel; None for a consumer without acks
         self.messages: list[Message] = []
         self.head = 0
         self.told: Callable[[], None] | None = None  # called when something came
         self.ended: ClientError | None = None  # why no more will come
 
     def waiting(self) -> int:
+        """How many can be read."""
+        self._drop_lost()
         return len(self.messages) - self.head
 
     def next(self) -> Message | None:
         if self.head >= len(self.messages):
             return None
         message = self.messages[self.head]
+        if self.deliveries is not None and message.epoch != self.deliveries.epoch:
+            self.clear()
+            return None
         self.head += 1
         # In one go now and then: what was read is in front.
         if self.head >= 1024 or self.head == len(self.messages):
@@ -54,17 +64,33 @@ class Inbox:
 
     def take(self, count_max: int) -> list[Message]:
         """Up to `count_max` messages at once."""
+        self._drop_lost()
+        return self._taken(count_max)
+
+    def _drop_lost(self) -> None:
+        """Nothing can be settled if the first message cannot: a new life begins with an empty inbox.
+
+        The reader does that and not the end of the connection, which another thread may notice.
+        """
+        if self.deliveries is not None and self.head < len(self.messages):
+            message = self.messages[self.head]
+            if message.epoch != self.deliveries.epoch:
+                self.clear()
+
+    def _taken(self, count_max: int) -> list[Message]:
         end = min(self.head + count_max, len(self.messages))
         taken = self.messages[self.head : end]
         del self.messages[:end]
         self.head = 0
+        size = MESSAGE_BYTES * len(taken)
         for message in taken:
-            self.intake.taken(len(message.body) + MESSAGE_BYTES)
+            size += len(message.body)
+        self.intake.taken(size)
         return taken
 
     def clear(self) -> None:
         """Forgets what was not read: the server has it still, and sends it again."""
-        self.take(len(self.messages))
+        self._taken(len(self.messages))
 
 
 class Deliveries:
@@ -75,7 +101,8 @@ class Deliveries:
     def __init__(self, channel: ChannelCore) -> None:
         self.channel = channel
         self.inboxes: dict[bytes, Inbox] = {}
-        self.epoch = 0  # which life of the channel; delivery tags of another one mean nothing
+        # Which life of the channel, 0 while the channel has none; delivery tags of another one mean nothing.
+        self.epoch = 0
 
 
 class Intake(ClientEvents):

@@ -6,6 +6,7 @@ nothing else.
 
 from __future__ import annotations
 
+import logging
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ from flintmq.wire.properties import BasicProperties, decode_basic_properties
 if TYPE_CHECKING:
     from flintmq.client.core.channel import ChannelCore
     from flintmq.wire.tables import FieldTable
+
+log = logging.getLogger("flintmq.client")
 
 _MULTIPLE = 1
 _REQUEUE = 2
@@ -99,6 +102,11 @@ class Message:
     def headers(self) -> FieldTable:
         return self.properties.headers or {}
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether its connection or channel is gone: it cannot be settled here, and comes again."""
+        return self.epoch != self.channel.epoch
+
     def ack(self, multiple: bool = False) -> bool:
         """It is done with; with `multiple` all delivered before it on its channel too."""
         self.settled = True
@@ -119,7 +127,8 @@ class Message:
         """A context, for `with` and `async with` alike: settles the message at its end, if nobody has.
 
         An ack; or, when an exception leaves it, a reject: back to the queue with `requeue`, unless the
-        message was redelivered and `reject_on_redelivered` says that once is enough.
+        message was redelivered and `reject_on_redelivered` says that once is enough. Where the connection
+        was lost meanwhile, neither counts, and the message comes again: the log has a warning.
         """
         return Processing(self, requeue, reject_on_redelivered)
 
@@ -157,13 +166,25 @@ class Processing:
         if self.message.settled:
             return
         if error is None:
-            self.message.ack()
+            if not self.message.ack():
+                self._comes_again("handled", "acked")
             return
+        # A handler that is stopped from outside has not failed: another one shall try.
+        requeue = self.requeue or not isinstance(error, Exception)
         try:
-            # A handler that is stopped from outside has not failed: another one shall try.
-            self.message.reject(requeue=self.requeue or not isinstance(error, Exception))
+            if not self.message.reject(requeue=requeue) and not requeue:
+                self._comes_again("refused", "rejected")
         except ClientError as second:
             error.add_note(f"and rejecting the message failed: {second}")
+
+    def _comes_again(self, done: str, settled: str) -> None:
+        log.warning(
+            "%r was %s, but its connection or channel was lost before it could be %s: the broker delivers "
+            "it again",
+            self.message,
+            done,
+            settled,
+        )
 
     async def __aenter__(self) -> Message:
         return self.message
@@ -176,6 +197,8 @@ class Processing:
 
 class Detached:
     """In the place of the channel of a message that came from another process."""
+
+    epoch = -1  # no life of a channel
 
     def settle(self, message: Message, code: int, flags: int) -> bool:
         raise ClientError("the message was delivered in another process: settle it there")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flintmq.client.core.channel import PERSISTENT
 from flintmq.client.core.confirms import RETURNED_MAX, failure
 from flintmq.client.core.errors import ClientError, PublishFailed
-from flintmq.wire.properties import BasicProperties
+from flintmq.wire.properties import BasicProperties, StreamProperties
 from flintmq.wire.tables import FieldTable
 
 
@@ -23,6 +23,18 @@ def properties_of(
     if persistent:
         given["delivery_mode"] = PERSISTENT
     return BasicProperties(**given)
+
+
+def stream_properties_of(
+    properties: StreamProperties | None, headers: FieldTable | None, priority: int | None
+) -> StreamProperties:
+    """The same of the stream class, with headers and priority."""
+    given = {} if properties is None else {name: getattr(properties, name) for name in properties.FIELDS}
+    if headers is not None:
+        given["headers"] = headers
+    if priority is not None:
+        given["priority"] = priority
+    return StreamProperties(**given)
 
 
 def together(failures: Sequence[PublishFailed]) -> PublishFailed:
@@ -45,6 +57,8 @@ def merged(
     cause: ClientError | None = None,
 ) -> PublishFailed:
     """One failure for a call that published in several pieces."""
+    causes = [cause, *(each.__cause__ for each in failures)]
+    why = next((each for each in causes if isinstance(each, ClientError)), None)
     made = failure(
         first,
         [number for each in failures for number in each.nacked],
@@ -52,9 +66,9 @@ def merged(
         [message for each in failures for message in each.returned][:RETURNED_MAX],
         [number for each in failures for number in each.returned_numbers],
         unsent=unsent,
+        cause=why,
     )
-    causes = [cause, *(each.__cause__ for each in failures)]
-    made.__cause__ = next((each for each in causes if each is not None), None)
-    if made.__cause__ is not None:
-        made.args = (f"{made}: {made.__cause__}",)
+    if why is not None:
+        made.__cause__ = why
+        made.args = (f"{made}: {why}",)
     return made

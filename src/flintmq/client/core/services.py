@@ -52,11 +52,15 @@ if TYPE_CHECKING:
 EXCHANGE = "amq.system"
 # Services that change something: to ask twice would do it twice, or undo what others did in between.
 CHANGING = {
+    "backup.begin",
+    "backup.end",
+    "ban.clear",
     "queue.move",
     "queue.copy",
     "queue.lease",
     "lease.ack",
     "lease.release",
+    "definitions.import",
     "dtx.prepare",
     "dtx.commit",
     "dtx.rollback",
@@ -79,6 +83,11 @@ CHANGING = {
     "parameter.clear",
     "limit.set",
     "limit.clear",
+    "connection.close",
+    "staging.delete",
+    "staging.publish",
+    "trace.off",
+    "trace.on",
 }
 DIRECT_REPLY_TO = "amq.rabbitmq.reply-to"
 

@@ -13,11 +13,14 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from flintmq.client.core.errors import BadSettings
 from flintmq.wire import amqp
+
+if TYPE_CHECKING:
+    from flintmq.client.core.spans import Spans
 
 PORT = 5672
 PORT_TLS = 5671
@@ -50,6 +53,9 @@ class Secret:
 
     def __hash__(self) -> int:
         return hash(self._text)
+
+
+MECHANISMS = ("PLAIN", "EXTERNAL", "SCRAM-SHA-256", "ANONYMOUS")
 
 
 @dataclass(frozen=True)
@@ -113,8 +119,8 @@ class Settings:
     tls: Tls | None = None
     # In the place of `tls`, made by the application; settings with one do not pickle.
     ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
-    # EXTERNAL: the server knows the user by its certificate.
-    mechanism: Literal["PLAIN", "EXTERNAL"] = "PLAIN"
+    # EXTERNAL: the server knows the user by its certificate. SCRAM-SHA-256: nobody else learns the password.
+    mechanism: Literal["PLAIN", "EXTERNAL", "SCRAM-SHA-256", "ANONYMOUS"] = "PLAIN"
     # Asked for the password at each login; a coroutine function in the async client.
     token_provider: Callable[[], Any] | None = field(default=None, repr=False)
     # Told to the server besides ours.
@@ -131,6 +137,8 @@ class Settings:
     channel_max: int = CHANNEL_MAX
     message_bytes_max: int = MESSAGE_BYTES_MAX
     received_bytes_max: int = RECEIVED_BYTES_MAX
+    # Spans of OpenTelemetry for what is published and handled, see spans.py.
+    spans: Spans | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         _within("port", self.port, 1, 65_535)
@@ -144,8 +152,8 @@ class Settings:
                 raise BadSettings(f"{name} must be above 0")
         for each in self.hosts:
             endpoint_of(each, self.port)
-        if self.mechanism not in ("PLAIN", "EXTERNAL"):
-            raise BadSettings(f"mechanism {self.mechanism!r}: expected PLAIN or EXTERNAL")
+        if self.mechanism not in MECHANISMS:
+            raise BadSettings(f"mechanism {self.mechanism!r}: expected one of {', '.join(MECHANISMS)}")
         if self.tls is not None and self.ssl_context is not None:
             raise BadSettings("give tls or ssl_context, not both")
         if self.protocol not in ("0-9-1", "0-9"):

@@ -23,12 +23,12 @@ from flintmq.client.core.errors import (
 )
 from flintmq.client.core.message import Message
 from flintmq.client.core.pending import Pending, Steps
-from flintmq.client.core.publishing import merged, properties_of
+from flintmq.client.core.publishing import merged, properties_of, stream_properties_of
 from flintmq.client.core.topology import BindingRecord, QueueRecord
 from flintmq.client.sync.dtx import Branches
 from flintmq.client.sync.transport import CHECKS_EACH_READ, Waiters, finished
 from flintmq.wire import methods
-from flintmq.wire.properties import BasicProperties
+from flintmq.wire.properties import BasicProperties, StreamProperties
 from flintmq.wire.tables import FieldTable
 
 if TYPE_CHECKING:
@@ -159,6 +159,23 @@ class Channel:
         wait_for_confirms tells. A refused or returned one is a PublishFailed.
         """
         made = properties_of(properties, headers, persistent)
+        spans = self.connection.settings.spans
+        if spans is None:
+            return self._publish(body, exchange, routing_key, made, mandatory, wait, timeout_s)
+        with spans.publishing(exchange, routing_key, 1):
+            made = spans.marked(made)
+            return self._publish(body, exchange, routing_key, made, mandatory, wait, timeout_s)
+
+    def _publish(
+        self,
+        body: bytes,
+        exchange: str,
+        routing_key: str,
+        made: BasicProperties,
+        mandatory: bool,
+        wait: bool,
+        timeout_s: float | None,
+    ) -> int:
         total_bytes([body])
         deadline = self.connection.deadline(timeout_s)
         self._make_room(deadline)
@@ -177,6 +194,29 @@ class Channel:
                     raise failure.__cause__ from None  # why its channel is gone says more
                 raise
         return number
+
+    def publish_stream(
+        self,
+        body: bytes,
+        exchange: str = "",
+        routing_key: str = "",
+        *,
+        priority: int | None = None,
+        headers: FieldTable | None = None,
+        properties: StreamProperties | None = None,
+        mandatory: bool = False,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Publishes one message of the stream class of AMQP 0-9, on a channel without confirms.
+
+        It is never persistent, and may be dropped when its consumer is behind, low priorities first.
+        """
+        self.core.check_stream_publish()
+        made = stream_properties_of(properties, headers, priority)
+        total_bytes([body])
+        deadline = self.connection.deadline(timeout_s)
+        self._make_room(deadline)
+        self._send_unconfirmed(self.core.rows([body], exchange, routing_key, made, mandatory), deadline)
 
     def publish_many(
         self,
@@ -199,6 +239,28 @@ class Channel:
         """
         each = properties if isinstance(properties, Sequence) else None
         alike = properties_of(None if isinstance(properties, Sequence) else properties, headers, persistent)
+        given = (mandatory, wait, timeout_s)
+        spans = self.connection.settings.spans
+        if spans is None:
+            return self._publish_many(bodies, exchange, routing_key, alike, each, routing_keys, *given)
+        bodies = list(bodies)
+        with spans.publishing(exchange, routing_key, len(bodies)):
+            alike = spans.marked(alike)
+            each = None if each is None else spans.marked_each(each)
+            return self._publish_many(bodies, exchange, routing_key, alike, each, routing_keys, *given)
+
+    def _publish_many(
+        self,
+        bodies: Iterable[bytes],
+        exchange: str,
+        routing_key: str,
+        alike: BasicProperties,
+        each: Sequence[BasicProperties] | None,
+        routing_keys: Sequence[str] | None,
+        mandatory: bool,
+        wait: bool,
+        timeout_s: float | None,
+    ) -> int:
         ledger = self.core.ledger
         first = 1 if ledger is None else ledger.published + 1
         pendings: list[Pending] = []
@@ -392,6 +454,33 @@ class Channel:
         consumer = self._run(lambda: self.core.consume(record, tag, no_ack, exclusive, arguments))
         return Consumer(self, consumer, timeout_s)
 
+    def stream_qos(self, *, rate: int = 0, prefetch_bytes: int = 0, prefetch: int = 0) -> None:
+        """Limits of each stream consumer of the channel; 0 is none.
+
+        `rate` is in octets of bodies in a second. The others are octets and messages that the broker may
+        have waiting for the client's socket.
+        """
+        self._run(lambda: self.core.stream_qos(rate, prefetch_bytes, prefetch))
+
+    def consume_stream(
+        self,
+        queue: str | Queue,
+        *,
+        rate: int = 0,
+        exclusive: bool = False,
+        tag: str = "",
+        arguments: FieldTable | None = None,
+        timeout_s: float | None = None,
+    ) -> Consumer:
+        """A consumer of the stream class: as `consume`, for messages of that class alone, without acks.
+
+        `rate` limits it to so many octets of bodies in a second. The queue has one such consumer at a time.
+        A message tells the queue as its routing key.
+        """
+        record = queue.record if isinstance(queue, Queue) else self.core.connection.topology.queue(queue)
+        consumer = self._run(lambda: self.core.consume_stream(record, tag, rate, exclusive, arguments))
+        return Consumer(self, consumer, timeout_s)
+
     def get(self, queue: str, *, no_ack: bool = False) -> Message | None:
         """One message, or None if the queue is empty.
 
@@ -401,12 +490,8 @@ class Channel:
         return self._run(lambda: self.core.get(queue, no_ack), repeat=not no_ack)
 
     def recover_deliveries(self, requeue: bool = True) -> None:
-        """basic.recover: all that was delivered and not settled comes again."""
-
-        def steps() -> Steps[None]:
-            yield self.core.call(methods.BasicRecover(requeue=requeue), "recovering deliveries")
-
-        self._run(steps)
+        """basic.recover: all that was delivered and not settled comes again, read or not."""
+        self._run(lambda: self.core.recover_deliveries(requeue))
 
     # Transactions
 
@@ -439,7 +524,7 @@ class Channel:
 
     def _abandon(self, deadline: Deadline) -> None:
         try:
-            if self.connection.is_open:
+            if self.connection.is_open and not deadline.is_over():
                 self.connection.run(self.core.close, deadline.left_s(), repeat=False)
         finally:
             # A close that could not be waited for is said all the same; its outcomes are told below.
@@ -654,10 +739,13 @@ class Consumer:
         Returns when nothing came for the consumer's `timeout_s`, or when the consumer was cancelled. An
         exception of `handle` is logged, and the next message has its turn.
         """
+        queue = self.record.queue.name
         for message in self:
             context = message.process(requeue=requeue, reject_on_redelivered=reject_on_redelivered)
+            spans = self.channel.connection.settings.spans
+            span = contextlib.nullcontext() if spans is None else spans.handling(message, queue)
             try:
-                with contextlib.nullcontext() if self.record.method.no_ack else context:
+                with contextlib.nullcontext() if self.record.no_ack else context, span:
                     finished(handle(message))
             except ClientError:
                 raise

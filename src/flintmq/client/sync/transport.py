@@ -517,6 +517,7 @@ class Background:
     """Work that goes on beside the calls elsewhere; here the call that needs its result does it."""
 
     def __init__(self, transport: Transport, work: Callable[[Deadline | None], None]) -> None:
+        self.transport = transport
         self.work = work
         self.is_running = False
 
@@ -530,6 +531,7 @@ class Background:
                 self.work(deadline)
             finally:
                 self.is_running = False
+            self.transport.core.call_back()
 
     def cancel(self) -> None:
         """Nothing is under way between calls."""

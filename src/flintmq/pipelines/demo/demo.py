@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib.util
 import json
 import logging
 import os
@@ -45,6 +46,9 @@ RUNNING = "flintmq.demo.running"  # an exclusive queue: a second demo is refused
 # Some minutes of ticks: who comes late can still read them, and the disk does not fill.
 STREAM_BYTES_MAX = 1 << 30
 AMQP_PORT = 5672
+MANAGEMENT_PORT = 15672
+# What `flintmq[management]` installs.
+MANAGEMENT_NEEDS = ("starlette", "uvicorn", "orjson")
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 30.0
 SHOWN_SYMBOLS = 6
@@ -53,6 +57,7 @@ GAP_NUMBERS = ("first", "last", "missing")
 GAPS_KEPT = 40  # as many as the tallest terminal shows
 PR_SET_PDEATHSIG = 1
 _LISTENING = re.compile(r"listening on (amqp://\S+)")
+_MANAGEMENT = re.compile(r"management on (http://\S+)")
 _CSV_SCHEMA = (
     "feed STRING, seq BIGINT NOT NULL, symbol STRING NOT NULL, price DOUBLE, size BIGINT, time BIGINT"
 )
@@ -266,12 +271,17 @@ class Demo:
         if not self.uri:
             told("starting a broker")
             data = str(self.directory / "broker")
-            port = free_port() if self.options.port is None else str(self.options.port)
+            port = free_port(AMQP_PORT) if self.options.port is None else str(self.options.port)
+            has_management = all(importlib.util.find_spec(name) for name in MANAGEMENT_NEEDS)
+            management = ["--management-port", free_port(MANAGEMENT_PORT)] if has_management else []
             broker = self._part(
-                "broker", ["flintmq", "serve", "--host", "127.0.0.1", "--port", port, "--data", data]
+                "broker",
+                ["flintmq", "serve", "--host", "127.0.0.1", "--port", port, "--data", data, *management],
             )
             self.uri = broker.wait_for(_LISTENING)[1]
             told(f"the broker listens on {self.uri}: any AMQP client may join")
+            if management:
+                told(f"its HTTP API is on {broker.wait_for(_MANAGEMENT)[1]}, for guest with guest")
         self._declare()
         told("starting Spark with the pipelines bars and dropout")
         self._part("pipelines", self._pipeline_arguments())
@@ -424,12 +434,12 @@ def run(options: DemoOptions) -> int:
     return 0
 
 
-def free_port() -> str:
+def free_port(usual: int) -> str:
     """The port that clients expect, or any other where that is taken."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("127.0.0.1", AMQP_PORT))
+            probe.bind(("127.0.0.1", usual))
         except OSError:
             return "0"
-    return str(AMQP_PORT)
+    return str(usual)

@@ -13,7 +13,9 @@ from flintmq.pipelines.errors import Finding, PipelineWrong
 from flintmq.pipelines.file import columns, keys, schema, sql
 from flintmq.pipelines.file.document import Document, load
 from flintmq.pipelines.file.model import Pipeline, Rule, Sink, Source, Transform
+from flintmq.spark import options
 from flintmq.spark.columns import NAMES as AMQP_COLUMNS
+from flintmq.spark.errors import BadOption
 
 _KIND_KEYS = {
     "binding": ("exchange",), "declare": ("queue", "queues", "stream"), "exchange_type": ("exchange",),
@@ -141,6 +143,18 @@ class _Check:
                     name,
                 )
 
+    def _broker(self, given: Mapping[str, Any], use: str, *path: str | int) -> None:
+        """The address of a broker, and options of the amqp format. What is told has no password in it."""
+        try:
+            if "uri" in given:
+                options.settings_of({"uri": given["uri"]}, {})
+        except BadOption as error:
+            self.fault(str(error).removeprefix("Option ").rstrip("."), *path, "uri")
+        try:
+            options.parse(given.get("options", {}), use)
+        except BadOption as error:
+            self.fault(f"options: {error}".rstrip("."), *path, "options")
+
     # Sources
 
     def _source(self, raw: dict[str, Any], place: int) -> Source | None:
@@ -155,6 +169,8 @@ class _Check:
             self.fault('an exchange to bind to needs a binding, such as "#"', *path, "exchange")
         if kind in ("lake", "rate") and "format" in given:
             self.fault(f"a {kind} has columns of its own: leave out format", *path, "format")
+        if kind not in ("lake", "rate"):
+            self._broker(given, options.STREAM, *path)
         self._format(given, *path)
         columns = [
             part.split()[0].strip("`:").lower() for part in given.get("schema", "").split(",") if part.split()
@@ -325,6 +341,8 @@ class _Check:
         for key in ("exchange", "routing_key"):
             if key in given:
                 self._template(given[key], key, *path, key)
+        if kind == "exchange":
+            self._broker(given, options.WRITE, *path)
         if kind in ("parquet", "delta") and given.get("output_mode", "append") != "append":
             self.fault(f"{kind} takes append only", *path, "output_mode")
         if given.get("exchange_type") and "{" in str(given.get("exchange", "")):

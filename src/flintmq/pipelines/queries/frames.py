@@ -115,7 +115,9 @@ def amqp_options(pipeline: Pipeline, flow: Flow, source: Source) -> dict[str, st
     """The options of the amqp source; what the file says under options wins."""
     name = brokers.reader_name(pipeline, flow, source)
     options = {"startingOffsets": "earliest"}
-    if source.kind != "stream":
+    if source.kind == "stream":
+        options["queueType"] = "stream"  # of a classic queue each flow would get some of the rows
+    else:
         options["consumerName"] = name
     if source.kind == "queues":
         options["queues"] = ",".join(source.target)

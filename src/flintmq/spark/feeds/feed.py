@@ -19,7 +19,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from flintmq.spark.errors import DataLost
-from flintmq.spark.feeds.admission import Span
+from flintmq.spark.feeds.batch_shares import Span
 from flintmq.spark.options import ReadOptions
 
 log = logging.getLogger("flintmq.spark")

@@ -6,6 +6,7 @@ import logging
 
 from flintmq.client import Connection
 from flintmq.client.core.errors import AccessRefused, NotFound, PreconditionFailed, ServiceError
+from flintmq.spark.errors import AmqpRefused
 from flintmq.spark.feeds.feed import Feed
 from flintmq.spark.feeds.lease_feed import LeaseFeed
 from flintmq.spark.feeds.replay_feed import ReplayFeed
@@ -17,6 +18,7 @@ log = logging.getLogger("flintmq.spark")
 
 STREAM = "stream"
 CLASSIC = "classic"
+_NAMES = {STREAM: "a stream", CLASSIC: "a classic queue"}
 
 
 def has_services(connection: Connection) -> bool:
@@ -30,7 +32,13 @@ def has_services(connection: Connection) -> bool:
 
 def feed_of(connection: Connection, queue: str, options: ReadOptions, consumer: str) -> Feed:
     if has_services(connection):
-        if kind_here(connection, queue) == STREAM:
+        kind = kind_here(connection, queue)
+        if options.queue_type not in (None, kind):
+            raise AmqpRefused(
+                f"Queue {queue!r} is {_NAMES[kind]}, and {_NAMES[options.queue_type]} is wanted: correct its "
+                "name, or delete it and declare it anew."
+            )
+        if kind == STREAM:
             return StreamFeed(queue, options, connection)
         return LeaseFeed(queue, options, connection, consumer)
     product = connection.server_properties.get("product", "this broker")

@@ -19,10 +19,10 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from flintmq.client import Connection
-from flintmq.client.core.errors import ClientError, ServiceError
+from flintmq.client.core.errors import ClientError, RequestUnknown, ServiceError
 from flintmq.spark.connections import close_quietly, open_connection, pooled, told_plainly
 from flintmq.spark.errors import AmqpError, DataLost, MadeAgain
-from flintmq.spark.feeds.admission import Span
+from flintmq.spark.feeds.batch_shares import Span
 from flintmq.spark.feeds.feed import MADE_AGAIN, Feed, Task
 from flintmq.spark.feeds.record_batches import BatchMaker
 from flintmq.spark.feeds.stream_feed import is_another
@@ -38,8 +38,10 @@ log = logging.getLogger("flintmq.spark")
 LEASE_ROWS_MAX = 1_000_000
 LEASE_BYTES_MAX = 268_435_456
 ANSWER_S = 30.0
+# A broker that was killed does not remember what it was asked. Numbers of a lease belong to its epoch and to
+# one life of its queue, so asking again leases and acks the same messages. Each attempt outlives one kill.
+ASKED_MAX = 5
 ANEW = "begin with a new checkpoint, or set failOnDataLoss to false to go on with what is in it now"
-# How often a queue with nothing in it is looked at.
 
 
 class LeaseTask(Task):
@@ -153,12 +155,19 @@ class LeaseFeed(Feed):
         if self.epoch is not None:
             given.update({"epoch": self.epoch, "creation-id": self.identity})
         given.update({name.replace("_", "-"): value for name, value in arguments.items()})
-        try:
-            return self.connection.request(service, given, timeout_s=ANSWER_S).results
-        except ServiceError as error:
-            if is_another(error):
-                raise MadeAgain(self.queue) from None
-            raise fenced(error, self.queue, self.consumer) from None
+        asked = 0
+        while True:
+            asked += 1
+            try:
+                return self.connection.request(service, given, timeout_s=ANSWER_S).results
+            except ServiceError as error:
+                if is_another(error):
+                    raise MadeAgain(self.queue) from None
+                raise fenced(error, self.queue, self.consumer) from None
+            except RequestUnknown as error:
+                if asked == ASKED_MAX:
+                    raise
+                log.warning("queue %r: asking for %s again: %s", self.queue, service, error.reason)
 
     def attach(self) -> None:
         """Claims the lease: a reader of the same name that was before is refused from now on."""

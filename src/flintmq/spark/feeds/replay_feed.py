@@ -17,7 +17,7 @@ from flintmq.client import Channel, Connection, Consumer, Message
 from flintmq.clock import Clock
 from flintmq.spark.connections import close_quietly, open_connection, told_plainly
 from flintmq.spark.errors import AmqpError, DataLost
-from flintmq.spark.feeds.admission import Span
+from flintmq.spark.feeds.batch_shares import Span
 from flintmq.spark.feeds.feed import Feed, Task
 from flintmq.spark.feeds.record_batches import BatchMaker
 from flintmq.spark.feeds.stream_feed import ADVICE

@@ -13,7 +13,7 @@ from flintmq.client.core.errors import ServiceError
 from flintmq.client.core.services import Offsets
 from flintmq.spark.connections import pooled, told_plainly
 from flintmq.spark.errors import AmqpError, DataLost, MadeAgain
-from flintmq.spark.feeds.admission import Span
+from flintmq.spark.feeds.batch_shares import Span
 from flintmq.spark.feeds.feed import MADE_AGAIN, Feed, Task
 from flintmq.spark.feeds.record_batches import BatchMaker
 from flintmq.spark.options import EARLIEST, LATEST, ReadOptions

@@ -19,7 +19,7 @@ from flintmq.client import Connection, Consumer, Message
 from flintmq.clock import Clock
 from flintmq.spark.connections import close_quietly, open_connection
 from flintmq.spark.errors import AmqpError
-from flintmq.spark.feeds.admission import Span
+from flintmq.spark.feeds.batch_shares import Span
 from flintmq.spark.feeds.feed import Feed, Task
 from flintmq.spark.feeds.record_batches import BatchMaker
 from flintmq.spark.options import ReadOptions
@@ -83,6 +83,8 @@ class UnackedFeed(Feed):
         while found:
             self.waiting.extend(found)
             found = consumer.take(PREFETCH_MAX, timeout_s=SETTLE_S)
+        while self.waiting and self.waiting[0].is_lost:
+            self.waiting.popleft()  # delivered again by a connection that was lost since
         return (self.last or 0) + len(self.waiting)
 
     def take(self, start: int, end: int, bytes_max: int | None) -> int:

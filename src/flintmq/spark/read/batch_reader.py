@@ -11,14 +11,14 @@ from pyspark.sql.types import StructType
 from flintmq.client import Connection
 from flintmq.spark.connections import close_quietly, open_connection, pooled, told_plainly
 from flintmq.spark.errors import AmqpError, BadOption
-from flintmq.spark.feeds.admission import Span, split
+from flintmq.spark.feeds.batch_shares import Span, split
 from flintmq.spark.feeds.feed import Feed, Task
 from flintmq.spark.feeds.feed_types import feed_of
 from flintmq.spark.feeds.lease_feed import LeaseFeed
 from flintmq.spark.feeds.record_batches import BatchMaker
 from flintmq.spark.feeds.unacked_feed import UnackedFeed
 from flintmq.spark.options import EARLIEST, LATEST, ReadOptions
-from flintmq.spark.read.driver import matching
+from flintmq.spark.read.stream_planner import matching
 from flintmq.spark.schema import wanted_columns
 from flintmq.wire.columns import Columns
 from flintmq.wire.tables import FieldTable, FieldValue

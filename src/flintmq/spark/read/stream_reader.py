@@ -19,7 +19,7 @@ from flintmq.spark.connections import told_plainly
 from flintmq.spark.feeds.feed import Task
 from flintmq.spark.feeds.offsets import Progress
 from flintmq.spark.options import ReadOptions
-from flintmq.spark.read.driver import StreamDriver
+from flintmq.spark.read.stream_planner import StreamPlanner
 
 
 class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -28,15 +28,15 @@ class AmqpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         self.schema = schema
         self.options = options
-        self._driver: StreamDriver | None = None
+        self._driver: StreamPlanner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"schema": self.schema, "options": self.options, "_driver": None}
 
     @property
-    def driver(self) -> StreamDriver:
+    def driver(self) -> StreamPlanner:
         if self._driver is None:
-            self._driver = StreamDriver(self.options)
+            self._driver = StreamPlanner(self.options)
         return self._driver
 
     @property

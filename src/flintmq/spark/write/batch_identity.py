@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from flintmq.spark.errors import AmqpError
+from flintmq.spark.feeds.offsets import Progress
 from flintmq.spark.options import WriteOptions
 from flintmq.spark.write.rows import Run
 from flintmq.wire.properties import encode_properties
@@ -84,7 +86,7 @@ def hashes_of(values: list[Any]) -> Any:
     import numpy
     from pandas.util import hash_array
 
-    array = numpy.empty(len(values), object)
+    array: Any = numpy.empty(len(values), object)
     array[:] = values
     return hash_array(array, categorize=False)
 
@@ -124,6 +126,10 @@ class Note:
         except (ValueError, TypeError):
             return None
 
+    def places(self) -> str:
+        """The offsets as `startingOffsets` takes them; those of other sources as they are."""
+        return " and ".join(map(_place, self.ends.splitlines()))
+
     def is_same(self, other: Note) -> bool:
         """Whether both are of one batch, and were written to one place."""
         if self.sink != other.sink:
@@ -146,6 +152,13 @@ class Note:
         if found is None or len(found) != 3:
             return None
         return Note(plan=found[0], offsets=found[1], rows=found[2], sink=self.sink)
+
+
+def _place(line: str) -> str:
+    try:
+        return json.dumps(Progress.of(json.loads(line)).queues)
+    except (ValueError, TypeError, AmqpError):
+        return line
 
 
 def note_of(options: WriteOptions, query: str, batch: int, rows: RowDigest, branches: int) -> Note:

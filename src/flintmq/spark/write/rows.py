@@ -67,6 +67,13 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
             )
     if "headers" in names:
         _check_headers(schema["headers"].dataType)
+    if options.queue is not None:
+        for name in ("exchange", "routing_key"):
+            if name in names:
+                raise BadOption(
+                    f"The option 'queue' and the column {name!r} both say where a row goes; drop the column, "
+                    "or give the option 'exchange' instead of 'queue'."
+                )
     if options.exchange is None and "exchange" not in names:
         raise BadOption("Where to? Give the option 'exchange' or 'queue', or a column 'exchange'.")
 

@@ -408,7 +408,7 @@ class Known:
         known = f"the broker has committed batch {batch} of this query before, {where}"
         if batch < self.number:
             known = f"the broker has committed this query up to batch {self.number} before"
-        ends = self.note.ends if self.note is not None else ""
+        ends = self.note.places() if self.note is not None else ""
         return (
             f"Batch {batch} has {count} rows, but {known}: the checkpoint was restored from a backup, copied "
             "or cut short, or the sink was changed. Nothing was written."

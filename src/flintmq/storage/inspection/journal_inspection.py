@@ -29,8 +29,8 @@ from flintmq.storage.journal.replay import (
 from flintmq.storage.journal.report import Hole, RecoveryReport, lost_with_group
 from flintmq.storage.journal.segment import segment_name
 from flintmq.storage.options import JournalOptions
-from flintmq.storage.promises import SEGMENT, Notes, read_notes
-from flintmq.storage.spool import SpoolStore, spool_name, spool_number
+from flintmq.storage.spool import STAGED, SpoolStore, spool_name, spool_number
+from flintmq.storage.sync_notes import SEGMENT, Notes, read_notes
 
 KIND_NAMES = {
     layout.ENTRY: "entry",
@@ -227,7 +227,8 @@ def check(directory: str, disk: Disk | None = None) -> CheckResult:
         if not view.void:
             view.live_octets = replay.segments[view.number].live_octets
     result.entries = replay.index.entries
-    result.keys = len(replay.values_in_force())
+    values = replay.values_in_force()
+    result.keys = len(values)
     result.groups_incomplete = replay.groups_dropped
     result.records_dropped = replay.synced_and_dropped()
     newest = max(replay.segments, default=0)
@@ -235,11 +236,11 @@ def check(directory: str, disk: Disk | None = None) -> CheckResult:
     for hole in replay.holes:
         is_damage = promised(hole, newest, replay, promises[hole.segment])
         (result.holes if is_damage else result.torn).append(hole)
-    result.spools_bad = _bad_spools(disk, directory, replay)
+    result.spools_bad = _bad_spools(disk, directory, replay, values)
     return result
 
 
-def _bad_spools(disk: Disk, directory: str, replay: Replay) -> list[str]:
+def _bad_spools(disk: Disk, directory: str, replay: Replay, values: dict[bytes, bytes]) -> list[str]:
     store = SpoolStore(disk, directory)
     bad = []
     try:
@@ -254,6 +255,15 @@ def _bad_spools(disk: Disk, directory: str, replay: Replay) -> list[str]:
                 continue
             if not store.adopted[sequence].verify():
                 bad.append(name)
+        for key, value in values.items():
+            if key.startswith(STAGED):
+                try:
+                    staged = store.reopen_staged(value)
+                except StorageFault:
+                    staged = None
+                    bad.append(spool_name(int.from_bytes(value[:8], "little")))
+                if staged is not None and not staged.verify():
+                    bad.append(spool_name(staged.number))
     finally:
         store.close()
     return bad

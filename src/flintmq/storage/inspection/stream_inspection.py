@@ -10,10 +10,9 @@ import os
 from flintmq.clock import Clock
 from flintmq.storage.disk import Disk
 from flintmq.storage.options import JournalOptions
-from flintmq.storage.promises import STREAM, Notes, read_notes
 from flintmq.storage.streams.log import StreamOptions
 from flintmq.storage.streams.recovery import (
-    Found,
+    FoundSegment,
     StreamReport,
     begin_run,
     find_segments,
@@ -24,6 +23,7 @@ from flintmq.storage.streams.recovery import (
     report_on,
 )
 from flintmq.storage.streams.store import PROMISES_NAME, StreamStore, is_number
+from flintmq.storage.sync_notes import STREAM, Notes, read_notes
 
 
 def check_streams(directory: str, disk: Disk | None = None) -> list[StreamReport]:
@@ -95,7 +95,7 @@ def end_report(report: StreamReport, why: str) -> None:
         report.end = report.promised
 
 
-def walked(found: Found, report: StreamReport) -> bool:
+def walked(found: FoundSegment, report: StreamReport) -> bool:
     """Follows the chunks of one segment; False where a torn end begins."""
     end = 0
     for position, head in found.chunks or []:

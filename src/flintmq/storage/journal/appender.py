@@ -152,7 +152,7 @@ class Appender:
 
     def append_settle(self, owner: int, sequence: int) -> bool:
         """One owner lets go of an entry; False, and nothing happens, if it does not hold it."""
-        if self._runs_fill == RUNS_OCTETS:
+        if self._runs_fill == len(self._runs):
             self._write_runs()  # while the index still says that the owner holds it: this may fail
         state = self.index.settle(owner, sequence)
         if state == layout.UNKNOWN:
@@ -431,7 +431,7 @@ class Appender:
     def _end_run(self) -> int:
         """Write down the settles that follow on each other as one run."""
         if self._run_count:
-            if self._runs_fill == RUNS_OCTETS:
+            if self._runs_fill == len(self._runs):
                 self._write_runs()
             at = self._runs_fill
             layout.put_u32(self._runs, at, self._run_owner)

@@ -41,8 +41,8 @@ from flintmq.storage.journal.report import RecoveryReport, RecoveryVisitor
 from flintmq.storage.journal.segment import Segment, segment_name
 from flintmq.storage.journal.writer import BatchWriter, Worker
 from flintmq.storage.options import JournalOptions, SyncPolicy
-from flintmq.storage.promises import SEGMENT, Promise, Promises
 from flintmq.storage.spool import Spool, SpoolStore
+from flintmq.storage.sync_notes import SEGMENT, Promise, Promises
 
 if TYPE_CHECKING:
     from flintmq.storage.disk import Disk
@@ -162,6 +162,11 @@ class Journal(Appender):
         """Whether much more waits for the disk than it takes at a time."""
         return self._in_flight is not None and self._batch.fill > self.behind_octets
 
+    def waiting_octets(self) -> int:
+        """What is in memory until the disk has it."""
+        in_flight = 0 if self._in_flight is None else self._in_flight.fill
+        return self._batch.fill + in_flight + self._written_octets
+
     def commit_now(self) -> None:
         """Write and sync everything appended, here and now; `on_synced` comes before it returns."""
         self._write_all()
@@ -224,7 +229,7 @@ class Journal(Appender):
         The writer's thread does it, with a batch if there is one: a write takes as long as the disk likes.
         """
         now_ms = self._time_due_ms()
-        if now_ms and not self._worker.pending:
+        if now_ms and not self._worker.pending and not self.missing:
             self._worker.submit(lambda: self._note((), now_ms), _ignore_error)
 
     def _time_due_ms(self) -> int:
@@ -252,6 +257,9 @@ class Journal(Appender):
 
         def write() -> None:
             self.writer.write(batch, sync)
+            # Before anybody is told. The batch is written again where the directory is back.
+            if not self.disk.is_there(self._lock_path, self._lock):
+                raise FileNotFoundError(errno.ENOENT, "it was removed", self.directory)
             self._note(notes, now_ms)
 
         self._worker.submit(write, lambda error: self._written_batch(batch, sync, error))
@@ -268,10 +276,8 @@ class Journal(Appender):
     def _written_batch(self, batch: Batch, sync: bool, error: OSError | None) -> None:
         """The writer is done with a batch."""
         self._in_flight = None
-        if error is None:
+        if error is not None or self.missing:
             self._look()
-            if self.missing:
-                error = FileNotFoundError(errno.ENOENT, "it was removed", self.directory)
         if error is not None:
             self._failed(batch, error)
             return
@@ -297,15 +303,16 @@ class Journal(Appender):
         notes = []
         for batch in batches:
             for piece in batch.pieces:
-                promise = promise_of(piece.segment, piece.at + piece.end - piece.start)
+                segment = piece.segment
                 # The segment still grows, unless it is full.
-                last = min(promise.mark or batch.last_sequence, batch.last_sequence)
-                notes.append(replace(promise, mark=last))
+                last = min(segment.last_sequence or batch.last_sequence, batch.last_sequence)
+                end = piece.at + piece.end - piece.start
+                notes.append(Promise(SEGMENT, segment.number, segment.first_sequence, end, last))
         return notes
 
     def _note(self, notes: Sequence[Promise], now_ms: int) -> None:
         """On the writer's thread: write down what is safe now, and the time unless it is 0."""
-        if self.promises is None or not self.disk.is_there(self._lock_path, self._lock):
+        if self.promises is None:
             return
         for promise in notes:
             self.promises.note(promise)
@@ -478,6 +485,20 @@ class Journal(Appender):
     def spool_of(self, sequence: int) -> Spool | None:
         """The payload of a spooled entry, open for reading; None if it has none."""
         return self.spools.adopted.get(sequence)
+
+    def written_segments(self) -> list[Promise]:
+        """How far each segment is written: together they are what a crash would leave now."""
+        ends = {number: segment.end for number, segment in self.segments.items()}
+        for batch in (self._in_flight, self._batch):
+            for piece in [] if batch is None else batch.pieces:
+                ends[piece.segment.number] = min(ends[piece.segment.number], piece.at)
+        last = self._written[-1].last_sequence if self._written else self.synced_sequence
+        promises = []
+        for number, segment in sorted(self.segments.items()):
+            if ends[number] and segment is not self.reclaimer.dropping:
+                mark = min(segment.last_sequence or last, last)
+                promises.append(replace(promise_of(segment, ends[number]), mark=mark))
+        return promises
 
     def disk_octets(self) -> int:
         """What the segments take on the disk."""

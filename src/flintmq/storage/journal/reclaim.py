@@ -27,7 +27,7 @@ from flintmq.storage.journal import record
 from flintmq.storage.journal.reader import entry_parts
 from flintmq.storage.journal.segment import Segment, segment_name
 from flintmq.storage.options import SyncPolicy
-from flintmq.storage.promises import SEGMENT
+from flintmq.storage.sync_notes import SEGMENT
 
 if TYPE_CHECKING:
     from flintmq.storage.journal.journal import Journal
@@ -41,6 +41,8 @@ class Reclaimer:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self.space_alarm = ""
+        # Somebody copies the files: none of them goes meanwhile.
+        self.is_held = False
         # The journal is about to end: no work is begun any more.
         self.closing = False
         self.checkpoint_sequence = 0
@@ -53,7 +55,7 @@ class Reclaimer:
         # How far the victim has been copied; one that recovery found is begun anew.
         self._at = layout.SEGMENT_HEAD
         self._emptied_sequence = 0
-        self._dropping: Segment | None = None
+        self.dropping: Segment | None = None
         self._preparing = False
         self._recycling = False  # a dropped segment is about to become a spare
         self._spare_number = 0
@@ -109,9 +111,12 @@ class Reclaimer:
         if not self._journal.alarm or self._journal.writer.spares:
             self.keep_spares()
         self._checkpoint_step()
+        self._journal.spools.synced(self._journal.synced_sequence)
+        if self.is_held:
+            return  # a rewrite would only take room, as nothing could be dropped after it
         if self._journal.victims:
             self._rewrite_step()
-        elif self._dropping is None:
+        elif self.dropping is None:
             self._choose()
 
     def synced(self) -> None:
@@ -237,7 +242,7 @@ class Reclaimer:
     def _rewrite_step(self) -> None:
         journal = self._journal
         segment = journal.segments[self._journal.victims[0]]
-        if self._dropping is not None:
+        if self.dropping is not None:
             return
         if self._emptied_sequence:
             if journal.synced_sequence >= self._emptied_sequence and self._settled(segment):
@@ -322,7 +327,7 @@ class Reclaimer:
     def _drop(self, segment: Segment) -> None:
         journal = self._journal
         number = segment.number
-        self._dropping = segment
+        self.dropping = segment
         journal.reader.forget(number)
         wanted = not self._preparing and len(journal.writer.spares) < journal.options.spare_segments
         recycle = self._recycling = segment.recyclable and wanted
@@ -378,9 +383,9 @@ class Reclaimer:
         disk.sync_directory(directory)
 
     def _dropped(self, spare: str, leftovers: list[int], error: OSError | None) -> None:
-        segment = self._dropping
+        segment = self.dropping
         journal = self._journal
-        self._dropping = None
+        self.dropping = None
         self._recycling = False
         if segment is None or error is not None:
             self.space_alarm = f"cannot remove a segment in {journal.directory}: {error}"
@@ -393,6 +398,10 @@ class Reclaimer:
         for other in journal.segments.values():
             other.obliges.pop(segment.number, None)
         self._journal.victims.remove(segment.number)
+        # The next victim is copied from its beginning, whenever that may be.
+        self._at, self._emptied_sequence = layout.SEGMENT_HEAD, 0
+        if self.is_held:
+            return
         if self._journal.victims:
             self._begin_rewrite()
         else:

@@ -4,7 +4,7 @@
     2  every record in order: index of live entries, values by key, settles, whole groups
     3  holes: octets between records that check. After the last sync: a torn tail, cut.
        Before it: damage. The octets are set aside in a file of their own, and reported. What was synced
-       last is noted outside of the segments (promises.py); so is which of them have to be there.
+       last is noted outside of the segments (sync_notes.py); so is which of them have to be there.
        Either way a PAD record covers the place, so that it is met only once.
     4  the visitor is told all keys and values, then all live entries in order
 
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,8 @@ from flintmq.storage.journal.reader import checked_entry
 from flintmq.storage.journal.reclaim import SPARE_PREFIX
 from flintmq.storage.journal.report import Hole, RecoveryReport, RecoveryVisitor
 from flintmq.storage.journal.segment import Segment, SegmentHead, segment_name, segment_number
-from flintmq.storage.promises import SEGMENT, Notes, Promise
+from flintmq.storage.spool import STAGED
+from flintmq.storage.sync_notes import SEGMENT, Notes, Promise
 
 if TYPE_CHECKING:
     from flintmq.storage.disk import Disk
@@ -596,6 +598,10 @@ def _adopt_spools(journal: Journal, replay: Replay, report: RecoveryReport) -> N
             except StorageFault:
                 report.entries_unreadable.append(sequence)
                 journal.lose_entry(sequence)
+    for key, value in journal.values.items():
+        if key.startswith(STAGED):
+            with suppress(StorageFault):  # whoever owns the value misses the spool
+                journal.spools.reopen_staged(value)
     report.spools_removed = journal.spools.remove_leftovers()
 
 

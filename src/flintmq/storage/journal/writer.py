@@ -13,10 +13,15 @@ from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 
+from flintmq import clock
+from flintmq.histogram import Histogram
 from flintmq.storage import layout
 from flintmq.storage.disk import Disk
 from flintmq.storage.journal.batch import Batch
 from flintmq.storage.journal.segment import Segment, segment_name
+
+# Times of a sync, 100 us to 13 s.
+SYNC_BUCKETS = (100, 2, 18)
 
 Work = Callable[[], None]
 Then = Callable[[OSError | None], None]
@@ -89,6 +94,7 @@ class BatchWriter:
         self._unsynced: list[Segment] = []
         # Names of prepared files; filled by the tidying thread, emptied by the writing one.
         self.spares: deque[str] = deque()
+        self.sync_times = Histogram(*SYNC_BUCKETS)
 
     def write(self, batch: Batch, sync: bool) -> None:
         """Returns when the octets are written, and with `sync` when they and all before are synced."""
@@ -124,7 +130,9 @@ class BatchWriter:
         for segment in unsynced:
             # Closed without a sync: that is how the policy NEVER leaves a full segment.
             if segment.handle >= 0:
+                began_us = clock.monotonic_us()
                 self._disk.sync(segment.handle)
+                self.sync_times.note(clock.monotonic_us() - began_us)
 
     def abandon(self) -> None:
         """Forget what was written and not synced: it will be written elsewhere."""

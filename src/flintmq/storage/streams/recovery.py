@@ -6,7 +6,7 @@ whole. Whatever lies before the highest `safe before` of all chunks was promised
     a hole before that      damage: reported, left where it is, and skipped by readers
     a hole behind it        a torn end: this and all that follows was never promised, and is not there
 
-Nothing comes behind the last chunk, so what was promised is noted outside of the segments too (promises.py).
+Nothing comes behind the last chunk, so what was promised is noted outside of them too (sync_notes.py).
 If the end is missing that was promised, what is left in its place is set aside in a file `*.damaged`, and the
 offsets go on behind it: what consumers have stored never points into newer messages.
 
@@ -20,10 +20,10 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from flintmq.storage.promises import STREAM, Notes, Promise
 from flintmq.storage.streams.chunk import CHUNK_OCTETS, MAGIC, ChunkHead, checked_chunk, decode_head
 from flintmq.storage.streams.segment import StreamSegment, index_name, offset_of, segment_name
 from flintmq.storage.streams.stream_octets import CHUNK_HEAD
+from flintmq.storage.sync_notes import STREAM, Notes, Promise
 
 if TYPE_CHECKING:
     from flintmq.storage.disk import Disk
@@ -77,7 +77,7 @@ class StreamReport:
 
 
 @dataclass(slots=True)
-class Found:
+class FoundSegment:
     """A segment file as it is: trusted by its index, or read chunk by chunk."""
 
     segment: StreamSegment
@@ -123,20 +123,20 @@ def miss_log(log: StreamLog, notes: Notes) -> StreamReport:
     return report
 
 
-def promise_for(found: list[Found], notes: Notes, number: int) -> Promise | None:
+def promise_for(found: list[FoundSegment], notes: Notes, number: int) -> Promise | None:
     """What is noted of a stream, unless a FlintMQ that keeps no notes has written to it since."""
     promise = notes.of(STREAM, number)
     newest = max([head.epoch for each in found for _, head in each.chunks or []], default=0)
     return None if promise is None or newest > promise.mark else promise
 
 
-def is_dropped(found: Found, promise: Promise | None) -> bool:
+def is_dropped(found: FoundSegment, promise: Promise | None) -> bool:
     """Whether retention was about to remove the segment: it notes what is to stay before that."""
     return promise is not None and found.segment.first_offset < promise.first
 
 
 def keep_damaged(
-    log: StreamLog, found: list[Found], useless: list[StreamSegment], report: StreamReport
+    log: StreamLog, found: list[FoundSegment], useless: list[StreamSegment], report: StreamReport
 ) -> None:
     """What is about to be cut off at the end was promised: it is kept for people to look at."""
     disk = log.store.disk
@@ -160,7 +160,7 @@ def keep_damaged(
     disk.sync_directory(log.directory)
 
 
-def cut_and_sync(disk: Disk, directory: str, found: Found) -> None:
+def cut_and_sync(disk: Disk, directory: str, found: FoundSegment) -> None:
     """A torn end, or what was written again elsewhere, must not come back when its offsets are given anew."""
     handle = disk.open(os.path.join(directory, found.segment.name))
     try:
@@ -178,7 +178,7 @@ def remove_segment(disk: Disk, directory: str, segment: StreamSegment) -> None:
             disk.delete(os.path.join(directory, name))
 
 
-def find_segments(disk: Disk, directory: str, trust_indexes: bool) -> list[Found]:
+def find_segments(disk: Disk, directory: str, trust_indexes: bool) -> list[FoundSegment]:
     names = disk.list(directory)
     offsets = sorted(offset for offset in map(offset_of, names) if offset is not None)
     found = []
@@ -193,10 +193,10 @@ def find_segments(disk: Disk, directory: str, trust_indexes: bool) -> list[Found
                 if segment is not None and segment.end_offset != following:
                     segment = None
             if segment is not None and trust_indexes:
-                found.append(Found(segment, size, None))
+                found.append(FoundSegment(segment, size, None))
             else:
                 chunks = read_chunks(disk, handle, size)
-                found.append(Found(StreamSegment(first), size, chunks, segment is not None))
+                found.append(FoundSegment(StreamSegment(first), size, chunks, segment is not None))
         finally:
             disk.close(handle)
     return found
@@ -237,7 +237,7 @@ def read_chunks(disk: Disk, handle: int, size: int) -> list[tuple[int, ChunkHead
 
 def fold(
     log: StreamLog,
-    found: list[Found],
+    found: list[FoundSegment],
     report: StreamReport,
     promise: Promise | None = None,
     why: str = "damaged",
@@ -277,7 +277,7 @@ def fold(
     return useless
 
 
-def begin_run(found: list[Found], report: StreamReport, promise: Promise | None, why: str) -> int:
+def begin_run(found: list[FoundSegment], report: StreamReport, promise: Promise | None, why: str) -> int:
     """Where the offsets of a stream begin; notes what was promised of it."""
     report.promised = max([promised_by(each) for each in found], default=0)
     if promise is not None:
@@ -312,11 +312,11 @@ def end_run(log: StreamLog, expected: int, report: StreamReport, promise: Promis
     report.epoch = log.epoch
 
 
-def holds(found: Found) -> bool:
+def holds(found: FoundSegment) -> bool:
     return found.chunks is None or bool(found.chunks)
 
 
-def leave_out_abandoned(found: list[Found]) -> None:
+def leave_out_abandoned(found: list[FoundSegment]) -> None:
     """Chunks with offsets that a later segment begins with or holds: the disk failed once, and they moved."""
     limit: int | None = None
     for each in reversed(found):
@@ -326,7 +326,7 @@ def leave_out_abandoned(found: list[Found]) -> None:
             limit = each.segment.first_offset
 
 
-def promised_by(found: Found) -> int:
+def promised_by(found: FoundSegment) -> int:
     """The offset before which all was promised, as far as this segment tells."""
     if found.chunks is None:
         return found.segment.end_offset

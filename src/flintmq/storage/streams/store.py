@@ -8,7 +8,7 @@ the caller's thread, then told to `on_committed`. Batches are numbered, so that 
 number of its batch. After a failure everything that is not safe is written to new segments, again and again;
 meanwhile there is an alarm. Without a directory the streams live in a temporary one and end with the process.
 
-How far each stream is synced is noted beside the directory (`streams.promised`, see promises.py) before
+How far each stream is synced is noted beside the directory (`streams.promised`, see sync_notes.py) before
 `on_committed`, so that a damaged end, and a stream that is missing altogether, are known for what they are.
 """
 
@@ -20,14 +20,15 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flintmq.storage.journal.writer import Worker
 from flintmq.storage.options import JournalOptions, SyncPolicy
-from flintmq.storage.promises import GAP, STREAM, Promise, Promises
 from flintmq.storage.streams.log import StreamLog, StreamOptions, StreamWrite
 from flintmq.storage.streams.recovery import StreamReport, miss_log, recover_log, remove_segment
 from flintmq.storage.streams.segment import StreamSegment, index_name
+from flintmq.storage.sync_notes import GAP, STREAM, Promise, Promises
 
 if TYPE_CHECKING:
     from flintmq.clock import Clock
@@ -89,6 +90,8 @@ class StreamStore:
         self._recent: OrderedDict[StreamLog, None] = OrderedDict()  # the one appended to last comes last
         self._recent_octets = 0
         self._ageing: list[StreamLog] = []  # whose age is to be looked at, a portion with each tick
+        self.is_held = False  # somebody copies the files: none of them goes meanwhile
+        self._kept: list[tuple[StreamLog, list[StreamSegment]]] = []  # streams that are to go after that
         self.promises: Promises | None = None
         if directory is not None:
             disk.make_directory(directory)
@@ -156,7 +159,21 @@ class StreamStore:
     def remove(self, stream: StreamLog) -> None:
         """Its files go, behind all that is on its way to the disk."""
         segments = [*stream.segments]
+        if self.is_held:
+            self._kept.append((stream, segments))
+            return
         self._worker.submit(lambda: self._remove(stream, segments), _tell("remove a stream"))
+
+    def hold(self) -> None:
+        """No file goes until `release`."""
+        self.is_held = True
+
+    def release(self) -> None:
+        """What was to go meanwhile goes now; retention follows by itself."""
+        self.is_held = False
+        kept, self._kept = self._kept, []
+        for stream, segments in kept:
+            self._worker.submit(partial(self._remove, stream, segments), _tell("remove a stream"))
 
     def numbers(self) -> list[int]:
         """Those that have a directory."""
@@ -398,6 +415,8 @@ class StreamStore:
         self._worker.submit(write, _tell("write the index of a segment"))
 
     def _retain(self, stream: StreamLog) -> None:
+        if self.is_held:
+            return
         before = stream.recent_octets
         dropped = stream.retain(self.now_ms())
         self._recent_octets -= before - stream.recent_octets

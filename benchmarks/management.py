@@ -1,0 +1,220 @@
+"""How quick the HTTP API is with many queues: `python benchmarks/management.py [queues]`.
+
+Starts a broker with its management process, declares queues, and asks for a page of 100 sorted by each
+column, and for the whole list. A bystander sends itself a message each few milliseconds meanwhile, from a
+process of its own. Prints one line for each figure; the load of the machine stands above them.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from flintmq.client import connect
+
+QUEUES = 100_000
+PAGES = 3  # for each column: the median counts
+BYSTANDER_PAUSE_S = 0.004
+QUIET_S = 5.0
+# So many queues have messages.
+FILLED = 1000
+LOGIN = base64.b64encode(b"guest:guest").decode()
+# Besides the columns that a row has.
+DEEPER = ("message_stats.publish", "message_stats.publish_details.rate", "messages_details.rate")
+
+
+class Api:
+    """The HTTP API of the broker, over one connection."""
+
+    def __init__(self, port: int) -> None:
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
+
+    def get(self, path: str) -> bytes:
+        self.connection.request("GET", f"/api/{path}", headers={"authorization": f"Basic {LOGIN}"})
+        response = self.connection.getresponse()
+        octets = response.read()
+        if response.status != 200:
+            raise SystemExit(f"GET {path}: {response.status} {octets[:200]!r}")
+        return octets
+
+    def timed(self, path: str) -> float:
+        began_s = time.perf_counter()
+        self.get(path)
+        return 1000 * (time.perf_counter() - began_s)
+
+
+@contextmanager
+def broker() -> Iterator[tuple[int, int, int]]:
+    """A broker: its ports for AMQP and HTTP, and its process id."""
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as settings:
+        settings.write("[limits]\nqueues_per_virtual_host_max = 1_000_000\n")
+        settings.flush()
+        options = ["--port", "0", "--management-port", "0", "--config", settings.name]
+        command = [sys.executable, "-m", "flintmq", "serve", *options]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        with served(process) as ports:
+            yield *ports, process.pid
+
+
+@contextmanager
+def served(process: subprocess.Popen[str]) -> Iterator[tuple[int, int]]:
+    assert process.stdout is not None
+    try:
+        ports = [0, 0]
+        for line in process.stdout:
+            for at, pattern in enumerate((r"amqp://127\.0\.0\.1:(\d+)", r"management on http://[^ ]*:(\d+)")):
+                if found := re.search(pattern, line):
+                    ports[at] = int(found[1])
+            if all(ports):
+                break
+        # What it says from now on is read, or it would stand still.
+        subprocess.Popen(["cat"], stdin=process.stdout, stdout=subprocess.DEVNULL)
+        yield ports[0], ports[1]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def declare(port: int, queues: int) -> None:
+    with connect(f"amqp://guest:guest@127.0.0.1:{port}") as connection, connection.channel() as channel:
+        for number in range(queues):
+            channel.queue(f"queue.{number * 7919 % queues:06}")
+        for number in range(min(FILLED, queues)):
+            for _ in range(1 + number % 7):
+                channel.publish(b"x" * 16, routing_key=f"queue.{number:06}")
+        channel.queue("queue.000000", passive=True)  # all of that is done
+
+
+def stand_by(port: int, pipe: Connection) -> None:
+    """Sends itself messages. Told to, it hands over how long each took since it was asked last."""
+    took_ms: list[float] = []
+    with connect(f"amqp://guest:guest@127.0.0.1:{port}") as connection, connection.channel() as channel:
+        queue = channel.queue("", exclusive=True).name
+        with channel.consume(queue, no_ack=True) as consumer:
+            while True:
+                began_s = time.perf_counter()
+                channel.publish(b"x" * 16, routing_key=queue)
+                while not consumer.take(1, 5):
+                    pass
+                took_ms.append(1000 * (time.perf_counter() - began_s))
+                if pipe.poll():
+                    if not pipe.recv():
+                        return
+                    pipe.send(took_ms)
+                    took_ms = []
+                time.sleep(BYSTANDER_PAUSE_S)
+
+
+class Bystander:
+    def __init__(self, port: int) -> None:
+        self.pipe, theirs = multiprocessing.Pipe()
+        self.process = multiprocessing.Process(target=stand_by, args=(port, theirs), daemon=True)
+        self.process.start()
+        theirs.close()  # else nobody would hear of its end
+        self.took_ms()
+
+    def took_ms(self) -> list[float]:
+        self.pipe.send(True)
+        found: list[float] = self.pipe.recv()
+        return found
+
+    def during(self, name: str, work: Callable[[], object]) -> None:
+        self.took_ms()
+        work()
+        took_ms = sorted(self.took_ms())
+        shown = [took_ms[min(len(took_ms) - 1, int(part * len(took_ms)))] for part in (0.5, 0.99, 1.0)]
+        row(f"bystander, {name}", *(f"{each:.1f}" for each in shown), f"{len(took_ms)} messages")
+
+    def stop(self) -> None:
+        self.pipe.send(False)
+        self.process.join(10)
+
+
+def row(name: str, *values: str) -> None:
+    sys.stdout.write(f"{name:<52}" + "".join(f"{value:>16}" for value in values) + "\n")
+    sys.stdout.flush()
+
+
+def memory_mib(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) / 1024
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def columns(api: Api) -> list[str]:
+    (shown,) = json.loads(api.get("queues?page=1&page_size=1"))["items"]
+    return [*(name for name in shown if not name.endswith("_details")), *DEEPER]
+
+
+def pages(api: Api, management: int) -> None:
+    """Each column in turn: how long a page took, and how much of a processor's time."""
+    found: list[tuple[float, float, str]] = []
+    for column in columns(api):
+        path = f"queues?page=1&page_size=100&sort={column}&sort_reverse=true"
+        before_s = cpu_s(management)
+        median_ms = sorted(api.timed(path) for _ in range(PAGES))[PAGES // 2]
+        found.append((median_ms, 1000 * (cpu_s(management) - before_s) / PAGES, column))
+    for took_ms, used_ms, column in sorted(found, reverse=True):
+        row(f"page of 100 by {column}, ms", f"{took_ms:.0f}", f"{used_ms:.0f}")
+
+
+def whole(api: Api, management: int) -> None:
+    before_mib = memory_mib(management)
+    began_s = time.perf_counter()
+    octets = api.get("queues")
+    took_s = time.perf_counter() - began_s
+    rows = len(json.loads(octets))
+    row(f"whole list, {rows} queues, s and MB", f"{took_s:.1f}", f"{len(octets) / 1e6:.0f}")
+    row("management process before and after, MiB", f"{before_mib:.0f}", f"{memory_mib(management):.0f}")
+
+
+def refreshed(api: Api, pids: tuple[int, int]) -> None:
+    """What a look each second costs: processor time of the broker and of the management process."""
+    before = [cpu_s(pid) for pid in pids]
+    began_s = time.perf_counter()
+    while time.perf_counter() - began_s < 4 * QUIET_S:
+        api.get("queues?page=1&page_size=100&sort=messages&sort_reverse=true")
+        time.sleep(1.0)
+    took_s = time.perf_counter() - began_s
+    used = [100 * (cpu_s(pid) - was) / took_s for pid, was in zip(pids, before, strict=True)]
+    row("a page each second, % of a processor: broker, API", *(f"{each:.1f}" for each in used))
+
+
+def main() -> None:
+    queues = int(sys.argv[1]) if len(sys.argv) > 1 else QUEUES
+    with broker() as (amqp_port, http_port, pid):
+        declare(amqp_port, queues)
+        api = Api(http_port)
+        management = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+        row(f"load of the machine, {os.cpu_count()} processors", *(f"{each:.1f}" for each in os.getloadavg()))
+        row("first page, ms", f"{api.timed('queues?page=1&page_size=100'):.0f}")
+        bystander = Bystander(amqp_port)
+        row("bystander", "p50 ms", "p99 ms", "max ms")
+        row("page", "median ms", "used ms")
+        bystander.during("quiet", lambda: time.sleep(QUIET_S))
+        bystander.during("pages", lambda: pages(api, management))
+        bystander.during("whole list", lambda: whole(api, management))
+        bystander.during("a page each second", lambda: refreshed(api, (pid, management)))
+        row("load of the machine at the end", *(f"{each:.1f}" for each in os.getloadavg()))
+        bystander.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Connections that have ended: what they hold goes back in portions, as if all of it came back at once.
+
+    survey    queues that the connections hold messages of are paused         |..|..|
+    release   of each connection: its channels, then its exclusive queues     |..|..|..|..|..|
+    resume    the queues hand out again, each with its messages in place      |..|..|
+
+A message that is back must not leave before an older one that another channel, or another connection, still
+has to give back: so no queue hands out between survey and resume. All connections that wait when a round
+begins share it. Those of few channels are through with it at once, where they end.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from flintmq.broker.channels.channel import Channel
+    from flintmq.broker.queues.queue import Queue
+    from flintmq.broker.scheduling.chores import Chore
+    from flintmq.broker.scheduling.pass_work import PassWork
+
+log = logging.getLogger("flintmq.teardown")
+
+# Deliveries looked at in one step of the survey, a few nanoseconds each; a channel counts as so many.
+DELIVERIES = 8192
+CHANNEL_DELIVERIES = 32
+# Queues that go on in one step.
+QUEUES = 128
+# Small connections that one step gives up.
+CONNECTIONS = 8
+
+
+class EndedConnection(Protocol):
+    """A connection that has ended, or is about to."""
+
+    def held_channels(self) -> list[Channel]:
+        """The channels that hold something yet."""
+
+    def leave(self) -> Chore:
+        """Gives back all that the connection holds, in portions."""
+
+    def has_left(self) -> None:
+        """The last portion is done."""
+
+
+class ConnectionTeardowns:
+    """Those of one broker."""
+
+    def __init__(self, pass_work: PassWork) -> None:
+        self.pass_work = pass_work
+        self.waiting: list[EndedConnection] = []
+        self.is_working = False
+
+    def begin(self, ending: EndedConnection) -> None:
+        self.waiting.append(ending)
+        if not self.is_working:
+            self.is_working = True
+            self.pass_work.chores.begin(self.work())
+
+    def work(self) -> Chore:
+        """One round after the other; a bug costs the connection that met it, and no other."""
+        try:
+            while self.waiting:
+                ended, self.waiting = self.waiting, []
+                paused: dict[Queue, None] = {}
+                try:
+                    try:
+                        yield from self.survey(ended, paused)
+                    except Exception:
+                        log.exception("a bug in the survey: messages may come out of turn")
+                    yield from self.release(ended)
+                    while paused:
+                        for _ in range(min(QUEUES, len(paused))):
+                            paused.popitem()[0].all_returned()
+                        yield None
+                except Exception:
+                    log.exception("a bug in giving back what connections held")
+                finally:
+                    for queue in paused:
+                        queue.all_returned()
+        finally:
+            self.is_working = False
+
+    def survey(self, ended: list[EndedConnection], paused: dict[Queue, None]) -> Chore:
+        """Pauses the queues that messages will come back to."""
+        looked = 0
+        for ending in ended:
+            for channel in ending.held_channels():
+                start = 0
+                while start < channel.unacked.ring.count:
+                    for queue in channel.unacked.queues(start, DELIVERIES):
+                        if queue not in paused:
+                            paused[queue] = None
+                            queue.returning += 1
+                    looked += min(DELIVERIES, channel.unacked.ring.count - start)
+                    start += DELIVERIES
+                    if looked >= DELIVERIES:
+                        looked = 0
+                        yield None
+                looked += CHANNEL_DELIVERIES
+                if looked >= DELIVERIES:
+                    looked = 0
+                    yield None
+
+    def release(self, ended: list[EndedConnection]) -> Chore:
+        ended.reverse()
+        left = 0
+        while ended:
+            ending = ended.pop()  # what it held is memory: that of each goes as it is done
+            try:
+                yield from ending.leave()
+            except Exception:
+                log.exception("a bug leaves something of %s behind", ending)
+            try:
+                ending.has_left()
+            except Exception:
+                log.exception("a bug in ending the connection of %s", ending)
+            left += 1
+            if left % CONNECTIONS == 0:
+                yield None

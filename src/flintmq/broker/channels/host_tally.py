@@ -1,0 +1,63 @@
+"""What happened in a virtual host so far: counts of channels that are closed, of queues and of channels.
+
+A channel counts for itself while it is open (`Channel.publishes` and others): the sum of both is what a
+virtual host has seen since the broker started.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flintmq.snapshot_rows import COUNTED
+
+if TYPE_CHECKING:
+    from flintmq.broker.channels.channel import Channel
+
+
+class HostTally:
+    """Counts since the broker started."""
+
+    __slots__ = (
+        "channels_closed",
+        "channels_opened",
+        "of_channels",
+        "queues_created",
+        "queues_declared",
+        "queues_deleted",
+        "row_marks",
+    )
+
+    def __init__(self) -> None:
+        self.of_channels = [0] * len(COUNTED)
+        self.channels_opened = 0
+        self.channels_closed = 0
+        self.queues_created = 0
+        self.queues_declared = 0
+        self.queues_deleted = 0
+        # Queues as the management process was told of them, by name: the hash of the row, and the pass in
+        # which a look found it changed. Those that are gone are in it for a while.
+        self.row_marks: dict[str, tuple[int, int]] = {}
+
+    def closed(self, channel: Channel) -> None:
+        """The channel counts no more."""
+        self.channels_closed += 1
+        counts = counts_of(channel)
+        if any(counts):
+            self.of_channels = [sum(pair) for pair in zip(self.of_channels, counts, strict=True)]
+
+
+def counts_of(channel: Channel) -> tuple[int, ...]:
+    """As COUNTED has them."""
+    return (
+        channel.publishes,
+        channel.confirms.confirmed,
+        channel.returns,
+        channel.unrouted,
+        channel.delivery_tag,
+        channel.unasked,
+        channel.gets,
+        channel.gets_unasked,
+        channel.gets_empty,
+        channel.acks,
+        channel.redeliveries,
+    )

@@ -1,0 +1,92 @@
+"""What a channel held goes back in portions: its consumers end, and its deliveries return to their queues.
+
+Queues that get messages back hand out nothing until they have all of them: these would come out of turn.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flintmq.broker.channels.channel import Channel
+    from flintmq.broker.queues.consumer import Consumer
+    from flintmq.broker.queues.delivery import Delivery
+    from flintmq.broker.queues.queue import Queue
+
+log = logging.getLogger("flintmq.teardown")
+
+# In one step.
+CONSUMERS = 32
+# Deliveries, half a microsecond each; a dead letter is some 20, and two milliseconds if it has died often.
+RETURNED = 1024
+ACKED = 1024
+REFUSED = 8
+
+
+def of_channel(channel: Channel) -> Iterator[None]:
+    """Its consumers end; then all that it held goes back."""
+    host = channel.virtual_host
+    by_queue: dict[Queue, list[Consumer]] = {}
+    for consumer in channel.consumers.values():
+        by_queue.setdefault(consumer.queue, []).append(consumer)
+    for queue, consumers in by_queue.items():
+        if len(consumers) > CONSUMERS and queue.rules is None and not queue.is_stream and not queue.deleted:
+            queue.unsubscribe_many(consumers)
+            for consumer in consumers:
+                channel.consumers.pop(consumer.tag, None)
+            host.drop_unconsumed(queue)
+            yield
+    while channel.consumers:
+        for _ in range(min(CONSUMERS, len(channel.consumers))):
+            consumer = channel.consumers.popitem()[1]
+            try:
+                host.cancel(consumer)
+            except Exception:
+                log.exception("a bug leaves the consumer %r behind", consumer.tag)
+        yield
+    yield from returned(channel, lambda: channel.unacked.take(RETURNED), True)
+
+
+def returned(channel: Channel, take: Callable[[], list[Delivery]], failed: bool) -> Iterator[None]:
+    """Deliveries go back to their queues, which hand out nothing meanwhile: it would come out of turn."""
+    paused: set[Queue] = set()
+    try:
+        while portion := take():
+            for delivery in portion:
+                if delivery.queue not in paused:
+                    paused.add(delivery.queue)
+                    delivery.queue.returning += 1
+            give_back(channel, portion, failed)
+            yield
+    finally:
+        for queue in paused:
+            queue.all_returned()
+
+
+def give_back(channel: Channel, deliveries: list[Delivery], failed: bool) -> None:
+    """Where it fails for one, the others are back in their queues."""
+    try:
+        channel.requeue(deliveries, failed)
+        return
+    except Exception:
+        log.exception("a bug in giving back what a channel holds: each message once more")
+    for delivery in deliveries:
+        try:
+            channel.requeue([delivery], failed)
+        except Exception:
+            log.exception("a message of queue %r is unacked until the broker ends", delivery.queue.name)
+
+
+def portions(deliveries: list[Delivery], size: int) -> Callable[[], list[Delivery]]:
+    """A function that returns the next of them each time it is called, and at the end none."""
+    parts = iter([deliveries[at : at + size] for at in range(0, len(deliveries), size)])
+    return lambda: next(parts, [])
+
+
+def settled(work: Callable[[list[Delivery]], None], deliveries: list[Delivery], size: int) -> Iterator[None]:
+    """Deliveries that are acked, or refused."""
+    for at in range(0, len(deliveries), size):
+        work(deliveries[at : at + size])
+        yield

@@ -1,0 +1,23 @@
+cimport cython
+from flintmq.broker.matching.condition cimport Condition
+from flintmq.broker.matching.lookup cimport Lookup
+from flintmq.broker.messages.message cimport Message
+
+
+@cython.final
+cdef class LastLookup:
+    cdef Message message
+    cdef Lookup lookup
+
+    cdef Lookup of(self, Message message)
+
+
+@cython.final
+cdef class ConsumerSelector:
+    cdef readonly Condition condition
+    cdef readonly LastLookup recent
+
+    cpdef bint accepts(self, Message message) noexcept
+
+
+cpdef ConsumerSelector selection_of(object arguments, list consumers)

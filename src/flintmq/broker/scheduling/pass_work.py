@@ -1,0 +1,209 @@
+"""What is left to do at the end of a pass over the readable sockets, and what is due later.
+
+Queues and channels put themselves here, once, when they have work; the broker empties it.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Protocol
+
+from flintmq.broker.scheduling.chores import Chores
+from flintmq.broker.scheduling.message_fates import MessageFates
+from flintmq.histogram import Histogram
+from flintmq.protocol.outbox import Room
+
+if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import Callable
+
+    from flintmq.broker.scheduling.errands import Errand
+    from flintmq.broker.scheduling.timetable import Timetable
+
+# What one read of a publisher may put into queues, a millisecond or two of work: a buffer full of small
+# messages to a thousand queues each would keep everybody else waiting for a second.
+COPIES_MAX = 16_384
+# The same while memory is short, when each of them goes to disk.
+COPIES_SHORT_MAX = 4096
+# What a pass hands out of messages that have waited in queues, a third of a millisecond, beside as many as
+# have come since the last one. The queues that have something share it, and none gets less than so many.
+HANDED_OUT_MAX = 512
+PORTION_MIN = 64
+UNBOUNDED = 1 << 62
+# Up to so many links that are read in one turn have the whole of it each; more of them share it.
+LINKS_MAX = 16
+COPIES_MIN = 64
+# Buckets: turns of the event loop, 100 us to 3.3 s; times in queues, 1 ms to 4.7 hours.
+TURN_BUCKETS = (100, 2, 16)
+WAIT_BUCKETS = (1000, 4, 13)
+# Held in memory until commit: 256 MiB of content for one channel. Spooled bodies do not count.
+TRANSACTION_BYTES_MAX = 268_435_456
+
+
+class WaitingQueue(Protocol):
+    """A queue with messages for ready consumers; queues/queue.py has the whole."""
+
+    @property
+    def name(self) -> str: ...
+
+    def mark(self) -> None: ...
+
+    def dispatch(self) -> int: ...
+
+    def dispatch_sampled(self) -> int: ...
+
+
+class WaitingConfirms(Protocol):
+    """A channel with publishes to confirm; channels/confirms.py has the whole."""
+
+    @property
+    def origin(self) -> int: ...
+
+    def confirm(self) -> None: ...
+
+
+class WaitingConsumer(Protocol):
+    """A consumer that is to hear of something; queues/consumer.py has the whole."""
+
+    def wake(self) -> None: ...
+
+    def notify_cancel(self) -> None: ...
+
+
+class PassWork:
+    """Queues with messages for ready consumers, channels with publishes to confirm, consumers to be told."""
+
+    __slots__ = (
+        "arrived",
+        "asking",
+        "awaiting",
+        "behind",
+        "chores",
+        "confirms",
+        "copies",
+        "copies_max",
+        "fates",
+        "has_chores",
+        "hoard_bytes_max",
+        "hoarders",
+        "is_critical",
+        "is_promised",
+        "is_short",
+        "lost_consumers",
+        "now_ms",
+        "pass_left",
+        "passes",
+        "portion",
+        "pressed",
+        "queues",
+        "room",
+        "sampled_ms",
+        "timetable",
+        "transaction_bytes_max",
+        "turn_times",
+        "unwatched_bytes",
+        "waits",
+    )
+
+    def __init__(self, timetable: Timetable) -> None:
+        self.timetable = timetable
+        # The time that messages are noted to have come at, late by a turn of the event loop at most (see
+        # tick): asking for it anew is more than a message costs on its way.
+        self.now_ms = timetable.now_ms()
+        self.queues: list[WaitingQueue] = []
+        self.confirms: list[WaitingConfirms] = []
+        self.lost_consumers: list[WaitingConsumer] = []
+        self.passes = 0  # that have ended
+        self.chores = Chores(self)
+        self.has_chores = False  # for the next pass
+        # What connections have asked for and wait for, see errands.py: they are not read from meanwhile.
+        self.asking: dict[int, deque[Errand]] = {}
+        self.awaiting: dict[int, Callable[[], None]] = {}  # what to call when the last of them is done
+        # A publish went to a queue whose consumers' sockets are full: its publisher should pause.
+        self.pressed = False
+        # Messages put into queues by what is being read now, one of them many times where it goes to many.
+        self.copies = 0
+        self.copies_max = COPIES_MAX
+        # Messages put into queues since the last pass. What this pass may still hand out, and what the queue
+        # may whose turn it is: as much as it likes outside of a pass. A message that is loaded from disk
+        # counts many times.
+        self.arrived = 0
+        self.pass_left = HANDED_OUT_MAX
+        self.portion = UNBOUNDED
+        # What goes to queues now was promised to be there: a queue that is full takes it, too.
+        self.is_promised = False
+        # More was published than the disk has taken: all publishers should pause.
+        self.behind = False
+        # Memory, see server/memory_relief.py. Short: queues keep little of their messages there, and a
+        # consumer with so much unacked gets nothing more. Critical: whatever takes more memory is refused.
+        self.is_short = False
+        self.is_critical = False
+        self.hoard_bytes_max = 0
+        self.hoarders: dict[WaitingConsumer, None] = {}
+        self.transaction_bytes_max = TRANSACTION_BYTES_MAX
+        # What may come to memory until somebody looks how much of it is in use.
+        self.unwatched_bytes = 1 << 62
+        self.room = Room()  # for what waits to be sent
+        # For those who look on: how long turns of the event loop take; how long messages wait in queues, of
+        # which one in a millisecond is looked at; and what became of those that nobody got.
+        self.turn_times = Histogram(*TURN_BUCKETS)
+        self.waits = Histogram(*WAIT_BUCKETS)
+        self.sampled_ms = 0  # when the last one was looked at
+        self.fates = MessageFates()
+
+    def wake_hoarders(self, most: int) -> bool:
+        """There is memory again for what some consumers have not acked; whether more of them wait."""
+        for consumer in list(islice(self.hoarders, most)):
+            del self.hoarders[consumer]
+            consumer.wake()
+        return bool(self.hoarders)
+
+    def tick(self) -> None:
+        """Some time has gone by; called twice a second, and with turns of the event loop."""
+        self.now_ms = self.timetable.now_ms()
+
+    def note_wait(self, arrived_ms: int) -> int:
+        """A message that came then leaves its queue for a client."""
+        self.sampled_ms = self.now_ms
+        if arrived_ms:
+            self.waits.note(1000 * (self.now_ms - arrived_ms))
+        return 0
+
+    def load(self) -> None:
+        """What is being read now has to wait for others."""
+        self.copies = COPIES_MAX + 1
+
+    def share(self, links: int) -> None:
+        """So many links are about to be read in one turn: what each of them may bring."""
+        most = COPIES_SHORT_MAX if self.is_short else COPIES_MAX
+        if links > LINKS_MAX:
+            most = max(COPIES_MIN, most // links)
+        self.copies_max = most
+
+    def begin_pass(self) -> int:
+        self.passes += 1
+        self.copies = 0
+        self.pass_left = HANDED_OUT_MAX + self.arrived
+        self.arrived = 0
+        return 0
+
+    def begin_portion(self, queues: int) -> int:
+        """One of so many queues that wait has its turn."""
+        self.portion = self.pass_left // queues
+        if self.portion < PORTION_MIN:
+            self.portion = PORTION_MIN
+        self.pass_left -= self.portion
+        return 0
+
+    def end_portion(self) -> int:
+        """What the queue has left is for others."""
+        self.pass_left += self.portion
+        self.portion = UNBOUNDED
+        return 0
+
+    def is_laden(self) -> bool:
+        """Whether what is being read now has brought so much that others should have their turn."""
+        return self.copies > self.copies_max
+
+    def has_work(self) -> bool:
+        return bool(self.queues or self.confirms or self.lost_consumers or self.has_chores)

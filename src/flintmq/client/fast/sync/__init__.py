@@ -1,0 +1,1 @@
+"""The sync client of AMQP/Fast: blocking calls on a socket of its own."""

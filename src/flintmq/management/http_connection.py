@@ -1,0 +1,78 @@
+"""One connection of the HTTP API: how long it may take to ask for something, and how many a peer may have.
+
+    connected ---- HEAD_S ----> closed, unless the head of a request is whole
+    answered  ---- keep-alive of uvicorn ----> closed, unless something comes
+    something came ---- HEAD_S ----> closed, unless the head of a request is whole
+
+Otherwise peers without a login could fill the process with connections that say nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from typing import Any, ClassVar
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+log = logging.getLogger("flintmq.management")
+
+HEAD_S = 10.0
+# A quarter of all. A proxy in front is one peer: browsers have six connections each, and tools one.
+PEER_CONNECTIONS_MAX = 250
+FULL = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+UvicornProtocol: Any = AutoHTTPProtocol
+
+
+class HttpConnection(UvicornProtocol):  # type: ignore[misc]
+    """uvicorn's protocol, with limits on what a peer may leave undone."""
+
+    # Connections by the address of the other end; there is one server in the process.
+    peers: ClassVar[Counter[str]] = Counter()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self.head_timer: asyncio.TimerHandle | None = None
+        self.peer = "" if self.client is None else str(self.client[0])
+        self.peers[self.peer] += 1
+        if self.peers[self.peer] > PEER_CONNECTIONS_MAX:
+            log.warning("%s has %d connections over HTTP: no more", self.peer, PEER_CONNECTIONS_MAX)
+            transport.write(FULL)
+            transport.close()
+        else:
+            self.expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.peers[self.peer] -= 1
+        if not self.peers[self.peer]:
+            del self.peers[self.peer]
+        self.forget_head()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.is_asked:
+            self.forget_head()
+        elif not self.transport.is_closing():
+            self.expect_head()
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a request is at work."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def expect_head(self) -> None:
+        """The first octet of a head starts the time, the next ones do not prolong it."""
+        if self.head_timer is None:
+            self.head_timer = self.loop.call_later(HEAD_S, self.close_unasked)
+
+    def forget_head(self) -> None:
+        if self.head_timer is not None:
+            self.head_timer.cancel()
+            self.head_timer = None
+
+    def close_unasked(self) -> None:
+        self.head_timer = None
+        self.transport.close()

@@ -1,0 +1,1 @@
+"""The octets of AMQP/Fast 0.8: commands, field tables, message headers, and their way to Basic and back."""

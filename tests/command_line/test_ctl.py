@@ -1,0 +1,245 @@
+"""`flintmq ctl` beside rabbitmqctl: the output and the statuses here are those that rabbitmqctl 3.10.8 gave
+for the same words, as far as names of nodes, versions and the order of rows allow."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from broker_process import BrokerProcess
+from command_line.conftest import Command, closed_with
+
+from flintmq.client import connect
+
+
+def test_users(flintmq: Command) -> None:
+    assert flintmq("ctl await_startup").status == 0
+    assert flintmq("ctl add_user shop secret").lines[0] == 'Adding user "shop" ...'
+    again = flintmq("ctl add_user shop secret")
+    assert (again.status, again.err) == (70, 'Error:\nUser "shop" already exists\n')
+    assert flintmq("ctl authenticate_user shop secret").lines[-1] == "Success"
+    wrong = flintmq("ctl authenticate_user shop wrong")
+    assert wrong.status == 65
+    assert wrong.err.startswith('Error:\nError: failed to authenticate user "shop"\n')
+    assert (
+        flintmq("ctl set_user_tags shop monitoring").out
+        == 'Setting tags for user "shop" to [monitoring] ...\n'
+    )
+    assert flintmq("ctl list_users").lines == [
+        "Listing users ...",
+        "user\ttags",
+        "guest\t[administrator]",
+        "shop\t[monitoring]",
+    ]
+    assert flintmq("ctl -q list_users").lines == [
+        "user\ttags",
+        "guest\t[administrator]",
+        "shop\t[monitoring]",
+    ]
+    assert flintmq("ctl list_users -s").lines == ["guest\t[administrator]", "shop\t[monitoring]"]
+    assert flintmq("ctl list_users --formatter json").out == (
+        '[\n{"user":"guest","tags":["administrator"]}\n,{"user":"shop","tags":["monitoring"]}\n]\n'
+    )
+    assert flintmq("ctl list_users --formatter=csv").lines == [
+        '"user","tags"',
+        '"guest","[administrator]"',
+        '"shop","[monitoring]"',
+    ]
+    boxed = flintmq("ctl -q list_users --formatter pretty_table").lines
+    assert boxed[:2] == ["┌───────┬─────────────────┐", "│ user  │ tags            │"]
+    assert flintmq("ctl change_password shop other").status == 0
+    assert flintmq("ctl change_password nobody x").status == 67
+    missing = flintmq("ctl delete_user nobody")
+    assert (missing.status, missing.err) == (67, 'Error:\nUser "nobody" does not exist\n')
+    assert flintmq("ctl delete_user shop").out == 'Deleting user "shop" ...\n'
+
+
+def test_the_firehose(flintmq: Command) -> None:
+    assert flintmq("ctl trace_on").out == 'Starting tracing for vhost "/" ...\n'
+    assert flintmq("ctl -q list_vhosts name tracing").lines[1] == "/\ttrue"
+    assert flintmq("ctl trace_off -p /").out == 'Stopping tracing for vhost "/" ...\n'
+    assert flintmq("ctl -q list_vhosts name tracing").lines[1] == "/\tfalse"
+    assert flintmq("ctl trace_on -p nowhere").status != 0
+
+
+def test_virtual_hosts_permissions_and_policies(flintmq: Command) -> None:
+    flintmq("ctl add_user clerk secret")
+    assert flintmq("ctl add_vhost orders").out == 'Adding vhost "orders" ...\n'
+    assert flintmq("ctl list_vhosts name tracing").lines[1:] == ["name\ttracing", "/\tfalse", "orders\tfalse"]
+    assert flintmq("ctl set_permissions -p orders clerk '^a' '^b' '.*'").status == 0
+    assert flintmq("ctl list_permissions -p orders").lines == [
+        'Listing permissions for vhost "orders" ...',
+        "user\tconfigure\twrite\tread",
+        "clerk\t^a\t^b\t.*",
+    ]
+    assert flintmq("ctl list_user_permissions clerk").lines == [
+        'Listing permissions for user "clerk" ...',
+        "vhost\tconfigure\twrite\tread",
+        "orders\t^a\t^b\t.*",
+    ]
+    words = """ctl set_policy -p orders short '^q' '{"max-length":10}' --apply-to queues --priority 2"""
+    assert flintmq(words).out == (
+        'Setting policy "short" for pattern "^q" to "{"max-length":10}" with priority "2" '
+        'for vhost "orders" ...\n'
+    )
+    assert flintmq("ctl list_policies -p orders").lines[1:] == [
+        "vhost\tname\tpattern\tapply-to\tdefinition\tpriority",
+        'orders\tshort\t^q\tqueues\t{"max-length":10}\t2',
+    ]
+    assert flintmq("""ctl set_vhost_limits -p orders '{"max-queues":5}'""").status == 0
+    assert flintmq("ctl list_vhost_limits -p orders").lines[1:] == ['{"max-queues":5}']
+    assert flintmq("ctl clear_vhost_limits -p orders").status == 0
+    assert flintmq("ctl list_vhost_limits -q -p orders").out == "{}\n"
+    assert flintmq("ctl set_topic_permissions -p orders clerk amq.topic ^a ^b").status == 0
+    assert flintmq("ctl list_topic_permissions -p orders").lines[1:] == [
+        "user\texchange\twrite\tread",
+        "clerk\tamq.topic\t^a\t^b",
+    ]
+    assert flintmq("ctl clear_topic_permissions -p orders clerk").status == 0
+    assert flintmq("ctl clear_permissions -p orders guest").status == 0  # there are none, which is no fault
+    missing = flintmq("ctl clear_policy -p orders nothere")
+    assert (missing.status, missing.err) == (69, "Error:\nParameter does not exist\n")
+    assert flintmq("ctl clear_policy -p orders short").status == 0
+    assert flintmq("ctl set_parameter tool colour '\"red\"'").status == 0
+    assert flintmq("ctl list_parameters").lines[1:] == ["component\tname\tvalue", 'tool\tcolour\t"red"']
+    assert flintmq("ctl clear_parameter tool colour").status == 0
+    assert flintmq("ctl list_parameters -q").out == ""
+    assert flintmq("ctl delete_vhost orders").status == 0
+    gone = flintmq("ctl delete_vhost orders")
+    assert (gone.status, gone.err) == (65, "Error:\nVirtual host 'orders' does not exist\n")
+    flintmq("ctl delete_user clerk")
+
+
+def test_queues_exchanges_and_bindings(flintmq: Command) -> None:
+    assert flintmq("ctl list_queues").lines == ["Timeout: 60.0 seconds ...", "Listing queues for vhost / ..."]
+    flintmq("declare queue q1 -a x-max-length=100")
+    flintmq("declare queue 'q 2' --transient")
+    flintmq("declare exchange logs topic")
+    flintmq("bind logs q1 'a.*'")
+    flintmq("publish q1 --count 3 x")
+    assert flintmq("ctl list_queues -q").lines == ["name\tmessages", "q 2\t0", "q1\t3"]
+    assert flintmq("ctl list_queues name messages consumers durable arguments").lines[3:] == [
+        "q 2\t0\t0\tfalse\t[]",
+        'q1\t3\t0\ttrue\t[{"x-max-length",100}]',
+    ]
+    assert flintmq("ctl -q list_queues --no-table-headers name messages").lines == ["q 2\t0", "q1\t3"]
+    assert flintmq("ctl list_queues --formatter json name messages arguments").out == (
+        '[\n{"name":"q 2","messages":0,"arguments":[]}\n'
+        ',{"name":"q1","messages":3,"arguments":[["x-max-length","signedint",100]]}\n]\n'
+    )
+    unknown = flintmq("ctl list_queues nonsense")
+    assert unknown.status == 64
+    assert "Info key(s) nonsense are not supported" in unknown.err
+    assert {"\tdirect", "logs\ttopic", "amq.match\theaders"} <= set(flintmq("ctl list_exchanges").lines)
+    assert flintmq("ctl list_bindings").lines == [
+        "Listing bindings for vhost /...",
+        "source_name\tsource_kind\tdestination_name\tdestination_kind\trouting_key\targuments",
+        "\texchange\tq 2\tqueue\tq 2\t[]",
+        "\texchange\tq1\tqueue\tq1\t[]",
+        "logs\texchange\tq1\tqueue\ta.*\t[]",
+    ]
+    assert flintmq("ctl list_unresponsive_queues -q").out == ""
+    assert flintmq("ctl purge_queue q1").out == "Purging queue 'q1' in vhost '/' ...\n"
+    assert flintmq("ctl delete_queue q1").lines == [
+        "Deleting queue 'q1' on vhost '/' ...",
+        "Queue was successfully deleted with 0 ready messages",
+    ]
+    gone = flintmq("ctl delete_queue q1")
+    assert (gone.status, gone.err) == (64, "Error:\nQueue not found\n")
+    flintmq("delete queue 'q 2' -y")
+    flintmq("delete exchange logs -y")
+
+
+def test_connections_are_found_and_closed_by_their_ports(flintmq: Command, broker: BrokerProcess) -> None:
+    """As the helpers of client libraries do, which kill a connection to see it recover."""
+    url = f"amqp://guest:guest@127.0.0.1:{broker.port}"
+    with connect(url, name="victim", recovery=None) as connection:  # noqa: SIM117
+        with connection.channel(prefetch=5) as channel:
+            channel.consume(channel.queue("q", auto_delete=True).name)
+            assert flintmq("ctl list_connections").lines[1] == "user\tpeer_host\tpeer_port\tstate"
+            (line,) = flintmq(
+                "ctl -q --no-table-headers list_connections pid peer_port client_properties"
+            ).lines
+            pid, port, properties = line.split("\t")
+            assert int(port) == connection._socket.getsockname()[1]  # type: ignore[union-attr]
+            assert '{"connection_name","victim"}' in properties
+            (line,) = flintmq("ctl -s list_channels").lines
+            assert line.split("\t")[1:] == ["guest", "1", "0"]
+            (line,) = flintmq("ctl -s list_consumers").lines
+            assert line.split("\t")[:1] + line.split("\t")[3:] == ["q", "true", "5", "true", "[]"]
+            assert flintmq(f"ctl close_connection '{pid}' 'time to go'").status == 0
+            closed_with(connection, "time to go")
+    assert flintmq("ctl close_connection '<0.1.0>' bye").status == 69
+    assert flintmq("ctl close_all_connections --vhost / bye").lines == [
+        "Closing all connections in vhost /, reason: bye...",
+        "Closed 0 connections",
+    ]
+
+
+def test_the_broker_itself(flintmq: Command, tmp_path: Path) -> None:
+    for word in ("status", "environment", "version", "ping", "check_running", "help"):
+        assert flintmq(f"ctl {word}").status == 0
+    assert json.loads(flintmq("ctl status --formatter json").out)["alarms"] == []
+    for word in ("eval 1+1.", "stop", "stop_app", "clear_password guest", "join_cluster other"):
+        refused = flintmq(f"ctl {word}")
+        assert refused.status == 69
+        assert refused.err.startswith(f"Error:\n{word.split()[0]}: ")
+    unknown = flintmq("ctl nonsense")
+    assert unknown.status == 64
+    assert "Command 'nonsense' not found" in unknown.err
+    few = flintmq("ctl add_user")
+    assert few.status == 64
+    assert "not enough arguments" in few.err
+    for words in ("--nonsense", "--timeout soon", "--timeout nan", "--formatter nonsense", "--vhost"):
+        assert flintmq(f"ctl list_queues {words}").status == 64
+    assert flintmq("ctl set_policy --priority high name pattern {}").status == 64
+    assert flintmq("ctl list_queues --url amqp://localhost:1").status == 69
+    assert flintmq("ctl await_startup --timeout 0.1 --url amqp://localhost:1").status == 69
+    file = tmp_path / "definitions.json"
+    assert flintmq(f"ctl export_definitions {file}").status == 0
+    assert [user["name"] for user in json.loads(file.read_text())["users"]] == ["guest"]
+    assert flintmq(f"ctl import_definitions {file}").status == 0
+
+
+def test_options_that_a_command_does_not_heed_are_refused(flintmq: Command) -> None:
+    flintmq("ctl add_vhost kept")
+    flintmq("declare queue kept")
+    flintmq("publish kept x")
+    for words in (
+        "delete_vhost --dry-run kept",
+        "purge_queue --if-empty kept",
+        "purge_queue --dry-run kept",
+        "delete_queue --dry-run kept",
+        "delete_user --if-unused guest",
+        "list_queues --global",
+        "close_all_connections --limit -1 bye",
+        "close_all_connections --limit 0.5 bye",
+        "delete_queue --if-empty=perhaps kept",
+        "export_definitions --format erlang /nowhere/file",
+    ):
+        assert flintmq(f"ctl {words}").status == 64, words
+    assert flintmq("ctl -q list_vhosts name").lines == ["name", "/", "kept"]
+    assert flintmq("ctl -q list_queues name messages").lines == ["name\tmessages", "kept\t1"]
+    assert flintmq("ctl -q list_queues --online name").lines == ["name", "kept"]
+    assert flintmq("ctl -q list_queues --offline name").lines == []
+    assert flintmq("ctl delete_queue --if-empty kept").status == 70
+    assert flintmq("ctl delete_queue --if-empty=false kept").status == 0
+    flintmq("ctl delete_vhost kept")
+
+
+def test_an_import_for_trial_imports_nothing(flintmq: Command, tmp_path: Path) -> None:
+    file = tmp_path / "definitions.json"
+    file.write_text('{"vhosts": [{"name": "imported"}]}')
+    assert flintmq(f"ctl import_definitions --dry-run {file}").lines[-1] == "nothing was changed"
+    assert flintmq("ctl -q list_vhosts name").lines == ["name", "/"]
+    assert flintmq(f"ctl import_definitions --dry-run=false {file}").status == 0
+    assert flintmq("ctl -q list_vhosts name").lines == ["name", "/", "imported"]
+    flintmq("ctl delete_vhost imported")
+
+
+def test_a_policy_below_zero(flintmq: Command) -> None:
+    """A policy that gives way to those without a priority."""
+    assert flintmq("""ctl set_policy --priority -10 low '^x' '{"max-length":5}'""").status == 0
+    assert flintmq("ctl -q list_policies name priority").lines == ["name\tpriority", "low\t-10"]
+    assert flintmq("""ctl set_policy --priority 1.5 low '^x' '{"max-length":5}'""").status == 64
+    flintmq("ctl clear_policy low")

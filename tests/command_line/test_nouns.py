@@ -1,0 +1,339 @@
+"""Commands that list, declare, publish and administer."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from broker_process import BrokerProcess
+from command_line.conftest import Command, closed_with
+
+from flintmq.client import connect
+
+
+def test_status_of_the_broker(flintmq: Command) -> None:
+    said = flintmq("status")
+    assert said.status == 0
+    facts = dict(line.split("  ", 1) for line in said.lines)
+    assert facts["product"].strip() == "FlintMQ"
+    assert facts["alarms"].strip() == "none"
+    assert flintmq("status --json").document["product"] == "FlintMQ"
+    assert flintmq("alarms").out == "no alarms\n"
+
+
+def test_a_queue_from_its_declaration_to_its_end(flintmq: Command) -> None:
+    assert flintmq("declare queue orders -a x-max-length=50").out == "queue 'orders' declared\n"
+    assert flintmq("declare exchange logs topic").status == 0
+    assert flintmq("bind logs orders 'a.*'").out == "'orders' bound to 'logs'\n"
+    assert flintmq("publish a.b hello -e logs -H n=5").out == "1 published\n"
+    assert flintmq("publish orders --lines", "one\ntwo\n").out == "2 published\n"
+    (row,) = flintmq("queues 'ord*' --json").document
+    assert (row["name"], row["messages_ready"], row["messages_entered"], row["durable"]) == (
+        "orders",
+        3,
+        3,
+        True,
+    )
+    (binding,) = flintmq("bindings --destination orders --json").document
+    assert (binding["source"], binding["routing_key"]) == ("logs", "a.*")
+    assert "logs" in {row["name"] for row in flintmq("exchanges --json").document}
+    found = flintmq("search orders --selector 'n = 5' --json").document
+    assert [(row["body"], row["properties"]["headers"]) for row in found] == [("hello", {"n": 5})]
+    assert flintmq("peek orders --limit 2 --columns body --no-headers").lines == ["hello", "one"]
+    assert flintmq("get orders").out == "hello\n"
+    assert json.loads(flintmq("get orders --json --requeue").out)["body"] == "one"
+    assert flintmq("consume orders --count 2").lines == ["one", "two"]
+    empty = flintmq("get orders")
+    assert (empty.status, empty.err) == (5, "flintmq: queue 'orders' is empty\n")
+    assert flintmq("unbind logs orders 'a.*'").status == 0
+    assert flintmq("bindings --destination orders --json").document == []
+    assert flintmq("delete queue orders -y").out == "queue 'orders' deleted with 0 messages\n"
+    assert flintmq("delete exchange logs --yes").status == 0
+    gone = flintmq("delete queue orders -y")
+    assert gone.status == 5
+    assert "no queue 'orders'" in gone.err
+
+
+def test_what_is_lost_is_asked_for(flintmq: Command) -> None:
+    flintmq("declare queue full")
+    flintmq("publish full --count 5 x")
+    refused = flintmq("purge full")
+    assert refused.status == 2
+    assert refused.err == (
+        "flintmq: 5 messages of queue 'full' will be lost: "
+        "--yes is needed, as there is no terminal to ask at\n"
+    )
+    assert flintmq("delete queue full").status == 2
+    assert flintmq("queues full --json").document[0]["messages_ready"] == 5
+    assert flintmq("purge full --yes --json").document == {"queue": "full", "purged": 5}
+    flintmq("delete queue full -y")
+
+
+def test_moving_messages(flintmq: Command) -> None:
+    flintmq("declare queue here")
+    flintmq("declare queue there")
+    flintmq("publish here --count 7 x")
+    assert flintmq("move here there --limit 4").out == "4 messages moved, 3 left\n"
+    assert flintmq("move here there --json").document == {"moved": 3, "left": 0}
+    assert flintmq("move here nowhere").status == 0  # nothing is left to move
+    for queue in ("here", "there"):
+        flintmq(f"delete queue {queue} -y")
+
+
+def test_what_no_queue_takes_is_a_failure(flintmq: Command) -> None:
+    said = flintmq("publish nowhere x")
+    assert said.status == 1
+    assert "no queue is bound" in said.err
+    assert flintmq("publish nowhere x --drop-unroutable").status == 0
+    assert flintmq("publish key x -P nonsense=1").status == 2
+
+
+def test_connections_are_listed_and_closed(flintmq: Command, broker: BrokerProcess) -> None:
+    url = f"amqp://guest:guest@localhost:{broker.port}"
+    with connect(url, name="busy", recovery=None) as connection:  # noqa: SIM117
+        with connection.channel(prefetch=3) as channel:
+            queue = channel.queue("watched", auto_delete=True)
+            channel.consume(queue.name)
+            rows = flintmq("connections --json").document
+            (row,) = [row for row in rows if row["connection_name"] == "busy"]
+            (found,) = flintmq("consumers --queue watched --json").document
+            assert (found["connection"], found["prefetch_count"]) == (row["number"], 3)
+            channels = flintmq("channels --everywhere --json").document
+            assert [each["consumers"] for each in channels if each["connection"] == row["number"]] == [1]
+            assert "busy" in flintmq("connections").out
+            assert flintmq("close").status == 2
+            assert flintmq(f"close {row['number']}").status == 2  # --yes is missing
+            assert flintmq(f"close {row['number']} -y --reason bye").out == "1 connection(s) closed\n"
+            closed_with(connection, "bye")
+    assert flintmq("close 99999 -y").status == 5
+
+
+def test_users_permissions_limits_and_policies(flintmq: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert flintmq("users add bob --tags monitoring", "").status == 2  # no password
+    assert flintmq("users add bob --tags monitoring", "secret\n").status == 0
+    assert {row["user"]: row["tags"] for row in flintmq("users --json").document}["bob"] == ["monitoring"]
+    assert flintmq("permissions set bob '^b' '.*' '.*'").status == 0
+    (row,) = flintmq("permissions --user bob --json").document
+    assert (row["virtual_host"], row["configure"]) == ("/", "^b")
+    assert flintmq("permissions set-topic bob amq.topic '^a' '^b'").status == 0
+    assert flintmq("permissions --topic --user bob --json").document[0]["write"] == "^a"
+    assert flintmq("permissions clear-topic bob amq.topic").status == 0
+    assert flintmq("users tags bob policymaker").status == 0
+    assert flintmq("users password bob", "another\n").status == 0
+    monkeypatch.setenv("FLINTMQ_USER", "bob")
+    monkeypatch.setenv("FLINTMQ_PASSWORD", "another")
+    assert flintmq("status --json").document["user"] == "bob"
+    assert flintmq("users").status == 4  # takes an administrator
+    monkeypatch.setenv("FLINTMQ_PASSWORD", "wrong")
+    assert flintmq("status").status == 4
+    monkeypatch.delenv("FLINTMQ_USER")
+    monkeypatch.delenv("FLINTMQ_PASSWORD")
+    assert flintmq("vhosts add other").status == 0
+    assert flintmq("permissions set bob .* .* .* -V other").status == 0
+    assert {row["virtual_host"] for row in flintmq("permissions --user bob --json").document} == {
+        "/",
+        "other",
+    }
+    assert flintmq("limits set max-queues 5 -V other").status == 0
+    assert flintmq("limits set max-channels 9 --user bob").status == 0
+    assert {(row["name"], row["value"]) for row in flintmq("limits --json").document} == {
+        ("max-queues", 5),
+        ("max-channels", 9),
+    }
+    assert flintmq("limits clear max-channels --user bob").status == 0
+    assert flintmq("""policies set short ^q '{"max-length": 5}' -V other --priority 3""").status == 0
+    (row,) = flintmq("policies -V other --json").document
+    assert (row["definition"], row["priority"]) == ({"max-length": 5}, 3)
+    assert flintmq("policies set short ^q nonsense").status == 2
+    assert flintmq("policies clear short -V other").status == 0
+    assert flintmq("parameters set tool colour '\"red\"'").status == 0
+    assert flintmq("parameters --component tool --json").document[0]["value"] == "red"
+    assert flintmq("parameters clear tool colour").status == 0
+    assert flintmq("vhosts delete other").status == 2
+    assert flintmq("vhosts delete other -y").status == 0
+    assert flintmq("users delete bob -y").status == 0
+    assert flintmq("users delete bob -y").status == 5
+    assert flintmq("bans --json").document == []
+    assert flintmq("bans clear").out == "0 ban(s) ended\n"
+
+
+def test_a_broker_that_is_not_there(flintmq: Command) -> None:
+    said = flintmq("queues --url amqp://localhost:1")
+    assert said.status == 3
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert flintmq("queues --url http://localhost").status == 2
+    assert flintmq("queues -V nowhere").status == 4
+
+
+def test_columns_and_order(flintmq: Command) -> None:
+    for name, count in (("a1", 1), ("a2", 3), ("a3", 2)):
+        flintmq(f"declare queue {name}")
+        flintmq(f"publish {name} --count {count} x")
+    said = flintmq("queues 'a?' --columns name,messages_ready --sort messages_ready")
+    assert said.lines == [
+        "name  ready",
+        "a2        3",
+        "a3        2",
+        "a1        1",
+    ]
+    assert flintmq("queues 'a?' --columns name --sort=-name --no-headers").lines == ["a1", "a2", "a3"]
+    assert "messages_unacked" in flintmq("queues 'a?' --columns '?'").lines
+    wrong = flintmq("queues --columns nonsense")
+    assert wrong.status == 2
+    assert "expected some of name" in wrong.err
+    for name in ("a1", "a2", "a3"):
+        flintmq(f"delete queue {name} -y")
+
+
+def test_numbers_that_are_none(flintmq: Command) -> None:
+    for line in ("top --interval -1", "doctor --seconds soon", "bench -r nan", "get q --count -1", "close x"):
+        assert flintmq(line).status == 2
+
+
+def test_names_do_not_take_over_the_terminal(flintmq: Command, broker: BrokerProcess) -> None:
+    hostile = "a\x1b[2J\x07b"
+    with (
+        connect(f"amqp://guest:guest@localhost:{broker.port}") as connection,
+        connection.channel() as channel,
+    ):
+        channel.queue(hostile)
+        channel.queue("quiet")
+        for line in ("queues", "ctl list_queues", "top --count 1", f"get '{hostile}'", f"get '{hostile}x'"):
+            said = flintmq(line)
+            assert "\x1b" not in said.out + said.err
+            assert "\x07" not in said.out + said.err
+            assert "\\x1b[2J" in said.out + said.err
+        channel.delete_queue(hostile)
+        channel.delete_queue("quiet")
+
+
+def test_bodies_do_not_take_over_the_terminal(flintmq: Command, broker: BrokerProcess) -> None:
+    """A pipe gets the octets as they are."""
+    bodies = (b"\x1b]0;owned\x07\x1b[2J", "\u009b2J\u202e é\nsecond\tline".encode(), b"\xff\x9b2J")
+    name = "n\u009b2J"
+    with (
+        connect(f"amqp://guest:guest@localhost:{broker.port}") as connection,
+        connection.channel() as channel,
+    ):
+        channel.queue(name)
+        for body in bodies:
+            channel.publish(body, routing_key=name)
+        for line in (
+            f"get {name} --count 3 --requeue",
+            f"get {name} --count 3 --requeue --json",
+            f"consume {name} --count 3 --requeue",
+            f"peek {name} --json",
+            "queues --json",
+            "ctl list_queues name --formatter json",
+        ):
+            shown = flintmq(line, at_terminal=True).out
+            assert "2J" in shown
+            assert [each for each in shown if not each.isprintable() and each != "\n"] == [], line
+            assert "\u009b" in flintmq(line.replace("--count 3", "--count 2")).out, line
+        assert flintmq(f"get {name} --count 3 --requeue", at_terminal=True).lines == [
+            "\\x1b]0;owned\\x07\\x1b[2J",
+            "\\x9b2J\\u202e é",
+            "second    line",
+            "\\xff\\x9b2J",
+        ]
+        documents = flintmq(f"get {name} --count 3 --requeue --json", at_terminal=True).lines
+        assert [json.loads(line)["body"] for line in documents[:2]] == [body.decode() for body in bodies[:2]]
+        channel.delete_queue(name)
+
+
+def test_words_of_other_tools(flintmq: Command) -> None:
+    assert flintmq("declare queue kept --durable").status == 0
+    assert flintmq("declare exchange logs topic --durable").status == 0
+    assert flintmq("queues kept --json").document[0]["durable"] is True
+    assert flintmq("declare queue kept --durable --transient").status == 2
+    assert flintmq("bind logs kept --routing-key a.b").status == 0
+    assert flintmq("publish --exchange logs --routing-key a.b one").status == 0
+    assert flintmq("publish --routing-key kept --payload two").status == 0
+    assert flintmq("publish --routing-key=kept", "three").status == 0
+    assert flintmq("publish kept --payload four").status == 0
+    assert flintmq("consume kept --count 4").lines == ["one", "two", "three", "four"]
+    for line in (
+        "publish",
+        "publish --payload x",
+        "publish --routing-key kept kept x",
+        "publish kept x --payload y",
+        "bind logs kept a.b --routing-key other",
+    ):
+        assert flintmq(line, "x").status == 2, line
+    assert flintmq("unbind logs kept --routing-key a.b").status == 0
+    assert flintmq("bindings --destination kept --source logs --json").document == []
+    flintmq("delete queue kept --yes")
+    flintmq("delete exchange logs --yes")
+
+
+def test_top_draws_rates(flintmq: Command) -> None:
+    flintmq("declare queue seen")
+    flintmq("publish seen --count 3 x")
+    said = flintmq("top --count 2 --interval 0.05 --sort messages_ready")
+    assert said.status == 0
+    assert said.out.count("FlintMQ ") == 2
+    assert [line.split()[:2] for line in said.lines if line.startswith("seen")] == [["seen", "3"]] * 2
+    flintmq("delete queue seen -y")
+
+
+def test_bench_counts_what_it_sends(flintmq: Command) -> None:
+    summary = flintmq("bench -C 300 -s 50 -c 100 --json").document
+    assert (summary["sent"], summary["received"]) == (300, 300)
+    assert summary["latency_ms"]["max"] >= summary["latency_ms"]["median"] > 0
+    assert flintmq("queues 'flintmq-bench-*' --json").document == []
+    assert flintmq("bench -s 3").status == 2
+    assert flintmq("bench --time 1 --url amqp://localhost:1").status == 3
+
+
+def test_bench_asks_before_it_takes_from_a_queue_in_use(flintmq: Command, broker: BrokerProcess) -> None:
+    flintmq("declare queue production")
+    flintmq("publish production --count 20 short")
+    refused = flintmq("bench -f -u production -C 1")
+    assert refused.status == 2
+    assert refused.err.startswith("flintmq: queue 'production' has 20 messages and 0 consumers")
+    assert flintmq("queues production --json").document[0]["messages_ready"] == 20
+    taken = flintmq("bench -f -u production -C 1 --yes --json").document
+    assert taken["sent"] == 1
+    assert taken["received"] >= 1
+    flintmq("purge production --yes")
+    assert flintmq("bench -f -u production -y 0 -C 1 --json").document["sent"] == 1  # nothing is in it
+    flintmq("purge production --yes")
+    with (
+        connect(f"amqp://guest:guest@localhost:{broker.port}") as connection,
+        connection.channel() as channel,
+        channel.consume("production"),
+    ):
+        assert "0 messages and 1 consumers" in flintmq("bench -f -u production -C 1").err
+    flintmq("delete queue production --yes")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_names_the_commands(shell: str, flintmq: Command) -> None:
+    said = flintmq(f"completion {shell}")
+    assert said.status == 0
+    for word in ("doctor", "list_queues", "hash-password"):
+        assert word in said.out
+
+
+def test_bash_completes(flintmq: Command) -> None:
+    script = flintmq("completion bash").out + (
+        '\nCOMP_WORDS=(flintmq que) COMP_CWORD=1; _flintmq; echo "${COMPREPLY[@]}"'
+        '\nCOMP_WORDS=(flintmq ctl list_qu) COMP_CWORD=2; _flintmq; echo "${COMPREPLY[@]}"'
+        '\nCOMP_WORDS=(flintmq users --js) COMP_CWORD=2; _flintmq; echo "${COMPREPLY[@]}"\n'
+    )
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.split("\n")[:3] == ["queues", "list_queues", "--json"]
+
+
+def test_a_reader_that_has_seen_enough(flintmq: Command) -> None:
+    """As `flintmq exchanges | head -1`: no traceback."""
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "flintmq", "exchanges"]
+    with os.fdopen(write, "w") as pipe:
+        done = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (1, "")

@@ -1,0 +1,113 @@
+"""Playbook: users of AMQP/Fast whom a back end answers for."""
+
+from __future__ import annotations
+
+import pytest
+from fast.conversation import HEAD, FastClient, framed, octets
+from playbook.dialogue import Playbook
+from playbook.test_asked_permissions import SETTINGS, Back
+
+from flintmq.auth import authentication
+from flintmq.auth.asked_permissions import Question, ask_at_once
+from flintmq.config import parse
+
+QUESTIONS_MAX = 20
+
+
+class Scene:
+    """Bob, of whom the back end says what he may do when the test says so."""
+
+    def __init__(self) -> None:
+        playbook = Playbook(parse(SETTINGS))
+        self.asked: list[Question] = []
+        playbook.broker.authentication.answers.asking = self.asked.append
+        self.other = playbook.client()
+        self.other.declares("q")
+        self.queues = playbook.broker.virtual_hosts["/"].queues
+        self.bob = FastClient(playbook)
+        self.bob >> octets("80 01")
+        self.bob >> "0b 05 'PLAIN' 001b 05 'LOGIN' 'S' 0003 'bob' 08 'PASSWORD' 'S' 0003 'bob'"
+        self.bob.hears()
+        self.bob >> "0d 0000 01 '/' 00 0000"
+        self.answer()
+        self.bob >> "14 0001 0000 02 0000 00"
+        self.bob.hears()
+
+    def answer(self) -> None:
+        for _ in range(QUESTIONS_MAX):
+            if not self.asked:
+                return
+            self.bob.hears_nothing()
+            ask_at_once(self.asked.pop(0))
+            self.bob.receive(b"")  # goes on with what it has not looked at
+        raise AssertionError("there is always one more question")
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    monkeypatch.setattr(authentication, "backend", lambda name, auth, clock: Back())
+    return Scene()
+
+
+def test_a_message_waits_for_the_answer(scene: Scene) -> None:
+    bob = scene.bob
+    bob >> "1e 0001 0001 0001 0000 01 01 'q' 00 00 0000"
+    bob.sends(b"one", confirm_tag=5)
+    bob.sends(b"two", confirm_tag=6)
+    assert scene.asked
+    scene.answer()
+    bob << "30 0001 0005 00c8 02 'Ok'"
+    bob << "30 0001 0006 00c8 02 'Ok'"
+    assert scene.other.gets_all("q") == [b"one", b"two"]
+
+
+def test_a_message_in_fragments_waits_for_the_answer(scene: Scene) -> None:
+    bob = scene.bob
+    bob >> "1e 0001 0001 0002 0000 01 00 00 00 0000"
+    block = octets("00000004" + HEAD)
+    bob >> framed(f"1f 0001 0000 {len(block) + 2:08x} 01 00") + block + b"fo"
+    scene.answer()
+    bob >> framed("1f 0001 0005 00000002 00 04 'some'") + b"ur"
+    scene.answer()
+    bob << "30 0001 0005 00c8 02 'Ok'"
+
+
+def test_a_prepared_message_waits_for_the_answer(scene: Scene) -> None:
+    bob = scene.bob
+    bob >> "1e 0001 0001 0001 0000 01 01 'q' 00 00 0000"
+    block = octets("00000004" + HEAD)
+    bob >> framed(f"2b 0001 {len(block) + 2:08x} 00") + block + b"fo"
+    scene.answer()
+    bob << "2c 0001 00000002"
+    bob >> framed("1f 0001 0005 00000002 04 00") + b"ur"
+    scene.answer()
+    bob << "30 0001 0005 00c8 02 'Ok'"
+    assert scene.other.gets_all("q") == [b"four"]
+
+
+def test_who_may_not_send_is_refused_after_the_answer(scene: Scene) -> None:
+    bob = scene.bob
+    bob >> "1e 0001 0001 0002 0000 01 02 'no' 00 00 0000"
+    bob.sends(b"one", confirm_tag=5)
+    scene.answer()
+    assert bob.hears()[2:7] == octets("31 0001 0193")
+
+
+def test_a_temporary_queue_is_made_once(scene: Scene) -> None:
+    scene.bob >> "1e 0001 0001 0001 0003 0f 00 00 00 0000"
+    scene.answer()
+    heard = scene.bob.hears()
+    assert heard[2:5] == octets("28 0001")
+    assert heard.endswith(framed("30 0001 0003 00c8 02 'Ok'"))
+    assert len(scene.queues) == 2
+
+
+def test_a_subscription_has_one_queue(scene: Scene) -> None:
+    bob = scene.bob
+    bob >> "1e 0001 0001 0002 0000 03 03 'a.b' 00 00 0000"
+    bob >> "20 0001 0004 0001 00 00 0000"
+    scene.answer()
+    bob << "30 0001 0004 00c8 02 'Ok'"
+    assert len(scene.queues) == 2
+    scene.other.publishes("a.b", b"one", exchange="amq.topic")
+    assert bob.hears()[2:5] == octets("29 0001")

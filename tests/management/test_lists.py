@@ -1,0 +1,118 @@
+"""Pages, order, columns and names in lists, and rates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+
+import pytest
+from management_http import Http
+
+from flintmq.client import connect
+
+
+@pytest.fixture
+def filled(http_api: Http, vhost: str) -> Iterator[Http]:
+    """Queues q0 to q9; the number in the name is how many messages each has."""
+    url = f"amqp://guest:guest@127.0.0.1:{http_api.amqp_port}/{vhost}"
+    with connect(url) as connection, connection.channel(confirm=True) as channel:
+        for number in range(10):
+            channel.queue(f"q{number}")
+            for _ in range(number):
+                channel.publish(b"x", routing_key=f"q{number}")
+        yield http_api
+
+
+def test_pages_and_order(filled: Http, vhost: str) -> None:
+    page = filled.get(f"queues/{vhost}?page=2&page_size=3&name=q[0-7]&use_regex=true&columns=name")
+    counts = {name: value for name, value in page.items() if name != "items"}
+    assert counts == {
+        "filtered_count": 8,
+        "item_count": 3,
+        "page": 2,
+        "page_count": 3,
+        "page_size": 3,
+        "total_count": 10,
+    }
+    assert page["items"] == [{"name": "q3"}, {"name": "q4"}, {"name": "q5"}]
+    rows = filled.get(f"queues/{vhost}?sort=messages&sort_reverse=true&columns=name,messages")
+    assert [row["messages"] for row in rows] == list(range(9, -1, -1))
+    by_stats = filled.get(f"queues/{vhost}?sort=message_stats.publish&columns=message_stats.publish")
+    assert [row.get("message_stats", {}).get("publish", 0) for row in by_stats] == list(range(10))
+
+
+def test_wrong_queries(http_api: Http) -> None:
+    wrong = ("page=0", "page=9", "page=x", "page=1&page_size=9999", "sort=a%20b", "name=(&use_regex=true")
+    for query in wrong:
+        answer = http_api("GET", f"/api/queues/%2F?{query}")
+        assert answer.status == 400, query
+        assert set(answer.json()) == {"error", "reason"}
+
+
+def test_long_lists_come_in_portions(http_api: Http, vhost: str) -> None:
+    """A list that is streamed is one array, with all of it."""
+    url = f"amqp://guest:guest@127.0.0.1:{http_api.amqp_port}/{vhost}"
+    with connect(url) as connection, connection.channel() as channel:
+        for number in range(600):
+            channel.queue(f"q{number:03}")
+    names = [row["name"] for row in http_api.get(f"queues/{vhost}?columns=name")]
+    assert names == [f"q{number:03}" for number in range(600)]
+    assert len(http_api.get(f"bindings/{vhost}")) == 600
+
+
+def test_what_is_counted(http_api: Http, vhost: str) -> None:
+    """message_stats of a queue, a channel, an exchange and the virtual host, after each kind of operation."""
+    url = f"amqp://guest:guest@127.0.0.1:{http_api.amqp_port}/{vhost}"
+    with connect(url) as connection, connection.channel(confirm=True) as channel:
+        channel.queue("q", arguments={"x-max-priority": 3})
+        channel.exchange("e", "fanout")
+        channel.bind_queue("q", "e")
+        for _ in range(7):
+            channel.publish(b"x", "e", "any")
+        channel.publish(b"x", routing_key="nowhere")
+        assert channel.get("q", no_ack=True)
+        first = channel.get("q")
+        assert first is not None
+        first.reject(requeue=True)
+        with channel.consume("q") as consumer:
+            taken = consumer.take(6, 5)
+            while len(taken) < 6:
+                taken += consumer.take(6, 5)
+            assert sum(message.redelivered for message in taken) == 1
+            for message in taken[:4]:
+                message.ack()
+            taken[4].reject(requeue=False)
+            channel.queue("q", passive=True, arguments={"x-max-priority": 3})  # all of that is done
+            queue = http_api.get(f"queues/{vhost}/q")
+            (row,) = [row for row in http_api.get("channels") if row["vhost"] == vhost]
+    stats = {name: value for name, value in queue["message_stats"].items() if not name.endswith("details")}
+    assert stats == {
+        "ack": 4,
+        "deliver": 6,
+        "deliver_get": 8,
+        "deliver_no_ack": 0,
+        "get": 1,
+        "get_empty": 0,
+        "get_no_ack": 1,
+        "publish": 7,
+        "redeliver": 1,
+    }
+    assert (queue["messages_ready"], queue["messages_unacknowledged"]) == (0, 1)
+    of_channel = row["message_stats"]
+    assert (of_channel["publish"], of_channel["confirm"]) == (8, 8)
+    assert (of_channel["drop_unroutable"], of_channel["return_unroutable"]) == (1, 0)
+    assert (of_channel["deliver"], of_channel["get"], of_channel["get_no_ack"]) == (6, 1, 1)
+    assert (of_channel["ack"], of_channel["redeliver"]) == (4, 1)
+    exchange = http_api.get(f"exchanges/{vhost}/e")["message_stats"]
+    assert (exchange["publish_in"], exchange["publish_out"]) == (7, 7)
+    whole = http_api.get(f"vhosts/{vhost}")["message_stats"]
+    assert (whole["publish"], whole["ack"], whole["deliver_get"]) == (8, 4, 8)
+
+
+def test_values_that_json_does_not_have(http_api: Http, vhost: str) -> None:
+    url = f"amqp://guest:guest@127.0.0.1:{http_api.amqp_port}/{vhost}"
+    arguments = {"x-large": 2**63 - 1, "x-octets": b"\xff", "x-cost": Decimal("1.5"), "x-none": None}
+    with connect(url) as connection, connection.channel() as channel:
+        channel.queue("q", arguments=arguments)
+        (row,) = http_api.get(f"queues/{vhost}")
+    assert row["arguments"] == {"x-large": 2**63 - 1, "x-octets": "\ufffd", "x-cost": 1.5, "x-none": None}

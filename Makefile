@@ -61,26 +61,28 @@ test: test-compiled $(if $(filter tests,$(TESTS)),test-console test-memory test-
 
 test-compiled: .venv/.stamp-build .venv/.stamp-dev .venv/.stamp-clients $(NODE_CLIENTS)
 	@echo "== tests, compiled build"
-	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/pytest -q -n $(WORKERS) $(SPARK_TESTS:%=--ignore=%) \
-	    --ignore=$(CONSOLE_TESTS) $(if $(filter tests,$(TESTS)),--ignore=tests/memory) $(TESTS)
+	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/python tools/test_run.py compiled -q -n $(WORKERS) \
+	    $(SPARK_TESTS:%=--ignore=%) --ignore=$(CONSOLE_TESTS) \
+	    $(if $(filter tests,$(TESTS)),--ignore=tests/memory) $(TESTS)
 
 test-console: .venv/.stamp-build .venv/.stamp-dev .venv/.stamp-console
 	@echo "== tests of the console in a browser, compiled build"
-	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/pytest -q $(CONSOLE_TESTS)
+	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/python tools/test_run.py console -q $(CONSOLE_TESTS)
 
 # Peaks of memory and what the broker does while a bystander waits, one test at a time: each fills memory.
 test-memory: .venv/.stamp-build .venv/.stamp-dev
 	@echo "== tests of memory, compiled build"
-	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/pytest -q tests/memory
+	@FLINTMQ_EXPECT_BUILD=compiled .venv/bin/python tools/test_run.py memory -q tests/memory
 
 test-spark: .venv/.stamp-build .venv/.stamp-dev .venv/.stamp-clients .venv/.stamp-spark .venv/.stamp-sdp
 	@echo "== tests of Spark and pipelines, compiled build"
 	@for part in $(SPARK_TESTS); do \
-	    FLINTMQ_EXPECT_BUILD=compiled .venv/bin/pytest -q -n $(WORKERS) --dist loadfile $$part || exit 1; done
+	    FLINTMQ_EXPECT_BUILD=compiled .venv/bin/python tools/test_run.py $$part -q -n $(WORKERS) --dist loadfile \
+	        $$part || exit 1; done
 
 test-pure: .venv-pure/.stamp-build .venv-pure/.stamp-dev .venv-pure/.stamp-clients $(NODE_CLIENTS)
 	@echo "== tests, pure build"
-	@FLINTMQ_EXPECT_BUILD=pure .venv-pure/bin/pytest -q -n $(WORKERS) \
+	@FLINTMQ_EXPECT_BUILD=pure .venv-pure/bin/python tools/test_run.py pure -q -n $(WORKERS) \
 	    $(SPARK_TESTS:%=--ignore=%) --ignore=$(CONSOLE_TESTS) \
 	    $(if $(filter tests,$(TESTS)),$(LONG_TESTS:%=--ignore=%)) $(TESTS)
 

@@ -264,7 +264,8 @@ def test_client_properties_are_told(either: Either) -> None:
     either.run(test)
 
 
-def test_an_ssl_context_of_the_application(either: Either, tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheme", ["amqp", "amqps"])
+def test_an_ssl_context_of_the_application(either: Either, tmp_path: Path, scheme: str) -> None:
     authority = Authority(tmp_path, "ours")
     server = authority.sign("server")
     config = tmp_path / "flintmq.toml"
@@ -273,7 +274,7 @@ def test_an_ssl_context_of_the_application(either: Either, tmp_path: Path) -> No
     with serving("--config", str(config), schemes=("amqp", "amqps")) as broker:
 
         async def test() -> None:
-            uri = f"amqp://guest:guest@127.0.0.1:{broker.ports['amqps']}"
+            uri = f"{scheme}://guest:guest@127.0.0.1:{broker.ports['amqps']}"
             connection = await either.connect(uri, ssl_context=context)
             channel = await connection.channel(confirm=True)
             queue = await channel.queue(exclusive=True)

@@ -155,7 +155,7 @@ class Settings:
         if self.mechanism not in MECHANISMS:
             raise BadSettings(f"mechanism {self.mechanism!r}: expected one of {', '.join(MECHANISMS)}")
         if self.tls is not None and self.ssl_context is not None:
-            raise BadSettings("give tls or ssl_context, not both")
+            raise BadSettings("give ssl_context, or tls and the TLS options of the URI, not both")
         if self.protocol not in ("0-9-1", "0-9"):
             raise BadSettings(f"protocol {self.protocol!r}: expected 0-9-1 or 0-9")
         for name in ("user", "virtual_host"):
@@ -207,6 +207,8 @@ class Settings:
         for name in options:
             if name not in known:
                 raise BadSettings(f"there is no option {name!r}; options are {', '.join(sorted(known))}")
+        if options.get("ssl_context") is not None and "tls" not in options and found.tls == Tls():
+            options["tls"] = None  # amqps:// alone asks for TLS, and the context says how
         return replace(found, **options) if options else found
 
 

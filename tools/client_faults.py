@@ -63,7 +63,7 @@ from network_proxy import (  # noqa: E402
     Swallow,
 )
 
-from flintmq.client import ClientError, Connection, connect  # noqa: E402
+from flintmq.client import ClientError, ConnectFailed, Connection, connect  # noqa: E402
 
 # How often each is drawn.
 KINDS = {"fin": 6, "rst": 5, "half": 2, "hole": 2, "stop": 2, "delay": 1, "kill": 2}
@@ -75,6 +75,8 @@ RELEASED_S = 5.0
 # Frames of a connection that is made again, up to which a second fault may strike.
 FRAMES_AGAIN = 12
 REPEATS = 2
+# How often a round is begun whose first login takes too long.
+BEGINS = 3
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,10 @@ def action_of(kind: str, broker: Broker, proxy: NetworkProxy) -> Action:
     return actions[kind]
 
 
+class NotBegun(RuntimeError):
+    """The machine was too busy for a login in time, before anything had failed."""
+
+
 class Round:
     """One call of one client, over a network of its own."""
 
@@ -220,6 +226,8 @@ class Round:
         try:
             thread.start()
             self.watch(thread)
+            if isinstance(self.failure, ConnectFailed) and not self.proxy.faults:
+                raise NotBegun(f"no connection before any fault: {self.plan}") from self.failure
             if self.failure is not None:
                 raise RuntimeError(f"the round itself failed: {self.plan}") from self.failure
             frames = {}
@@ -287,7 +295,13 @@ class Walk:
         self.kinds: Counter[str] = Counter()
 
     def run(self, plan: Plan, broker: Broker | None = None) -> Result:
-        return Round(broker or self.brokers[0], plan, f"faults-{next(self.names)}").run()
+        for left in reversed(range(BEGINS)):
+            try:
+                return Round(broker or self.brokers[0], plan, f"faults-{next(self.names)}").run()
+            except NotBegun:
+                if not left:
+                    raise
+        raise AssertionError("a round ends or raises")
 
     def survey(self) -> Iterator[Result]:
         """How many frames each call takes where nothing fails; whatever it finds then is a finding too."""

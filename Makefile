@@ -22,7 +22,9 @@
 PYTHON ?= python3
 ARGS ?=
 TESTS ?= tests
-WORKERS ?= 2
+# Twice the processors of a small machine: most tests wait for something. Those of Spark work all the time.
+WORKERS ?= 4
+SPARK_WORKERS ?= 2
 PIP_QUIET := -m pip --disable-pip-version-check --quiet
 BUILD_TOOLS := 'pip>=25.1' 'setuptools>=77' 'Cython>=3.1,<4'
 
@@ -77,7 +79,7 @@ test-memory: .venv/.stamp-build .venv/.stamp-dev
 test-spark: .venv/.stamp-build .venv/.stamp-dev .venv/.stamp-clients .venv/.stamp-spark .venv/.stamp-sdp
 	@echo "== tests of Spark and pipelines, compiled build"
 	@for part in $(SPARK_TESTS); do \
-	    FLINTMQ_EXPECT_BUILD=compiled .venv/bin/python tools/test_run.py $$part -q -n $(WORKERS) --dist loadfile \
+	    FLINTMQ_EXPECT_BUILD=compiled .venv/bin/python tools/test_run.py $$part -q -n $(SPARK_WORKERS) --dist loadfile \
 	        $$part || exit 1; done
 
 test-pure: .venv-pure/.stamp-build .venv-pure/.stamp-dev .venv-pure/.stamp-clients $(NODE_CLIENTS)

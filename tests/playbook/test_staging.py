@@ -13,6 +13,7 @@ from playbook.paged import PagedPlaybook
 from playbook.test_administration import listening
 
 from flintmq.broker.store.staging import Staging
+from flintmq.broker.streams import stream_arguments
 from flintmq.cli.journal import show
 from flintmq.config import Staging as Limits
 from flintmq.storage.inspection.journal_inspection import check
@@ -464,3 +465,25 @@ def test_those_of_a_user_who_was_deleted_do_not_come_back(playbook: PagedPlayboo
     playbook.restart()
     assert list(staging(playbook).contents) == [("/", "guest", "one")]
     assert staging(playbook).claimed == {("/", "guest"): len(LARGE)}
+
+
+def test_a_content_that_is_refused_again_and_again_holds_no_file_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else contents that a stream does not take would use up the descriptors of the broker."""
+    monkeypatch.setattr(stream_arguments, "MESSAGE_OCTETS_MAX", len(LARGE) - 1)
+    playbook = PagedPlaybook(tmp_path / "data", sync="never")
+    client = asker(playbook)
+    durable(client, "s", **{"x-queue-type": "stream"})
+    stage(client, "one", LARGE)
+    for _ in range(2):
+        code, text = refused(client, "staging.publish", identifier="one", routing_key="s")
+        assert code == amqp.CONTENT_TOO_LARGE, text
+    content = staging(playbook).need("/", "guest", "one")
+    assert content.spool is not None
+    assert content.spool.handle == -1
+    durable(client, "q")
+    ask(client, "staging.publish", identifier="one", routing_key="q")
+    assert got(client, "q").body == LARGE
+    playbook.end()
+    playbook.close()

@@ -16,6 +16,7 @@ from flintmq.broker.store.staging import Staging
 from flintmq.broker.streams import stream_arguments
 from flintmq.cli.journal import show
 from flintmq.config import Staging as Limits
+from flintmq.errors import ServiceFault
 from flintmq.storage.inspection.journal_inspection import check
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import BasicPublish
@@ -487,3 +488,22 @@ def test_a_content_that_is_refused_again_and_again_holds_no_file_open(
     assert got(client, "q").body == LARGE
     playbook.end()
     playbook.close()
+
+
+def test_a_size_that_is_told_while_a_part_is_on_its_way_is_counted_once(playbook: PagedPlaybook) -> None:
+    """A content that was deleted is opened and written anew by one connection, and opened by another."""
+    store = staging(playbook)
+    content = store.open("/", "guest", "one", -1)
+    store.append(content, 0, b"0123456789")
+    store.open("/", "guest", "one", 100)
+    assert store.claimed == {("/", "guest"): 100}
+    settle(playbook)
+    assert store.claimed == {("/", "guest"): 100}
+    store.append(content, 10, b"0123456789")
+    store.forget(content)
+    settle(playbook)
+    assert (store.claimed, store.claimed_of_host) == ({}, {})
+    content = store.open("/", "guest", "two", -1)
+    store.append(content, 0, b"0123456789")
+    with pytest.raises(ServiceFault, match="10 or more octets, not 5"):
+        store.open("/", "guest", "two", 5)

@@ -20,15 +20,16 @@ LOADED_MESSAGES = 4
 class PagedPlaybook(Playbook):
     """Its time stands still; it may be restarted."""
 
-    def __init__(self, directory: Path, sync: str = "always") -> None:
+    def __init__(self, directory: Path, sync: str = "always", config: Config | None = None) -> None:
         self.sync = sync
+        self.config = Config() if config is None else config
         self.clock = Hourglass()
         super().__init__(clock=self.clock)
         self.directory = directory
         self.broker = self.open()
 
     def open(self) -> Broker:
-        config = replace(Config(), storage=Storage(directory=self.directory, sync=self.sync))
+        config = replace(self.config, storage=Storage(directory=self.directory, sync=self.sync))
         broker = open_broker(config, self.clock, lambda: None)
         assert broker.store is not None
         broker.store.kept_messages = KEPT_MESSAGES

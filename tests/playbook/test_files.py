@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 from playbook.dialogue import Carried, Client, frame
 from playbook.paged import PagedPlaybook
+from playbook.test_asked_permissions import SETTINGS, Back
 from playbook.test_staging import settle, spools, staging
 
+from flintmq.auth import authentication
+from flintmq.auth.asked_permissions import Question, ask_at_once
 from flintmq.config import Staging as Limits
+from flintmq.config import parse
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import (
     BasicDeliver,
@@ -20,6 +24,10 @@ from flintmq.wire.methods import (
     ChannelOpen,
     ChannelOpenOk,
     ConnectionClose,
+    ConnectionOpen,
+    ConnectionOpenOk,
+    ConnectionTune,
+    ConnectionTuneOk,
     FileAck,
     FileCancel,
     FileCancelOk,
@@ -416,3 +424,36 @@ def test_no_part_follows_one_that_the_disk_did_not_take(
     publishes(client, "one", "q")
     consumes(client, "q")
     assert receives(client)[1].body == body
+
+
+def test_a_publish_waits_for_the_answer_of_a_back_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The content that was staged is published with its properties when the answer comes."""
+    monkeypatch.setattr(authentication, "backend", lambda name, auth, clock: Back())
+    playbook = PagedPlaybook(tmp_path / "data", config=parse(SETTINGS))
+    asked: list[Question] = []
+    playbook.broker.authentication.answers.asking = asked.append
+    client = user(playbook)
+    declares(client, "q")
+    bob = playbook.stranger(amqp.VERSION_0_9)
+    bob.greet()
+    bob.log_in("bob", "bob")
+    bob.hears(ConnectionTune)
+    bob >> ConnectionTuneOk(channel_max=0, frame_max=0, heartbeat=0) >> ConnectionOpen(virtual_host="/")
+    ask_at_once(asked.pop())
+    bob << ConnectionOpenOk()
+    bob >> ChannelOpen()
+    bob.hears(ChannelOpenOk)
+    assert opens(bob, "one", len(SMALL)) == 0
+    stages(bob, SMALL, filename="a.txt")
+    publishes(bob, "one", "q")
+    assert playbook.queue("q").message_count() == 0
+    assert len(asked) == 1
+    ask_at_once(asked.pop())
+    settled(bob).hears_nothing()
+    consumes(client, "q")
+    _, stage, _ = receives(client)
+    assert (stage.body, stage.properties) == (SMALL, FileProperties(filename="a.txt"))
+    playbook.end()
+    playbook.close()

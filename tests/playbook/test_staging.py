@@ -13,8 +13,10 @@ from playbook.paged import PagedPlaybook
 from playbook.test_administration import listening
 
 from flintmq.broker.store.staging import Staging
+from flintmq.broker.streams import stream_arguments
 from flintmq.cli.journal import show
 from flintmq.config import Staging as Limits
+from flintmq.errors import ServiceFault
 from flintmq.storage.inspection.journal_inspection import check
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import BasicPublish
@@ -464,3 +466,44 @@ def test_those_of_a_user_who_was_deleted_do_not_come_back(playbook: PagedPlayboo
     playbook.restart()
     assert list(staging(playbook).contents) == [("/", "guest", "one")]
     assert staging(playbook).claimed == {("/", "guest"): len(LARGE)}
+
+
+def test_a_content_that_is_refused_again_and_again_holds_no_file_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else contents that a stream does not take would use up the descriptors of the broker."""
+    monkeypatch.setattr(stream_arguments, "MESSAGE_OCTETS_MAX", len(LARGE) - 1)
+    playbook = PagedPlaybook(tmp_path / "data", sync="never")
+    client = asker(playbook)
+    durable(client, "s", **{"x-queue-type": "stream"})
+    stage(client, "one", LARGE)
+    for _ in range(2):
+        code, text = refused(client, "staging.publish", identifier="one", routing_key="s")
+        assert code == amqp.CONTENT_TOO_LARGE, text
+    content = staging(playbook).need("/", "guest", "one")
+    assert content.spool is not None
+    assert content.spool.handle == -1
+    durable(client, "q")
+    ask(client, "staging.publish", identifier="one", routing_key="q")
+    assert got(client, "q").body == LARGE
+    playbook.end()
+    playbook.close()
+
+
+def test_a_size_that_is_told_while_a_part_is_on_its_way_is_counted_once(playbook: PagedPlaybook) -> None:
+    """A content that was deleted is opened and written anew by one connection, and opened by another."""
+    store = staging(playbook)
+    content = store.open("/", "guest", "one", -1)
+    store.append(content, 0, b"0123456789")
+    store.open("/", "guest", "one", 100)
+    assert store.claimed == {("/", "guest"): 100}
+    settle(playbook)
+    assert store.claimed == {("/", "guest"): 100}
+    store.append(content, 10, b"0123456789")
+    store.forget(content)
+    settle(playbook)
+    assert (store.claimed, store.claimed_of_host) == ({}, {})
+    content = store.open("/", "guest", "two", -1)
+    store.append(content, 0, b"0123456789")
+    with pytest.raises(ServiceFault, match="10 or more octets, not 5"):
+        store.open("/", "guest", "two", 5)

@@ -390,6 +390,7 @@ class Output:
             behind = stream.behind
             if behind is not None:
                 self.behind_bytes -= behind.fill
+                behind.release()
             stream.end()
 
     def end_streams(self) -> None:

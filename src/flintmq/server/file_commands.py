@@ -138,12 +138,14 @@ def file_publish(session: Session, channel: Channel, method: methods.FilePublish
     staging = staging_of(session)
     if owner.transaction is not None:
         raise ConnectionFault(amqp.NOT_IMPLEMENTED, "file.publish is not part of a transaction here")
-    properties = transfers_of(owner).properties.pop(method.identifier, None)
+    kept = transfers_of(owner).properties
+    properties = kept.get(method.identifier)
     content = staging.find(owner.virtual_host.name, owner.user.name, method.identifier)
     if content is None or properties is None:
         text = f"content '{method.identifier}' was not staged on this channel"
         raise ChannelFault(amqp.NOT_FOUND, text)
     if content.is_published:
+        del kept[method.identifier]
         return  # before a break of the connection, as the same identifier is the same content
     route = route_of(method.exchange, method.routing_key)
     try:
@@ -159,6 +161,7 @@ def file_publish(session: Session, channel: Channel, method: methods.FilePublish
         )
     except ServiceFault as fault:
         raise refused(fault) from fault
+    del kept[method.identifier]  # not before: where a back end has to be asked, the method is run again
     if outcome is Outcome.FULL:
         text = f"content '{method.identifier}' stays staged: the queues are full and refuse it"
         raise ChannelFault(amqp.RESOURCE_ERROR, text)

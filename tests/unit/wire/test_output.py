@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from flintmq.protocol.fast.outbox import FastOutput
 from flintmq.protocol.outbox import Output, Room
 from flintmq.wire import amqp
+from flintmq.wire.stream import HeldBody
 
 # As in outbox.py, whose numbers are C's own in the compiled build.
 BUFFER_BYTES = 524_288
@@ -155,3 +157,27 @@ def test_what_waits_takes_no_more_than_it_needs_where_room_is_tight() -> None:
     assert output.is_full()
     output.sent(output.pending())
     assert (room.held_bytes, room.is_tight) == (0, False)
+
+
+class Waiting:
+    """Who waits for the end of a stream."""
+
+    def stream_ended(self) -> None:
+        """Nothing follows."""
+
+
+@pytest.mark.parametrize("is_fast", [False, True])
+def test_what_waits_behind_a_body_that_is_dropped_takes_no_room_any_more(is_fast: bool) -> None:
+    """A channel is closed while bodies are on their way, again and again: others have room as before."""
+    room = Room()
+    output = FastOutput([], None, room) if is_fast else Output([], None, room)
+    for _ in range(3):
+        for _ in range(2):
+            output.stream(1, HeldBody(b"header and body", 10), Waiting(), 5)
+            if isinstance(output, FastOutput):
+                output.write_command(1, bytes(2000))
+            else:
+                output.write_method(1, bytes(2000))
+        assert room.held_bytes == 2 * BUFFER_BYTES
+        output.drop_streams(1)
+        assert (room.held_bytes, output.is_full(), output.streaming) == (0, False, 0)

@@ -84,19 +84,22 @@ def publish_staged(
     if not is_held:
         staging.files.hand_over(spool)
     route.passed += 1
-    with store.journal.group(), store.sharing(None if is_held else spool, message):
-        outcome = put(channel, message, is_immediate)
-        is_over = outcome is Outcome.PUBLISHED
-        if outcome in RETURNED and mandatory is not None:
-            if mandatory or outcome is Outcome.NO_CONSUMERS:
-                channel.give_back(message, *RETURNED[outcome])
-            else:
-                is_over = True
-        if is_over:
-            channel.router.secure_streams()
-            staging.finish(content)
-    if not is_over:
-        spool.rest()
+    is_over = False
+    try:
+        with store.journal.group(), store.sharing(None if is_held else spool, message):
+            outcome = put(channel, message, is_immediate)
+            is_over = outcome is Outcome.PUBLISHED
+            if outcome in RETURNED and mandatory is not None:
+                if mandatory or outcome is Outcome.NO_CONSUMERS:
+                    channel.give_back(message, *RETURNED[outcome])
+                else:
+                    is_over = True
+            if is_over:
+                channel.router.secure_streams()
+                staging.finish(content)
+    finally:
+        if not is_over:
+            spool.rest()
     return outcome
 
 

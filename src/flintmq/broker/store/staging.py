@@ -67,6 +67,7 @@ class StagedContent:
         "size",
         "spool",
         "touched_ms",
+        "under_way",
         "waiting",
         "writer",
         "writing",
@@ -82,6 +83,7 @@ class StagedContent:
         self.touched_ms = touched_ms
         self.deleted = False
         self.writing = False  # a part is on its way to the disk
+        self.under_way = 0  # its octets
         self.error: OSError | None = None  # of the last part
         self.waiting: list[Go] = []  # who goes on when the part is there
         self.writer: object = None  # whose parts it takes, where several might come to its end at once
@@ -100,8 +102,8 @@ class StagedContent:
         return self.size if self.spool is None else self.spool.octets
 
     def claimed(self) -> int:
-        """Octets that count against the limits."""
-        return 0 if self.spool is None else max(self.size, self.spool.octets)
+        """Octets that count against the limits: others may not claim the room of a part on its way."""
+        return 0 if self.spool is None else max(self.size, self.spool.octets + self.under_way)
 
     def when_idle(self, go_on: Go) -> None:
         """Calls back when no part is on its way; at once if none is."""
@@ -171,8 +173,8 @@ class Staging:
         """Raises if the content is known to be another one; takes the size if nobody has said it before."""
         if content.size == size or size < 0:
             return
-        if content.size >= 0 or content.staged > size:
-            known = content.size if content.size >= 0 else f"{content.staged} or more"
+        if content.size >= 0 or content.staged + content.under_way > size:
+            known = content.size if content.size >= 0 else f"{content.staged + content.under_way} or more"
             raise ServiceFault(
                 amqp.PRECONDITION_FAILED,
                 f"content '{content.identifier}' has {known} octets, not {size}: it is another one; delete "
@@ -232,21 +234,21 @@ class Staging:
             raise AssertionError("one part at a time, of a content that is staged")
         content.writing = True
         content.error = None
-        # While it is on its way, others may not claim the same room.
-        more = max(0, at + len(part) - content.claimed())
-        self.claim(content.owner, more)
-        self.files.extend(content.spool, part, partial(self.appended, content, more))
+        before = content.claimed()
+        content.under_way = len(part)
+        self.claim(content.owner, content.claimed() - before)
+        self.files.extend(content.spool, part, partial(self.appended, content, at + len(part)))
 
-    def appended(self, content: StagedContent, more: int, error: OSError | None) -> None:
-        """The part is on disk, or the disk did not take it."""
+    def appended(self, content: StagedContent, end: int, error: OSError | None) -> None:
+        """The part is on disk, or the disk did not take it; the content ends at `end` with it."""
         content.writing = False
+        content.under_way = 0
         content.error = error
         if error is not None:
-            self.claim(content.owner, -more)
             log.warning("a part of a staged content was not written: %s", error)
+            if not content.deleted:
+                self.claim(content.owner, content.claimed() - max(content.size, end))
         if content.deleted:
-            if error is None:
-                self.claim(content.owner, -more)
             self.let_go(content)
         elif error is None:
             self.touch(content)

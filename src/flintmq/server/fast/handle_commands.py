@@ -27,6 +27,7 @@ from flintmq.wire.fields import encode_shortstr
 if TYPE_CHECKING:
     from flintmq.broker.queues.queue import Queue
     from flintmq.broker.scheduling.chores import Chore
+    from flintmq.protocol.channel import Channel
     from flintmq.server.fast.session import FastSession
 
 TOPIC_EXCHANGE = "amq.topic"
@@ -38,6 +39,8 @@ DESTINATIONS_MAX = 256
 LOOKED_MAX = 4096
 # What it takes to find them, as copies of messages count: a millisecond.
 GROUP_COPIES = 65_536
+# A look at one of many takes some 0.2 microseconds, of which METHOD_COPIES are 40.
+LOOK_COPIES = 20
 # What a selector of HANDLE QUERY is: docs/selectors.md.
 SELECTOR_TYPE = "application/x-flintmq-selector"
 
@@ -104,6 +107,22 @@ class Consumers:
             if consumer is not None:
                 consumer.queue.unsubscribe(consumer)
                 stopped.append(consumer)
+
+    def check_room(self, channel: Channel, more: int) -> None:
+        """Raises if there would be too many with those that are paused, whom the broker does not know."""
+        if not self.paused:
+            return  # the broker counts all of them
+        limits = self.session.broker.config.limits
+        self.session.count_work(LOOK_COPIES * len(self.tags))
+        of_channel = sum([len(tags) for number, tags in self.tags.items() if self.is_of(number, channel)])
+        if of_channel + more > limits.consumers_per_channel_max:
+            raise quotas.too_many_consumers(limits.consumers_per_channel_max, "channel")
+        if len(self.handles) + more > limits.consumers_per_connection_max:
+            raise quotas.too_many_consumers(limits.consumers_per_connection_max, "connection")
+
+    def is_of(self, number: int, channel: Channel) -> bool:
+        handle = self.session.fast.handles.get(number)
+        return handle is not None and handle.channel is channel
 
     def resume(self, handle: Handle) -> None:
         """All that is asked of a new consumer is asked of one that comes back."""
@@ -260,6 +279,7 @@ def handle_consume(session: FastSession, handle: Handle, command: commands.Handl
     selector = selector_text(command.selector)
     owner.prefetch_count = command.prefetch
     session.count_work(METHOD_COPIES * len(queues))
+    session.consumers.check_room(channel, len(queues))
     for queue, destination in queues.items():
         session.ask(
             channel,

@@ -27,6 +27,7 @@ from flintmq.protocol.fast.outbox import FastOutput
 from flintmq.reply_codes import REPLY_NAMES
 from flintmq.server import commands as channel_commands
 from flintmq.server.fast import handle_commands
+from flintmq.server.fast.handle_commands import LOOK_COPIES
 from flintmq.server.fast.listings import Listing
 from flintmq.server.fast.restarts import Restarts
 from flintmq.server.session import METHOD_COPIES, Session, cut
@@ -51,8 +52,6 @@ NAMES_MAX = 1024
 
 # A fragment of a message takes some 10 microseconds.
 PART_COPIES = 128
-# A look at one of many takes some 0.2 microseconds, of which METHOD_COPIES are 40.
-LOOK_COPIES = 20
 
 OK = "Ok"
 

@@ -1,13 +1,21 @@
 """A file on its way through a broker while the sender, the receiver and the broker are killed with -9.
 
     python tools/file_kills.py --bytes 8GiB --kills 20 --seed 1 [--way class] [--directory DIR]
+    python tools/file_kills.py --bytes 1MiB --kills 0 --at published --at acked
 
 It goes by `flintmq file send` and `flintmq file receive`, or by the file class of AMQP 0-9 (`--way class`).
 
 The three run as processes of their own. At moments that the seed decides one of them is killed, and started
-again. At the end the file has to be there, once, with the same SHA-256; no octet may have been sent twice but
-those of a part that was under way at a kill; none of the processes may have taken more than 256 MB. Each
-process of the transfer notes what it sends and gets in a file. Status 1, and what is wrong, if anything is.
+again; `--at` names points of the transfer at which the sender or the receiver is killed besides, once each:
+
+    sender      ... publish ---> published ---> the file is deleted ---> deleted
+    receiver    ... the file is put in place ---> placed ---> ack ---> acked, or unheard
+
+At `unheard` the receiver lives on, but loses its connection before it hears of its ack. At the end the file
+has to be there, once, with the same SHA-256; no octet may have been sent twice but those of a part that was
+under way at a kill; none of the processes may have taken more than 256 MB. Each process of the transfer notes
+what it sends and gets in a file. Status 1, and what is wrong, if anything is. That includes a process that
+ends too early, and a transfer that does not end: then the state of each process is told, with its stack.
 """
 
 from __future__ import annotations
@@ -37,7 +45,7 @@ from flintmq.cli import main as flintmq
 from flintmq.cli.file_sender import PART_BYTES
 from flintmq.cli.patient_connection import PatientConnection
 from flintmq.client import connect
-from flintmq.client.core.errors import ConnectFailed, ConnectionLost
+from flintmq.client.core.errors import ClientError, ConnectFailed, ConnectionLost
 from flintmq.wire import amqp, methods
 from flintmq.wire.properties import FileProperties, encode_properties
 
@@ -45,10 +53,22 @@ MIB = 1 << 20
 MEMORY_BYTES_MAX = 256 * 10**6
 QUEUE = "files"
 LOOK_S = 0.01
-OVER_S = 3600.0
+# Between looks that ask the broker, or read all that was noted.
+LOOK_WELL_S = 0.2
+LIMIT_S = 3600.0
+# While nothing seems to happen, a process may be summing up the file: 8 GiB take a minute.
+QUIET_S = 300.0
+# For a process to write its stack.
+STACK_S = 10.0
+STACK_LINES = 40
 ROLES = ("broker", "sender", "receiver")
+POINTS = ("published", "deleted", "placed", "acked", "unheard")
 # What may be sent twice for each kill: a part; by the file class what three parts and the sockets hold.
 UNDER_WAY = {"command": PART_BYTES, "class": 12 * PART_BYTES}
+
+
+class NoEnd(Exception):
+    """The transfer has failed, or does not come to its end."""
 
 
 @dataclass
@@ -60,31 +80,47 @@ class Round:
     kills: int
     seed: int
     way: str
+    points: list[str] = field(default_factory=list)
+    limit_s: float = LIMIT_S
+    quiet_s: float = QUIET_S
     port: int = 0
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     peak_bytes: dict[str, int] = field(default_factory=dict)
     killed: list[str] = field(default_factory=list)
     is_left_waiting: bool = False
+    began_s: float = field(default_factory=time.monotonic)
+    looked_s: float = 0.0
+    happened: object = None
+    happened_s: float = field(default_factory=time.monotonic)
 
     def run(self) -> list[str]:
         """What is wrong; nothing if all is well."""
         chance = random.Random(self.seed)
         sent = self.make_file(chance)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        try:
-            self.start("broker")
-            self.declare()
-            for role in ("sender", "receiver"):
-                self.start(role)
-            self.kill_by_chance(chance)
-            self.wait_for_end()
-        finally:
-            for process in self.processes.values():
-                process.kill()
-                process.wait()
+        with socket.socket() as held:
+            # While the broker is down, nobody else gets its port: not by chance, nor to connect from.
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held.bind(("127.0.0.1", 0))
+            self.port = held.getsockname()[1]
+            if sys.platform != "linux":
+                held.close()  # two sockets cannot have the same port there
+            try:
+                self.transfer(chance)
+            except NoEnd as error:
+                return [str(error), *self.who_waits()]
+            finally:
+                for process in self.processes.values():
+                    process.kill()
+                    process.wait()
         return self.faults(sent)
+
+    def transfer(self, chance: random.Random) -> None:
+        self.start("broker")
+        self.declare()
+        for role in ("sender", "receiver"):
+            self.start(role)
+        self.kill_by_chance(chance)
+        self.wait_for_end()
 
     def make_file(self, chance: random.Random) -> str:
         digest = hashlib.sha256()
@@ -111,23 +147,27 @@ class Round:
                 "--log-level",
                 "error",
             ]
-        log = str(self.directory / f"{role}.log")
+        given = ["--log", str(self.directory / f"{role}.log"), "--limit", str(self.limit_s)]
+        for point in self.points:
+            given += ["--at", point]
         if self.way == "class":
-            return [__file__, "--log", log, "--", "class", role, str(self.port), str(self.directory)]
+            return [__file__, *given, "--", "class", role, str(self.port), str(self.directory)]
         options = ["--url", f"amqp://localhost:{self.port}", "--patience", "300", "--json"]
         words = {
             "sender": ["send", str(self.directory / "out"), "--to", QUEUE, "--delete"],
             "receiver": ["receive", QUEUE, str(self.directory / "in"), "--count", "1"],
         }
-        return [__file__, "--log", log, "--", "file", *words[role], *options]
+        return [__file__, *given, "--", "file", *words[role], *options]
 
     def start(self, role: str) -> None:
-        self.processes[role] = subprocess.Popen(
-            [sys.executable, *self.command(role)], stdout=subprocess.DEVNULL, stderr=None
-        )
+        with (self.directory / f"{role}.err").open("ab") as said:
+            # SIGABRT has it write its stacks: see `who_waits`.
+            command = [sys.executable, "-X", "faulthandler", *self.command(role)]
+            self.processes[role] = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said)
 
     def declare(self) -> None:
-        for _ in range(1000):
+        while True:
+            self.check()
             try:
                 with (
                     connect(f"amqp://localhost:{self.port}", recovery=None) as connection,
@@ -136,8 +176,7 @@ class Round:
                     channel.queue(QUEUE, durable=True)
                 return
             except ConnectFailed:
-                time.sleep(0.05)
-        raise SystemExit("the broker does not start")
+                time.sleep(LOOK_WELL_S)
 
     def progress(self) -> int:
         """Octets that have been sent or received so far."""
@@ -173,33 +212,101 @@ class Round:
             self.peak_bytes[role] = max(self.peak_bytes.get(role, 0), int(found[1]) * 1024)
 
     def is_over(self) -> bool:
+        """Whether both ends are done; raises if one of the three has failed, or nothing happens any more."""
         for role in ROLES:
             self.look_at(role)
+        for role in ("sender", "receiver"):
+            if self.processes[role].poll() == -signal.SIGKILL and not self.is_left_waiting:
+                self.killed.append(role)  # at one of the points
+                self.start(role)
+        self.check()
         return self.processes["receiver"].poll() is not None and self.processes["sender"].poll() is not None
 
+    def check(self) -> None:
+        for role, process in self.processes.items():
+            is_wanted = role == "broker" or (process.poll() and not self.is_left_waiting)
+            if is_wanted and process.poll() is not None:
+                raise NoEnd(f"the {role} ended with status {process.returncode}")
+        if len(self.killed) > self.kills + len(self.points):
+            raise NoEnd(f"somebody else kills: {self.killed}")
+        now_s = time.monotonic()
+        if now_s - self.looked_s < LOOK_WELL_S:
+            return
+        self.looked_s = now_s
+        happened = (self.progress(), len(self.killed), [each.poll() for each in self.processes.values()])
+        if happened != self.happened:
+            self.happened, self.happened_s = happened, now_s
+        if now_s - self.happened_s > self.quiet_s:
+            raise NoEnd(f"it does not end: nothing has happened for {self.quiet_s:.0f} s")
+        if now_s - self.began_s > self.limit_s:
+            raise NoEnd(f"it does not end within {self.limit_s:.0f} s")
+
     def wait_for_end(self) -> None:
-        until_s = time.monotonic() + OVER_S
+        asked_s = 0.0
         while not self.is_over():
-            if time.monotonic() > until_s:
-                raise SystemExit(f"it does not end: {self.progress()} octets of {2 * self.octets}")
-            if self.is_acked():
-                self.is_left_waiting = True
-                self.processes["receiver"].kill()
-                self.processes["receiver"].wait()
+            if time.monotonic() - asked_s > LOOK_WELL_S:
+                if self.is_acked():
+                    self.is_left_waiting = True
+                    self.processes["receiver"].kill()
+                    self.processes["receiver"].wait()
+                asked_s = time.monotonic()
             time.sleep(LOOK_S)
 
     def is_acked(self) -> bool:
-        """A receiver that was killed behind its ack waits for another file, which never comes."""
-        if self.way == "class" or "receiver" not in self.killed or self.processes["sender"].poll() is None:
+        """A receiver that never heard of its ack waits for another file, which never comes.
+
+        It was killed itself, or by the class its connection broke: then the broker cannot tell it.
+        """
+        is_unheard = self.way == "class" and ("broker" in self.killed or "unheard" in self.points)
+        if not (is_unheard or "receiver" in self.killed) or self.processes["sender"].poll() is None:
             return False
         if not (self.directory / "in" / "file.bin").exists():
             return False
         try:
-            with connect(f"amqp://localhost:{self.port}", recovery=None) as connection:
-                told = connection.request("queue.info", {"queue": QUEUE}).results
+            told = self.queue_info()
         except (ConnectFailed, ConnectionLost):
             return False
-        return told["messages-ready"] == told["messages-unacked"] == 0
+        return not told["messages-ready"] and not told["messages-unacked"]
+
+    def queue_info(self) -> dict[str, Any]:
+        with connect(f"amqp://localhost:{self.port}", recovery=None) as connection:
+            return dict(connection.request("queue.info", {"queue": QUEUE}).results)
+
+    # Where it stands when it does not end
+
+    def who_waits(self) -> list[str]:
+        """What is there, and what each process does; those that still run end by it."""
+        files = sorted(path for path in self.directory.rglob("*") if path.is_file())
+        shown = [
+            f"{path.relative_to(self.directory)} {path.stat().st_size}"
+            for path in files
+            if "data" not in path.relative_to(self.directory).parts[:1]
+        ]
+        try:
+            queue = str(self.queue_info())
+        except (ClientError, OSError) as error:
+            queue = f"not known, {error!r}"
+        return [
+            f"{self.progress()} octets of {2 * self.octets} went; killed were {self.killed}",
+            f"files: {', '.join(shown)}",
+            f"the queue: {queue:.1000}",
+            # The broker last: the others see its end, and do something else then.
+            *[self.state_of(role) for role in reversed(ROLES) if role in self.processes],
+        ]
+
+    def state_of(self, role: str) -> str:
+        process = self.processes[role]
+        state = f"ended with status {process.poll()}"
+        if process.poll() is None:
+            state = "runs"
+            process.send_signal(signal.SIGABRT)
+            try:
+                process.wait(STACK_S)
+            except subprocess.TimeoutExpired:
+                state = "runs, and does not write its stack"
+        said = (self.directory / f"{role}.err").read_text(errors="replace").splitlines()[-STACK_LINES:]
+        parts = noted(self.directory / f"{role}.log")[-1:]
+        return "\n    ".join([f"the {role} {state}; its last part: {parts}; it says:", *said])
 
     def faults(self, sent: str) -> list[str]:
         faults = [
@@ -214,6 +321,8 @@ class Round:
             return [*faults, f"received are {[path.name for path in files]}"]
         if checksum(files[0]) != sent:
             faults.append("the file that was received is another one")
+        if list(self.directory.glob("*.part")):
+            faults.append("the same content came under two identifiers")
         if list((self.directory / "out").iterdir()):
             faults.append("the file that was sent was not deleted")
         for role in ("sender", "receiver"):
@@ -232,16 +341,49 @@ class Round:
 # By the file class: a lost connection takes along what lies in its buffers and is not a whole part yet.
 
 
+class Points:
+    """Where a process of the transfer is killed, once in a round."""
+
+    def __init__(self, directory: Path, chosen: list[str]) -> None:
+        self.directory = directory
+        self.chosen = chosen
+
+    def is_due(self, point: str) -> bool:
+        mark = self.directory / f"{point}.reached"
+        if point not in self.chosen or mark.exists():
+            return False
+        mark.touch()
+        return True
+
+    def reach(self, point: str) -> None:
+        if self.is_due(point):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def connected(port: int, limit_s: float) -> Peer:
+    """A connection on which silence is no fault; one that a busy broker refuses counts as lost."""
+    try:
+        peer = Peer.connect(port, "0-9", heartbeat_s=0)
+    except AssertionError as error:
+        raise Gone(str(error)) from error
+    peer.socket.settimeout(limit_s)
+    return peer
+
+
 class Sender:
     """Sends the file by the file class, from where the broker has it."""
 
-    def __init__(self, port: int, directory: Path, log: str) -> None:
+    def __init__(self, port: int, directory: Path, log: str, points: Points, limit_s: float) -> None:
         self.port = port
         self.file = directory / "out" / "file.bin"
         self.note = noting(log)
+        self.points = points
+        self.limit_s = limit_s
 
     def run(self) -> None:
-        with Peer.connect(self.port, "0-9", heartbeat_s=0) as peer:
+        if not self.file.exists():
+            return  # a sender that was killed then has deleted it, as it was published
+        with connected(self.port, self.limit_s) as peer:
             peer.open(1)
             size = self.file.stat().st_size
             staged: int = peer.call(1, methods.FileOpen(identifier="file", content_size=size)).staged_size
@@ -259,51 +401,73 @@ class Sender:
             peer.call(1, methods.QueueDeclare(queue=QUEUE, passive=True))  # all before it is done
             # What was published is safe when an identifier that is all there is told as such.
             peer.call(1, methods.FileOpen(identifier="file", content_size=size))
+        self.points.reach("published")
         self.file.unlink()
+        self.points.reach("deleted")
 
 
 class Receiver:
     """Receives the file by the file class, and keeps the part that it has."""
 
-    def __init__(self, port: int, directory: Path, log: str) -> None:
+    def __init__(self, port: int, directory: Path, log: str, points: Points, limit_s: float) -> None:
         self.port = port
         self.folder = directory / "in"
         self.note = noting(log)
+        self.points = points
+        self.limit_s = limit_s
         self.folder.mkdir(exist_ok=True)
 
     def run(self) -> None:
-        with Peer.connect(self.port, "0-9", heartbeat_s=0) as peer:
+        with connected(self.port, self.limit_s) as peer:
             peer.open(1)
-            peer.socket.settimeout(OVER_S)
             peer.call(1, methods.FileConsume(queue=QUEUE))
             opened = peer.expect(1, methods.FileOpen)
             part = self.folder.parent / f"{opened.identifier}.part"
-            with part.open("ab", buffering=0) as stream:
-                at = os.fstat(stream.fileno()).st_size
-                peer.send(1, methods.FileOpenOk(staged_size=at))
-                peer.expect(1, methods.FileStage)
-                header = peer.frame_of(1).payload
-                assert int.from_bytes(header[4:12], "big") == opened.content_size - at
-                while at < opened.content_size:
-                    octets = peer.frame_of(1).payload
-                    self.note(at, len(octets))
-                    stream.write(octets)
-                    at += len(octets)
+            done = part.with_suffix(".done")
+            if part.exists() or not done.exists():
+                self.take(peer, part, opened.content_size)
+            else:  # a receiver before this one has put it in place, and was killed before its ack
+                peer.send(1, methods.FileOpenOk(staged_size=opened.content_size))
+                self.expect_stage(peer, 0)
             delivered = peer.expect(1, methods.FileDeliver)
-            os.replace(part, self.folder / "file.bin")
+            done.touch()
+            if part.exists():
+                os.replace(part, self.folder / "file.bin")
+            self.points.reach("placed")
             peer.send(1, methods.FileAck(delivery_tag=delivered.delivery_tag))
             peer.call(1, methods.QueueDeclare(queue=QUEUE, passive=True))
+            self.points.reach("acked")
+            if self.points.is_due("unheard"):
+                raise Gone("as if the answer had been lost")
+
+    def take(self, peer: Peer, part: Path, size: int) -> None:
+        """Adds to the part what is missing in it."""
+        with part.open("ab", buffering=0) as stream:
+            at = os.fstat(stream.fileno()).st_size
+            peer.send(1, methods.FileOpenOk(staged_size=at))
+            self.expect_stage(peer, size - at)
+            while at < size:
+                octets = peer.frame_of(1).payload
+                self.note(at, len(octets))
+                stream.write(octets)
+                at += len(octets)
+
+    def expect_stage(self, peer: Peer, rest: int) -> None:
+        peer.expect(1, methods.FileStage)
+        header = peer.frame_of(1).payload
+        assert int.from_bytes(header[4:12], "big") == rest
 
 
-def by_class(role: str, port: int, directory: Path, log: str) -> int:
-    """Tries again for as long as the connection is lost."""
-    transfer = Sender(port, directory, log) if role == "sender" else Receiver(port, directory, log)
-    until_s = time.monotonic() + OVER_S
+def by_class(role: str, port: int, directory: Path, log: str, points: Points, limit_s: float) -> int:
+    """Tries again for as long as the connection is lost; whatever else goes wrong ends it."""
+    end = Sender if role == "sender" else Receiver
+    transfer = end(port, directory, log, points, limit_s)
+    until_s = time.monotonic() + limit_s
     while time.monotonic() < until_s:
         try:
             transfer.run()
             return 0
-        except (Gone, OSError, AssertionError) as error:
+        except (Gone, ConnectionError, TimeoutError) as error:
             print(f"{role}: {error!r:.200}", file=sys.stderr)
             time.sleep(0.2)
     return 1
@@ -331,10 +495,11 @@ def noted(log: Path) -> list[tuple[int, int]]:
     return [(int(offset), int(length)) for offset, length in (line.split() for line in lines)]
 
 
-def note_parts(path: str) -> None:
-    """From here on each part that this process sends or gets is noted."""
+def note_parts(path: str, points: Points) -> None:
+    """From here on each part that this process sends or gets is noted, and it is killed at the points."""
     note = noting(path)
     whole = PatientConnection.request
+    unlink = Path.unlink
 
     def request(
         self: PatientConnection,
@@ -345,41 +510,77 @@ def note_parts(path: str) -> None:
     ) -> Any:
         if service == "staging.append":
             note(arguments["offset"], len(body))
+        if service == "lease.ack":
+            points.reach("placed")
         reply = whole(self, service, arguments, body, wait_s)
         if service == "lease.content" and reply.body:
             note(arguments["offset"], len(reply.body))
+        if service == "staging.publish":
+            points.reach("published")
+        if service == "lease.ack":
+            points.reach("acked")
+            if points.is_due("unheard"):
+                raise ConnectionLost("as if the answer had been lost")
         return reply
 
+    def deleted(self: Path, missing_ok: bool = False) -> None:
+        unlink(self, missing_ok)
+        if self.name == "file.bin":
+            points.reach("deleted")
+
     PatientConnection.request = request  # type: ignore[method-assign]
+    Path.unlink = deleted  # type: ignore[method-assign]
 
 
-def main() -> int:
+def options_of() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--bytes", type=size(1, 1 << 50), default=8 << 30)
     parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--at", action="append", choices=POINTS, default=[], help="kill there, once")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--way", choices=sorted(UNDER_WAY), default="command")
     parser.add_argument("--directory", metavar="DIR", help="for the files, three times their size")
+    parser.add_argument("--limit", type=float, default=LIMIT_S, metavar="S", help="the longest that it takes")
+    parser.add_argument(
+        "--quiet", type=float, default=QUIET_S, metavar="S", help="the longest that nothing happens"
+    )
     parser.add_argument("--log", metavar="FILE", help=argparse.SUPPRESS)
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def end_of_transfer(options: argparse.Namespace) -> int:
+    """The sender or the receiver."""
+    points = Points(Path(options.log).parent, options.at)
+    if options.words[0] == "class":
+        _, role, port, directory = options.words
+        return by_class(role, int(port), Path(directory), options.log, points, options.limit)
+    note_parts(options.log, points)
+    return flintmq(options.words)
+
+
+def main() -> int:
+    options = options_of()
     if options.log:
-        if options.words[0] == "class":
-            _, role, port, directory = options.words
-            return by_class(role, int(port), Path(directory), options.log)
-        note_parts(options.log)
-        return flintmq(options.words)
+        return end_of_transfer(options)
     with tempfile.TemporaryDirectory(prefix="flintmq-files-", dir=options.directory) as directory:
-        one = Round(Path(directory), options.bytes, options.kills, options.seed, options.way)
-        began_s = time.monotonic()
+        one = Round(
+            Path(directory),
+            options.bytes,
+            options.kills,
+            options.seed,
+            options.way,
+            options.at,
+            options.limit,
+            options.quiet,
+        )
         faults = one.run()
         peaks = ", ".join(f"{role} {peak // 10**6} MB" for role, peak in sorted(one.peak_bytes.items()))
         kills = ", ".join(f"{role} {one.killed.count(role)}" for role in ROLES)
-        print(
-            f"{options.bytes:,} octets in {time.monotonic() - began_s:.0f} s; kills: {kills}; peaks: {peaks}"
-        )
+        took_s = time.monotonic() - one.began_s
+        print(f"{options.bytes:,} octets in {took_s:.0f} s; kills: {kills}; peaks: {peaks}")
         for role in ("sender", "receiver"):
             twice = sum(length for _, length in noted(Path(directory) / f"{role}.log")) - options.bytes
             print(f"{role}: {twice:,} octets twice")

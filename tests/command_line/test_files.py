@@ -13,7 +13,7 @@ from command_line.conftest import Command
 
 from flintmq.cli.file_receiver import FileReceiver, safe_name
 from flintmq.cli.file_sender import FileSender
-from flintmq.client import connect
+from flintmq.client import ConnectionLost, connect
 from flintmq.wire.properties import BasicProperties
 
 LARGE = os.urandom(3_500_000)
@@ -247,6 +247,35 @@ def test_messages_of_one_id_are_not_taken_for_one(
     publish(third)
     assert flintmq(f"file receive {queue} in --count 1").status == 0
     assert names("in")["a~2"] == third
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_an_ack_without_an_answer_is_asked_about(
+    flintmq: Command, queue: str, monkeypatch: pytest.MonkeyPatch, is_done: bool
+) -> None:
+    """The file counts once, whether or not the ack came to the broker; the next message stays."""
+    written("out/a", b"first")
+    written("out/b", b"second")
+    assert flintmq(f"file send out --to {queue}").status == 0
+    ask = FileReceiver.ask
+    breaks = [True]
+
+    def asks(self: FileReceiver, service: str, **arguments: Any) -> Any:
+        if service == "lease.ack" and breaks:
+            breaks.clear()
+            if is_done:
+                ask(self, service, **arguments)
+            raise ConnectionLost("the connection broke")
+        return ask(self, service, **arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileReceiver, "ask", asks)
+        said = flintmq(f"file receive {queue} in --count 1 --idle 0")
+    assert said.status == 0, said
+    assert not breaks
+    assert names("in") == {"a": b"first"}
+    assert flintmq(f"file receive {queue} elsewhere --idle 0").status == 0
+    assert names("elsewhere") == {"b": b"second"}
 
 
 def test_a_file_that_grows_while_it_is_sent_is_not_deleted(

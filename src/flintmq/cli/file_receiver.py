@@ -8,7 +8,8 @@
 The lease keeps the message for this receiver until it is acked. The part that is there says how far the
 transfer came. KEY is of the message: its message-id and checksum, or its number in the lease where it lacks
 one of these, as others may use an id twice. A receiver that is killed behind the renaming and before the ack
-finds KEY.done and no part, and acks.
+finds KEY.done and no part, and acks. A receiver whose connection breaks before it hears of its ack asks the
+broker how far its lease is acked.
 """
 
 from __future__ import annotations
@@ -54,6 +55,16 @@ class IncomingFile:
     modified_ms: int
 
 
+@dataclass(slots=True)
+class AskedAck:
+    """An ack that the broker has not answered yet."""
+
+    file: IncomingFile
+    target: str
+    epoch: int
+    claims: int = 0  # of the lease since, each of which makes an epoch
+
+
 class WrongChecksum(Exception):
     """The octets are not those that were sent."""
 
@@ -79,6 +90,7 @@ class FileReceiver:
         self.reader = "file-receive-" + hashlib.sha256(where.encode("utf-8", "surrogateescape")).hexdigest()
         self.epoch = 0
         self.epoch_made = 0  # the connection under which the lease was claimed
+        self.asked: AskedAck | None = None
         self.received_bytes = 0  # all that has come, with what came twice
         self.parts.mkdir(parents=True, exist_ok=True)
 
@@ -96,6 +108,8 @@ class FileReceiver:
         raise AssertionError("each attempt returns or raises")
 
     def transfer(self, wait_ms: int, told: Told) -> tuple[str, int] | None:
+        if self.asked is not None and self.was_acked(self.asked):
+            return self.acked(self.asked.file, self.asked.target)
         number = self.lease(wait_ms)
         if number is None:
             return None
@@ -110,22 +124,41 @@ class FileReceiver:
             self.note_done(file, target)
         if self.part(file).exists():
             self.put_in_place(file, target)
+        self.asked = AskedAck(file, target, self.epoch)
         self.ask("lease.ack", through=file.number)
-        self.done(file).unlink()
+        return self.acked(file, target)
+
+    def acked(self, file: IncomingFile, target: str) -> tuple[str, int]:
+        self.asked = None
+        self.done(file).unlink(missing_ok=True)
         return target, file.size
 
     # The lease
 
     def lease(self, wait_ms: int) -> int | None:
         """The number of the message that is next, claimed by this receiver alone."""
-        given = {"queue": self.queue, "consumer": self.reader, "max-rows": 1, "timeout-ms": LEASE_MS}
+        results = self.leased(1, wait_ms)
+        return int(results["first"]) if results["last"] >= results["first"] else None
+
+    def was_acked(self, asked: AskedAck) -> bool:
+        """Whether the broker did what was asked before the connection broke; takes no message.
+
+        A lease that has expired counts its messages as acked too, and has made an epoch of its own.
+        """
+        asked.claims += 1
+        results = self.leased(0, 0)
+        is_own = results["epoch"] - asked.epoch <= asked.claims
+        return bool(is_own and results["acked"] >= asked.file.number)
+
+    def leased(self, rows_max: int, wait_ms: int) -> Any:
+        given = {"queue": self.queue, "consumer": self.reader, "max-rows": rows_max, "timeout-ms": LEASE_MS}
         if self.broker.open is None or self.epoch_made != self.broker.made:
             self.epoch = 0
         which = {"epoch": self.epoch} if self.epoch else {"claim": True}
         asked = {**given, **which, "wait-ms": min(wait_ms, WAIT_MS)}
         results: Any = self.broker.request("queue.lease", asked, wait_s=WAIT_MS / 1000).results
         self.epoch, self.epoch_made = results["epoch"], self.broker.made
-        return int(results["first"]) if results["last"] >= results["first"] else None
+        return results
 
     def ask(self, service: str, **arguments: Any) -> Any:
         given = {name.replace("_", "-"): value for name, value in arguments.items()}

@@ -13,7 +13,7 @@ from flintmq.broker import quotas
 from flintmq.broker.queues.consumer import Consumer
 from flintmq.errors import ChannelFault, ConnectionFault
 from flintmq.protocol import phases
-from flintmq.protocol.fast.connection import HANDLES_MAX, MESSAGE_NOT_FOUND
+from flintmq.protocol.fast.connection import HANDLES_MAX, MESSAGE_NOT_FOUND, MESSAGE_TOO_LARGE
 from flintmq.protocol.fast.handle import QUEUE, TOPIC, Handle
 from flintmq.protocol.fast.outbox import Target
 from flintmq.server import commands as channel_commands
@@ -405,6 +405,8 @@ def handle_browse(session: FastSession, handle: Handle, command: commands.Handle
         not_found(session, handle, command)
         return
     message, is_redelivered = found
+    if message.body_size() > session.out.body_bytes_max:
+        raise too_large(listing.queue.name)
     owner = session.owner_of(handle.channel)
     body = None
     if message.traits & traits.SPOOLED:
@@ -421,6 +423,12 @@ def handle_browse(session: FastSession, handle: Handle, command: commands.Handle
         message.header_size,
         body,
     )
+
+
+def too_large(name: str) -> ChannelFault:
+    """A message that came in parts, or by another protocol."""
+    text = f"a message of queue '{name}' has more than 4 GiB: take it by another protocol than AMQP/Fast"
+    return ChannelFault(MESSAGE_TOO_LARGE, text)
 
 
 def not_found(session: FastSession, handle: Handle, command: commands.HandleBrowse) -> None:

@@ -114,7 +114,7 @@ class FastOutput(Output):
                 self.behind_bytes += behind.fill
                 return
         target = self.targets[consumer_tag]
-        name = target.name or route[1 + route[0] :]
+        name = target.name or crossing.short_text(route[2 + route[0] :])
         flags = DELIVERED | REDELIVERED if redelivered else DELIVERED
         head = self.head_of(content, header_size)
         body_size = octets.read_longlong(octets.readable_bytes(content), 4)

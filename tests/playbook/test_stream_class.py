@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playbook.dialogue import Carried, Client, carrying, frame
 from playbook.hourglass import TimedPlaybook, with_morgue
+from playbook.paged import PagedPlaybook
 from playbook.test_content_classes import consumes_stream, delivered, streamed
 from playbook.test_services import ask, reply_queue
+from playbook.test_staging import settle
 
 from flintmq.broker.queues import stream_backlog
 from flintmq.wire import amqp, methods
@@ -569,4 +572,29 @@ def test_a_queue_of_the_type_stream_has_no_consumers_of_the_class(tmp_path: Any)
     close = client.hears(ConnectionClose)
     assert close.reply_code == 540
     assert "use basic.consume" in close.reply_text
+    playbook.close()
+
+
+def test_what_a_consumer_took_from_behind_a_long_queue_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages of another class lie on disk before the stream, and nobody takes them."""
+    monkeypatch.setattr(stream_backlog, "MESSAGES_MAX", 8)
+    playbook = PagedPlaybook(tmp_path / "data")
+    client = playbook.client(amqp.VERSION_0_9)
+    client.declares("q")
+    client.publishes("q", *[b"basic"] * 10)
+    consumes_stream(client, "q")
+    for at in range(30):
+        client >> streamed("q", b"%d" % at)
+        settle(playbook)
+        assert bodies(client) == [b"%d" % at]
+    queue = playbook.queue("q")
+    assert queue.tail.count > 0
+    assert queue.rules is not None
+    assert queue.rules.limits is not None
+    backlog = queue.rules.limits.backlog
+    assert backlog is not None
+    assert (backlog.count, len(backlog.noted(0)) <= 9) == (0, True)
+    playbook.end()
     playbook.close()

@@ -75,6 +75,7 @@ class Output:
         "barrier",
         "behind_bytes",
         "blocked",
+        "body_bytes_max",
         "buffer",
         "capacity",
         "ended",
@@ -102,6 +103,7 @@ class Output:
         self.fill = 0
         # The largest frame the peer takes; 4096 until tuned.
         self.frame_bytes_max = amqp.FRAME_BYTES_MIN
+        self.body_bytes_max = 1 << 62  # of one content that the protocol can tell
         self.waiting = False  # in the outbox, to be flushed at the end of the pass
         self.blocked = False  # the socket took less than it was offered; the server waits for it
         self.is_torn = False  # what is pending may begin in the middle of a frame

@@ -109,6 +109,10 @@ class Consumer:
         """Whether it may take `message` now."""
         if not self.output.has_room() or not self.channel.flowing or self.channel.streaming:
             return False
+        if message.traits & traits.SPOOLED and message.body_size() > self.output.body_bytes_max:
+            # It stays for others. Who cannot be told of it has nothing to wait for.
+            self.channel.pass_work.lost_consumers.append(self)
+            return False
         if self.terms is not None and not self.terms.admits(self, message):
             return False
         if self.no_ack:

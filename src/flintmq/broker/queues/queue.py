@@ -327,10 +327,11 @@ class Queue:
         backlog.keep(priority, there)
 
     def is_at(self, position: int) -> bool:
-        """Whether there is a message at this position, or may be as it is not in memory."""
+        """Whether there is a message at this position."""
         index = position - self.position
         if index >= self.ready.count:
-            return self.tail.count > 0
+            index -= self.ready.count
+            return index < self.tail.count + self.tail.holes and not self.tail.is_hole(index)
         if index >= 0:
             return self.ready.at(index) is not None
         place = self.returned_after(position)

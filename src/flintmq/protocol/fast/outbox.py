@@ -24,6 +24,9 @@ REDELIVERED = 16
 # The shortest NOTIFY with its size: what each fragment takes beside itself and the name.
 NOTIFY_OCTETS = 15
 
+# What the four octets of a body size hold.
+BODY_BYTES_MAX = 4_294_967_295
+
 # The header of a message whose own nobody can read: nothing is said of it.
 BARE_HEAD = bytes(11)
 
@@ -71,6 +74,7 @@ class FastOutput(Output):
 
     def __init__(self, outbox: list[Output], sender: Any, room: Room | None = None) -> None:
         super().__init__(outbox, sender, room)
+        self.body_bytes_max = BODY_BYTES_MAX
         self.told: Told | None = None
         self.targets: dict[bytes, Target] = {}  # by consumer tag, an encoded short string
         self.browsed = 0
@@ -110,7 +114,7 @@ class FastOutput(Output):
                 self.behind_bytes += behind.fill
                 return
         target = self.targets[consumer_tag]
-        name = target.name or route[1 + route[0] :]
+        name = target.name or crossing.short_text(route[2 + route[0] :])
         flags = DELIVERED | REDELIVERED if redelivered else DELIVERED
         head = self.head_of(content, header_size)
         body_size = octets.read_longlong(octets.readable_bytes(content), 4)

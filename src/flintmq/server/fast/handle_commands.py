@@ -13,14 +13,14 @@ from flintmq.broker import quotas
 from flintmq.broker.queues.consumer import Consumer
 from flintmq.errors import ChannelFault, ConnectionFault
 from flintmq.protocol import phases
-from flintmq.protocol.fast.connection import HANDLES_MAX, MESSAGE_NOT_FOUND
+from flintmq.protocol.fast.connection import HANDLES_MAX, MESSAGE_NOT_FOUND, MESSAGE_TOO_LARGE
 from flintmq.protocol.fast.handle import QUEUE, TOPIC, Handle
 from flintmq.protocol.fast.outbox import Target
 from flintmq.server import commands as channel_commands
 from flintmq.server.fast.listings import NUMBERS_MAX, Listing, Looking, message_list
 from flintmq.server.session import METHOD_COPIES
 from flintmq.wire import amqp, methods, traits
-from flintmq.wire.fast import commands, message_head
+from flintmq.wire.fast import commands, crossing, message_head
 from flintmq.wire.fast.commands import Command
 from flintmq.wire.fields import encode_shortstr
 
@@ -63,7 +63,7 @@ class Consumers:
         self.tags.setdefault(handle.number, []).append(tag)
         self.handles[octets] = handle
         self.session.out.targets[octets] = Target(
-            handle.number, encode_shortstr(name) if handle.service == QUEUE else b""
+            handle.number, shown_name(name) if handle.service == QUEUE else b""
         )
         return tag
 
@@ -141,6 +141,11 @@ class Consumers:
             consumer.parked = False
             owner.virtual_host.consume(consumer)
         self.paused.pop(handle.number, None)
+
+
+def shown_name(queue: str) -> bytes:
+    """The name of a queue, of which clients of other protocols may have made one that is no text."""
+    return crossing.short_text(queue.encode("utf-8", "surrogateescape"))
 
 
 def opened(session: FastSession, command: commands.HandleOpen) -> Handle | None:
@@ -405,6 +410,8 @@ def handle_browse(session: FastSession, handle: Handle, command: commands.Handle
         not_found(session, handle, command)
         return
     message, is_redelivered = found
+    if message.body_size() > session.out.body_bytes_max:
+        raise too_large(listing.queue.name)
     owner = session.owner_of(handle.channel)
     body = None
     if message.traits & traits.SPOOLED:
@@ -414,13 +421,19 @@ def handle_browse(session: FastSession, handle: Handle, command: commands.Handle
             return
     session.out.write_browsed(
         handle.channel.number,
-        Target(handle.number, encode_shortstr(listing.queue.name)),
+        Target(handle.number, shown_name(listing.queue.name)),
         command.message_nbr,
         is_redelivered,
         message.content,
         message.header_size,
         body,
     )
+
+
+def too_large(name: str) -> ChannelFault:
+    """A message that came in parts, or by another protocol."""
+    text = f"a message of queue '{name}' has more than 4 GiB: take it by another protocol than AMQP/Fast"
+    return ChannelFault(MESSAGE_TOO_LARGE, text)
 
 
 def not_found(session: FastSession, handle: Handle, command: commands.HandleBrowse) -> None:

@@ -466,10 +466,14 @@ class FastSession(Session):
         return None
 
     def cancelled(self, channel: int, tag: bytes) -> None:
-        """A queue that is consumed from is gone."""
+        """A queue that is consumed from is gone, or has a message that a body size cannot tell."""
         handle = self.consumers.handle_of(tag)
         if handle is not None:
-            self.handle_fault(handle, ChannelFault(amqp.NOT_FOUND, "the destination was deleted"))
+            fault = ChannelFault(amqp.NOT_FOUND, "the destination was deleted")
+            consumer = self.owner_of(handle.channel).consumers.get(tag[1:].decode())
+            if consumer is not None and not consumer.queue.deleted:
+                fault = handle_commands.too_large(consumer.queue.name)
+            self.handle_fault(handle, fault)
 
     # Faults
 

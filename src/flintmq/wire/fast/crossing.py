@@ -140,15 +140,18 @@ def fast_head(header: bytes, now_ms: int, names: Names = NO_NAMES) -> bytes:
         properties.delivery_mode == 2, min(properties.priority or 0, message_head.PRIORITY_MAX), expiration
     )
     texts = [
-        _text(text or "")
+        short_text((text or "").encode("utf-8", "surrogateescape"))
         for text in (properties.content_type, properties.content_encoding, properties.message_id)
     ]
     table = _fast_headers(properties, names)
     return b"".join((fixed, *texts, _SHORT.pack(len(table)), table))
 
 
-def _text(text: str) -> bytes:
-    octets = text.encode("utf-8", "surrogateescape")
+def short_text(octets: bytes) -> bytes:
+    """An encoded short string: Fast has UTF-8 without NUL alone, and what is none of that becomes U+FFFD."""
+    if not octets.isascii() or 0 in octets:
+        text = octets.decode("utf-8", "replace").replace("\0", "\ufffd")
+        octets = text.encode()[: commands.SHORTSTR_OCTETS_MAX].decode("utf-8", "ignore").encode()
     return bytes((len(octets),)) + octets
 
 

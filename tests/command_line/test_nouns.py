@@ -57,6 +57,35 @@ def test_a_queue_from_its_declaration_to_its_end(flintmq: Command) -> None:
     assert "no queue 'orders'" in gone.err
 
 
+def test_queues_tell_their_type_and_policy(flintmq: Command) -> None:
+    for name, kind in (("typed.plain", "classic"), ("typed.voted", "quorum"), ("typed.kept", "stream")):
+        assert flintmq(f"declare queue {name} --type {kind}").status == 0
+    assert flintmq("""policies set all-typed ^typed '{"max-length-bytes": 100000}'""").status == 0
+    voted = (
+        """policies set voted-typed ^typed '{"delivery-limit": 3}' --apply-to quorum_queues --priority 1"""
+    )
+    assert flintmq(voted).status == 0
+    assert flintmq("""policies set --operator cap ^typed '{"max-length-bytes": 5000}'""").status == 0
+    rows = flintmq("queues 'typed.*' --json").document
+    assert {row["name"]: (row["type"], row["policy"]) for row in rows} == {
+        "typed.plain": ("classic", "all-typed"),
+        "typed.voted": ("quorum", "voted-typed"),
+        "typed.kept": ("stream", "all-typed"),
+    }
+    table = flintmq("queues typed.voted --columns name,policy,features --no-headers").out
+    assert table == "typed.voted  voted-typed  quorum, durable\n"
+    listed = flintmq("ctl -q list_queues name type policy operator_policy effective_policy_definition").lines
+    assert {
+        'typed.plain\tclassic\tall-typed\tcap\t[{"max-length-bytes",5000}]',
+        'typed.voted\tquorum\tvoted-typed\tcap\t[{"delivery-limit",3},{"max-length-bytes",5000}]',
+    } <= set(listed)
+    for name in ("typed.plain", "typed.voted", "typed.kept"):
+        flintmq(f"delete queue {name} -y")
+    flintmq("policies clear all-typed")
+    flintmq("policies clear voted-typed")
+    flintmq("policies clear --operator cap")
+
+
 def test_what_is_lost_is_asked_for(flintmq: Command) -> None:
     flintmq("declare queue full")
     flintmq("publish full --count 5 x")

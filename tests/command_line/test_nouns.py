@@ -57,6 +57,15 @@ def test_a_queue_from_its_declaration_to_its_end(flintmq: Command) -> None:
     assert "no queue 'orders'" in gone.err
 
 
+def test_virtual_hosts_count_queues_that_somebody_has_declared(flintmq: Command) -> None:
+    """Not those of direct reply-to, one of which the command itself uses."""
+    declared = len(flintmq("queues --json").document)
+    flintmq("declare queue counted")
+    (row,) = flintmq("vhosts --json").document
+    assert row["queues"] == declared + 1
+    flintmq("delete queue counted -y")
+
+
 def test_queues_tell_their_type_and_policy(flintmq: Command) -> None:
     for name, kind in (("typed.plain", "classic"), ("typed.voted", "quorum"), ("typed.kept", "stream")):
         assert flintmq(f"declare queue {name} --type {kind}").status == 0

@@ -162,6 +162,9 @@ def queue_table(queue: Queue, request: Request) -> FieldTable:
         "messages-entered": browsing.entered(queue),
         "consumers": len(queue.consumers),
     }
+    rules = queue.rules
+    if rules is not None and rules.settings.dead_letter_exchange is not None:
+        table["dead-letter-exchange"] = rules.settings.dead_letter_exchange
     tally = queue.tally
     table["messages-dropped"] = 0 if tally is None else tally.overflowed
     table["messages-expired"] = 0 if tally is None else tally.expired

@@ -66,6 +66,13 @@ def test_virtual_hosts_count_queues_that_somebody_has_declared(flintmq: Command)
     flintmq("delete queue counted -y")
 
 
+def test_names_that_begin_with_a_dash(flintmq: Command) -> None:
+    assert flintmq("declare queue --transient -- --yes").out == "queue '--yes' declared\n"
+    assert flintmq("publish -- --yes -body").out == "1 published\n"
+    assert flintmq("get -- --yes").out == "-body\n"
+    assert flintmq("delete queue --yes -- --yes").status == 0
+
+
 def test_queues_tell_their_type_and_policy(flintmq: Command) -> None:
     for name, kind in (("typed.plain", "classic"), ("typed.voted", "quorum"), ("typed.kept", "stream")):
         assert flintmq(f"declare queue {name} --type {kind}").status == 0

@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from broker_process import BrokerProcess
 from command_line.conftest import Command, closed_with
 
+from flintmq.cli import bench
 from flintmq.client import connect
 
 
@@ -332,6 +334,22 @@ def test_bench_counts_what_it_sends(flintmq: Command) -> None:
     assert flintmq("queues 'flintmq-bench-*' --json").document == []
     assert flintmq("bench -s 3").status == 2
     assert flintmq("bench --time 1 --url amqp://localhost:1").status == 3
+
+
+def test_bench_ends_when_an_alarm_blocks_its_producers(
+    flintmq: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "BLOCKED_S", 0.5)
+    monkeypatch.setattr(bench, "JOIN_S", 0.5)
+    settings = tmp_path / "flintmq.toml"
+    settings.write_text('[limits]\ndisk_free_bytes_min = "900TiB"\n')
+    with BrokerProcess("--data", str(tmp_path / "data"), "--config", str(settings)) as full:
+        url = f"amqp://localhost:{full.port}"
+        while flintmq(f"alarms --url {url}").status == 0:
+            pass
+        said = flintmq(f"bench --time 0.1 -y 0 -c 10 --url {url}")
+    assert said.status == 1
+    assert said.err.endswith("taken no message of the load for 0.5 s; see: flintmq alarms\n")
 
 
 def test_bench_asks_before_it_takes_from_a_queue_in_use(flintmq: Command, broker: BrokerProcess) -> None:

@@ -1,6 +1,6 @@
 """From the text of a regular expression to a machine: parsing, and the machine's instructions.
 
-    letters, .  [a-z_] [^0-9]  \\d \\w \\s \\D \\W \\S  \\n \\t \\xHH \\uHHHH
+    letters, .  [a-z_] [^0-9] [[:alnum:]_]  \\d \\w \\s \\D \\W \\S  \\n \\t \\xHH \\uHHHH
     x*  x+  x?  x{2}  x{2,}  x{2,5}   (lazy ones match the same)
     x|y  (x)  (?:x)  ^  $
 
@@ -43,6 +43,23 @@ CLASSES: dict[str, Ranges] = {
     "d": ((48, 57),),
     "w": ((48, 57), (65, 90), (95, 95), (97, 122)),
     "s": ((9, 13), (32, 32)),
+}
+# Within a class, as in [[:alpha:]_]; ASCII alone, as \\d and \\w are.
+NAMED_CLASSES: dict[str, Ranges] = {
+    "alnum": ((48, 57), (65, 90), (97, 122)),
+    "alpha": ((65, 90), (97, 122)),
+    "ascii": ((0, 127),),
+    "blank": ((9, 9), (32, 32)),
+    "cntrl": ((0, 31), (127, 127)),
+    "digit": CLASSES["d"],
+    "graph": ((33, 126),),
+    "lower": ((97, 122),),
+    "print": ((32, 126),),
+    "punct": ((33, 47), (58, 64), (91, 96), (123, 126)),
+    "space": CLASSES["s"],
+    "upper": ((65, 90),),
+    "word": CLASSES["w"],
+    "xdigit": ((48, 57), (65, 70), (97, 102)),
 }
 ESCAPES = {"n": 10, "t": 9, "r": 13, "f": 12, "v": 11, "a": 7, "e": 27, "0": 0}
 
@@ -238,7 +255,23 @@ class RegexpParser:
         if not letter:
             raise fault(at, "expected the ']' of the class that starts here")
         self.at += 1
+        if letter == "[" and self.peek() in (":", ".", "="):
+            return self.named_class(self.at - 1)
         return self.escape(self.at - 1) if letter == "\\" else ((ord(letter), ord(letter)),)
+
+    def named_class(self, at: int) -> Ranges:
+        """The letters of [:alpha:] or [:^alpha:]; of a '[' that begins no name the letter itself."""
+        sign = self.peek()
+        end = self.text.find(f"{sign}]", self.at + 1)
+        name = self.text[self.at + 1 : end] if end > 0 else ""
+        plain = name.removeprefix("^")
+        if not (plain.isascii() and plain.isalpha()):
+            return ((ord("["), ord("[")),)
+        if sign != ":" or plain not in NAMED_CLASSES:
+            raise fault(at, f"'[{sign}{name}{sign}]' is not supported")
+        self.at = end + 2
+        found = NAMED_CLASSES[plain]
+        return complement(found) if name.startswith("^") else found
 
 
 HEX_DIGITS = "0123456789abcdefABCDEF"

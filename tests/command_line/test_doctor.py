@@ -217,6 +217,54 @@ def test_dead_letters_pile_up(findings: Look, connection: Connection) -> None:
         graveyard.delete()
 
 
+def test_dead_letters_that_were_sent_back_are_no_trouble(findings: Look, connection: Connection) -> None:
+    with connection.channel(confirm=True) as channel:
+        queue = channel.queue("again")
+        death = {
+            "queue": "again",
+            "reason": "rejected",
+            "count": 1,
+            "exchange": "",
+            "routing-keys": ["again"],
+        }
+        channel.publish(b"bad", routing_key="again", headers={"x-death": [death]})
+        assert findings() == {}
+        queue.delete()
+
+
+def test_dead_letters_that_go_round(findings: Look, connection: Connection) -> None:
+    with connection.channel(confirm=True) as channel, connection.channel() as busy:
+        letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "round"}
+        queue = channel.queue("round", arguments=letters)
+        channel.publish(b"held", routing_key="round")
+        busy.qos(1)
+        assert next(iter(busy.consume("round"))).body == b"held"
+        channel.publish(b"bad", routing_key="round")
+        assert "dead letters go round" not in findings()
+        for _ in range(doctor.LOOP_DEATHS):
+            while (message := queue.get()) is None:
+                pass
+            message.reject(requeue=False)
+        while not channel.queue("round", passive=True).message_count:
+            pass
+        found = findings()["dead letters go round"]
+        assert found["seen"] == f"the first message of queue 'round' has died {doctor.LOOP_DEATHS} times"
+        assert "(rejected)" in found["cause"]
+        queue.delete()
+
+
+def test_dead_letters_for_an_exchange_that_is_not_there(findings: Look, connection: Connection) -> None:
+    with connection.channel() as channel:
+        queue = channel.queue("orphan's", arguments={"x-dead-letter-exchange": "grave's"})
+        found = findings()["dead letters are lost"]
+        assert found["seen"] == """queue "orphan's" would send dead letters to exchange "grave's\""""
+        assert found["next_step"].startswith("""flintmq declare exchange 'grave'"'"'s' fanout""")
+        channel.exchange("grave's", "fanout")
+        assert findings() == {}
+        channel.delete_exchange("grave's")
+        queue.delete()
+
+
 def test_clocks_differ(findings: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     now_ms = Clock.wall_ms
     monkeypatch.setattr(Clock, "wall_ms", lambda clock: now_ms(clock) - 60_000)

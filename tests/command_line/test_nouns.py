@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from broker_process import BrokerProcess
 from command_line.conftest import Command, closed_with
 
+from flintmq.cli import bench
 from flintmq.client import connect
 
 
@@ -55,6 +57,51 @@ def test_a_queue_from_its_declaration_to_its_end(flintmq: Command) -> None:
     gone = flintmq("delete queue orders -y")
     assert gone.status == 5
     assert "no queue 'orders'" in gone.err
+
+
+def test_virtual_hosts_count_queues_that_somebody_has_declared(flintmq: Command) -> None:
+    """Not those of direct reply-to, one of which the command itself uses."""
+    declared = len(flintmq("queues --json").document)
+    flintmq("declare queue counted")
+    (row,) = flintmq("vhosts --json").document
+    assert row["queues"] == declared + 1
+    flintmq("delete queue counted -y")
+
+
+def test_names_that_begin_with_a_dash(flintmq: Command) -> None:
+    assert flintmq("declare queue --transient -- --yes").out == "queue '--yes' declared\n"
+    assert flintmq("publish -- --yes -body").out == "1 published\n"
+    assert flintmq("get -- --yes").out == "-body\n"
+    assert flintmq("delete queue --yes -- --yes").status == 0
+
+
+def test_queues_tell_their_type_and_policy(flintmq: Command) -> None:
+    for name, kind in (("typed.plain", "classic"), ("typed.voted", "quorum"), ("typed.kept", "stream")):
+        assert flintmq(f"declare queue {name} --type {kind}").status == 0
+    assert flintmq("""policies set all-typed ^typed '{"max-length-bytes": 100000}'""").status == 0
+    voted = (
+        """policies set voted-typed ^typed '{"delivery-limit": 3}' --apply-to quorum_queues --priority 1"""
+    )
+    assert flintmq(voted).status == 0
+    assert flintmq("""policies set --operator cap ^typed '{"max-length-bytes": 5000}'""").status == 0
+    rows = flintmq("queues 'typed.*' --json").document
+    assert {row["name"]: (row["type"], row["policy"]) for row in rows} == {
+        "typed.plain": ("classic", "all-typed"),
+        "typed.voted": ("quorum", "voted-typed"),
+        "typed.kept": ("stream", "all-typed"),
+    }
+    table = flintmq("queues typed.voted --columns name,policy,features --no-headers").out
+    assert table == "typed.voted  voted-typed  quorum, durable\n"
+    listed = flintmq("ctl -q list_queues name type policy operator_policy effective_policy_definition").lines
+    assert {
+        'typed.plain\tclassic\tall-typed\tcap\t[{"max-length-bytes",5000}]',
+        'typed.voted\tquorum\tvoted-typed\tcap\t[{"delivery-limit",3},{"max-length-bytes",5000}]',
+    } <= set(listed)
+    for name in ("typed.plain", "typed.voted", "typed.kept"):
+        flintmq(f"delete queue {name} -y")
+    flintmq("policies clear all-typed")
+    flintmq("policies clear voted-typed")
+    flintmq("policies clear --operator cap")
 
 
 def test_what_is_lost_is_asked_for(flintmq: Command) -> None:
@@ -287,6 +334,22 @@ def test_bench_counts_what_it_sends(flintmq: Command) -> None:
     assert flintmq("queues 'flintmq-bench-*' --json").document == []
     assert flintmq("bench -s 3").status == 2
     assert flintmq("bench --time 1 --url amqp://localhost:1").status == 3
+
+
+def test_bench_ends_when_an_alarm_blocks_its_producers(
+    flintmq: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "BLOCKED_S", 0.5)
+    monkeypatch.setattr(bench, "JOIN_S", 0.5)
+    settings = tmp_path / "flintmq.toml"
+    settings.write_text('[limits]\ndisk_free_bytes_min = "900TiB"\n')
+    with BrokerProcess("--data", str(tmp_path / "data"), "--config", str(settings)) as full:
+        url = f"amqp://localhost:{full.port}"
+        while flintmq(f"alarms --url {url}").status == 0:
+            pass
+        said = flintmq(f"bench --time 0.1 -y 0 -c 10 --url {url}")
+    assert said.status == 1
+    assert said.err.endswith("taken no message of the load for 0.5 s; see: flintmq alarms\n")
 
 
 def test_bench_asks_before_it_takes_from_a_queue_in_use(flintmq: Command, broker: BrokerProcess) -> None:

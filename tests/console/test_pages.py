@@ -69,6 +69,29 @@ def test_no_page_is_wider_than_a_phone(console: Console) -> None:
     expect(console.page.locator("main h1")).to_have_text("Streams")
 
 
+def test_no_table_is_cut_on_a_phone(console: Console) -> None:
+    console.page.set_viewport_size({"width": 390, "height": 844})
+    for where in ("users", "users/shop", "policies", "hosts", "queues", "journal"):
+        console.open(where)
+        console.page.locator("main tbody tr").first.wait_for()
+        cut = """() => [...document.querySelectorAll("main .table-scroll")]
+            .filter((each) => each.scrollWidth > each.clientWidth).length"""
+        assert console.page.evaluate(cut) == 0, where
+        # A name is not broken to pieces: those of the test are short enough for a line.
+        tall = """() => [...document.querySelectorAll("main tbody .name")]
+            .filter((each) => each.getClientRects().length > 1).map((each) => each.textContent)"""
+        assert console.page.evaluate(tall) == [], where
+
+
+def test_a_policy_for_quorum_queues_can_be_changed(console: Console) -> None:
+    console.open("policies")
+    console.page.get_by_role("button", name="New policy").click()
+    choice = console.page.get_by_role("combobox", name="For", exact=True)
+    expect(choice).to_be_visible()
+    options = choice.locator("option").all_text_contents()
+    assert {"classic_queues", "quorum_queues", "streams"} <= set(options)
+
+
 def test_charts_are_drawn(console: Console) -> None:
     console.open("queues/%2F/orders.overseas")
     chart = console.page.locator(".chart .u-over").first

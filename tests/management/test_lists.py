@@ -116,3 +116,18 @@ def test_values_that_json_does_not_have(http_api: Http, vhost: str) -> None:
         channel.queue("q", arguments=arguments)
         (row,) = http_api.get(f"queues/{vhost}")
     assert row["arguments"] == {"x-large": 2**63 - 1, "x-octets": "\ufffd", "x-cost": 1.5, "x-none": None}
+
+
+def test_a_quorum_queue_is_told_as_one_with_the_policy_of_its_type(http_api: Http, vhost: str) -> None:
+    for name, kind in (("plain", "classic"), ("voted", "quorum"), ("kept", "stream")):
+        target = "streams" if kind == "stream" else f"{kind}_queues"
+        policy = {"pattern": ".*", "definition": {"max-length-bytes": 1_000_000}, "apply-to": target}
+        http_api.ok("PUT", f"policies/{vhost}/of-{kind}", policy)
+        queue = {"durable": True, "arguments": {"x-queue-type": kind}}
+        http_api.ok("PUT", f"queues/{vhost}/{name}", queue)
+    rows = http_api.get(f"queues/{vhost}?columns=name,type,policy")
+    assert {row["name"]: (row["type"], row["policy"]) for row in rows} == {
+        "plain": ("classic", "of-classic"),
+        "voted": ("quorum", "of-quorum"),
+        "kept": ("stream", "of-stream"),
+    }

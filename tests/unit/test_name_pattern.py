@@ -37,8 +37,32 @@ def test_finds_what_others_find(pattern: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("pattern", "found", "missed"),
+    [
+        ("^[[:alnum:]]+$", ["orders", "Q1"], ["my-orders", ":", "]", "n]"]),
+        ("^[[:alpha:]_.-]+$", ["a.b_c-d"], ["a1", ""]),
+        ("^[^[:space:]]+$", ["a"], ["a b", "a\tb"]),
+        ("^[[:^digit:]]+$", ["abc"], ["a1"]),
+        ("^[[:upper:][:digit:]]{2}$", ["A1", "11"], ["a1"]),
+        ("^[[:]+$", ["[:", "::"], ["a"]),
+        ("^[[.]$", ["[", "."], ["a"]),
+    ],
+)
+def test_named_classes_mean_what_rabbitmq_takes_them_for(
+    pattern: str, found: list[str], missed: list[str]
+) -> None:
+    matches = NamePattern(pattern).matches
+    assert ([matches(name) for name in found], [matches(name) for name in missed]) == (
+        [True] * len(found),
+        [False] * len(missed),
+    )
+
+
+@pytest.mark.parametrize(
     ("pattern", "why"),
     [
+        ("[[:alpah:]]", "'[:alpah:]' is not supported"),
+        ("[[.hyphen.]]", "is not supported"),
         ("(a)\\1", "backreferences"),
         ("a(?=b)", "is not supported"),
         ("(?<=a)b", "is not supported"),

@@ -78,7 +78,8 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         is_mixed = any(action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in self._actions)
-        if self.is_parsing or is_mixed:
+        # What argparse does for mixed words forgets a "--", behind which a name may begin with a dash.
+        if self.is_parsing or is_mixed or "--" in (args or ()):
             return super().parse_known_args(args, namespace)
         self.is_parsing = True  # what follows calls this method for its parts
         try:

@@ -39,6 +39,8 @@ TAKEN_MAX = 1000
 # How long consumers wait for messages that are on their way when the producers have ended.
 DRAIN_S = 5.0
 JOIN_S = 10.0
+# How long producers whose time is over may send nothing: an alarm of the broker keeps them from ending.
+BLOCKED_S = 10.0
 # Longer than any load runs.
 LATENCY_S_MAX = 1e6
 SHARES = (
@@ -226,6 +228,7 @@ class Run:
         self.second = Report()
         self.over = 0
         self.received_s = 0.0
+        self.moved: tuple[int, float] | None = None  # how many were sent, and when the count was new
 
     def follow(self) -> tuple[Report, float, float]:
         """The sum of all reports, and how long it took to send, and to receive."""
@@ -248,6 +251,7 @@ class Run:
                     self.stop.set()
                     if not self.options.producers:
                         break
+                    self.check_progress(now_s)
                 self.check_alive()
         except KeyboardInterrupt:
             self.stop.set()  # what was measured until then is told
@@ -297,6 +301,16 @@ class Run:
         latency = percentiles(second.latencies)
         words = f", latency median {latency['median']:.1f} ms, p99 {latency['p99']:.1f} ms" if latency else ""
         print(f"{seconds:5.1f} s  sent {second.sent:,}/s, received {second.received:,}/s{words}", flush=True)
+
+    def check_progress(self, now_s: float) -> None:
+        """A fault when producers that should end have sent nothing for a while."""
+        sent = self.total.sent + self.second.sent
+        if self.moved is None or self.moved[0] != sent:
+            self.moved = sent, now_s
+        elif now_s - self.moved[1] >= BLOCKED_S:
+            raise CommandFault(
+                f"the broker has taken no message of the load for {BLOCKED_S:g} s; see: flintmq alarms"
+            )
 
     def check_alive(self) -> None:
         for process in self.processes:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from flintmq.cli.policies import QueuePolicies
 from flintmq.cli.running_broker import own_number, rows_of
 from flintmq.cli.tables import json_text, plain, printable
 
@@ -34,6 +35,7 @@ QUEUE_COLUMNS = (
     "disk_reads disk_writes consumers consumer_utilisation consumer_capacity memory slave_pids "
     "synchronised_slave_pids state type leader members online"
 )
+IN_FORCE_COLUMNS = {"policy", "operator_policy", "effective_policy_definition"}
 CONNECTION_COLUMNS = (
     "pid name port host peer_port peer_host ssl ssl_protocol ssl_key_exchange ssl_cipher ssl_hash "
     "peer_cert_subject peer_cert_issuer peer_cert_validity state channels protocol auth_mechanism user vhost "
@@ -87,7 +89,10 @@ def number_of(pid: str) -> int | None:
 
 
 def queue_rows(connection: Connection, wanted: Wanted) -> Iterator[Row]:
-    looks_closer = bool({"arguments", "type"} & set(wanted.columns))
+    looks_closer = "arguments" in wanted.columns
+    asks_for_policies = bool(IN_FORCE_COLUMNS & set(wanted.columns))
+    policies = QueuePolicies(connection) if asks_for_policies else None
+    caps = QueuePolicies(connection, "operator-policy.list") if asks_for_policies else None
     for row in rows_of(connection, "queue.list"):
         arguments: Any = {}
         if looks_closer:
@@ -98,7 +103,11 @@ def queue_rows(connection: Connection, wanted: Wanted) -> Iterator[Row]:
             "auto_delete": row["auto-delete"],
             "exclusive": row["exclusive"],
             "arguments": arguments,
-            "type": arguments.get("x-queue-type", "classic"),
+            "type": row["type"],
+            **policy_cells(
+                None if policies is None else policies.row_for(row),
+                None if caps is None else caps.row_for(row),
+            ),
             "messages_ready": row["messages-ready"],
             "messages_unacknowledged": row["messages-unacked"],
             "messages": row["messages-ready"] + row["messages-unacked"],
@@ -106,6 +115,19 @@ def queue_rows(connection: Connection, wanted: Wanted) -> Iterator[Row]:
             "head_message_timestamp": row["oldest-ms"] // 1000 if "oldest-ms" in row else "",
             "state": "running",
         }
+
+
+def policy_cells(policy: Row | None, cap: Row | None) -> Row:
+    """The policies that hold for a queue, and what both ask for: of two numbers the lower one."""
+    definition = {} if policy is None else dict(policy["definition"])
+    for name, value in ({} if cap is None else cap["definition"]).items():
+        own = definition.get(name)
+        definition[name] = min(own, value) if isinstance(own, int) and isinstance(value, int) else value
+    return {
+        "policy": "" if policy is None else policy["name"],
+        "operator_policy": "" if cap is None else cap["name"],
+        "effective_policy_definition": definition,
+    }
 
 
 def exchange_rows(connection: Connection, wanted: Wanted) -> Iterator[Row]:

@@ -7,6 +7,8 @@ while nobody consumes is. Each check is a function from the Evidence to Findings
 from __future__ import annotations
 
 import argparse
+import errno
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -31,12 +33,16 @@ CERTIFICATE_DAYS = 30
 DISK_TIMES = 4
 # Queues that are looked into for dead letters: one message of each.
 PEEKED_MAX = 100
+# Exchanges for dead letters that are looked for: a request for each.
+LETTER_EXCHANGES_MAX = 100
+# A message that has died so often in one queue goes round.
+LOOP_DEATHS = 20
 # Findings of one kind that are told one by one; the rest is counted.
 TOLD_MAX = 10
 # Virtual hosts that are looked at, each over a connection of its own.
 HOSTS_MAX = 200
 # Commands that a finding may advise and that are about one virtual host.
-OF_A_HOST = re.compile(r"flintmq (bindings|peek|move)\b")
+OF_A_HOST = re.compile(r"flintmq (bindings|peek|move|declare exchange)\b")
 # Messages acked while an older one of the same channel was not: then that was forgotten.
 FORGOTTEN_ACKS = 100
 DIRECT_REPLY_TO = "amq.rabbitmq.reply-to"
@@ -166,7 +172,7 @@ def placed(finding: Finding, host: str, *, is_own: bool) -> Finding:
     """A finding of a virtual host; one that is not that of the URL is named."""
     if is_own:
         return replace(finding, virtual_host=host)
-    option = f"-V {host!r}"
+    option = f"-V {word(host)}"
     return replace(
         finding,
         virtual_host=host,
@@ -260,7 +266,7 @@ def disk(evidence: Evidence) -> Iterator[Finding]:
     alarms = [each for each in info.get("alarms", ()) if each["resource"] == "disk"]
     free, least = info.get("disk-bytes-free"), info.get("disk-bytes-free-min", 0)
     for alarm in alarms:
-        if "disk_free_bytes_min" in alarm["reason"]:
+        if "disk_free_bytes_min" in alarm["reason"] or os.strerror(errno.ENOSPC) in alarm["reason"]:
             yield Finding(
                 "disk full",
                 f"publishers are blocked: {alarm['reason']}",
@@ -307,7 +313,7 @@ def growth(evidence: Evidence) -> Iterator[Finding]:
             "queue grows without a consumer",
             f"queue {name!r} has {row['messages-ready']:,} messages",
             f"{came:,} came in {evidence.seconds:.1f} s, {went:,} went, and it has no consumer",
-            f"start its consumer; or take the binding away: flintmq bindings --destination {name!r}; "
+            f"start its consumer; or take the binding away: flintmq bindings --destination {word(name)}; "
             "or limit it by a policy with max-length or message-ttl",
         )
 
@@ -417,27 +423,82 @@ def unroutable(evidence: Evidence) -> Iterator[Finding]:
 
 
 def dead_letters(evidence: Evidence) -> Iterator[Finding]:
-    from flintmq.client import ServiceError
-
-    waiting = [row for row in evidence.last.queues.values() if row["messages-ready"] and not row["consumers"]]
-    waiting.sort(key=lambda row: -row["messages-ready"])
-    for row in waiting[:PEEKED_MAX]:
-        name = row["name"]
-        try:
-            glance = evidence.connection.browse(name).peek(limit=1, columns=("headers",))
-        except ServiceError:
-            continue  # a stream, or one that this user may not read
-        death = next((death_of(found) for found in glance.columns.rows()), None)
-        if death is None:
-            continue
+    for row, death in first_deaths(evidence, has_consumers=False):
+        name, grave = row["name"], text(death.get("queue"))
+        if grave == name:
+            continue  # sent back to where it died, to be tried again
         yield Finding(
             "dead letters pile up",
             f"{row['messages-ready']:,} dead letters wait in queue {name!r}, and nobody reads them",
-            f"the first of them died in queue {text(death.get('queue'))!r}: {text(death.get('reason'))}"
+            f"the first of them died in queue {grave!r}: {text(death.get('reason'))}"
             f", {death.get('count', 1)} time(s)",
-            f"flintmq peek {name!r} shows them; when the cause is mended, "
-            f"flintmq move {name!r} {text(death.get('queue'))!r} has them tried again",
+            f"flintmq peek {word(name)} shows them; when the cause is mended, "
+            f"flintmq move {word(name)} {word(grave)} has them tried again",
         )
+
+
+def loops(evidence: Evidence) -> Iterator[Finding]:
+    """Messages that a consumer rejects, and that their dead letter exchange brings back."""
+    for row, death in first_deaths(evidence, has_consumers=True):
+        name, count = row["name"], death.get("count", 1)
+        if isinstance(count, int) and count >= LOOP_DEATHS:
+            yield Finding(
+                "dead letters go round",
+                f"the first message of queue {name!r} has died {count:,} times",
+                f"it died in queue {text(death.get('queue'))!r} ({text(death.get('reason'))}), and each time "
+                "its dead letter exchange brought it back",
+                f"flintmq peek {word(name)} shows it; have the consumer put aside what it cannot do, or lead "
+                "the dead letters to a queue that nobody rejects from",
+            )
+
+
+def lost_letters(evidence: Evidence) -> Iterator[Finding]:
+    """Queues whose dead letters go to an exchange that is not there."""
+    from flintmq.client import ServiceError
+
+    queues_by_exchange: dict[str, list[str]] = {}
+    for name, row in evidence.last.queues.items():
+        if exchange := row.get("dead-letter-exchange"):
+            queues_by_exchange.setdefault(exchange, []).append(name)
+    for exchange, names in list(queues_by_exchange.items())[:LETTER_EXCHANGES_MAX]:
+        try:
+            evidence.connection.request("binding.list", {"source": exchange, "limit": 1})
+        except ServiceError as error:
+            if error.code != 404:
+                continue  # of no concern to this user
+            more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+            yield Finding(
+                "dead letters are lost",
+                f"queue {names[0]!r}{more} would send dead letters to exchange {exchange!r}",
+                "there is no such exchange: what expires, is rejected or overflows is dropped",
+                f"flintmq declare exchange {word(exchange)} fanout, and bind a queue to it",
+                is_urgent=True,
+            )
+
+
+def first_deaths(evidence: Evidence, *, has_consumers: bool) -> Iterator[tuple[Row, Row]]:
+    """The longest queues whose first message is a dead letter, and how that died last."""
+    from flintmq.client import ServiceError
+
+    waiting = [
+        row
+        for row in evidence.last.queues.values()
+        if row["messages-ready"] and bool(row["consumers"]) is has_consumers
+    ]
+    waiting.sort(key=lambda row: -row["messages-ready"])
+    for row in waiting[:PEEKED_MAX]:
+        try:
+            glance = evidence.connection.browse(row["name"]).peek(limit=1, columns=("headers",))
+        except ServiceError:
+            continue  # a stream, or one that this user may not read
+        death = next((death_of(found) for found in glance.columns.rows()), None)
+        if death is not None:
+            yield row, death
+
+
+def word(name: str) -> str:
+    """A name as a shell takes it for one word."""
+    return "'" + name.replace("'", "'\"'\"'") + "'"
 
 
 def death_of(row: Row) -> Row | None:
@@ -531,6 +592,8 @@ HOST_CHECKS: tuple[Check, ...] = (
     forgotten,
     unroutable,
     dead_letters,
+    loops,
+    lost_letters,
     memory_only,
     stopped_flow,
 )

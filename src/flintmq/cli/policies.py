@@ -4,15 +4,43 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flintmq.cli import running_broker, statuses, tables
 from flintmq.cli.statuses import CommandFault
 from flintmq.cli.users import administer, task
+from flintmq.name_pattern import NamePattern
+
+if TYPE_CHECKING:
+    from flintmq.client import Connection
 
 POLICIES = ("name", "virtual_host", "pattern", "apply_to", "priority", "definition", "fixed")
 PARAMETERS = ("virtual_host", "component", "name", "value")
 APPLY_TO = ("all", "queues", "exchanges", "classic_queues", "quorum_queues", "streams")
+# What `apply-to` calls the queues of a type.
+TARGETS = {"classic": "classic_queues", "quorum": "quorum_queues", "stream": "streams"}
+
+
+class QueuePolicies:
+    """Which policy of the connection's virtual host holds for a queue, found by its name and type."""
+
+    def __init__(self, connection: Connection, service: str = "policy.list") -> None:
+        host = connection.settings.virtual_host
+        rows = list(running_broker.rows_of(connection, service, virtual_host=host))
+        rows.sort(key=lambda row: (-row["priority"], row["name"]))
+        self.known = [(row, NamePattern(row["pattern"])) for row in rows if row["apply-to"] != "exchanges"]
+
+    def row_for(self, queue: dict[str, Any]) -> dict[str, Any] | None:
+        """The policy for a row of queue.list."""
+        targets = ("all", "queues", TARGETS[queue["type"]])
+        for row, pattern in self.known:
+            if row["apply-to"] in targets and pattern.matches(queue["name"]):
+                return row
+        return None
+
+    def name_for(self, queue: dict[str, Any]) -> str | None:
+        row = self.row_for(queue)
+        return None if row is None else str(row["name"])
 
 
 def add(command: str, parser: argparse.ArgumentParser) -> None:

@@ -7,11 +7,12 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from flintmq.cli import running_broker, tables
+from flintmq.cli.policies import QueuePolicies
 
 if TYPE_CHECKING:
     from flintmq.client import Connection
 
-COLUMNS = ("name", "messages_ready", "messages_unacked", "consumers", "oldest", "features")
+COLUMNS = ("name", "messages_ready", "messages_unacked", "consumers", "oldest", "policy", "features")
 # Moved by one request; between two of them progress is told, and an interrupt holds.
 MOVED_AT_ONCE = 10_000
 LOOK_EACH_S = 0.2
@@ -40,12 +41,29 @@ def queues(options: argparse.Namespace) -> int:
         rows = list(
             tables.matching(running_broker.rows_of(connection, "queue.list"), options.pattern, "name")
         )
+        policies = policies_of(connection)
+    if policies is not None:
+        rows = [{**row, "policy": policies.name_for(row)} for row in rows]
     shown = rows if options.json else [described(row) for row in rows]
-    return tables.show(shown, COLUMNS, options)
+    columns = [name for name in COLUMNS if name != "policy" or policies is not None]
+    return tables.show(shown, columns, options)
+
+
+def policies_of(connection: Connection) -> QueuePolicies | None:
+    """Which policy holds for each queue; None for a user who may not see policies."""
+    from flintmq.client import ServiceError
+
+    try:
+        return QueuePolicies(connection)
+    except ServiceError as error:
+        if error.code != 403:
+            raise
+        return None
 
 
 def described(row: dict[str, Any]) -> dict[str, Any]:
-    kinds = [name for name in ("durable", "exclusive", "auto-delete") if row[name]]
+    kinds = [row["type"]] if row["type"] != "classic" else []
+    kinds += [name for name in ("durable", "exclusive", "auto-delete") if row[name]]
     return {**row, "oldest": tables.age(row.get("oldest-age-ms")), "features": kinds}
 
 

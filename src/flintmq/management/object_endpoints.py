@@ -62,6 +62,9 @@ async def seen_hosts(call: Call) -> list[str]:
 
 # Queues
 
+# What `apply-to` of a policy calls the queues of a type.
+POLICY_TARGETS = {"classic": "classic_queues", "quorum": "quorum_queues", "stream": "streams"}
+
 
 class QueueShapes:
     """How to show the queues of one virtual host."""
@@ -105,7 +108,7 @@ class QueueShapes:
 
 def chosen_of(policies: list[PolicyRow], row: QueueRow) -> PolicyRow | None:
     """The policy that holds for the queue."""
-    kinds = ("all", "queues", "streams" if row.is_stream else "classic_queues")
+    kinds = ("all", "queues", POLICY_TARGETS[shapes.queue_type(row)])
     for each in policies:
         if each.matches(row.name, kinds):
             return each

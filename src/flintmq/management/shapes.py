@@ -77,7 +77,13 @@ def with_rates(
 
 
 def queue_type(row: QueueRow) -> str:
-    return "stream" if row.is_stream else "classic"
+    """classic, quorum or stream."""
+    if row.is_stream:
+        return "stream"
+    # Most queues name no type: their arguments need not be decoded.
+    if b"x-queue-type" not in row.arguments:
+        return "classic"
+    return "quorum" if table(row.arguments).get("x-queue-type") == "quorum" else "classic"
 
 
 def delivered(row: QueueRow) -> int:

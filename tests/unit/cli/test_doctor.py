@@ -40,6 +40,14 @@ def test_a_journal_that_cannot_write() -> None:
     assert finding.is_urgent
 
 
+def test_a_disk_without_room_for_the_journal() -> None:
+    reason = "cannot prepare a segment in /data: No space left on device"
+    look = Look({**INFO, "alarms": [{"resource": "disk", "reason": reason}]}, 0)
+    finding = only(list(doctor.disk(evidence(look, look))))
+    assert finding.kind == "disk full"
+    assert finding.next_step.startswith("make room on the disk")
+
+
 def test_a_disk_with_room() -> None:
     look = Look({**INFO, "alarms": [], "disk-bytes-free": 1000, "disk-bytes-free-min": 250}, 0)
     assert list(doctor.disk(evidence(look, look))) == []

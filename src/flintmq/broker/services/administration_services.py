@@ -214,7 +214,7 @@ def vhost_list(request: Request) -> Iterator[None]:
         }
         if host is not None:
             found["tracing"] = host.router.is_traced
-            found["queues"] = len(host.queues)
+            found["queues"] = len(host.queues) - host.reply_queues
             found["connections"] = len(broker.clients.by_host.get(host, ()))
         return found
 

@@ -22,6 +22,7 @@ from flintmq.broker.exchanges.delayed_exchange import DelayedExchange
 from flintmq.broker.exchanges.exchange import Exchange
 from flintmq.broker.queues.consumer import Consumer
 from flintmq.broker.queues.queue import Queue
+from flintmq.broker.queues.queue_rules import kind_of
 from flintmq.broker.services import browsing
 from flintmq.broker.services.arguments import PAGE, Argument
 from flintmq.broker.services.queue_identity import CREATION_ID, creation_id
@@ -152,6 +153,7 @@ def is_hidden(queue: Queue) -> bool:
 def queue_table(queue: Queue, request: Request) -> FieldTable:
     table: FieldTable = {
         "name": queue.name,
+        "type": kind_of(queue.arguments),
         "durable": queue.durable,
         "exclusive": queue.exclusive,
         "auto-delete": queue.auto_delete,
@@ -160,6 +162,9 @@ def queue_table(queue: Queue, request: Request) -> FieldTable:
         "messages-entered": browsing.entered(queue),
         "consumers": len(queue.consumers),
     }
+    rules = queue.rules
+    if rules is not None and rules.settings.dead_letter_exchange is not None:
+        table["dead-letter-exchange"] = rules.settings.dead_letter_exchange
     tally = queue.tally
     table["messages-dropped"] = 0 if tally is None else tally.overflowed
     table["messages-expired"] = 0 if tally is None else tally.expired

@@ -126,8 +126,9 @@ export function Spark({ values, label }) {
 
 // Tables
 
-export function Table({ columns, rows, sort, desc, onSort, keyOf, label, rowClass }) {
-  return html`<div class="table-scroll"><table aria-label=${label}>
+/** On a phone the rows of a table with more than three columns, or of one with `cards`, become cards. */
+export function Table({ columns, rows, sort, desc, onSort, keyOf, label, rowClass, cards }) {
+  return html`<div class=${joined("table-scroll", (cards || columns.length > 3) && "cards")}><table aria-label=${label}>
     <thead><tr>${columns.map((column) => {
       const isSorted = column.sort && column.sort === sort;
       return html`<th key=${column.title} scope="col" class=${joined(column.num && "num", column.slim && "slim", column.wide && "wide-only")}
@@ -138,7 +139,7 @@ export function Table({ columns, rows, sort, desc, onSort, keyOf, label, rowClas
       </th>`;
     })}</tr></thead>
     <tbody>${rows.map((row, place) => html`<tr key=${keyOf ? keyOf(row) : place} class=${rowClass?.(row)}>
-      ${columns.map((column) => html`<td key=${column.title} data-title=${column.title} class=${joined(column.num && "num", column.slim && "slim", column.wide && "wide-only")}>${column.show(row)}</td>`)}
+      ${columns.map((column) => html`<td key=${column.title} data-title=${column.title} class=${joined(column.num && "num", column.slim && "slim", column.wide && "wide-only", column.full && "full")}>${column.show(row)}</td>`)}
     </tr>`)}</tbody>
   </table></div>`;
 }
@@ -169,7 +170,7 @@ export function List({ base, ask = {}, columns, empty, keyOf, label, every = 500
     ${items && items.length === 0 && (isFiltered
       ? html`<${Empty} title="Nothing matches">No name has “${query.name}” in it. ${shown.total_count > 0 ? `There are ${count(shown.total_count)} without the filter.` : ""}<//>`
       : empty)}
-    ${items && items.length > 0 && html`<${Table} ...${{ columns, sort, desc, onSort, keyOf, label, rowClass }} rows=${items} />`}
+    ${items && items.length > 0 && html`<${Table} ...${{ columns, sort, desc, onSort, keyOf, label, rowClass }} cards rows=${items} />`}
     ${shown && shown.page_count > 1 && html`<${Pager} page=${shown.page} pages=${shown.page_count} />`}
   </div>`;
 }

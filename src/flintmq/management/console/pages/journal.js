@@ -40,7 +40,7 @@ export function Journal() {
         ${node[0].io_sync_count > 0 && html`<${Figure} name="Syncs" value=${rate(node[0].io_sync_count_details?.rate ?? 0)} note=${node[0].io_sync_avg_time ? `${node[0].io_sync_avg_time.toFixed(1)} ms each` : `${count(node[0].io_sync_count)} in all`} />`}
       <//>`}
     <${Panel} title="The broker's own metrics" flush>
-      ${rows.length === 0 ? html`<p class="quiet padded">None.</p>` : html`<${Table} label="Metrics" rows=${rows} keyOf=${(row) => row.name + row.labels} columns=${[
+      ${rows.length === 0 ? html`<p class="quiet padded">None.</p>` : html`<${Table} label="Metrics" cards rows=${rows} keyOf=${(row) => row.name + row.labels} columns=${[
         { title: "Metric", show: (row) => html`<span class="mono">${row.name}${row.labels}</span>` },
         { title: "Value", num: true, show: (row) => (/_bytes$/.test(row.name) ? bytes(row.value) : Number.isInteger(row.value) ? count(row.value) : row.value) },
         { title: "", wide: true, show: (row) => html`<span class="quiet">${row.help}</span>` },

@@ -6,7 +6,7 @@ import { listPath, useHost } from "../host.js";
 import { Badge, confirmLoss, Empty, Facts, Failure, html, jsonOf, Loading, notify, openForm, PageHead, Panel, Table } from "../parts.js";
 import { link } from "../route.js";
 
-const KINDS = ["queues", "exchanges", "all", "classic_queues", "streams"];
+const KINDS = ["queues", "exchanges", "all", "classic_queues", "quorum_queues", "streams"];
 
 export function Policies({ session }) {
   const host = useHost();
@@ -35,8 +35,8 @@ function PolicyList({ kind, title, maySet, lead }) {
         { title: "Pattern", show: (row) => html`<span class="mono">${row.pattern}</span>` },
         { title: "For", show: (row) => row["apply-to"] },
         { title: "Priority", num: true, show: (row) => row.priority },
-        { title: "Asks for", show: (row) => html`<${Facts} facts=${row.definition} />` },
-        { title: "Matches now", show: (row) => html`<${Matches} row=${row} kind=${kind} />` },
+        { title: "Asks for", full: true, show: (row) => html`<${Facts} facts=${row.definition} />` },
+        { title: "Matches now", full: true, show: (row) => html`<${Matches} row=${row} kind=${kind} />` },
         { title: "", slim: true, show: (row) => maySet && html`<button type="button" class="button button-quiet" onClick=${() => openPolicyForm(kind, row)} aria-label=${`Change ${row.name}`}>Change</button>
           <button type="button" class="button button-quiet" onClick=${() => remove(row)} aria-label=${`Delete ${row.name}`}>Delete</button>` },
       ]} />`)}

@@ -30,7 +30,7 @@ export function Queue({ rest: [vhost, name], query: asked }) {
     <//>
     <${Failure} error=${error} />
     <${Figures}>
-      <${Figure} name=${isStream ? "Messages" : "Ready"} value=${brief(queue.messages_ready)} note=${bytes(queue.message_bytes_ready)} />
+      <${Figure} name=${isStream ? "Messages" : "Ready"} value=${brief(queue.messages_ready)} note=${`${bytes(queue.message_bytes_ready)} in memory`} />
       ${!isStream && html`<${Figure} name="Unacked" value=${brief(queue.messages_unacknowledged)} note="with consumers" />`}
       <${Figure} name="In" value=${rate(dig(queue, "message_stats.publish_details.rate"))} note=${`${brief(dig(queue, "message_stats.publish") ?? 0)} in all`} />
       <${Figure} name="Out" value=${rate(dig(queue, "message_stats.deliver_get_details.rate"))} note=${`${brief(dig(queue, "message_stats.deliver_get") ?? 0)} in all`} />
@@ -345,7 +345,7 @@ function Settings({ queue }) {
       <${Facts} facts=${queue.effective_policy_definition} none="Policies ask for nothing here" /></div>
     <div><h3 class="small-head">Kept</h3><${Facts} facts=${{
       Durable: queue.durable, Exclusive: queue.exclusive, "Auto-delete": queue.auto_delete,
-      "In memory": count(queue.messages_ram), "Paged out": count(queue.messages_paged_out), Size: bytes(queue.message_bytes), "Idle since": queue.idle_since ? `${queue.idle_since} UTC` : undefined,
+      "In memory": count(queue.messages_ram), "Paged out": count(queue.messages_paged_out), "Size in memory": bytes(queue.message_bytes), "Idle since": queue.idle_since ? `${queue.idle_since} UTC` : undefined,
     }} /></div>
   </div>`;
 }

@@ -18,7 +18,7 @@ export function Users() {
     <${Panel} flush label="Users">${!data ? !error && html`<${Loading} />` : html`<${Table} label="Users" rows=${data} keyOf=${(row) => row.name} columns=${[
       { title: "User", show: (row) => html`<a class="name" href=${link("users", [row.name])}>${row.name}</a>` },
       { title: "Tags", show: (row) => html`<span class="badges">${row.tags.map((tag) => html`<${Badge} key=${tag} tone=${tag === "administrator" ? "warn" : "info"}>${tag}<//>`)}</span>` },
-      { title: "Virtual hosts", show: (row) => (hosts(row.name).length ? hosts(row.name).map((each) => each.vhost).join(", ") : html`<${Badge} tone="warn" title="The user can log in nowhere">none<//>`) },
+      { title: "Virtual hosts", full: true, show: (row) => (hosts(row.name).length ? hosts(row.name).map((each) => each.vhost).join(", ") : html`<${Badge} tone="warn" title="The user can log in nowhere">none<//>`) },
       { title: "Limits", show: (row) => Object.entries(row.limits).map(([name, value]) => `${name} ${value}`).join(", ") || html`<span class="quiet">none</span>` },
     ]} />`}<//>`;
 }

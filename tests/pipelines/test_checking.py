@@ -88,6 +88,12 @@ def test_good() -> None:
         ('exchange = "dear"', 'exchange = "dear"\nmode = "exactly"', 14, "one of confirm, transactional"),
         ('exchange = "dear"', 'exchange = "dear"\ntrigger = "soon"', 14, 'a time such as "1 second"'),
         ('name = "test"', 'name = "test"\ntrigger = 5', 3, "expected a time"),
+        (
+            'queue = "ticks"',
+            'queue = "ticks"\nwatermark = { column = "price", delay = "soon" }',
+            6,
+            'watermark.delay = "soon": expected a time such as "1 second"',
+        ),
         ('queue = "ticks"', 'queue = "ticks"\nuri = "http://there"', 6, "must begin with amqp:// or amqps://"),
         ('exchange = "dear"', 'exchange = "dear"\nuri = "amqp://there:x"', 14, "'uri' is wrong: "),
         (
@@ -216,10 +222,20 @@ def test_rules(tmp_path: Path) -> None:
     )
     assert findings(text, tmp_path)[0][0] == 11
     (tmp_path / "rules.toml").write_text('[[rule]]\nwhen = "price > 1"\nexchange = "a"\n')
+    assert findings(text, tmp_path) == [
+        (11, "rule 1: there is no column 'routing_key' in 'ticks'; there are symbol, price")
+    ], "a rule without a routing_key keeps that of the message"
+    text = text.replace("schema =", 'metadata = ["routing_key"]\nschema =')
     (rule,) = of_text(text, tmp_path).transforms[0].rules
     assert (rule.exchange, rule.routing_key) == ("a", "{routing_key}")
     (tmp_path / "rules.toml").write_text('[[rule]]\nwhen = "price > 1"\n')
     assert "rule 1: expected when, exchange" in findings(text, tmp_path)[0][1]
+    last = '[[rule]]\nwhen = "true"\nexchange = "b"\nrouting_key = "b.{sybol}"\n'
+    (tmp_path / "rules.toml").write_text(f'[[rule]]\nwhen = "prise > 1"\nexchange = "a"\n{last}')
+    assert findings(text, tmp_path) == [
+        (12, "rule 1: there is no column 'prise' in 'ticks'; did you mean 'price'?"),
+        (12, "rule 2: there is no column 'sybol' in 'ticks'; did you mean 'symbol'?"),
+    ]
 
 
 @pytest.mark.parametrize("name", shipped_names())

@@ -74,8 +74,11 @@ view.tell("ending: feed, pipelines, broker")
 @pytest.mark.skipif(sys.platform != "linux", reason="opens a terminal of its own")
 @pytest.mark.parametrize(("lines", "columns"), [(24, 80), (10, 40), (50, 132)])
 def test_the_view_fits_its_terminal(lines: int, columns: int) -> None:
-    frames = [frame for frame in screens(SCREEN, lines, columns) if frame]
+    drawn = screens(SCREEN, lines, columns)
+    frames = [frame.strip("\n") for frame in drawn if frame.strip("\n")]
     assert len(frames) >= 3
+    before_the_end = [frame for frame in drawn if frame.strip("\n")][:-1]
+    assert all(frame.endswith("\n") for frame in before_the_end), "the cursor is on a line of its own"
     for frame in frames:
         shown = (
             frame[frame.index("FlintMQ demo") :].removesuffix("\nending: feed, pipelines, broker").split("\n")
@@ -119,7 +122,7 @@ def screens(program: str, lines: int, columns: int) -> list[str]:
             os.close(ours)
     assert process.returncode == 0, drawn.decode()
     pieces = re.split(r"(?:\x1b\[2K|\x1b\[1A)+", drawn.decode().replace("\r", ""))
-    return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", piece).strip("\n") for piece in pieces]
+    return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", piece) for piece in pieces]
 
 
 def processes_of(directory: Path) -> list[int]:
@@ -220,6 +223,64 @@ def test_the_watcher_shows_the_newest_bar_and_takes_no_offence_at_others(uri: st
         channel.exchange(EXCHANGE, passive=True).delete()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_memory_is_that_of_all_descendants_in_whatever_session() -> None:
+    held = "held = bytearray(b'x') * (200 << 20)"
+    child = f"{held}; print('held', flush=True); input()"
+    program = (
+        "import subprocess, sys; "
+        f"subprocess.run([sys.executable, '-c', {child!r}], start_new_session=True, check=False)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        assert memory_bytes(process.pid) > 200 << 20
+        process.communicate("\n")
+
+
+class LeapingClock(Clock):
+    """Each look at it is seven seconds after the one before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0.0
+
+    def monotonic_s(self) -> float:
+        self.now_s += 7.0
+        return self.now_s
+
+
+def test_a_slow_start_of_spark_is_told_while_it_lasts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flintmq.pipelines.demo.demo.SPARK_START_TIMEOUT_S", 60.0)
+    demo = Demo(DemoOptions(rate=1, state=str(tmp_path)), LeapingClock())
+    told: list[str] = []
+    demo.told = told.append
+    demo._part("pipelines", ["timeit", "-n", "1", "-r", "1", "import time; time.sleep(600)"])
+    try:
+        with pytest.raises(PipelineFailed, match="the pipelines did not start in 60 s"):
+            demo._wait_for_pipelines()
+    finally:
+        demo.parts[0].process.kill()
+        demo.stop()
+    assert told == [
+        f"Spark has been starting for {seconds} s: all flows are not running yet" for seconds in (21, 42)
+    ]
+
+
+@pytest.mark.parametrize("wrong", [("--rate", "0"), ("--symbols", "0"), ("--rate", "-5")])
+def test_a_market_without_ticks_or_symbols_is_refused_before_anything_starts(
+    wrong: tuple[str, str],
+) -> None:
+    refused = subprocess.run([*DEMO, *wrong], capture_output=True, text=True, timeout=120, check=False)
+    assert refused.returncode == 2
+    assert f"{' '.join(wrong)}: expected a whole number from 1" in refused.stderr
+    assert refused.stdout == ""
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for what is left in /proc")
 def test_demo(tmp_path: Path) -> None:
     """Interrupted as by Ctrl-C once gaps and bars were seen."""
@@ -242,7 +303,9 @@ def test_demo(tmp_path: Path) -> None:
             shown = re.search(r"gaps (\d+) of (\d+) \| bars (\d+)", line)
             if shown is not None and int(shown[3]) == 6 and " s |" in line:
                 assert len(processes_of(tmp_path)) >= 3
-                assert memory_bytes(os.getsid(demo.pid)) > 0
+                used = re.search(r"MiB broker (\d+) pipelines (\d+) feed (\d+)", line)
+                assert used is not None, line
+                assert int(used[2]) > 300, "a Java that runs Spark is among the pipelines"
                 look_at(f"amqp://guest:guest@127.0.0.1:{port}")
                 break
         demo.send_signal(signal.SIGINT)

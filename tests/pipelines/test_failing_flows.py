@@ -144,6 +144,17 @@ def test_reasons_that_last() -> None:
     assert reasons.plain(RuntimeError(refused)) == "Reading: no queue 'a'; declare it first."
     assert not reasons.is_lasting(RuntimeError("flintmq.spark.errors.AmqpError: no connection"))
     assert not reasons.is_lasting(RuntimeError("a plain one"))
+    assert reasons.is_lasting(RuntimeError("[USER_RAISED_EXCEPTION] offset 2 is malformed SQLSTATE: P0001"))
+
+
+def test_the_reason_has_the_name_of_an_error_that_tells_little_without_it() -> None:
+    traceback = "[STREAM_FAILED] Query terminated: Traceback (most recent call last):\n  File x\n"
+    assert reasons.plain(RuntimeError(f"{traceback}KeyError: 'price'")) == "KeyError: 'price'"
+    assert reasons.plain(RuntimeError(f"{traceback}shop.errors.StockError: none")) == "StockError: none"
+    ours = f"{traceback}flintmq.spark.errors.AmqpError: Reading: no connection."
+    assert reasons.plain(RuntimeError(ours)) == "Reading: no connection."
+    sparks = f"{traceback}org.apache.spark.SparkException: Python worker failed to connect back."
+    assert reasons.plain(RuntimeError(sparks)) == "Python worker failed to connect back."
 
 
 def test_a_status_that_cannot_be_written_does_not_end_the_run(

@@ -126,11 +126,18 @@ def test_records_of_format_1_go_on(tmp_path: Path) -> None:
 
 def test_a_changed_sink_is_told(tmp_path: Path) -> None:
     flow = of_text(TEXT).flows()[0]
-    assert fingerprint.claim(str(tmp_path), tmp_path, flow, False, Clock()).told == ""
+    record = fingerprint.claim(str(tmp_path), tmp_path, flow, False, Clock())
+    assert record.told == ""
+    Path(record.checkpoint).mkdir()
     other = of_text(TEXT.replace('exchange = "out"', 'exchange = "other"')).flows()[0]
     told = fingerprint.claim(str(tmp_path), tmp_path, other, False, Clock()).told
     assert told == "the sink has changed: rows went to exchange out, and go to exchange other from here on"
     assert fingerprint.claim(str(tmp_path), tmp_path, other, False, Clock()).told == ""
+    Path(record.checkpoint).rmdir()
+    assert fingerprint.claim(str(tmp_path), tmp_path, other, False, Clock()).told == (
+        f"it was started before, but its checkpoint {record.checkpoint} is not there: it begins anew, and "
+        "rows that it wrote before may be written again"
+    )
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 9, "id": "a", "parts": {}}', "[" * 100_000])

@@ -118,8 +118,8 @@ def sentence(what: str, settings: Settings, error: ClientError) -> str:
         )
     if isinstance(error, LoginRefused):
         return (
-            f"{what}: {where} refused user {settings.user!r}; check the options 'username' and 'password', "
-            "the password file or the environment."
+            f"{what}: {where} refused user {settings.user!r}; check user and password in the URI, in the "
+            "options 'username' and 'password', in the password file or in the environment."
         )
     if isinstance(error, ConnectFailed):
         return f"{what}: no connection to {where}: {ended(error)}"

@@ -33,6 +33,7 @@ from typing import IO, Any
 from flintmq.client.core.errors import ClientError, ResourceLocked
 from flintmq.client.sync.connection import Connection, connect
 from flintmq.clock import Clock
+from flintmq.errors import ConfigFault
 from flintmq.pipelines.demo.feed import symbol_name
 from flintmq.pipelines.errors import PipelineFailed
 from flintmq.pipelines.queries.brokers import settings_of
@@ -50,6 +51,9 @@ MANAGEMENT_PORT = 15672
 # What `flintmq[management]` installs.
 MANAGEMENT_NEEDS = ("starlette", "uvicorn", "orjson")
 START_TIMEOUT_S = 120.0
+# Spark compiles much of itself at its first query. A machine with other work takes minutes for that.
+SPARK_START_TIMEOUT_S = 600.0
+SPARK_START_TOLD_S = 20.0
 STOP_TIMEOUT_S = 30.0
 SHOWN_SYMBOLS = 6
 BAR_NUMBERS = ("open", "high", "low", "close", "volume", "vwap", "ticks")
@@ -339,7 +343,7 @@ class Demo:
 
     def _wait_for_pipelines(self) -> None:
         """Until each flow runs: ticks sent before would be a backlog to begin with."""
-        deadline_s = self.clock.monotonic_s() + START_TIMEOUT_S
+        began_s = told_s = self.clock.monotonic_s()
         while not self.ended.wait(0.2):
             self.parts[-1].check()
             flows = [flow for each in status.read_all(self.directory) for flow in each.flows.values()]
@@ -348,8 +352,15 @@ class Demo:
             failed = next((flow.last_error for flow in flows if flow.last_error), None)
             if failed is not None:
                 raise PipelineFailed(f"the pipelines do not run: {failed}")
-            if self.clock.monotonic_s() > deadline_s:
-                raise PipelineFailed(f"the pipelines did not start: {self.parts[-1].last_words()}")
+            now_s = self.clock.monotonic_s()
+            if now_s - began_s > SPARK_START_TIMEOUT_S:
+                raise PipelineFailed(
+                    f"the pipelines did not start in {SPARK_START_TIMEOUT_S:.0f} s: "
+                    f"{self.parts[-1].last_words()}"
+                )
+            if now_s - told_s >= SPARK_START_TOLD_S:
+                told_s = now_s
+                self.told(f"Spark has been starting for {now_s - began_s:.0f} s: {_states(flows)}")
 
     def _hear_feed(self, line: str) -> None:
         if line.startswith('{"sent":'):
@@ -398,16 +409,34 @@ class Demo:
                 last_to_first.callback(self.watcher.close)
 
 
-def memory_bytes(session: int) -> int:
-    """What all processes of a session hold, as far as Linux tells: pages shared by some count once each."""
-    total = 0
+def _states(flows: list[status.FlowStatus]) -> str:
+    """What a user who waits for Spark is told of its flows."""
+    waiting = sum(flow.state != status.RUNNING for flow in flows)
+    if waiting or not flows:
+        return f"{waiting or 'all'} flows are not running yet"
+    return "its flows run, their first batches do not have an end yet"
+
+
+def memory_bytes(root: int) -> int:
+    """What a process and all that descend from it hold, as far as Linux tells: pages shared by some count
+    once each. A session does not tell them: Spark has one of its own."""
+    parents: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[3]) == session:
-                total += int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
+            parents[int(entry.name)] = int(fields[1])
+            sizes[int(entry.name)] = int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
         except (OSError, IndexError, ValueError):
             continue  # it ended while we looked
+    children: dict[int, list[int]] = {}
+    for pid, parent in parents.items():
+        children.setdefault(parent, []).append(pid)
+    total, found = 0, [root]
+    while found:
+        pid = found.pop()
+        total += sizes.get(pid, 0)
+        found += children.pop(pid, [])  # popped: a number that came twice while we looked makes no circle
     return total
 
 
@@ -415,6 +444,9 @@ def run(options: DemoOptions) -> int:
     """The demo until its time is over or Ctrl-C; the exit status."""
     from flintmq.pipelines.demo.view import view_for
 
+    for name, value in (("--rate", options.rate), ("--symbols", options.symbols)):
+        if value < 1:
+            raise ConfigFault(f"{name} {value}: expected a whole number from 1")
     demo = Demo(options, Clock())
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: demo.ended.set())

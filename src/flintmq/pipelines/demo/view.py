@@ -68,8 +68,9 @@ class TerminalView:
 
     def _lines(self, shown: Snapshot) -> Any:
         from rich.console import Group
+        from rich.text import Text
 
-        left = self._console.size.height - 1  # the last line is the cursor's
+        left = self._console.size.height - 1  # the last line is empty, and the cursor's
         made: list[Any] = []
         flows = sum(len(pipeline.flows) for pipeline in shown.pipelines)
         for needed, table in (
@@ -82,7 +83,9 @@ class TerminalView:
                 left -= needed
         if left >= 3:
             made.append(self._gaps(shown, left - 2))
-        return Group(*made)
+        # The terminal shows Ctrl-C as ^C where the cursor is. Behind a full line that would be a new line,
+        # and the next picture would begin one line too low.
+        return Group(*made, Text(""))
 
     def _table(self, title: str, left: tuple[str, ...], right: tuple[str, ...], rest: str = "") -> Any:
         """A table without lines, each row of which is one line whatever is in it. The column `rest` is the

@@ -108,7 +108,8 @@ class _Check:
             try:
                 found[name] = key.check(value)
             except Unfit as unfit:
-                self.fault(f"{name} = {shown(value)}: {unfit}", *path, name)
+                wrong = unfit.value if unfit.within else value
+                self.fault(f"{name}{unfit.within} = {shown(wrong)}: {unfit}", *path, name)
         return found
 
     def _kind(self, given: Mapping[str, Any], kinds: tuple[str, ...], *path: str | int) -> str | None:
@@ -367,6 +368,7 @@ class _Check:
                 if transform.kind == "sql" and "\n" in transform.given["sql"]:
                     line += self._lines_into(transform.given["sql"], 0)
                 self._no_column(wrong.name, line, transform.inputs, known)
+            self._check_rules(transform, place, known)
         for place, sink in enumerate(made.sinks):
             for key, text in self._expressions(sink):
                 found = known.get(sink.input)
@@ -375,6 +377,22 @@ class _Check:
                     if wrong is not None:
                         line = self.document.lines.of("sink", place, *key)
                         self._no_column(wrong.name, line, (sink.input,), known)
+
+    def _check_rules(
+        self, transform: Transform, place: int, known: Mapping[str, columns.Columns | None]
+    ) -> None:
+        table = transform.inputs[0] if transform.rules else ""
+        found = known.get(table)
+        if found is None:
+            return
+        for number, rule in enumerate(transform.rules):
+            pieces = [*sql.pieces(rule.exchange), *sql.pieces(rule.routing_key)]
+            for text in (rule.when, *(text for is_sql, text in pieces if is_sql)):
+                _, wrong = columns.of_query(f"SELECT {text} FROM `{table}`", {table: found})
+                if wrong is not None:
+                    inline = () if isinstance(transform.given["rules"], str) else (number,)
+                    line = self.document.lines.of("transform", place, "rules", *inline)
+                    self._no_column(wrong.name, line, (table,), known, f"rule {number + 1}: ")
 
     def _expressions(self, sink: Sink) -> list[tuple[tuple[str, ...], str]]:
         """What a sink says of columns, each as SQL: the key, and the expression."""
@@ -392,11 +410,16 @@ class _Check:
         return found
 
     def _no_column(
-        self, name: str, line: int, inputs: tuple[str, ...], known: Mapping[str, columns.Columns | None]
+        self,
+        name: str,
+        line: int,
+        inputs: tuple[str, ...],
+        known: Mapping[str, columns.Columns | None],
+        where: str = "",
     ) -> None:
         there = [column for table in inputs for column in known[table] or ()]
         near = suggestion(name, there) or f"; there are {', '.join(there)}"
-        said = f"there is no column {name!r} in {' or '.join(map(repr, inputs))}{near}"
+        said = f"{where}there is no column {name!r} in {' or '.join(map(repr, inputs))}{near}"
         self.document.findings.append(Finding(line, said))
 
     # The whole

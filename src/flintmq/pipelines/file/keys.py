@@ -85,10 +85,13 @@ def watermark(value: object) -> tuple[str, str]:
     shape = '{ column = "time", delay = "2 seconds" }'
     if not isinstance(value, dict) or set(value) != {"column", "delay"}:
         raise expected(shape)
-    try:
-        return some_text(value["column"]), interval(value["delay"])
-    except Unfit:
-        raise expected(shape) from None
+    made: list[str] = []
+    for key, check in (("column", some_text), ("delay", interval)):
+        try:
+            made.append(check(value[key]))
+        except Unfit as unfit:
+            raise Unfit(str(unfit), f".{key}", value[key]) from None
+    return made[0], made[1]
 
 
 def order(value: object) -> tuple[tuple[str, ...], str]:

@@ -39,12 +39,15 @@ if TYPE_CHECKING:
 MALFORMED = "_malformed"
 REASON = "_reason"
 REASON_CHARACTERS_MAX = 500
+# Of a reason in the message of a failure: the advice behind it must not be cut off.
+TOLD_CHARACTERS_MAX = 250
 # Of times on their way through Arrow: all zones tell the same moments.
 TIMEZONE = "UTC"
 FORMATS = ("json", "csv", "arrow")
 CHOICES = ("fail", "drop", "dead-letter")
 # Where a malformed row came from, for its headers and for the message of a failure.
 _ORIGIN = ("queue", "offset")
+_CHOICE = 'malformed = "drop" leaves such messages out, "dead-letter" sends them to an exchange'
 
 
 def decoded(frame: DataFrame, source: Source, pipeline: str, sends_letters: bool = True) -> DataFrame:
@@ -62,7 +65,7 @@ def decoded(frame: DataFrame, source: Source, pipeline: str, sends_letters: bool
     if malformed == "fail":
         told = (
             f"concat('source {source.name}: the message at offset ', cast(_offset AS STRING), ' of ', "
-            f"_queue, ' is malformed: ', left({REASON}, {REASON_CHARACTERS_MAX}))"
+            f"_queue, ' is malformed: ', left({REASON}, {TOLD_CHARACTERS_MAX}), '; {_CHOICE}')"
         )
         return parsed.filter(f"{MALFORMED} IS NULL OR assert_true(false, {told}) IS NULL").select(*kept)
     return _dead_lettered(parsed, kept, source, pipeline)

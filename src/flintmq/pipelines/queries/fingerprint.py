@@ -117,6 +117,12 @@ def claim(checkpoint: str, records: Path, flow: Flow, reset: bool, clock: Clock)
         changed = difference(known["parts"], had) or ""
         if known.get("sink", sink) != sink:
             told = f"the sink has changed: rows went to {known['sink']}, and go to {sink} from here on"
+        if not is_remote and not place.exists():
+            told += "; " if told else ""
+            told += (
+                f"it was started before, but its checkpoint {place} is not there: it begins anew, and rows "
+                "that it wrote before may be written again"
+            )
     if changed and (is_remote or place.exists()):
         raise CheckpointUnfit(
             f"flow {flow.name!r} cannot go on from its checkpoint {place}: {changed}. "

@@ -6,11 +6,15 @@ import re
 
 CHARACTERS_MAX = 600
 _PYTHON_LAST_LINE = re.compile(
-    r"^(?:[A-Za-z_][\w.]*\.)?"
+    r"^((?:[A-Za-z_]\w*\.)*)"
     r"([A-Z]\w*(?:Error|Exception|Fault|Lost|Option|Failed|Closed|Refused|Wrong)): (.+)"
 )
 # What the connector raises where a second try fails for the same reason, see flintmq.spark.errors.
 _LASTING = ("AmqpRefused", "BadOption", "DataLost")
+# SQL that raises because of a row, such as a malformed one, raises again when it reads the row again.
+_RAISED_BY_SQL = "[USER_RAISED_EXCEPTION]"
+# Errors of these say all in their text. Of others the name tells as much: KeyError: 'price'.
+_TELLING = ("flintmq.", "org.", "java.", "pyspark.", "py4j.")
 _CONDITION = re.compile(r"^\[[A-Z_.]+\]\s*")
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
 
@@ -20,17 +24,20 @@ def plain(error: BaseException) -> str:
     text = str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith(("at ", "... ", "+-", "==", "File "))]
-    python = [match[2] for line in lines if (match := _PYTHON_LAST_LINE.match(line)) is not None]
+    python = [match for line in lines if (match := _PYTHON_LAST_LINE.match(line)) is not None]
     if python:
-        said = python[-1]
+        module, name, said = python[-1].groups()
+        said = said if module.startswith(_TELLING) else f"{name}: {said}"
     else:
-        raised = [line for line in lines if "USER_RAISED_EXCEPTION" in line]
-        said = raised[-1].partition("[USER_RAISED_EXCEPTION]")[2] if raised else (lines[0] if lines else "")
+        raised = [line for line in lines if _RAISED_BY_SQL in line]
+        said = raised[-1].partition(_RAISED_BY_SQL)[2] if raised else (lines[0] if lines else "")
     said = _STATE.sub("", _CONDITION.sub("", said.strip())).strip()
     return (said or type(error).__name__)[:CHARACTERS_MAX]
 
 
 def is_lasting(error: BaseException) -> bool:
-    """Whether the connector says that a person has to do something first."""
-    found = [match[1] for line in str(error).splitlines() if (match := _PYTHON_LAST_LINE.match(line.strip()))]
+    """Whether the connector, or a row that the SQL does not take, needs a person first."""
+    if _RAISED_BY_SQL in str(error):
+        return True
+    found = [match[2] for line in str(error).splitlines() if (match := _PYTHON_LAST_LINE.match(line.strip()))]
     return bool(found) and found[-1] in _LASTING

@@ -140,7 +140,8 @@ def alarm(seconds: float, process: subprocess.Popen[str]) -> Iterator[None]:
 def test_rules_of_route(tmp_path: Path) -> None:
     (rules,) = snippets(DOCS / "pipelines" / "route.md", "toml")
     (tmp_path / "rules.toml").write_text(rules)
-    pipeline = checking.read("route", {"schema": "kind STRING", "rules": str(tmp_path / "rules.toml")})
+    schema = "kind STRING, country STRING, amount DOUBLE"
+    pipeline = checking.read("route", {"schema": schema, "rules": str(tmp_path / "rules.toml")})
     assert [rule.exchange for rule in pipeline.transforms[0].rules] == ["large", "refunds"]
 
 
@@ -153,7 +154,8 @@ def test_commands(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     text = "\n".join(snippets(page, "")).replace("\\\n", " ")
     commands = [line.partition("  #")[0] for line in text.splitlines() if line.startswith("flintmq ")]
     for command in commands:
-        options = parser().parse_args(shlex.split(command)[1:])
+        words = shlex.split(command)[1:]
+        options = parser(words[0]).parse_args(words)
         if options.command == "pipeline" and options.task == "run":
             settings = dict(each.split("=", 1) for each in options.set)
             for file in options.files:

@@ -153,6 +153,15 @@ def test_the_reason_has_the_name_of_an_error_that_tells_little_without_it() -> N
     assert reasons.plain(RuntimeError(f"{traceback}shop.errors.StockError: none")) == "StockError: none"
     ours = f"{traceback}flintmq.spark.errors.AmqpError: Reading: no connection."
     assert reasons.plain(RuntimeError(ours)) == "Reading: no connection."
+    java = (
+        "An error occurred while calling o84.start.\n: org.apache.spark.SparkException: Cannot write\n"
+        "\tat org.apache.spark.sql.X.start(X.scala:4)\n"
+        "Caused by: java.io.IOException: No space left on device\n\tat java.base/sun.nio.ch.Y.write0(Z)\n"
+    )
+    assert reasons.plain(RuntimeError(java)) == "No space left on device"
+    assert reasons.plain(RuntimeError(java.partition("Caused")[0])) == "Cannot write"
+    nameless = "An error occurred while calling o8.start.\n: java.lang.NullPointerException\n\tat x.Y(Z)"
+    assert reasons.plain(RuntimeError(nameless)) == "NullPointerException"
     sparks = f"{traceback}org.apache.spark.SparkException: Python worker failed to connect back."
     assert reasons.plain(RuntimeError(sparks)) == "Python worker failed to connect back."
 

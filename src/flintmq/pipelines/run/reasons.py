@@ -15,6 +15,9 @@ _LASTING = ("AmqpRefused", "BadOption", "DataLost")
 _RAISED_BY_SQL = "[USER_RAISED_EXCEPTION]"
 # Errors of these say all in their text. Of others the name tells as much: KeyError: 'price'.
 _TELLING = ("flintmq.", "org.", "java.", "pyspark.", "py4j.")
+# What py4j puts before an error of Java, which follows it and its causes.
+_CALLING = "An error occurred while calling "
+_JAVA_CAUSE = re.compile(r"^(?:Caused by)?: (?:[\w$]+\.)+([A-Z][\w$]*)(?:: (.+))?$")
 _CONDITION = re.compile(r"^\[[A-Z_.]+\]\s*")
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
 
@@ -28,6 +31,9 @@ def plain(error: BaseException) -> str:
     if python:
         module, name, said = python[-1].groups()
         said = said if module.startswith(_TELLING) else f"{name}: {said}"
+    elif lines and lines[0].startswith(_CALLING):
+        causes = [match for line in lines if (match := _JAVA_CAUSE.match(line)) is not None]
+        said = (causes[-1][2] or causes[-1][1]) if causes else lines[0]
     else:
         raised = [line for line in lines if _RAISED_BY_SQL in line]
         said = raised[-1].partition(_RAISED_BY_SQL)[2] if raised else (lines[0] if lines else "")

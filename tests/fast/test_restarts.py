@@ -7,6 +7,9 @@ import hashlib
 import pytest
 from fast.conversation import HEAD, FastClient, framed, octets
 from playbook.dialogue import Client, Playbook
+from playbook.hourglass import TimedPlaybook
+
+from flintmq.server.fast import restarts
 
 BODY = b"a message of some length"
 BLOCK = len(BODY).to_bytes(4, "big") + octets(HEAD)
@@ -169,3 +172,37 @@ def test_no_more_than_some_are_kept(playbook: Playbook, client: Client) -> None:
         fast >> "13 00c8 00"
         fast.hears()
     assert len(playbook.broker.clients.kept) == 64
+
+
+def breaks_off(playbook: Playbook, number: int) -> None:
+    block = len(BODY).to_bytes(4, "big") + octets(f"00 00 {number:08x} 00 00 00 0000")
+    fast = restartable(playbook)
+    fast >> prepare(5, block=block)
+    fast.hears()
+    fast.session.release()
+    playbook.finish_pass()
+
+
+def test_what_broke_off_goes_after_an_hour_though_nobody_asks() -> None:
+    playbook = TimedPlaybook()
+    playbook.client().declares("q")
+    kept = playbook.broker.clients.kept
+    breaks_off(playbook, 2**31)
+    playbook.passes(restarts.KEPT_MS // 2)
+    breaks_off(playbook, 2**31 + 1)
+    assert len(kept) == 2
+    playbook.passes(restarts.KEPT_MS // 2)
+    assert len(kept) == 1
+    playbook.passes(restarts.KEPT_MS // 2)
+    assert len(kept) == 0
+    assert not playbook.broker.clients.is_watching_kept
+    playbook.end()
+
+
+def test_what_is_kept_in_memory_is_limited(
+    playbook: Playbook, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restarts, "KEPT_MEMORY_BYTES_MAX", 12)
+    for number in range(4):
+        breaks_off(playbook, 2**31 + number)
+    assert [each.octets for each in playbook.broker.clients.kept.values()] == [5, 5]

@@ -76,6 +76,7 @@ class Connections:
         "channels_of_host",
         "channels_of_user",
         "internal",
+        "is_watching_kept",
         "kept",
         "names",
     )
@@ -90,6 +91,7 @@ class Connections:
         self.names: dict[tuple[str, str], int] = {}
         # And what has come of messages of it that broke off, see server/fast/restarts.py.
         self.kept: dict[tuple[str, str, bytes], Any] = {}
+        self.is_watching_kept = False  # an alarm is set for the oldest of these
         self.channels_of_user: dict[str, int] = {}
         self.channels_of_host: dict[Host, int] = {}
 

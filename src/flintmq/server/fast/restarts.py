@@ -10,6 +10,7 @@ again goes on from there. It is gone when the broker stops; a client then begins
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flintmq.errors import ChannelFault, ConnectionFault
@@ -19,6 +20,7 @@ from flintmq.wire import amqp
 from flintmq.wire.fast import commands
 
 if TYPE_CHECKING:
+    from flintmq.broker.broker import Broker
     from flintmq.protocol.channel import Channel, Sink
     from flintmq.protocol.fast.handle import Handle
     from flintmq.server.fast.session import FastSession
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 KEPT_MS = 3_600_000
 KEPT_MAX = 64
 KEPT_BYTES_MAX = 4_194_304
+# All of those in memory.
+KEPT_MEMORY_BYTES_MAX = 33_554_432
 SHA1_DIGITS = 40
 
 Key = tuple[str, str, bytes]
@@ -158,6 +162,8 @@ class Restarts:
             older.discard()
         found[prepared.key] = Kept(channel, octets, prepared.so_far, self.session.now_ms())
         channel.chunks, channel.sink = [], None
+        shed_kept(self.session.broker)
+        watch_kept(self.session.broker)
 
     def take(self, key: Key) -> Kept | None:
         self.tidy(KEPT_MAX)
@@ -165,19 +171,49 @@ class Restarts:
         return kept
 
     def tidy(self, most: int) -> None:
-        """Those in order of their age, of which some are too old or too many."""
-        found = self.session.broker.clients.kept
-        now_ms = self.session.now_ms()
-        for key in list(found):
-            if len(found) <= most and found[key].since_ms > now_ms - KEPT_MS:
-                break
-            found.pop(key).discard()
+        tidy_kept(self.session.broker, most)
 
     def key_of(self, head: bytes) -> Key:
         """Two headers are of the same message only when every field of them is identical."""
         session = self.session
         host = "" if session.virtual_host is None else session.virtual_host.name
         return host, "" if session.user is None else session.user.name, hashlib.sha256(head).digest()
+
+
+def tidy_kept(broker: Broker, most: int) -> None:
+    """Those in order of their age, of which some are too old or too many."""
+    found = broker.clients.kept
+    now_ms = broker.timetable.now_ms()
+    for key in list(found):
+        if len(found) <= most and found[key].since_ms > now_ms - KEPT_MS:
+            break
+        found.pop(key).discard()
+
+
+def shed_kept(broker: Broker) -> None:
+    """The oldest of those in memory go while all of them are too much."""
+    found = broker.clients.kept
+    held = [key for key, kept in found.items() if kept.sink is None]
+    octets = sum([found[key].octets for key in held])
+    for key in held:
+        if octets <= KEPT_MEMORY_BYTES_MAX:
+            break
+        octets -= found.pop(key).octets
+
+
+def watch_kept(broker: Broker) -> None:
+    """Has an alarm for the oldest, so that it goes though nobody prepares anything any more."""
+    clients = broker.clients
+    if clients.kept and not clients.is_watching_kept:
+        clients.is_watching_kept = True
+        oldest = next(iter(clients.kept.values()))
+        broker.timetable.at(oldest.since_ms + KEPT_MS, partial(kept_is_due, broker))
+
+
+def kept_is_due(broker: Broker) -> None:
+    broker.clients.is_watching_kept = False
+    tidy_kept(broker, KEPT_MAX)
+    watch_kept(broker)
 
 
 def is_hexadecimal(text: str) -> bool:

@@ -27,6 +27,17 @@ def test_numbers_are_on_the_right_and_text_on_the_left() -> None:
     ]
 
 
+def test_wide_letters_take_two_cells() -> None:
+    rows = [{"name": "队列", "count": 5}, {"name": "orders", "count": 12}, {"name": "e\u0301te", "count": 1}]
+    assert list(tables.lines_of(rows, ("name", "count"), None)) == [
+        "name    count",
+        "队列        5",
+        "orders     12",
+        "e\u0301te         1",
+    ]
+    assert tables.fitted("队列队列", 6, right=False) == "队列… "
+
+
 def test_a_table_fits_the_terminal() -> None:
     rows = [{"name": "n" * 50, "count": 12345678, "text": "t" * 30}]
     for width in (40, 60, 80):

@@ -61,6 +61,17 @@ def test_a_picture_of_top_fits_the_terminal() -> None:
     assert lines[-1] == "and 14 more"
 
 
+def test_top_shows_long_queues_before_empty_ones_where_nothing_moves() -> None:
+    info = {"version": "1", "uptime-ms": 5, "virtual-host": "/", "connections": 1, "channels": 1}
+    info |= {"consumers": 1, "memory-bytes": 1, "memory-bytes-high": 2}
+    row = {"consumers": 0, "messages-unacked": 0, "messages-entered": 9}
+    waiting = {"empty": 0, "long": 9000, "moves": 1, "short": 3}
+    rows = [top.rated({**row, "name": name, "messages-ready": n}, None, 2.0) for name, n in waiting.items()]
+    rows[2]["in_rate"] = 5.0
+    lines = list(top.screen(info, rows, "in_rate", 80, 24))
+    assert [line.split()[0] for line in lines[-4:]] == ["moves", "long", "short", "empty"]
+
+
 def test_a_table_in_a_very_narrow_terminal() -> None:
     """What cannot be narrower is wider than the terminal, and the loop ends."""
     rows = [{"name": "n" * 50, "text": "t" * 50}]

@@ -158,6 +158,17 @@ def test_connections_are_listed_and_closed(flintmq: Command, broker: BrokerProce
     assert flintmq("close 99999 -y").status == 5
 
 
+def test_tags_are_given_as_words_or_with_commas(flintmq: Command) -> None:
+    assert flintmq("users add tagged --tags monitoring,management", "secret\n").status == 0
+    for words, tags in (
+        ("monitoring policymaker", "monitoring, policymaker"),
+        ("monitoring,management", "monitoring, management"),
+        ("''", "none"),
+    ):
+        assert flintmq(f"users tags tagged {words}").out == f"the tags of 'tagged': {tags}\n"
+    flintmq("users delete tagged --yes")
+
+
 def test_users_permissions_limits_and_policies(flintmq: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     assert flintmq("users add bob --tags monitoring", "").status == 2  # no password
     assert flintmq("users add bob --tags monitoring", "secret\n").status == 0

@@ -564,6 +564,14 @@ def test_what_means_something_else_here_is_told(boss: Client) -> None:
     assert "shovel/s' in virtual host 'shop': is kept, and nothing here acts on it" in told
 
 
+def test_guest_who_comes_back_is_told() -> None:
+    guest = {"users": [{"name": "guest", "password": "guest", "tags": "administrator"}]}
+    playbook = TimedPlaybook(parse(SETTINGS))
+    root = listening(playbook.client(user="root", password="root"))
+    assert "user 'guest': is added: delete it again" in reasons(imported(root, guest), "noted")
+    assert imported(root, guest)["noted_count"] == 0
+
+
 def test_keys_that_nobody_knows_are_told(boss: Client) -> None:
     queue = {"vhost": "/", "name": "q", "durable": True, "color": "red", "messages": 5}
     report = imported(boss, {"queues": [queue], "galaxies": []})

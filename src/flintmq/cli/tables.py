@@ -11,6 +11,7 @@ import base64
 import json
 import os
 import sys
+import unicodedata
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, TextIO
@@ -118,7 +119,7 @@ def lines_of(
         for name in columns
     ]
     shown = [titles, *cells] if with_headers else cells
-    widths = [max((len(line[at]) for line in shown), default=0) for at in range(len(columns))]
+    widths = [max((cells_of(line[at]) for line in shown), default=0) for at in range(len(columns))]
     if width is not None:
         narrow(widths, numeric, width)
     for line in shown:
@@ -141,9 +142,23 @@ def narrow(widths: list[int], numeric: list[bool], width: int) -> None:
 
 
 def fitted(text: str, width: int, *, right: bool) -> str:
-    if len(text) > width:
-        text = text[: max(0, width - 1)] + CUT
-    return text.rjust(width) if right else text.ljust(width)
+    if cells_of(text) > width:
+        text = text[:width]  # no need to measure all of a long one
+        while text and cells_of(text) > width - 1:
+            text = text[:-1]
+        text += CUT
+    padding = " " * (width - cells_of(text))
+    return padding + text if right else text + padding
+
+
+def cells_of(text: str) -> int:
+    """How many cells of a terminal the text takes: two for a wide letter, none for a mark upon another."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        for letter in text
+    )
 
 
 def is_numeric(value: Any) -> bool:

@@ -73,7 +73,10 @@ def rated(row: Row, before: Row | None, span_s: float) -> Row:
 
 def screen(info: Row, rows: list[Row], sort: str, width: int, height: int) -> Iterator[str]:
     """The lines of one picture; none is wider than the terminal."""
-    rows = sorted(rows, key=lambda row: row["name"]) if sort == "name" else tables.in_order(rows, sort)
+    if sort == "name":
+        rows = sorted(rows, key=lambda row: row["name"])
+    else:  # of those alike, such as queues in which nothing moves, the longest come first
+        rows = tables.in_order(tables.in_order(rows, "messages_ready"), sort)
     alarms = "; ".join(f"{each['resource']}: {each['reason']}" for each in info.get("alarms", ())) or "none"
     host = tables.printable(str(info["virtual-host"]))
     yield f"FlintMQ {info['version']}  up {tables.age(info['uptime-ms'])}  virtual host {host}"

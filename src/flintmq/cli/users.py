@@ -46,7 +46,7 @@ def tables_of_users(parser: argparse.ArgumentParser) -> None:
     gone = task(tasks, "delete", "delete a user and close the user's connections", delete_user)
     for each in (new, password, tags, gone):
         each.add_argument("user", metavar="USER")
-    tags.add_argument("tags", nargs="*", metavar="TAG")
+    tags.add_argument("tags", nargs="*", metavar="TAG", help="apart by spaces or commas; none takes all away")
     tables.add_yes(gone)
     for each in (tags, gone):
         each.add_argument("--force", action="store_true", help="also the last administrator")
@@ -125,8 +125,9 @@ def set_password(options: argparse.Namespace) -> int:
 
 
 def set_tags(options: argparse.Namespace) -> int:
-    line = f"the tags of {options.user!r}: {', '.join(options.tags) or 'none'}"
-    return request(options, "user.set-tags", line, user=options.user, tags=options.tags, force=options.force)
+    tags = [tag for words in options.tags for tag in words.replace(",", " ").split()]
+    line = f"the tags of {options.user!r}: {', '.join(tags) or 'none'}"
+    return request(options, "user.set-tags", line, user=options.user, tags=tags, force=options.force)
 
 
 def delete_user(options: argparse.Namespace) -> int:

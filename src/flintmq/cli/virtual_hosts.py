@@ -18,6 +18,7 @@ LISTS = {
     "limits": ("limit.list", LIMITS),
     "bans": ("ban.list", BANS),
 }
+LIMIT_NAMES = "max-connections, max-channels, max-queues, max-message-size or max-publish-rate"
 
 
 def add(command: str, parser: argparse.ArgumentParser) -> None:
@@ -41,7 +42,7 @@ def add_limits(tasks: Any) -> None:
     given = task(tasks, "set", "set a limit", set_limit)
     gone = task(tasks, "clear", "take a limit away", clear_limit)
     for each in (given, gone):
-        each.add_argument("name", metavar="LIMIT", help="max-connections, max-channels or max-queues")
+        each.add_argument("name", metavar="LIMIT", help=LIMIT_NAMES)
         each.add_argument("--user", metavar="U", help="of this user, instead of the virtual host")
     given.add_argument("value", type=tables.whole, metavar="N")
     given.add_argument("--force", action="store_true", help="also if nobody can administer afterwards")

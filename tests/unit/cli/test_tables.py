@@ -27,6 +27,17 @@ def test_numbers_are_on_the_right_and_text_on_the_left() -> None:
     ]
 
 
+def test_wide_letters_take_two_cells() -> None:
+    rows = [{"name": "队列", "count": 5}, {"name": "orders", "count": 12}, {"name": "e\u0301te", "count": 1}]
+    assert list(tables.lines_of(rows, ("name", "count"), None)) == [
+        "name    count",
+        "队列        5",
+        "orders     12",
+        "e\u0301te         1",
+    ]
+    assert tables.fitted("队列队列", 6, right=False) == "队列… "
+
+
 def test_a_table_fits_the_terminal() -> None:
     rows = [{"name": "n" * 50, "count": 12345678, "text": "t" * 30}]
     for width in (40, 60, 80):
@@ -48,6 +59,17 @@ def test_a_picture_of_top_fits_the_terminal() -> None:
     assert len(lines) == 24
     assert max(map(len, lines)) <= 60
     assert lines[-1] == "and 14 more"
+
+
+def test_top_shows_long_queues_before_empty_ones_where_nothing_moves() -> None:
+    info = {"version": "1", "uptime-ms": 5, "virtual-host": "/", "connections": 1, "channels": 1}
+    info |= {"consumers": 1, "memory-bytes": 1, "memory-bytes-high": 2}
+    row = {"consumers": 0, "messages-unacked": 0, "messages-entered": 9}
+    waiting = {"empty": 0, "long": 9000, "moves": 1, "short": 3}
+    rows = [top.rated({**row, "name": name, "messages-ready": n}, None, 2.0) for name, n in waiting.items()]
+    rows[2]["in_rate"] = 5.0
+    lines = list(top.screen(info, rows, "in_rate", 80, 24))
+    assert [line.split()[0] for line in lines[-4:]] == ["moves", "long", "short", "empty"]
 
 
 def test_a_table_in_a_very_narrow_terminal() -> None:

@@ -119,6 +119,8 @@ class UserEntry(Entry):
         accounts = draft.broker.administration.accounts
         if draft.broker.users.get(self.name) is None:
             accounts.check_new(self.name)
+            if self.name == "guest":
+                self.notes.append("is added: delete it again if it was taken away here")
         elif not self.is_same(draft.broker):
             accounts.changeable(self.name)
         check_limits(self.limits)

@@ -37,7 +37,8 @@ def connect_failed(settings: Settings, endpoint: Endpoint, error: OSError) -> Co
     """The error of a socket that was not to be had, by its cause."""
     address = _address(settings, endpoint)
     if isinstance(error, ssl.SSLCertVerificationError):
-        return ConnectFailed(f"{address} is not trusted: {error.verify_message}; name its authority")
+        way = "name its authority: ?cacertfile=FILE in the URL"
+        return ConnectFailed(f"{address} is not trusted: {error.verify_message}; {way}")
     if isinstance(error, ssl.SSLError):
         reason = error.reason or error.strerror or type(error).__name__
         return ConnectFailed(f"{address} does not speak TLS with us: {reason}")

@@ -9,7 +9,7 @@ import pika
 import pytest
 from broker_process import BrokerProcess
 from client.either import Either
-from network_proxy import NetworkProxy
+from network_proxy import TO_BROKER, Cut, Fault, NetworkProxy
 
 from flintmq.client import (
     AccessRefused,
@@ -206,6 +206,25 @@ def test_a_lost_connection_costs_only_what_was_under_way(either: Either, proxy: 
     either.run(test)
 
 
+def test_a_queue_of_the_type_stream(either: Either, uri: str) -> None:
+    async def test() -> None:
+        async with await either.connect(uri, protocol="0-9") as connection:
+            channel = await connection.channel(prefetch=2)
+            queue = await channel.queue("messages.log", durable=True, arguments={"x-queue-type": "stream"})
+            for number in range(5):
+                await channel.publish_message(b"%d" % number, "", queue.name)
+            arguments = {"x-stream-offset": "first"}
+            consumer = await channel.consume_messages(queue, arguments=arguments, timeout_s=30)
+            for number in range(5):
+                message = await anext_of(consumer)
+                assert message.body == b"%d" % number
+                message.ack()
+            await consumer.cancel()
+            await queue.delete()
+
+    either.run(test)
+
+
 def test_pika_gets_what_was_published_here(
     either: Either, uri: str, blocking: pika.BlockingConnection
 ) -> None:
@@ -251,3 +270,29 @@ def test_what_pika_has_published_comes_here(
     either.run(test)
     assert theirs.queue_declare(name, passive=True).method.message_count == 0
     theirs.queue_delete(name)
+
+
+def test_an_upload_goes_on_where_it_was(either: Either, proxy: NetworkProxy) -> None:
+    """The connection is cut in the middle of the body, behind a checkpoint: that part is not sent again."""
+
+    async def test() -> None:
+        uri = f"amqp://guest:guest@127.0.0.1:{proxy.port}"
+        recovery = Recovery(delay_s_min=0.05)
+        async with await either.connect(uri, protocol="0-9", recovery=recovery) as connection:
+            channel = await connection.channel()
+            queue = await channel.queue("messages.uploaded", durable=True)
+            await queue.purge()
+            proxy.strike(Fault(TO_BROKER, Cut(), octet=9_500_000))
+            sent = proxy.link.flows[TO_BROKER]
+            await channel.publish_message(LARGE, "", queue.name, identifier=f"upload {id(connection)}")
+            proxy.wait_for_fault()
+            again = proxy.link.flows[TO_BROKER]
+            assert again is not sent
+            assert again.octets < len(LARGE) // 2
+            message = await channel.get_message(queue.name)
+            assert message is not None
+            assert message.body == LARGE
+            message.ack()
+            await queue.delete()
+
+    either.run(test)

@@ -453,6 +453,35 @@ def test_recover_sends_again_what_is_open(client: Requester) -> None:
     assert client.calls(MessageGet(queue="q")) == MessageEmpty()
 
 
+def test_recover_does_not_pile_up_what_the_client_does_not_answer(
+    client: Requester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message_transfers, "UNANSWERED_MAX", 5)
+    client.does(MessageConsume(queue="q", destination="d"))
+    client.client.publishes("q", b"m")
+    for _ in range(20):
+        client.asks(MessageRecover(requeue=False))
+    heard = [each for _, each in client.client.heard()]
+    client.client.inbox.clear()
+    assert sum(isinstance(each, Request) for each in heard) == 5
+    assert sum(isinstance(each, Response) for each in heard) == 20
+    client.answers(1, MessageOk(), 4)
+    assert client.takes()[1].redelivered
+
+
+def test_large_bodies_that_are_recovered_wait_for_each_other(playbook: TimedPlaybook) -> None:
+    client = user(playbook, frame_max=4096)
+    client.client.declares("q")
+    client.client.publishes("q", bytes(100_000))
+    client.does(MessageConsume(queue="q", destination="d"))
+    for _ in range(20):
+        client.asks(MessageRecover(requeue=False))
+    channel = client.client.session.held_channels()[0]
+    assert channel.messages is not None
+    assert len(channel.messages.outgoing) <= 1
+    client.client.heard().clear()
+
+
 def test_cancel_ends_a_consumer_and_an_unknown_one_is_no_error(client: Requester) -> None:
     client.does(MessageConsume(queue="q", destination="d"))
     client.does(MessageCancel(destination="d"))
@@ -826,6 +855,12 @@ def test_a_method_that_is_cut_short(client: Requester) -> None:
     whole = struct.pack(">QQI", 1, 0, 0) + methods.encode_method(9, transfer("q", b"body"))
     client.client >> frame(9, 1, whole[:-1])
     assert client.connection_close().reply_code == 502
+
+
+def test_a_frame_that_is_too_large(client: Requester) -> None:
+    most = client.client.session.connection.frame_bytes_max
+    client.client >> frame(9, 1, bytes(most + 1))
+    assert client.connection_close().reply_code == 501
 
 
 @pytest.mark.parametrize("number", [0, 7])

@@ -520,6 +520,9 @@ class Channel:
             if not self.output.has_room():
                 orphans.append(delivery)  # its client does not read so much at once
             elif message is not None and consumer is not None:
+                if consumer.terms is not None and not consumer.terms.admits(consumer, message):
+                    orphans.append(delivery)  # it comes again when the consumer may take it
+                    continue
                 self.unacked.release(delivery)
                 delivery.queue.settled(1)
                 consumer.deliver(message, delivery.position, delivery.redeliveries + 1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from flintmq.auth import Operation
+from flintmq.auth import AnswerPending, Operation
 from flintmq.broker import queue_namespaces, quotas
 from flintmq.broker.channels.file_transfers import IncomingFile, refused
 from flintmq.broker.channels.message_terms import MessageTerms
@@ -348,8 +348,15 @@ def closed(session: Session, channel: Channel, request_id: int, reference: Incom
     if not is_open(session, channel, owner):
         return
     check_here(reference)
-    if reference.transfer is not None:
-        publish_reference(session, channel, reference, *reference.transfer)
+    is_due = reference.transfer is not None
+    while is_due and reference.transfer is not None and is_open(session, channel, owner):
+        try:
+            publish_reference(session, channel, reference, *reference.transfer)
+            is_due = False
+        except AnswerPending as pending:
+            yield pending.question.tell  # a back end is asked whether the user may
+    if not is_open(session, channel, owner):
+        return
     if reference.content is None or not reference.content.is_published:
         reference.end()
     transfers.references.pop(reference.name, None)
@@ -452,15 +459,17 @@ def get(session: Session, channel: Channel, request_id: int, method: methods.Mes
     if len(transfers.outgoing) >= OUTGOING_MAX or not transfers.may_ask():
         text = "too many messages are on their way to this channel: answer their transfers first"
         raise ChannelFault(amqp.RESOURCE_ERROR, text)
-    caught_up(queue)
-    AwaitedMethod(session, channel, method).begin(fetched(session, channel, request_id, method, queue))
+    if caught_up(queue).sweep():
+        AwaitedMethod(session, channel, method).begin(fetched(session, channel, request_id, method, queue))
+    else:
+        take(channel, request_id, method, queue)
 
 
 def fetched(
     session: Session, channel: Channel, request_id: int, method: methods.MessageGet, queue: Queue
 ) -> Chore:
     """Where more has expired than a pass may take, it waits until that is gone."""
-    owner, transfers = broker_channel(channel), transfers_of(channel)
+    owner = broker_channel(channel)
     while is_open(session, channel, owner) and queue.sweep():
         yield None
     if not is_open(session, channel, owner):
@@ -468,8 +477,13 @@ def fetched(
     may(owner, Operation.READ, "queue", queue.name)
     if queue.deleted:
         raise ChannelFault(amqp.NOT_FOUND, f"no queue '{queue.name}' in vhost '{owner.virtual_host.name}'")
+    take(channel, request_id, method, queue)
+
+
+def take(channel: Channel, request_id: int, method: methods.MessageGet, queue: Queue) -> None:
+    transfers = transfers_of(channel)
     teller = GetTeller(transfers, request_id, method.destination, method.no_ack)
-    if not owner.get(queue, method.no_ack, teller):
+    if not broker_channel(channel).get(queue, method.no_ack, teller):
         transfers.respond(request_id, encode_method(amqp.VERSION_0_9, methods.MessageEmpty()))
 
 

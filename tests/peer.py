@@ -45,6 +45,7 @@ SPARE_CHANNEL = 2000
 
 _FRAME_HEAD = struct.Struct(">BHI")
 _CONTENT_HEAD = struct.Struct(">HHQ")
+_EXCHANGE_HEAD = struct.Struct(">QQI")
 
 M = TypeVar("M", bound=Method)
 
@@ -62,6 +63,15 @@ class Frame(NamedTuple):
 class Content(NamedTuple):
     properties: Any  # the Properties of the content's class; for basic, BasicProperties
     body: bytes
+
+
+class Exchange(NamedTuple):
+    """A request or a response of 0-9."""
+
+    is_request: bool
+    request_id: int
+    batch_offset: int
+    method: Any
 
 
 def encode_frame(kind: int, channel: int, payload: bytes = b"") -> bytes:
@@ -170,6 +180,16 @@ class Peer:
             frames.append(encode_frame(amqp.FRAME_BODY, channel, body[start : start + size]))
         self.raw(b"".join(frames))
 
+    def request(self, channel: int, request_id: int, method: Method, mark: int = 0) -> None:
+        """A method in a request frame of 0-9."""
+        head = _EXCHANGE_HEAD.pack(request_id, mark, 0)
+        self.frame(amqp.FRAME_REQUEST, channel, head + encode_method(self.version, method))
+
+    def respond(self, channel: int, response_id: int, request_id: int, method: Method, more: int = 0) -> None:
+        """A method in a response frame of 0-9, for a request and so many behind it."""
+        head = _EXCHANGE_HEAD.pack(response_id, request_id, more)
+        self.frame(amqp.FRAME_RESPONSE, channel, head + encode_method(self.version, method))
+
     def publish(
         self,
         channel: int,
@@ -233,6 +253,16 @@ class Peer:
         answer = decode_method(self.version, frame.payload)
         assert answer.NAME in method.REPLIES, f"expected an answer to {method!r}, got {answer!r}"
         return answer
+
+    def exchange(self, channel: int) -> Exchange:
+        """The next thing on the channel, which is a request or a response."""
+        frame = self.frame_of(channel)
+        assert frame.kind in (amqp.FRAME_REQUEST, amqp.FRAME_RESPONSE), f"expected neither, got {frame!r}"
+        first, second, third = _EXCHANGE_HEAD.unpack_from(frame.payload)
+        method = decode_method(self.version, frame.payload[_EXCHANGE_HEAD.size :])
+        if frame.kind == amqp.FRAME_REQUEST:
+            return Exchange(True, first, 0, method)
+        return Exchange(False, second, third, method)
 
     def content(self, channel: int) -> Content:
         """The content that follows a method: its header, and body frames until its size is reached."""

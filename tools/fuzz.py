@@ -15,11 +15,13 @@ import argparse
 import gc
 import logging
 import random
+import struct
 import sys
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from conversation import GREETINGS, House, Peer, frame, header_payload, method_frame, publish, start_ok
@@ -27,9 +29,10 @@ from conversation import GREETINGS, House, Peer, frame, header_payload, method_f
 from flintmq.broker.virtual_host import PREDECLARED_NAMES
 from flintmq.build import build
 from flintmq.protocol import phases
+from flintmq.protocol.requests import Requests
 from flintmq.wire import methods
 from flintmq.wire.fields import Content
-from flintmq.wire.methods import Method
+from flintmq.wire.methods import Method, encode_method
 from flintmq.wire.properties import BasicProperties, StreamProperties, encode_properties
 from flintmq.wire.tables import FieldTable
 
@@ -44,6 +47,18 @@ SIZES = (0, 1, 2, 3, 7, 8, 0x7F, 0x80, 0xFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xF
 # One conversation; then the next begins, with other clients and the same broker.
 STEPS_MAX = 120
 CLIENTS_MAX = 4
+BY_NAME = {method.NAME: method for method in methods.METHODS if 9 in method.VERSIONS}
+
+_EXCHANGE_HEAD = struct.Struct(">QQI")
+
+
+@dataclass
+class Exchanges:
+    """Requests and responses of one channel: the newest of the client, and requests of the broker."""
+
+    received: int
+    heard: int
+    awaited: dict[int, tuple[str, ...]]
 
 
 class Speaker:
@@ -51,6 +66,7 @@ class Speaker:
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
+        self.exchanges: dict[int, Exchanges] = {}
         self.by_version = {
             version: [method for method in methods.METHODS if version in method.VERSIONS]
             for version in (8, 9, 91)
@@ -69,11 +85,23 @@ class Speaker:
             self.rare,
         ]
 
+    def look(self, peer: Peer) -> None:
+        """Takes note of how far the requests and responses of a client of 0-9 are."""
+        self.exchanges = {}
+        if peer.version != 9:
+            return
+        for channel in peer.wire.session.connection.all_channels():
+            requests = channel.requests or Requests()
+            awaited = {number: replies for number, (replies, _) in requests.awaited.items()}
+            self.exchanges[channel.number] = Exchanges(requests.received, requests.heard, awaited)
+
     def phrase(self, version: int) -> bytes:
         """A few frames that mostly mean something."""
         chance = self.chance
         channel = chance.choice(CHANNELS if chance.random() < 0.997 else ODD_CHANNELS)
         dice = chance.random()
+        if version == 9 and chance.random() < 0.4:
+            return self.exchange(channel)
         if dice < 0.40:
             return self.publish(channel, version)
         if dice < 0.985:
@@ -85,6 +113,60 @@ class Speaker:
         if dice < 0.995:
             return frame(chance.choice((1, 2, 3, 3, 8, 9, 4, 0, 255)), channel, self.octets(40))
         return method_frame(version, channel, methods.ChannelOpen())
+
+    def exchange(self, channel: int) -> bytes:
+        """A request or a response of the message class, mostly with the number that is due."""
+        chance = self.chance
+        state = self.exchanges.setdefault(channel, Exchanges(0, 0, {}))
+        off = chance.choice(TAGS) if chance.random() < 0.003 else 0
+        if state.awaited and chance.random() < 0.5:
+            first, replies = next(iter(state.awaited.items()))
+            last = first
+            while state.awaited.get(last + 1) == replies and chance.random() < 0.5:
+                last += 1
+            for number in range(first, last + 1):
+                del state.awaited[number]
+            state.heard += 1
+            head = _EXCHANGE_HEAD.pack((state.heard + off) % 2**64, first, last - first)
+            answer = self.filled(BY_NAME[chance.choice(replies)])
+            return frame(10, channel, head + encode_method(9, answer))
+        state.received += 1
+        head = _EXCHANGE_HEAD.pack((state.received + off) % 2**64, 0, 0)
+        return frame(9, channel, head + encode_method(9, self.request()))
+
+    def request(self) -> Method:
+        chance = self.chance
+        name = chance.choice((b"r", b"s", b""))
+        queue = chance.choice(NAMES[:3]) if chance.random() < 0.99 else "no such"
+        dice = chance.randrange(20)
+        if dice < 8:
+            body = Content(bytes(chance.choice((0, 1, 20, 5000))))
+            if chance.random() < 0.2:
+                body = Content(name, True)
+            return methods.MessageTransfer(
+                routing_key=chance.choice(KEYS),
+                immediate=chance.random() < 0.1,
+                ttl=chance.choice((0, 0, 1, 2**64 - 1)),
+                application_headers={"k": [1, {"er": "x"}]} if chance.random() < 0.3 else None,
+                transaction_id=chance.choice(("", "", "t")),
+                body=body,
+            )
+        return chance.choice(
+            (
+                methods.MessageConsume(
+                    queue=queue, destination=chance.choice("abcdefgh"), no_ack=chance.random() < 0.3
+                ),
+                methods.MessageCancel(destination=chance.choice("abcdefgh")),
+                methods.MessageGet(queue=queue, no_ack=chance.random() < 0.3),
+                methods.MessageQos(prefetch_count=chance.randrange(4), prefetch_size=chance.randrange(9000)),
+                methods.MessageRecover(requeue=chance.random() < 0.5),
+                methods.MessageOpen(reference=name),
+                methods.MessageAppend(reference=name, octets=bytes(chance.choice((0, 1, 9000)))),
+                methods.MessageClose(reference=name),
+                methods.MessageCheckpoint(reference=name, identifier="i"),
+                methods.MessageResume(reference=name, identifier="i"),
+            )
+        )
 
     def octets(self, most: int) -> bytes:
         return self.chance.randbytes(self.chance.randrange(most + 1))
@@ -362,6 +444,7 @@ class Fuzzer:
     ) -> None:
         """One read of what the client has to say."""
         peer.wire.takes = chance.random() < 0.97
+        speaker.look(peer)
         octets = b"".join(speaker.phrase(peer.version) for _ in range(chance.choice((1, 2, 5, 20))))
         if chance.random() < wickedness:
             octets = speaker.mutate(octets)

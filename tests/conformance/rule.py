@@ -36,8 +36,9 @@ def versions_of(ids: list[str]) -> list[str]:
     """The versions that a test of these rules speaks.
 
     The extensions are spoken with 0-9-1. The rules of 0-8 have no names to refer to; the same code serves
-    it, so what is tested in 0-9 is tested in 0-8 as well.
+    it, so what is tested in 0-9 is tested in 0-8 as well, but for the message class, which 0-8 has not.
     """
     named = {identifier.split("/")[0] for identifier in ids}
     spoken = {"0-9-1" if version == EXTENSIONS else version for version in named}
-    return sorted(spoken | ({"0-8"} if "0-9" in spoken else set()))
+    is_of_messages = any(identifier.startswith("0-9/message") for identifier in ids)
+    return sorted(spoken | ({"0-8"} if "0-9" in spoken and not is_of_messages else set()))

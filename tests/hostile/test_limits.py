@@ -196,3 +196,67 @@ def test_a_long_chain_of_auto_delete_exchanges_goes_in_one_go(peer: Peer) -> Non
     answer = peer.ask(1, methods.ExchangeDelete(exchange=f"e{count - 1}"))
     assert isinstance(answer, methods.ExchangeDeleteOk)
     assert len(host.exchanges) == before - count
+
+
+# The message class of 0-9
+
+
+def asking(number: int, method: methods.Method) -> bytes:
+    head = number.to_bytes(8, "big") + bytes(12)
+    return frame(amqp.FRAME_REQUEST, 1, head + methods.encode_method(9, method))
+
+
+@pytest.fixture
+def early(house: House) -> Peer:
+    early = Peer(house, 9).login(1)
+    early.ask(1, methods.QueueDeclare(queue="q"))
+    return early
+
+
+def test_a_peer_that_answers_no_transfer_is_sent_some_thousands(early: Peer) -> None:
+    early.send(asking(1, methods.MessageConsume(queue="q", destination="d", no_ack=True)))
+    for _ in range(10):
+        early.send(publish(1, "", "q", b"m", version=9) * 1000)
+        early.replies()
+    [channel] = early.wire.session.connection.all_channels()
+    assert channel.requests is not None
+    assert len(channel.requests.awaited) == 8192
+    assert early.ask(1, methods.QueueDeclare(queue="q", passive=True)).message_count == 10_000 - 8192  # type: ignore[attr-defined]
+
+
+def test_references_that_are_never_closed_take_so_much_memory(early: Peer) -> None:
+    """A reference that lies in memory has the size of a message at the most."""
+    early.wire.session.connection.message_bytes_max = 100_000
+    octets = bytes(90_000)
+    number = 0
+
+    def fill() -> None:
+        nonlocal number
+        for reference in range(40):
+            name = b"%d" % reference
+            for method in (
+                methods.MessageOpen(reference=name),
+                methods.MessageAppend(reference=name, octets=octets),
+                methods.MessageAppend(reference=name, octets=octets),
+            ):
+                number += 1
+                early.send(asking(number, method))
+
+    assert peak_bytes(fill) < 16 * 2 * 100_000 + MIB
+    assert early.wire.session.connection.state == phases.CONNECTION_OPEN, "the channel alone is closed"
+
+
+def test_gets_of_a_large_message_do_not_pile_up(early: Peer) -> None:
+    early.send(publish(1, "", "q", bytes(MIB), version=9))
+    early.wire.takes = False
+    number = 0
+
+    def get_and_recover() -> None:
+        nonlocal number
+        for _ in range(500):
+            for method in (methods.MessageGet(queue="q"), methods.MessageRecover(requeue=True)):
+                number += 1
+                early.send(asking(number, method))
+
+    assert peak_bytes(get_and_recover) < 8 * MIB
+    assert early.wire.output.pending() <= OUTPUT_BYTES_STOP + 2 * MIB

@@ -12,6 +12,7 @@ without having heard everything has missed something: `Playbook.end` says what.
 from __future__ import annotations
 
 import contextlib
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -49,6 +50,25 @@ class Carried:
     method: Method
     body: bytes = b""
     properties: Any = field(default_factory=BasicProperties)
+
+
+@dataclass
+class Request:
+    """A method in a request frame of 0-9."""
+
+    request_id: int
+    method: Method
+    response_mark: int = 0
+
+
+@dataclass
+class Response:
+    """A method in a response frame of 0-9, which answers requests from the one named to so many behind it."""
+
+    response_id: int
+    request_id: int
+    method: Method
+    batch_offset: int = 0
 
 
 @dataclass
@@ -189,7 +209,7 @@ class Client:
     def __getitem__(self, number: int) -> Voice:
         return Voice(self, number)
 
-    def __rshift__(self, said: Method | Carried | bytes) -> Client:
+    def __rshift__(self, said: Method | Carried | Request | Response | bytes) -> Client:
         self.say(1, said)
         return self
 
@@ -212,9 +232,11 @@ class Client:
 
     # -- the octets --------------------------------------------------------------------------------
 
-    def say(self, number: int, said: Method | Carried | bytes) -> None:
+    def say(self, number: int, said: Method | Carried | Request | Response | bytes) -> None:
         if isinstance(said, bytes):
             self.receive(said)
+        elif isinstance(said, Request | Response):
+            self.receive(exchange_frame(number, said))
         elif isinstance(said, Carried):
             self.receive(self.frames(number, said))
         else:
@@ -356,7 +378,7 @@ class Voice:
     client: Client
     number: int
 
-    def __rshift__(self, said: Method | Carried | bytes) -> Voice:
+    def __rshift__(self, said: Method | Carried | Request | Response | bytes) -> Voice:
         self.client.say(self.number, said)
         return self
 
@@ -367,6 +389,15 @@ class Voice:
 
 def frame(kind: int, number: int, payload: bytes) -> bytes:
     return bytes((kind,)) + number.to_bytes(2, "big") + len(payload).to_bytes(4, "big") + payload + b"\xce"
+
+
+def exchange_frame(number: int, said: Request | Response) -> bytes:
+    method = encode_method(amqp.VERSION_0_9, said.method)
+    if isinstance(said, Request):
+        head = struct.pack(">QQI", said.request_id, said.response_mark, 0)
+        return frame(amqp.FRAME_REQUEST, number, head + method)
+    head = struct.pack(">QQI", said.response_id, said.request_id, said.batch_offset)
+    return frame(amqp.FRAME_RESPONSE, number, head + method)
 
 
 def decoded(octets: bytes, version: int) -> Iterator[tuple[int, object]]:
@@ -392,6 +423,14 @@ def decoded(octets: bytes, version: int) -> Iterator[tuple[int, object]]:
                 yield number, method
                 continue
             pending[number] = (Carried(method), -1)
+            continue
+        if kind in (amqp.FRAME_REQUEST, amqp.FRAME_RESPONSE):
+            first, second, third = struct.unpack_from(">QQI", payload)
+            method = decode_method(version, payload[20:])
+            if kind == amqp.FRAME_REQUEST:
+                yield number, Request(first, method, second)
+            else:
+                yield number, Response(first, second, method, third)
             continue
         carried, size = pending.pop(number)
         if kind == amqp.FRAME_HEADER:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from playbook.dialogue import Client, Playbook, carrying
+from playbook.dialogue import Client, Playbook, Request, Response, carrying
 
 from flintmq.auth import Tag, authentication
 from flintmq.auth.asked_permissions import Question, ask_at_once
 from flintmq.auth.backend import Identity, Login
 from flintmq.config import parse
 from flintmq.wire import amqp
+from flintmq.wire.fields import Content
 from flintmq.wire.methods import (
     BasicAck,
     BasicConsume,
@@ -26,6 +27,12 @@ from flintmq.wire.methods import (
     ConnectionOpenOk,
     ConnectionTune,
     ConnectionTuneOk,
+    MessageAppend,
+    MessageClose,
+    MessageGet,
+    MessageOk,
+    MessageOpen,
+    MessageTransfer,
     QueueDeclare,
     QueueDeclareOk,
 )
@@ -57,11 +64,11 @@ class Back:
 class Scene:
     """A broker whose back end answers when the test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: int = amqp.VERSION_0_9_1) -> None:
         self.playbook = Playbook(parse(SETTINGS))
         self.asked: list[Question] = []
         self.playbook.broker.authentication.answers.asking = self.asked.append
-        self.bob = self.playbook.stranger()
+        self.bob = self.playbook.stranger(version)
         self.bob.greet()
         self.bob.log_in("bob", "bob")
         self.bob.hears(ConnectionTune)
@@ -69,7 +76,8 @@ class Scene:
         self.bob >> ConnectionOpen(virtual_host="/")
         self.waits()
         self.bob << ConnectionOpenOk()
-        self.bob >> ChannelOpen() << ChannelOpenOk()
+        self.bob >> ChannelOpen()
+        self.bob.hears(ChannelOpenOk)
 
     def waits(self) -> None:
         """Bob hears nothing until the back end has answered."""
@@ -200,3 +208,25 @@ def test_a_bug_behind_an_answer_ends_that_connection(
     scene.answer()
     assert bob.hears(ConnectionClose).reply_code == amqp.INTERNAL_ERROR
     assert "a bug ends the connection" in caplog.text
+
+
+def test_requests_of_the_message_class_wait_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authentication, "backend", lambda name, auth, clock: Back())
+    scene = Scene(amqp.VERSION_0_9)
+    bob = scene.bob
+    bob >> QueueDeclare(queue="q")
+    scene.waits()
+    bob.hears(QueueDeclareOk)
+    bob >> Request(1, MessageTransfer(routing_key="q", body=Content(b"m")))
+    scene.waits()
+    bob << Response(1, 1, MessageOk())
+    bob >> Request(2, MessageOpen(reference=b"r")) << Response(2, 2, MessageOk())
+    bob >> Request(3, MessageAppend(reference=b"r", octets=b"n")) << Response(3, 3, MessageOk())
+    bob >> Request(4, MessageTransfer(destination="amq.fanout", body=Content(b"r", True)))
+    scene.waits()
+    bob >> Request(5, MessageClose(reference=b"r"))
+    bob << Response(4, 5, MessageOk()) << Response(5, 4, MessageOk())
+    bob >> Request(6, MessageGet(queue="q"))
+    scene.waits()
+    assert isinstance(bob.next(1), Request)
+    bob << Response(6, 6, MessageOk())

@@ -15,6 +15,7 @@ cdef class Channel:
     cdef public list chunks
     cdef public object sink
     cdef public object owner
+    cdef public object requests
 
     cpdef follow(self, str event)
     cpdef bytes take_content(self)

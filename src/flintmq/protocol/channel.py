@@ -18,6 +18,7 @@ from flintmq.protocol.states import CHANNEL, ChannelState
 PIECE_BYTES_MIN = 4096
 
 if TYPE_CHECKING:
+    from flintmq.protocol.requests import Requests
     from flintmq.wire.methods import Method
 
 
@@ -43,6 +44,7 @@ class Channel:
         "number",
         "owner",
         "remaining",
+        "requests",
         "route",
         "sink",
         "state",
@@ -61,6 +63,7 @@ class Channel:
         self.chunks: list[bytes | bytearray] = []
         self.sink: Sink | None = None  # in place of chunks
         self.owner: object = None
+        self.requests: Requests | None = None  # since the first request or response
 
     def follow(self, event: str) -> None:
         """Goes to the state that an event of our own leads to, as the table says."""

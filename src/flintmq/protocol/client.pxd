@@ -22,6 +22,7 @@ cdef class ClientChannel:
     cdef bytes properties
     cdef long long remaining
     cdef bytearray body
+    cdef readonly object requests
 
     cpdef follow(self, str event)
     cdef keep_properties(self, const unsigned char* frames, Py_ssize_t start, Py_ssize_t end)
@@ -53,6 +54,7 @@ cdef class ClientConnection:
         self, const unsigned char* frames, Py_ssize_t at, Py_ssize_t end, Py_ssize_t size, ClientChannel channel
     ) except -1
     cdef receive_frame(self, int kind, unsigned int number, ClientChannel channel, bytes payload)
+    cdef receive_exchange(self, int kind, unsigned int number, ClientChannel channel, bytes payload)
     cdef receive_method(self, unsigned int number, ClientChannel channel, bytes payload)
     cdef receive_header(self, ClientChannel channel, bytes payload)
     cdef receive_body(self, ClientChannel channel, bytes payload)

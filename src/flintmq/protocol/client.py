@@ -14,8 +14,9 @@ from __future__ import annotations
 from flintmq.errors import ConnectionFault, ProtocolMisuse
 from flintmq.protocol import phases
 from flintmq.protocol.client_events import ClientEvents
-from flintmq.protocol.client_states import CHANNEL, CONNECTION, ClientState
+from flintmq.protocol.client_states import CHANNEL, CONNECTION, SERVER_REQUESTS, ClientState
 from flintmq.protocol.outbox import Output
+from flintmq.protocol.requests import FRAMED_OCTETS, HEAD_OCTETS, REQUESTS, Requests
 from flintmq.protocol.states import END, ChannelState
 from flintmq.wire import amqp, octets
 from flintmq.wire.content_class import to_basic
@@ -46,6 +47,7 @@ class ClientChannel:
         "properties",
         "redelivered",
         "remaining",
+        "requests",
         "route",
         "state",
         "tag",
@@ -68,6 +70,7 @@ class ClientChannel:
         self.properties = b""
         self.remaining = 0
         self.body = bytearray()
+        self.requests = Requests()  # of the message class, in both directions
 
     def follow(self, event: str) -> None:
         """Goes to the state that an event of our own leads to, as the table says."""
@@ -75,6 +78,10 @@ class ClientChannel:
         if following is None:
             raise ProtocolMisuse(f"{event!r} on a channel that is {ChannelState(self.state).name.lower()}")
         self.state = following
+
+    def all_awaited(self) -> list[object]:
+        """Who waits for an answer of any kind."""
+        return [waiter for _, waiter in (*self.awaited, *self.requests.awaited.values())]
 
     def keep_properties(self, frames: octets.Readable, start: int, end: int) -> None:
         """Messages of one publisher mostly have the same: they share one object."""
@@ -135,12 +142,34 @@ class ClientConnection:
 
     def call(self, channel: ClientChannel, method: Method, waiter: object) -> None:
         """A method whose answer comes to `waiter`."""
+        if method.NAME in REQUESTS:
+            self.request(channel, method, waiter)
+            return
         if len(channel.awaited) >= AWAITED_MAX:
             raise ProtocolMisuse(f"{AWAITED_MAX} calls of channel {channel.number} have no answer yet")
         self.send(channel.number, method)
         channel.awaited.append((method.REPLIES, waiter))
         if method.NAME == "channel.close":
             channel.follow("> channel.close")
+
+    def request(self, channel: ClientChannel, method: Method, waiter: object) -> None:
+        """A request of 0-9, whose response comes to `waiter`."""
+        if len(channel.requests.awaited) >= AWAITED_MAX:
+            raise ProtocolMisuse(f"{AWAITED_MAX} requests of channel {channel.number} have no answer yet")
+        payload = encode_method(self.version, method)
+        if len(payload) + FRAMED_OCTETS > self.output.frame_bytes_max:
+            raise ProtocolMisuse(
+                f"{method.NAME} of {len(payload)} octets does not fit a frame of "
+                f"{self.output.frame_bytes_max}: its arguments are too large"
+            )
+        frame = channel.requests.request(method, payload, waiter)
+        self.output.write_frame(amqp.FRAME_REQUEST, channel.number, frame)
+
+    def respond(self, channel: ClientChannel, request_id: int, method: Method, batch_offset: int = 0) -> None:
+        """The answer to a request of the server, and to so many behind it."""
+        payload = encode_method(self.version, method)
+        frame = channel.requests.response(request_id, payload, batch_offset)
+        self.output.write_frame(amqp.FRAME_RESPONSE, channel.number, frame)
 
     def open_channel(self, number: int) -> ClientChannel:
         while len(self.channels) <= number:
@@ -281,8 +310,29 @@ class ClientConnection:
                 self.receive_header(channel, payload)
             else:
                 self.receive_body(channel, payload)
+        elif kind in (amqp.FRAME_REQUEST, amqp.FRAME_RESPONSE) and self.version == amqp.VERSION_0_9:
+            self.receive_exchange(kind, number, channel, payload)
         else:
             raise ConnectionFault(amqp.FRAME_ERROR, f"unknown frame type {kind}")
+
+    def receive_exchange(self, kind: int, number: int, channel: ClientChannel | None, payload: bytes) -> None:
+        """A request or a response of 0-9, see requests.py."""
+        if len(payload) < HEAD_OCTETS + 4:
+            raise truncated("a request or a response")
+        if channel is None:
+            raise ConnectionFault(amqp.CHANNEL_ERROR, f"a request on channel {number}, which is not open")
+        if channel.state != phases.CHANNEL_OPEN:
+            return
+        if channel.expects != phases.EXPECTS_METHOD:
+            raise self.unexpected(channel, "a request or a response")
+        method = decode_method(self.version, payload[HEAD_OCTETS:])
+        if kind == amqp.FRAME_RESPONSE:
+            answered = channel.requests.take_response(payload, method)
+            self.events.message_response(channel, method, answered)
+            return
+        if method.NAME not in SERVER_REQUESTS:
+            raise refused(method, f"no server asks it on channel {number}")
+        self.events.message_request(channel, channel.requests.take_request(payload), method)
 
     def receive_method(self, number: int, channel: ClientChannel | None, payload: bytes) -> None:
         if len(payload) < 4:

@@ -16,4 +16,6 @@ cdef class ClientEvents:
         bytes body,
     )
     cpdef settled(self, ClientChannel channel, unsigned long long tag, bint multiple, bint refused)
+    cpdef message_request(self, ClientChannel channel, unsigned long long request_id, method)
+    cpdef message_response(self, ClientChannel channel, method, answered)
     cpdef content(self, ClientChannel channel, method, bytes properties, bytes body, waiter)

@@ -11,6 +11,7 @@ from flintmq.errors import ProtocolMisuse
 
 if TYPE_CHECKING:
     from flintmq.protocol.client import ClientChannel
+    from flintmq.protocol.requests import Answered
     from flintmq.wire.methods import Method
 
 
@@ -45,6 +46,14 @@ class ClientEvents:
     def settled(self, channel: ClientChannel, tag: int, multiple: bool, refused: bool) -> None:
         """basic.ack or, refused, basic.nack of what we published."""
         raise ProtocolMisuse("settled is not handled")
+
+    def message_request(self, channel: ClientChannel, request_id: int, method: Method) -> None:
+        """A request of the server, which is answered by a response with its id."""
+        raise ProtocolMisuse("message_request is not handled")
+
+    def message_response(self, channel: ClientChannel, method: Method, answered: Answered) -> None:
+        """The answer to requests of ours, each with its waiter."""
+        raise ProtocolMisuse("message_response is not handled")
 
     def content(
         self, channel: ClientChannel, method: Method, properties: bytes, body: bytes, waiter: object

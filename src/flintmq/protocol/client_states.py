@@ -82,6 +82,9 @@ _CHANNEL_OPEN = """
 
 _NOTICES = {name: int(ChannelState.OPEN) for name in _CHANNEL_OPEN.split()}
 
+# What comes in a request frame of 0-9 while the channel is open, see requests.py.
+SERVER_REQUESTS = frozenset(("message.transfer", "message.open", "message.append", "message.close"))
+
 # The owner ends a channel when it has answered the server's close, or has the answer to its own.
 CHANNEL: Table = {
     ChannelState.CLOSED: {"> channel.open": int(ChannelState.OPEN), END: int(ChannelState.CLOSED)},

@@ -40,5 +40,6 @@ cdef class Connection:
     cpdef Py_ssize_t due(self, bytearray start) except -1
     @cython.locals(state=cython.int)
     cpdef receive_method(self, unsigned int number, Channel channel, bytes payload)
+    cpdef receive_exchange(self, int kind, unsigned int number, Channel channel, bytes payload)
     cpdef forget_channel(self, Channel channel)
     cpdef follow(self, str event)

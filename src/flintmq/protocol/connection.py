@@ -20,6 +20,7 @@ from flintmq.protocol import greeting, phases
 from flintmq.protocol.channel import Channel
 from flintmq.protocol.events import Events
 from flintmq.protocol.outbox import Output
+from flintmq.protocol.requests import HEAD_OCTETS, REQUESTS, Requests
 from flintmq.protocol.states import CHANNEL, CONNECTION, HEADER, OTHER_HEADER, ConnectionState
 from flintmq.wire import amqp, octets, traits
 from flintmq.wire.content_class import to_basic
@@ -139,6 +140,10 @@ class Connection:
                 self.receive_body(number, channel, octets.copy(frames, at + 7, end))
             elif kind == amqp.FRAME_HEADER:
                 self.receive_header(number, channel, octets.copy(frames, at + 7, end))
+            elif self.version == amqp.VERSION_0_9 and (
+                kind == amqp.FRAME_REQUEST or kind == amqp.FRAME_RESPONSE
+            ):
+                self.receive_exchange(kind, number, channel, octets.copy(frames, at + 7, end))
             else:
                 self.receive_other(kind, number, length)
             at = end + 1
@@ -259,6 +264,29 @@ class Connection:
             channel.expects = phases.EXPECTS_HEADER
             return
         self.events.method(channel, method)
+
+    def receive_exchange(self, kind: int, number: int, channel: Channel | None, payload: bytes) -> None:
+        """A request or a response of 0-9, see requests.py."""
+        what = "a request" if kind == amqp.FRAME_REQUEST else "a response"
+        if len(payload) < HEAD_OCTETS + 4:
+            raise truncated(what)
+        if channel is None:
+            raise ConnectionFault(amqp.CHANNEL_ERROR, f"{what} on channel {number}, which is not open")
+        if channel.state != phases.CHANNEL_OPEN:
+            return
+        if channel.expects != phases.EXPECTS_METHOD:
+            raise self.unexpected(channel, what)
+        method = decode_method(self.version, payload[HEAD_OCTETS:])
+        if not payload.isascii():
+            check_texts(method)
+        if channel.requests is None:
+            channel.requests = Requests()
+        if kind == amqp.FRAME_RESPONSE:
+            self.events.message_response(channel, method, channel.requests.take_response(payload, method))
+            return
+        if method.NAME not in REQUESTS:
+            raise fault_of(method, amqp.COMMAND_INVALID, "it is not for a request")
+        self.events.message_request(channel, channel.requests.take_request(payload), method)
 
     def receive_connection_method(self, method: Method) -> None:
         following = CONNECTION[self.state].get(method.NAME)

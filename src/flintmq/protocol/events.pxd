@@ -11,4 +11,6 @@ cdef class Events:
     cpdef ack(self, Channel channel, unsigned long long tag, bint multiple)
     cpdef content(self, Channel channel, method, bytes content, Py_ssize_t header_size)
     cpdef content_begins(self, Channel channel, method, bytes header)
+    cpdef message_request(self, Channel channel, unsigned long long request_id, method)
+    cpdef message_response(self, Channel channel, method, answered)
     cpdef fault(self, Channel channel, fault)

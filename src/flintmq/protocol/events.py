@@ -12,6 +12,7 @@ from flintmq.errors import ChannelFault, ProtocolMisuse
 
 if TYPE_CHECKING:
     from flintmq.protocol.channel import Channel, Sink
+    from flintmq.protocol.requests import Answered
     from flintmq.wire.methods import Method
 
 
@@ -53,6 +54,14 @@ class Events:
     def content_begins(self, channel: Channel, method: Method, header: bytes) -> None:
         """A large body is about to come for any other method; see Channel.becomes_publish."""
         raise ProtocolMisuse("content_begins is not handled")
+
+    def message_request(self, channel: Channel, request_id: int, method: Method) -> None:
+        """A request of 0-9, which is answered by a response with its id."""
+        raise ProtocolMisuse("message_request is not handled")
+
+    def message_response(self, channel: Channel, method: Method, answered: Answered) -> None:
+        """The answer to requests of ours, each with who waits for it."""
+        raise ProtocolMisuse("message_response is not handled")
 
     def fault(self, channel: Channel, fault: ChannelFault) -> None:
         """The peer broke a rule that costs it the channel."""

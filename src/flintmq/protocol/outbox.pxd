@@ -65,6 +65,8 @@ cdef class Output:
     cpdef write(self, bytes source)
     @cython.locals(size=Py_ssize_t, at=Py_ssize_t, behind=Output)
     cpdef write_method(self, unsigned int channel, bytes payload)
+    @cython.locals(size=Py_ssize_t, behind=Output)
+    cpdef write_frame(self, int kind, unsigned int channel, bytes payload)
     @cython.locals(at=Py_ssize_t, behind=Output)
     cpdef write_settlement(self, unsigned int channel, unsigned int code, unsigned long long tag, int flags)
     @cython.locals(size=Py_ssize_t, at=Py_ssize_t, behind=Output)

@@ -208,6 +208,19 @@ class Output:
         at = octets.write_bytes(target, at, payload)
         self.fill = octets.write_octet(target, at, amqp.FRAME_END)
 
+    def write_frame(self, kind: int, channel: int, payload: bytes) -> None:
+        """A frame of another type than that of methods: a request or a response."""
+        if self.streaming:
+            behind = self.behind(channel)
+            if behind is not None:
+                behind.write_frame(kind, channel, payload)
+                self.behind_bytes += behind.fill
+                return
+        size = len(payload)
+        self.reserve(size + 8)
+        target = octets.writable(self.buffer)
+        self.fill = octets.write_frame(target, self.fill, kind, channel, payload, 0, size)
+
     def write_settlement(self, channel: int, code: int, tag: int, flags: int) -> None:
         """basic.ack or basic.nack of a publish."""
         if self.streaming:

@@ -17,7 +17,8 @@ A channel:
 Each table says for a state which event leads to which state. An event is the name of a method that was
 received, or `> ` and the name of one that is sent, or one of the words below. A method that is received and
 not in the row is refused with 503; while CLOSING or ENDING it is dropped unseen. An event of our own that is
-not in the row is a bug. Nobody but Connection and Channel writes a state.
+not in the row is a bug. Nobody but Connection and Channel writes a state. Methods of the message class have
+frames of their own, in which they may come while a channel is OPEN: protocol/requests.py.
 """
 
 from __future__ import annotations
@@ -101,9 +102,6 @@ _CHANNEL_OPEN = """
     tx.select tx.commit tx.rollback
     file.qos file.consume file.cancel file.open file.open-ok file.stage file.publish file.ack file.reject
     stream.qos stream.consume stream.cancel stream.publish
-    message.transfer message.consume message.cancel message.get message.recover message.open message.close
-    message.append message.checkpoint message.resume message.qos message.ok message.empty message.reject
-    message.offset
     dtx.select dtx.start
     dtx-demarcation.select dtx-demarcation.start dtx-demarcation.end
     dtx-coordination.prepare dtx-coordination.commit dtx-coordination.rollback dtx-coordination.recover

@@ -53,6 +53,7 @@ GROWING = frozenset(
         "basic.consume",
         "file.consume",
         "stream.consume",
+        "message.consume",
         "dtx.start",
     )
 )
@@ -156,7 +157,7 @@ def channel_close(session: Session, channel: Channel, method: methods.ChannelClo
     """While we wait for a close-ok of our own, a crossing close is answered and the wait goes on."""
     if channel.state == phases.CHANNEL_CLOSED:
         if channel.owner is not None:
-            broker_channel(channel).confirms.confirm_safe()
+            broker_channel(channel).confirm_safe()
         if not session.wants_whole_contents():
             session.output.drop_streams(channel.number)
         session.release_channel(channel)
@@ -580,7 +581,9 @@ def basic_qos(session: Session, channel: Channel, method: methods.BasicQos) -> N
     session.send(channel.number, methods.BasicQosOk())
 
 
-def set_prefetch(session: Session, channel: Channel, method: methods.BasicQos | methods.FileQos) -> None:
+def set_prefetch(
+    session: Session, channel: Channel, method: methods.BasicQos | methods.FileQos | methods.MessageQos
+) -> None:
     """RabbitMQ's meaning of global: shared by the channel; else for each consumer made from now on."""
     owner = broker_channel(channel)
     for consumer in owner.consumers.values():

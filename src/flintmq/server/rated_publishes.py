@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from flintmq.broker.administration.publish_rate import PublishRate
     from flintmq.errors import ChannelFault
     from flintmq.protocol.channel import Channel, Sink
+    from flintmq.protocol.requests import Answered
     from flintmq.server.session import Session
     from flintmq.wire.methods import Method
 
@@ -62,6 +63,14 @@ class RatedPublishes(Events):
 
     def content_begins(self, channel: Channel, method: Method, header: bytes) -> None:
         self.session.content_begins(channel, method, header)
+
+    def message_request(self, channel: Channel, request_id: int, method: Method) -> None:
+        self.session.message_request(channel, request_id, method)
+        if method.NAME == "message.transfer":
+            self.count()
+
+    def message_response(self, channel: Channel, method: Method, answered: Answered) -> None:
+        self.session.message_response(channel, method, answered)
 
     def fault(self, channel: Channel, fault: ChannelFault) -> None:
         self.session.fault(channel, fault)

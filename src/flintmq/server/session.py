@@ -33,6 +33,7 @@ from flintmq.server import (  # noqa: F401 - some add to the commands
     content_commands,
     dtx_commands,
     file_commands,
+    message_commands,
     stream_commands,
 )
 from flintmq.server.audit_log import ACCESS, LOGIN
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
     from flintmq.broker.scheduling.chores import Chore
     from flintmq.protocol.outbox import Output
+    from flintmq.protocol.requests import Answered
 
 # Reply codes of what a user may not do: in general, and in a virtual host.
 REFUSALS = (amqp.ACCESS_REFUSED, amqp.NOT_ALLOWED)
@@ -282,6 +284,8 @@ class Session(Events):
             size += channel.gathered_bytes()
             if isinstance(channel.owner, BrokerChannel):
                 size += getattr(channel.owner.transaction, "content_bytes", 0)
+                if channel.owner.messages is not None:
+                    size += channel.owner.messages.gathered_bytes()
         return size
 
     def publish_spooled(self, channel: Channel, route: bytes, flags: int, header: bytes, sink: Sink) -> None:
@@ -339,6 +343,29 @@ class Session(Events):
     def content_begins(self, channel: Channel, method: Method, header: bytes) -> None:
         try:
             content_commands.begin(self, channel, method, header)
+        except PeerFault as fault:
+            if not fault.class_id:
+                fault.class_id, fault.method_id = method.CLASS_ID, method.METHOD_ID
+            self.fail(channel, fault)
+
+    def message_request(self, channel: Channel, request_id: int, method: Method) -> None:
+        try:
+            message_commands.run(self, channel, request_id, method)
+            self.pass_work.copies += METHOD_COPIES
+            if self.pass_work.is_laden():
+                self.connection.paused = True
+        except AnswerPending as pending:
+            self.wait_for(pending, channel, partial(self.request_again, channel, request_id, method))
+        except PeerFault as fault:
+            fault.class_id, fault.method_id = method.CLASS_ID, method.METHOD_ID
+            self.fail(channel, fault)
+
+    def request_again(self, channel: Channel, request_id: int, method: Method) -> None:
+        self.message_request(channel, request_id, method)
+
+    def message_response(self, channel: Channel, method: Method, answered: Answered) -> None:
+        try:
+            message_commands.answered(self, channel, method, answered)
         except PeerFault as fault:
             if not fault.class_id:
                 fault.class_id, fault.method_id = method.CLASS_ID, method.METHOD_ID
@@ -790,12 +817,12 @@ class Session(Events):
             owner.retire(partial(self.channel_left, channel))
         else:
             if self.parting == PARTS_CLOSED:
-                owner.confirms.confirm_safe()
+                owner.confirm_safe()
             self.unconfirmed.pop(channel, None)
             channel.owner = None
             owner.retire(None)
         yield from teardown.of_channel(owner)
-        owner.confirms.part()
+        owner.part()
 
     def channel_left(self, channel: Channel) -> None:
         """All that was published on the channel is confirmed."""

@@ -33,7 +33,7 @@ cdef class Channel:
     cdef PassWork pass_work
     cdef readonly dict consumers
     cdef readonly UnackedDeliveries unacked
-    cdef readonly Confirms confirms
+    cdef public Confirms confirms
     cdef readonly unsigned long long delivery_tag
     cdef public long long prefetch_count
     cdef public long long prefetch_bytes
@@ -64,6 +64,7 @@ cdef class Channel:
     cdef public bint numeric
     cdef public object tickets
     cdef public object files
+    cdef public object messages
     cdef public tuple stream_qos
 
     @cython.locals(found=cython.int, size=Py_ssize_t, route=Route, message=Message)
@@ -112,9 +113,9 @@ cdef class Channel:
     cpdef recover(self, bint requeue)
     cdef bint has_credit(self, Message message) noexcept
     @cython.locals(delivery=Delivery)
-    cpdef bint get(self, Queue queue, bint no_ack) except -1
+    cpdef bint get(self, Queue queue, bint no_ack, teller=*) except -1
     @cython.locals(taken=Delivery, written=Message)
-    cdef bint give(self, Queue queue, Delivery delivery, Message message, bint no_ack) except -1
+    cdef bint give(self, Queue queue, Delivery delivery, Message message, bint no_ack, teller) except -1
     @cython.locals(consumer=Consumer)
     cpdef wake_parked(self)
     cpdef flow(self, bint active)
@@ -122,3 +123,5 @@ cdef class Channel:
     cpdef notify_cancel(self, Consumer consumer)
     cpdef close(self, farewell=*)
     cpdef retire(self, farewell)
+    cpdef confirm_safe(self)
+    cpdef part(self)

@@ -29,6 +29,7 @@ from flintmq.wire.stream import HeldBody
 if TYPE_CHECKING:
     from flintmq.auth import User
     from flintmq.broker.channels.file_transfers import FileTransfers
+    from flintmq.broker.channels.message_transfers import MessageTransfers, Teller
     from flintmq.broker.channels.tickets import ChannelTickets
     from flintmq.broker.channels.transaction_scope import TransactionScope
     from flintmq.broker.exchanges.exchange import Exchange
@@ -77,6 +78,7 @@ class Channel:
         "last_queue",
         "last_route",
         "late",
+        "messages",
         "number",
         "numeric",
         "origin",
@@ -147,6 +149,7 @@ class Channel:
         self.numeric = False  # whether field types are numbers for the client, see protocol/greeting.py
         self.tickets: ChannelTickets | None = None  # what access.request has granted
         self.files: FileTransfers | None = None  # contents of the file class that are on their way
+        self.messages: MessageTransfers | None = None  # what the message class has on its way
         self.by_standard = False  # faults are those of AMQP 0-8 and 0-9, where RabbitMQ has others for 0-9-1
         # Exchanges that the user may write to, as found since `Router.rights` last changed; exchange and key,
         # in octets, where the user may write some keys alone.
@@ -300,8 +303,10 @@ class Channel:
             return self.hand_on(shown, route, queues, flags)
 
     def give_back(self, message: Message, code: int, text: str) -> None:
-        """basic.return, or that of the class of the content."""
+        """basic.return, or that of the class of the content; the message class has a reject for it."""
         self.returns += 1
+        if self.messages is not None and self.messages.takes_back():
+            return
         method = RETURNS.get(message.traits & traits.CONTENT_CLASSES, amqp.BASIC_RETURN)
         payload = _RETURN_HEAD.pack(method, code) + bytes((len(text),)) + text.encode()
         payload += message.shown_route()
@@ -515,6 +520,9 @@ class Channel:
             if not self.output.has_room():
                 orphans.append(delivery)  # its client does not read so much at once
             elif message is not None and consumer is not None:
+                if consumer.terms is not None and not consumer.terms.admits(consumer, message):
+                    orphans.append(delivery)  # it comes again when the consumer may take it
+                    continue
                 self.unacked.release(delivery)
                 delivery.queue.settled(1)
                 consumer.deliver(message, delivery.position, delivery.redeliveries + 1)
@@ -531,22 +539,24 @@ class Channel:
             return self.unacked.outstanding_bytes + message.body_size() <= self.global_bytes
         return True
 
-    def get(self, queue: Queue, no_ack: bool) -> bool:
-        """basic.get: sends get-ok with the next message; False when there is none."""
+    def get(self, queue: Queue, no_ack: bool, teller: Teller | None = None) -> bool:
+        """basic.get: sends get-ok with the next message, or the teller sends it; False if there is none."""
         while True:
             delivery = queue.take()
             if delivery is None or delivery.message is None:
                 self.gets_empty += 1
                 return False
             try:
-                if self.give(queue, delivery, delivery.message, no_ack):
+                if self.give(queue, delivery, delivery.message, no_ack, teller):
                     return True
             except Exception:
                 if not self.unacked.ends_with(delivery.message, queue):
                     queue.give_back(delivery)
                 raise
 
-    def give(self, queue: Queue, delivery: Delivery, message: Message, no_ack: bool) -> bool:
+    def give(
+        self, queue: Queue, delivery: Delivery, message: Message, no_ack: bool, teller: Teller | None
+    ) -> bool:
         """Sends get-ok with the message; False, and the message is gone, if the disk has lost its body."""
         body = None
         if message.traits & traits.SPOOLED:
@@ -557,15 +567,18 @@ class Channel:
                 return False
         self.delivery_tag += 1
         redelivered = 1 if delivery.redeliveries else 0
-        payload = (
-            _GET_OK_HEAD.pack(amqp.BASIC_GET_OK, self.delivery_tag, redelivered)
-            + message.shown_route()
-            + _LONG.pack(queue.message_count())
-        )
         written = message
         if redelivered and queue.rules is not None and queue.rules.retries is not None:
             written = queue.rules.retries.shown(message, delivery.redeliveries)
-        self.write_content(payload, written, body, self.delivery_tag)
+        if teller is not None:
+            teller.tell(written, self.delivery_tag, delivery.redeliveries > 0, written.content, body)
+        else:
+            payload = (
+                _GET_OK_HEAD.pack(amqp.BASIC_GET_OK, self.delivery_tag, redelivered)
+                + message.shown_route()
+                + _LONG.pack(queue.message_count())
+            )
+            self.write_content(payload, written, body, self.delivery_tag)
         queue.hand_out(message, self.output)
         if self.pass_work.sampled_ms != self.pass_work.now_ms:
             self.pass_work.note_wait(message.arrived_ms)
@@ -621,7 +634,19 @@ class Channel:
         """
         self.retire(farewell)
         self.pass_work.chores.begin(teardown.of_channel(self))
+        self.part()
+
+    def confirm_safe(self) -> None:
+        """Confirms now what need not wait for the disk: the client is about to close."""
+        self.confirms.confirm_safe()
+        if self.messages is not None:
+            self.messages.confirms.confirm_safe()
+
+    def part(self) -> None:
+        """Says farewell if nothing is left to confirm."""
         self.confirms.part()
+        if self.messages is not None:
+            self.messages.confirms.part()
 
     def retire(self, farewell: Callable[[], None] | None) -> None:
         """The first part of `close`: the channel takes and gives nothing more, and holds its messages yet."""
@@ -630,6 +655,8 @@ class Channel:
             self.tickets.release()
         if self.files is not None:
             self.files.close()
+        if self.messages is not None:
+            farewell = self.messages.retire(farewell)
         self.confirms.retire(farewell)
         self.cancel_notices = False
         self.late = None

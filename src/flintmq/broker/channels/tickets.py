@@ -41,6 +41,9 @@ NEEDED = {
     "basic.publish": (WRITE, "exchange"),
     "file.consume": (READ, "queue"),
     "file.publish": (WRITE, "exchange"),
+    "message.consume": (READ, "queue"),
+    "message.get": (READ, "queue"),
+    "message.transfer": (WRITE, "destination"),
     "stream.consume": (READ, "queue"),
     "stream.publish": (WRITE, "exchange"),
 }

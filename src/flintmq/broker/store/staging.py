@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("flintmq.staging")
 
 IDENTIFIER_OCTETS_MAX = 255
+# What the identifier begins with of a content that has none yet.
+UNNAMED = "amq.reference-"
 # Contents that one step forgets: some 10 microseconds each.
 FORGOTTEN = 64
 # Until more of those that are overdue go.
@@ -161,6 +163,27 @@ class Staging:
         self.add(content)
         self.note(content)
         return content
+
+    def open_unnamed(self, virtual_host: str, user: str, name: str) -> StagedContent:
+        """A content that nobody can come back for until it is renamed; a restart forgets it."""
+        return self.open(virtual_host, user, UNNAMED + name, -1)
+
+    def rename(self, content: StagedContent, identifier: str) -> None:
+        """The content is found by another identifier from now on, which no other content has."""
+        self.check_identifier(identifier)
+        owner = content.owner
+        if (*owner, identifier) in self.contents:
+            raise ServiceFault(
+                amqp.PRECONDITION_FAILED, f"content '{identifier}' is there already, and is another one"
+            )
+        with self.store.journal.group():
+            self.store.journal.delete_value(journal_key(content))
+            del self.contents[content.key]
+            del self.of_owner[owner][content.identifier]
+            content.identifier = identifier
+            self.contents[content.key] = content
+            self.of_owner[owner][identifier] = content
+            self.note(content)
 
     def check_identifier(self, identifier: str) -> None:
         if not 0 < len(identifier.encode("utf-8", "surrogateescape")) <= IDENTIFIER_OCTETS_MAX:
@@ -381,7 +404,7 @@ class Staging:
         self.store.journal.put_value(journal_key(content), reference + encode_table(rest))
 
     def restore(self, found: list[tuple[bytes, bytes]], is_user: Callable[[str], bool]) -> None:
-        """What the journal holds, after recovery; not what is left of users who were deleted."""
+        """What the journal holds, after recovery; not what is left of deleted users, or of nobody."""
         restored = []
         for key, value in found:
             try:
@@ -391,7 +414,7 @@ class Staging:
                 self.store.journal.delete_value(key)
         for content in sorted(restored, key=lambda each: each.touched_ms):
             self.add(content)
-            if not is_user(content.owner[1]):
+            if not is_user(content.owner[1]) or content.identifier.startswith(UNNAMED):
                 self.forget(content)
 
     def restored(self, key: bytes, value: bytes) -> StagedContent:

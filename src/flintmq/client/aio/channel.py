@@ -26,6 +26,7 @@ from flintmq.client.core.message import Message
 from flintmq.client.core.pending import Pending, Steps
 from flintmq.client.core.publishing import merged, properties_of, stream_properties_of
 from flintmq.client.core.topology import BindingRecord, QueueRecord
+from flintmq.client.core.transfers import transfer_of
 from flintmq.wire import methods
 from flintmq.wire.properties import BasicProperties, StreamProperties
 from flintmq.wire.tables import FieldTable
@@ -216,6 +217,36 @@ class Channel:
         deadline = self.connection.deadline(timeout_s)
         await self._make_room(deadline)
         await self._send_unconfirmed(self.core.rows([body], exchange, routing_key, made, mandatory), deadline)
+
+    async def publish_message(
+        self,
+        body: bytes,
+        exchange: str = "",
+        routing_key: str = "",
+        *,
+        persistent: bool = False,
+        headers: FieldTable | None = None,
+        properties: BasicProperties | None = None,
+        immediate: bool = False,
+        identifier: str = "",
+        timeout_s: float | None = None,
+    ) -> None:
+        """Publishes one message by the message class of AMQP 0-9, with or without confirms on the channel.
+
+        It returns when the message is safe; PublishFailed if the broker has rejected it. With an
+        `identifier`, what a lost connection has brought of a large body is not sent again.
+        """
+        made = properties_of(properties, headers, persistent)
+        total_bytes([body])
+        deadline = self.connection.deadline(timeout_s)
+        await self._make_room(deadline)
+        await self.connection.run(
+            lambda: self.core.transfers.publish(
+                transfer_of(exchange, routing_key, made, immediate), body, identifier
+            ),
+            deadline.left_s(),
+            repeat=bool(identifier),
+        )
 
     async def publish_many(
         self,
@@ -481,6 +512,27 @@ class Channel:
         record = queue.record if isinstance(queue, Queue) else self.core.connection.topology.queue(queue)
         consumer = await self._run(lambda: self.core.consume_stream(record, tag, rate, exclusive, arguments))
         return Consumer(self, consumer, timeout_s)
+
+    async def consume_messages(
+        self,
+        queue: str | Queue,
+        *,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        tag: str = "",
+        arguments: FieldTable | None = None,
+        timeout_s: float | None = None,
+    ) -> Consumer:
+        """A consumer of the message class of AMQP 0-9: as `consume`, for the same messages."""
+        record = queue.record if isinstance(queue, Queue) else self.core.connection.topology.queue(queue)
+        consumer = await self._run(
+            lambda: self.core.consume_messages(record, tag, no_ack, exclusive, arguments)
+        )
+        return Consumer(self, consumer, timeout_s)
+
+    async def get_message(self, queue: str) -> Message | None:
+        """As `get`, by the message class of AMQP 0-9."""
+        return await self._run(lambda: self.core.transfers.get(queue))
 
     async def get(self, queue: str, *, no_ack: bool = False) -> Message | None:
         """One message, or None if the queue is empty.

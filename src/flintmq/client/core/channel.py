@@ -22,6 +22,7 @@ from flintmq.client.core.inbox import Deliveries, Inbox
 from flintmq.client.core.message import Message
 from flintmq.client.core.pending import Pending, Steps
 from flintmq.client.core.topology import BindingRecord, QueueRecord
+from flintmq.client.core.transfers import Transfers
 from flintmq.errors import ProtocolMisuse
 from flintmq.protocol import phases
 from flintmq.wire import amqp, methods
@@ -49,7 +50,11 @@ class ConsumerRecord:
     """A consumer, as it was asked for."""
 
     def __init__(
-        self, queue: QueueRecord, tag: str, method: methods.BasicConsume | methods.StreamConsume, inbox: Inbox
+        self,
+        queue: QueueRecord,
+        tag: str,
+        method: methods.BasicConsume | methods.StreamConsume | methods.MessageConsume,
+        inbox: Inbox,
     ) -> None:
         self.queue = queue
         self.tag = tag
@@ -62,6 +67,8 @@ class ConsumerRecord:
     def cancel_method(self) -> Method:
         if self.is_stream:
             return methods.StreamCancel(consumer_tag=self.tag)
+        if isinstance(self.method, methods.MessageConsume):
+            return methods.MessageCancel(destination=self.tag)
         return methods.BasicCancel(consumer_tag=self.tag)
 
 
@@ -87,6 +94,7 @@ class ChannelCore:
         self.stream_limits: methods.StreamQos | None = None
         self.stream_limits_sent = False
         self.deliveries = Deliveries(self)
+        self.transfers = Transfers(self)
         self.consumers: dict[str, ConsumerRecord] = {}
         self.failure: ClientError | None = None
         self.flowing = True
@@ -108,6 +116,7 @@ class ChannelCore:
         self.flowing = True
         self.qos_sent = None
         self.stream_limits_sent = False
+        self.transfers.begin()
         self.protocol.owner = self.deliveries
 
     # Lives
@@ -167,8 +176,9 @@ class ChannelCore:
         self.epoch = self.deliveries.epoch = 0
         waiters: list[object] = []
         if self.protocol.state != phases.CHANNEL_CLOSING:  # then the answer to the close is waited for
-            waiters = [*(waiter for _, waiter in self.protocol.awaited), self.protocol.waiter]
+            waiters = [*self.protocol.all_awaited(), self.protocol.waiter]
             self.protocol.awaited.clear()
+            self.protocol.requests.awaited.clear()
         if self.committing:
             # The answer is lost, and nobody knows which one it was: whoever waits for it says so.
             self.committing = self.transaction_begun = False
@@ -229,7 +239,7 @@ class ChannelCore:
         )
         # Calls that were made before get no answer any more; that of the close stays to be waited for.
         waiting = protocol.awaited.pop()
-        for _, waiter in protocol.awaited:
+        for waiter in protocol.all_awaited():
             if isinstance(waiter, Pending):
                 waiter.fail(ChannelClosed("the channel was closed meanwhile"))
         protocol.awaited[:] = [waiting]
@@ -371,6 +381,11 @@ class ChannelCore:
                 "(a queue with x-queue-type=stream is another matter, and needs no such thing)"
             )
 
+    def check_messages(self) -> None:
+        """Raises unless messages of the message class can be published and consumed here."""
+        if self.connection.settings.version != amqp.VERSION_0_9:
+            raise ClientError("the message class is in AMQP 0-9 alone: connect with protocol='0-9'")
+
     def check_stream_publish(self) -> None:
         self.check_stream()
         if self.ledger is not None:
@@ -492,6 +507,17 @@ class ChannelCore:
         )
         return self._begin_consumer(ConsumerRecord(queue, tag, method, Inbox(self.connection, None)))
 
+    def consume_messages(
+        self, queue: QueueRecord, tag: str, no_ack: bool, exclusive: bool, arguments: FieldTable | None
+    ) -> Steps[ConsumerRecord]:
+        self.check_messages()
+        tag = self._new_tag(tag)
+        method = methods.MessageConsume(
+            queue=queue.name, destination=tag, no_ack=no_ack, exclusive=exclusive, arguments=arguments
+        )
+        inbox = Inbox(self.connection, None if no_ack else self.deliveries)
+        return self._begin_consumer(ConsumerRecord(queue, tag, method, inbox))
+
     def _new_tag(self, tag: str) -> str:
         if not tag:
             self.tags_made += 1
@@ -590,6 +616,10 @@ class ChannelCore:
         unread = consumer.inbox.take(consumer.inbox.waiting())
         if consumer.no_ack or self.epoch == 0:
             return
+        if isinstance(consumer.method, methods.MessageConsume):
+            for message in unread:
+                message.nack()
+            return
         for message in unread:
             self.connection.output.write_settlement(
                 self.number, amqp.BASIC_NACK, message.delivery_tag, REQUEUE
@@ -600,11 +630,13 @@ class ChannelCore:
         """basic.recover. What comes again is not to be read, or settled, as it came before."""
 
         def begin_again(_: object) -> None:
+            self.transfers.come_again(came_before)
             if requeue:
                 self.connection.epoch += 1
                 self.epoch = self.deliveries.epoch = self.connection.epoch
                 self._drop_unread()
 
+        came_before = list(self.transfers.unsettled)
         if not requeue:
             self._drop_unread()  # the deliveries come before the answer
         yield self.call(methods.BasicRecover(requeue=requeue), "recovering deliveries", begin_again)
@@ -637,6 +669,14 @@ class ChannelCore:
 
     def settle(self, message: Message, code: int, flags: int) -> bool:
         """basic.ack, nack or reject of a delivery; False if it is of a life that is over."""
+        if not self.may_settle(message):
+            return False
+        self.connection.output.write_settlement(self.number, code, message.delivery_tag, flags)
+        self.connection.flush()
+        return True
+
+    def may_settle(self, message: Message) -> bool:
+        """Whether a settlement of the message would mean something; it becomes part of a transaction."""
         if message.epoch != self.epoch:
             in_transaction = self.transactional or (self.distributed and self.transaction_begun)
             if in_transaction and self.failure is None and message.delivery_tag:
@@ -652,8 +692,6 @@ class ChannelCore:
         if self.transactional or self.distributed:
             self.check_transaction()
             self.transaction_begun = self.transaction_begun or self.transactional
-        self.connection.output.write_settlement(self.number, code, message.delivery_tag, flags)
-        self.connection.flush()
         return True
 
 

@@ -39,6 +39,7 @@ from flintmq.protocol import phases
 from flintmq.protocol.client import ClientChannel, ClientConnection
 from flintmq.protocol.client_states import ClientState
 from flintmq.protocol.outbox import Output
+from flintmq.protocol.requests import REQUESTS, Answered
 from flintmq.protocol.states import LOST
 from flintmq.scram import ClientExchange, ScramFault
 from flintmq.wire import amqp, methods
@@ -488,7 +489,7 @@ class ConnectionCore(Intake):
         self, channel: ChannelCore, method: Method, doing: str, then: Callable[[Any], None] | None = None
     ) -> Pending:
         """Sends the method; the Pending gets its answer."""
-        pending = Pending(doing)
+        pending = Pending(doing, late_is_fine=method.NAME in REQUESTS)
         pending.then = then
         if self.failure is not None:
             pending.fail(self.failure)
@@ -513,7 +514,7 @@ class ConnectionCore(Intake):
                 # Both have closed. The server answers ours as well; until then the number is not free.
                 self.closing[channel.number].resolve(None)
                 return
-            doing = next((str(waiter.doing) for _, waiter in channel.awaited), core.doing())  # type: ignore[attr-defined]
+            doing = next((str(waiter.doing) for waiter in channel.all_awaited()), core.doing())  # type: ignore[attr-defined]
             self.protocol.close_channel(channel)
             core.end(channel_closed(method.reply_code, method.reply_text, doing))
         elif isinstance(method, methods.ChannelFlow):
@@ -522,6 +523,15 @@ class ConnectionCore(Intake):
             core.told()
         elif isinstance(method, methods.BasicCancel):
             core.cancelled(method.consumer_tag)
+
+    def message_request(self, channel: ClientChannel, request_id: int, method: Method) -> None:
+        core: ChannelCore = channel.owner.channel  # type: ignore[attr-defined]
+        core.transfers.requested(request_id, method)  # the driver sends what that answers
+
+    def message_response(self, channel: ClientChannel, method: Method, answered: Answered) -> None:
+        for _, waiter in answered:
+            assert isinstance(waiter, Pending)
+            waiter.resolve(method)
 
     def settled(self, channel: ClientChannel, tag: int, multiple: bool, refused: bool) -> None:
         core: ChannelCore = channel.owner.channel  # type: ignore[attr-defined]

@@ -227,6 +227,7 @@ def received(
     route: bytes,
     properties: bytes,
     body: bytes,
+    consumer_octets: bytes = b"\x00",
 ) -> Message:
-    """A message that came by no consumer: that of a get, or one returned."""
-    return Message.create(channel, epoch, b"\x00", tag, redelivered, route, properties, body)
+    """A message that came by no consumer: that of a get, or one returned; or by a transfer."""
+    return Message.create(channel, epoch, consumer_octets, tag, redelivered, route, properties, body)

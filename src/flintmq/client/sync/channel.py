@@ -25,6 +25,7 @@ from flintmq.client.core.message import Message
 from flintmq.client.core.pending import Pending, Steps
 from flintmq.client.core.publishing import merged, properties_of, stream_properties_of
 from flintmq.client.core.topology import BindingRecord, QueueRecord
+from flintmq.client.core.transfers import transfer_of
 from flintmq.client.sync.dtx import Branches
 from flintmq.client.sync.transport import CHECKS_EACH_READ, Waiters, finished
 from flintmq.wire import methods
@@ -217,6 +218,36 @@ class Channel:
         deadline = self.connection.deadline(timeout_s)
         self._make_room(deadline)
         self._send_unconfirmed(self.core.rows([body], exchange, routing_key, made, mandatory), deadline)
+
+    def publish_message(
+        self,
+        body: bytes,
+        exchange: str = "",
+        routing_key: str = "",
+        *,
+        persistent: bool = False,
+        headers: FieldTable | None = None,
+        properties: BasicProperties | None = None,
+        immediate: bool = False,
+        identifier: str = "",
+        timeout_s: float | None = None,
+    ) -> None:
+        """Publishes one message by the message class of AMQP 0-9, with or without confirms on the channel.
+
+        It returns when the message is safe; PublishFailed if the broker has rejected it. With an
+        `identifier`, what a lost connection has brought of a large body is not sent again.
+        """
+        made = properties_of(properties, headers, persistent)
+        total_bytes([body])
+        deadline = self.connection.deadline(timeout_s)
+        self._make_room(deadline)
+        self.connection.run(
+            lambda: self.core.transfers.publish(
+                transfer_of(exchange, routing_key, made, immediate), body, identifier
+            ),
+            deadline.left_s(),
+            repeat=bool(identifier),
+        )
 
     def publish_many(
         self,
@@ -480,6 +511,25 @@ class Channel:
         record = queue.record if isinstance(queue, Queue) else self.core.connection.topology.queue(queue)
         consumer = self._run(lambda: self.core.consume_stream(record, tag, rate, exclusive, arguments))
         return Consumer(self, consumer, timeout_s)
+
+    def consume_messages(
+        self,
+        queue: str | Queue,
+        *,
+        no_ack: bool = False,
+        exclusive: bool = False,
+        tag: str = "",
+        arguments: FieldTable | None = None,
+        timeout_s: float | None = None,
+    ) -> Consumer:
+        """A consumer of the message class of AMQP 0-9: as `consume`, for the same messages."""
+        record = queue.record if isinstance(queue, Queue) else self.core.connection.topology.queue(queue)
+        consumer = self._run(lambda: self.core.consume_messages(record, tag, no_ack, exclusive, arguments))
+        return Consumer(self, consumer, timeout_s)
+
+    def get_message(self, queue: str) -> Message | None:
+        """As `get`, by the message class of AMQP 0-9."""
+        return self._run(lambda: self.core.transfers.get(queue))
 
     def get(self, queue: str, *, no_ack: bool = False) -> Message | None:
         """One message, or None if the queue is empty.

@@ -25,6 +25,7 @@ from flintmq.broker.queues.consumer_terms import terms_of
 from flintmq.broker.queues.queue import Queue
 from flintmq.broker.queues.queue_rules import kind_of
 from flintmq.broker.scheduling.errands import attend
+from flintmq.broker.services import browsing
 from flintmq.broker.transactions.transaction import Transaction
 from flintmq.errors import ChannelFault, ConnectionFault, PeerFault
 from flintmq.protocol import phases
@@ -34,6 +35,7 @@ from flintmq.wire.methods import Method
 
 if TYPE_CHECKING:
     from flintmq.broker.exchanges.exchange import Exchange
+    from flintmq.broker.queues.consumer_selector import ConsumerSelector
     from flintmq.broker.scheduling.chores import Chore
     from flintmq.protocol.channel import Channel
     from flintmq.server.session import Session
@@ -662,7 +664,12 @@ def basic_get(session: Session, channel: Channel, method: methods.BasicGet) -> N
     queue = named_queue(owner, method.queue, Operation.READ)
     if not method.no_ack and owner.unacked.fetched >= FETCHED_MAX and session.is_critical():
         refuse_growth(channel, method)
-    if caught_up(queue).sweep():
+    selection = None if owner.get_filters is None else owner.get_filters.get(queue.name)
+    if selection is not None:
+        caught_up(queue)
+        work = fetched_selectively(session, channel, owner, queue, selection, method.no_ack)
+        AwaitedMethod(session, channel, method).begin(work)
+    elif caught_up(queue).sweep():
         AwaitedMethod(session, channel, method).begin(fetched(session, channel, owner, queue, method.no_ack))
     elif not owner.get(queue, method.no_ack):
         session.send(channel.number, methods.BasicGetEmpty())
@@ -679,6 +686,36 @@ def fetched(session: Session, channel: Channel, owner: BrokerChannel, queue: Que
         raise ChannelFault(amqp.NOT_FOUND, f"no queue '{queue.name}' in vhost '{owner.virtual_host.name}'")
     if not owner.get(queue, no_ack):
         session.send(channel.number, methods.BasicGetEmpty())
+
+
+def fetched_selectively(
+    session: Session,
+    channel: Channel,
+    owner: BrokerChannel,
+    queue: Queue,
+    selection: ConsumerSelector,
+    no_ack: bool,
+) -> Chore:
+    """A basic.get with a filter, which looks through the queue in portions."""
+    after = browsing.BEFORE_ALL
+    while is_open(session, channel, owner):
+        may(owner, Operation.READ, "queue", queue.name)
+        if queue.deleted:
+            raise ChannelFault(
+                amqp.NOT_FOUND, f"no queue '{queue.name}' in vhost '{owner.virtual_host.name}'"
+            )
+        if queue.sweep():
+            yield None
+            continue
+        found, after, has_more = browsing.take_selected(queue, selection, after)
+        if found is not None and found.message is not None:
+            if owner.fetch(queue, found, found.message, no_ack):
+                return
+        elif not has_more:
+            owner.note_empty_get()
+            session.send(channel.number, methods.BasicGetEmpty())
+            return
+        yield None
 
 
 def is_open(session: Session, channel: Channel, owner: BrokerChannel) -> bool:

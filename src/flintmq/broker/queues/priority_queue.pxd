@@ -30,6 +30,8 @@ cdef class PriorityQueue(Queue):
     @cython.locals(lane=Queue)
     cpdef Delivery draw(self)
     @cython.locals(lane=Queue)
+    cdef Delivery draw_found(self, long long position, Message message)
+    @cython.locals(lane=Queue)
     cdef Delivery draw_lowest(self)
     @cython.locals(lane=Queue)
     cdef bint is_paged(self, Message message) except -1

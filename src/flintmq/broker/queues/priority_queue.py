@@ -130,6 +130,10 @@ class PriorityQueue(Queue):
         lane = self.lanes[self.ranks[-1]]
         return lane.draw()
 
+    def draw_found(self, position: int, message: Message) -> Delivery | None:
+        lane = self.lanes.get(self.rank_of(message))
+        return None if lane is None else lane.draw_found(position, message)
+
     def draw_lowest(self) -> Delivery | None:
         while self.ranks:
             lane = self.lanes[self.ranks[0]]

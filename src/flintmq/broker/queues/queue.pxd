@@ -162,6 +162,12 @@ cdef class Queue:
     cpdef Delivery take(self)
     @cython.locals(rules=ActiveRules, delivery=Delivery)
     cdef Delivery take_ruled(self)
+    @cython.locals(rules=ActiveRules, delivery=Delivery)
+    cpdef Delivery take_at(self, long long position, Message message)
+    @cython.locals(
+        first=cython.longlong, place=Py_ssize_t, redeliveries=cython.int, delivery=Delivery, found=Message
+    )
+    cdef Delivery draw_found(self, long long position, Message message)
     @cython.locals(message=Message)
     cpdef Delivery draw(self)
     cdef Delivery draw_lowest(self)

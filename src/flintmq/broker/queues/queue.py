@@ -912,6 +912,46 @@ class Queue:
             self.watch()
         return delivery
 
+    def take_at(self, position: int, message: Message) -> Delivery | None:
+        """A message that somebody has found at this position, for basic.get; None if it may not be had now.
+
+        First comes `sweep`. A message behind the head that has expired goes when it has come to the head.
+        """
+        if message.traits & traits.TIMED:
+            self.need_rules().loaded(message, self.store)  # it may have been read from the disk
+        rules = self.rules
+        if rules is not None and rules.expiry is not None and rules.expiry.has_expired(message):
+            return None
+        delivery = self.draw_found(position, message)
+        if delivery is not None and rules is not None:
+            rules.touch()
+            if rules.limits is not None:
+                rules.limits.left(message)
+            self.watch()
+        return delivery
+
+    def draw_found(self, position: int, message: Message) -> Delivery | None:
+        """The message at this position, which is this one, out of the queue; None if it is not there."""
+        first = self.position + self.ready.count
+        if position >= first:
+            if self.tail.is_hole(position - first) or position >= first + self.tail.count + self.tail.holes:
+                return None
+            redeliveries = self.redeliveries_of(message, position)
+            self.tail.punch(position - first)
+            self.tail.octets -= message.body_size()
+            self.tail_redeliveries.pop(position, None)
+            self.tidy_tail()
+            return Delivery.create(0, message, self, None, position, redeliveries)
+        if position < self.position:
+            place = self.returned_after(position)
+            delivery = self.returned[place] if place < len(self.returned) else None
+            if delivery is None or delivery.position != position:
+                return None
+            del self.returned[place]
+            return delivery
+        found = self.draw_at(0, position)
+        return None if found is None else Delivery.create(0, found, self, None, position, 0)
+
     def draw(self) -> Delivery | None:
         """Whatever is at the head, out of the queue."""
         message = self.head()

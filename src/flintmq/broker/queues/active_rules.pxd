@@ -20,6 +20,7 @@ cdef class ActiveRules:
     cdef readonly Retries retries
     cdef readonly ConsumerChoice choice
     cdef public object timeout
+    cdef public bint persists
     cdef readonly long long expires_ms
     cdef long long unused_since_ms
 

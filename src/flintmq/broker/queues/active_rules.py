@@ -51,6 +51,7 @@ class ActiveRules:
         "expiry",
         "host",
         "limits",
+        "persists",
         "retries",
         "settings",
         "timeout",
@@ -68,6 +69,7 @@ class ActiveRules:
         self.retries: Retries | None = None
         self.choice: ConsumerChoice | None = None
         self.timeout: ConsumerTimeout | None = None
+        self.persists = False  # whether all messages are to last, whatever their publisher says
         self.expires_ms = -1  # of the queue itself
         self.unused_since_ms = 0
 

@@ -100,6 +100,17 @@ class PriorityQueue(Queue):
             self.look_again(lane.position + lane.ready.count - 1)
         return 0
 
+    def kept_count(self) -> int:
+        count = 0
+        for lane in self.lanes.values():
+            count += lane.ready.count
+        return count
+
+    def page_last(self, message: Message) -> None:
+        lane = self.lanes.get(self.rank_of(message))
+        if lane is not None:
+            lane.page_last(message)
+
     def is_long(self) -> bool:
         """Whether the lanes together hold as much in memory as a queue may."""
         if self.store is None:

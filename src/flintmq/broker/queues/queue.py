@@ -220,6 +220,7 @@ class Queue:
         rules = self.need_rules()
         rules.settings = settings
         rules.host = host
+        rules.persists = settings.force_persistent and self.number != 0
         if settings.message_ttl_ms is not None:
             rules.need_expiry().limit(settings.message_ttl_ms)
         elif rules.expiry is not None:
@@ -237,7 +238,12 @@ class Queue:
     def limit(self, settings: QueueRules) -> None:
         rules = self.need_rules()
         has_backlog = rules.limits is not None and rules.limits.backlog is not None
-        if settings.length_max is None and settings.length_bytes_max is None and not has_backlog:
+        is_limited = (
+            settings.length_max is not None
+            or settings.length_bytes_max is not None
+            or settings.memory_length_max is not None
+        )
+        if not is_limited and not has_backlog:
             rules.limits = None
             return
         limits = Limits() if rules.limits is None else rules.limits
@@ -287,6 +293,8 @@ class Queue:
         happened = self.take_in(message, not is_urgent)
         if rules.limits is not None:
             rules.limits.came(message)
+            if rules.limits.memory_max >= 0 and self.kept_count() > rules.limits.memory_max:
+                self.relieve(message)
         if backlog is not None:
             self.note_stream(backlog, message)
         if is_urgent:
@@ -489,6 +497,32 @@ class Queue:
         self.tail.octets += message.body_size()
         return 0
 
+    def kept_count(self) -> int:
+        """How many messages that were not handed out yet are in memory, with the holes between them."""
+        return self.ready.count
+
+    def relieve(self, message: Message) -> None:
+        """The message has come just now, and is one too many in memory: it goes to a consumer, or to disk.
+
+        The queue has taken the message: whoever sent it must not hear that it failed.
+        """
+        limits = self.need_rules().need_limits()
+        try:
+            if self.active:
+                self.dispatch()
+            if self.kept_count() > limits.memory_max:
+                self.page_last(message)
+        except Exception:
+            log.exception("a bug keeps a message of queue %r in memory", self.name)
+
+    def page_last(self, message: Message) -> None:
+        """The message goes to the paged tail, if it is the last one in memory."""
+        last = self.ready.count - 1
+        if self.store is not None and last >= 0 and self.ready.at(last) is message:
+            self.page_out(message)  # first what may fail: until then the message is where it was
+            self.ready.pop_last()
+            self.ready_bytes -= len(message.content)
+
     def shed(self, most: int) -> int:
         """Memory is short: all but the first messages go to the paged tail, until `most` octets have.
 
@@ -527,6 +561,8 @@ class Queue:
         if self.store is None:
             raise ProtocolMisuse("a queue without a store has no paged tail")
         wanted = self.store.loaded_messages
+        if self.rules is not None and self.rules.limits is not None and self.rules.limits.memory_max >= 0:
+            wanted = max(1, min(wanted, self.rules.limits.memory_max))
         loaded = 0
         size = 0
         while self.tail.count and loaded < wanted and size < self.store.kept_bytes_lean:

@@ -22,7 +22,7 @@ from flintmq.broker.exchanges.binding import VIA, Binding
 from flintmq.broker.exchanges.exchange import Exchange
 from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES
 from flintmq.broker.exchanges.router import Router
-from flintmq.broker.exchanges.system_exchange import SystemExchange
+from flintmq.broker.exchanges.system_exchange import FormerSystemExchange
 from flintmq.broker.queues.consumer import Consumer
 from flintmq.broker.queues.deduplication import DEDUPLICATED
 from flintmq.broker.queues.priority_queue import kind_of_queue
@@ -127,8 +127,7 @@ class VirtualHost:
         self.exclusive: dict[int, dict[Queue, None]] = {}  # by the connection they belong to
         self.policies: Policies | None = None  # the broker's, who makes them after its virtual hosts
         for exchange_name, kind, internal in PREDECLARED:
-            make = SystemExchange if kind == SystemExchange.type else EXCHANGE_TYPES[kind]
-            exchange = make(exchange_name, durable=True, internal=internal)
+            exchange = EXCHANGE_TYPES[kind](exchange_name, durable=True, internal=internal)
             self.add_exchange(exchange)
 
     def bury(self, queue: Queue, messages: list[Message], reason: str) -> None:
@@ -171,7 +170,7 @@ class VirtualHost:
         self, name: str, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: FieldTable
     ) -> Exchange:
         existing = self.exchanges.get(name)
-        if isinstance(existing, SystemExchange) and name == FORMER_SYSTEM and kind != existing.type:
+        if isinstance(existing, FormerSystemExchange) and kind != existing.type:
             self.remove_exchange(existing)
             existing = None
         if existing is not None:
@@ -205,8 +204,7 @@ class VirtualHost:
 
     def answer_as_before(self) -> None:
         """The exchange of requests has its former name too, for clients of that time."""
-        former = SystemExchange(FORMER_SYSTEM, durable=True)
-        self.add_exchange(former)
+        self.add_exchange(FormerSystemExchange(FORMER_SYSTEM, durable=True))
 
     def add_exchange(self, exchange: Exchange) -> None:
         self.exchanges[exchange.name] = exchange
@@ -219,7 +217,7 @@ class VirtualHost:
             return
         if name.startswith("amq."):
             raise declare_checks.reserved_name("exchange", name, 40, 20)
-        if isinstance(exchange, SystemExchange):
+        if isinstance(exchange, FormerSystemExchange):
             raise ChannelFault(amqp.ACCESS_REFUSED, f"exchange '{name}' is the broker's own", 40, 20)
         if if_unused and not exchange.is_unused():
             raise ChannelFault(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from flintmq.auth import Operation, require
 from flintmq.auth import may as is_allowed
 from flintmq.broker import queue_namespaces, queue_templates, quotas, static_topology
+from flintmq.broker.administration import way_in
 from flintmq.broker.channels import direct_reply
 from flintmq.broker.channels.channel import Channel as BrokerChannel
 from flintmq.broker.channels.tickets import NEEDED, check_ticket
@@ -20,6 +21,7 @@ from flintmq.broker.exchanges.arguments import wrong
 from flintmq.broker.exchanges.binding import VIA
 from flintmq.broker.exchanges.chains import via_of
 from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES
+from flintmq.broker.exchanges.system_exchange import SystemExchange
 from flintmq.broker.queues.consumer import Consumer
 from flintmq.broker.queues.consumer_terms import terms_of
 from flintmq.broker.queues.queue import Queue
@@ -242,6 +244,9 @@ def exchange_declare(session: Session, channel: Channel, method: methods.Exchang
                 raise wrong("alternate-exchange", "text")
             may(owner, Operation.READ, "exchange", method.exchange)
             may(owner, Operation.WRITE, "exchange", alternate)
+        if method.type == SystemExchange.type:
+            # Else who may declare exchanges could ask the broker what it is not to ask.
+            may(owner, Operation.WRITE, "exchange", way_in.REQUESTS)
         if owner.by_standard:
             check_type(host.exchanges.get(method.exchange), method)
         quotas.check_exchange(session.broker.config.limits, host, method.exchange)

@@ -109,7 +109,7 @@ def fault_of(kind: Any) -> str:
     if not isinstance(name, str) or not 0 < len(name.encode()) <= TYPE_OCTETS_MAX:
         return f"its `type` is not text of 1 to {TYPE_OCTETS_MAX} octets"
     known = EXCHANGE_TYPES.get(name)
-    if name == "system" or (known is not None and not issubclass(known, kind)):
+    if known is not None and not issubclass(known, kind):
         return f"there is an exchange type {name!r} already"
     missing = [each for each in _DEMANDED if getattr(kind, each) is getattr(Exchange, each)]
     return f"it does not define {', '.join(missing)}" if missing else ""

@@ -9,6 +9,7 @@ from flintmq.broker.exchanges.lossy_exchange import LossyExchange
 from flintmq.broker.exchanges.recent_history_exchange import RecentHistoryExchange
 from flintmq.broker.exchanges.selector_exchange import SELECTOR_TYPES
 from flintmq.broker.exchanges.spreading_exchanges import ConsistentHashExchange, RandomExchange
+from flintmq.broker.exchanges.system_exchange import SystemExchange
 
 EXTENSION_TYPES: tuple[type[Exchange], ...] = (
     ConsistentHashExchange,
@@ -17,6 +18,7 @@ EXTENSION_TYPES: tuple[type[Exchange], ...] = (
     LossyExchange,
     RandomExchange,
     RecentHistoryExchange,
+    SystemExchange,
 )
 
 EXCHANGE_TYPES: dict[str, type[Exchange]] = {

@@ -47,6 +47,7 @@ EXCHANGE_ARGUMENTS = frozenset(
         "hash-property",
         "x-cache-size",
         "x-cache-ttl",
+        "x-copies",
         "x-delayed-type",
         "x-drop-rate",
         "x-recent-history-length",

@@ -1,4 +1,4 @@
-"""Constraints of queues: maximum of consumers, of messages in memory, and forced persistence."""
+"""Constraints of queues: consumers, messages in memory, forced persistence, and a pause at the end."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from playbook.dialogue import Client, Playbook
+from playbook.hourglass import TimedPlaybook
 from playbook.paged import PagedPlaybook
 
 from flintmq.config import Config, QueueTemplate
@@ -155,3 +156,40 @@ def test_a_client_cannot_loosen_a_template() -> None:
     assert found == {"x-template": "strict", **strict, "x-max-in-memory-length": 4}
     client.declares("q", arguments=looser)
     refused(client, QueueDeclare(queue="q", arguments={"x-template": "strict", "x-max-consumers": 1}), 406)
+
+
+def test_an_auto_delete_queue_waits_for_another_consumer() -> None:
+    playbook = TimedPlaybook()
+    client, first, second = (playbook.client() for _ in range(3))
+    client.declares("q", auto_delete=True, arguments={"x-auto-delete-pause": 5000})
+    playbook.passes(60_000)  # before there was a consumer there is nothing to wait for
+    first.consumes("q")
+    first.session.release()
+    playbook.passes(4999)
+    client.publishes("q", b"meanwhile")
+    second.consumes("q", no_ack=True)
+    assert second.bodies() == [b"meanwhile"]
+    playbook.passes(60_000)
+    second >> BasicCancel(consumer_tag="c")
+    second << BasicCancelOk(consumer_tag="c")
+    playbook.passes(4999)
+    client >> QueueDeclare(queue="q", passive=True)
+    client.hears(methods.QueueDeclareOk)
+    playbook.passes(1)
+    refused(client, QueueDeclare(queue="q", passive=True), 404)
+
+
+def test_a_queue_that_is_deleted_in_its_pause_stays_deleted() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    for _ in range(2):
+        client.declares("q", auto_delete=True, arguments={"x-auto-delete-pause": 100})
+        client.consumes("q")
+        client >> BasicCancel(consumer_tag="c")
+        client << BasicCancelOk(consumer_tag="c")
+        client >> methods.QueueDelete(queue="q")
+        client.hears(methods.QueueDeleteOk)
+        playbook.passes(50)
+    client.declares("q", auto_delete=True)
+    playbook.passes(1000)
+    assert playbook.depth("q") == 0

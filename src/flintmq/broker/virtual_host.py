@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from flintmq import checks
 from flintmq.auth import Operation, require, require_topic
 from flintmq.broker import declare_checks, topology_teardown
-from flintmq.broker.channels import direct_reply
+from flintmq.broker.channels import direct_reply, undelivered
 from flintmq.broker.channels.host_tally import HostTally
 from flintmq.broker.exchanges import arguments as arguments_of
 from flintmq.broker.exchanges import chains
@@ -131,8 +131,13 @@ class VirtualHost:
             self.add_exchange(exchange)
 
     def bury(self, queue: Queue, messages: list[Message], reason: str) -> None:
-        """The queue has given these up: dead letters."""
-        self.router.dead_letters.bury(queue, messages, reason)
+        """The queue has given these up: dead letters, or messages for their publishers."""
+        if queue.rules is None or queue.rules.settings.dead_letter_exchange is not None:
+            self.router.dead_letters.bury(queue, messages, reason)
+            return
+        if self.broker is not None:
+            undelivered.died(self.broker.clients.find, self, messages, reason)
+        queue.let_go_all(messages)
 
     # Publishing
 
@@ -478,7 +483,10 @@ class VirtualHost:
             if not owned:
                 del self.exclusive[queue.owner]
         queue.active.clear()
-        queue.purge()
+        if queue.rules is not None and queue.rules.settings.return_undelivered and self.broker is not None:
+            self.pass_work.chores.begin(undelivered.of_deleted(self.broker.clients.find, self, queue))
+        else:
+            queue.purge()
         if queue.rules is not None:
             queue.rules.close()
         if queue.number and self.topology is not None:
@@ -515,7 +523,10 @@ class VirtualHost:
 
     def drop_unconsumed(self, queue: Queue) -> None:
         if queue.auto_delete and not queue.consumers and not queue.deleted:
-            self.delete_queue(queue)
+            if queue.rules is not None and queue.rules.pause_deletion():
+                queue.watch()
+            else:
+                self.delete_queue(queue)
 
 
 def is_durable(binding: Binding) -> bool:

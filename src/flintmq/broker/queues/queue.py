@@ -1041,7 +1041,7 @@ class Queue:
         rules = self.need_rules()
         has_exchange = rules.host is not None and rules.settings.dead_letter_exchange is not None
         self.count_dead(len(messages), reason, has_exchange)
-        if rules.host is not None and has_exchange:
+        if rules.host is not None and (has_exchange or rules.settings.return_undelivered):
             rules.host.bury(self, messages, reason)
             return
         self.let_go_all(messages)
@@ -1296,6 +1296,8 @@ class Queue:
 
     def subscribe(self, consumer: Consumer) -> None:
         self.consumers.append(consumer)
+        if self.rules is not None:
+            self.rules.leaves_ms = -1
         if consumer.is_selective():
             if not self.selective:
                 self.unroll()
@@ -1422,6 +1424,7 @@ class Queue:
             due_ms = sooner(due_ms, rules.timeout.next_due_ms())
         if rules.expires_ms >= 0 and not self.consumers:
             due_ms = sooner(due_ms, rules.unused_since_ms + rules.expires_ms)
+        due_ms = sooner(due_ms, rules.leaves_ms)
         if due_ms >= 0 and not self.deleted:
             rules.set_alarm(due_ms, self.alarm_due)
 
@@ -1440,6 +1443,8 @@ class Queue:
         if rules.timeout is not None:
             rules.timeout.run(now_ms)
         has_ended = 0 <= rules.expires_ms <= now_ms - rules.unused_since_ms and not self.consumers
+        if 0 <= rules.leaves_ms <= now_ms and not self.consumers:
+            has_ended = True
         if has_ended and rules.host is not None:
             rules.host.delete_queue(self)
             return

@@ -53,6 +53,8 @@ class QueueRules:
     consumers_max: int | None = None
     memory_length_max: int | None = None
     force_persistent: bool = False
+    delete_pause_ms: int | None = None
+    return_undelivered: bool = False
 
     def refuses_publishes(self) -> bool:
         return self.overflow in (REJECT_PUBLISH, REJECT_PUBLISH_DLX)
@@ -102,6 +104,8 @@ ARGUMENTS: dict[str, Argument] = {
     "x-max-consumers": Argument("consumers_max", whole(1, NUMBER_MAX)),
     "x-max-in-memory-length": Argument("memory_length_max", whole(0, NUMBER_MAX)),
     "x-force-persistent": Argument("force_persistent", switch),
+    "x-auto-delete-pause": Argument("delete_pause_ms", whole(1, TIMER_MS_MAX)),
+    "x-return-undelivered": Argument("return_undelivered", switch),
     "x-queue-type": Argument("", one_of(CLASSIC, QUORUM, STREAM), in_policies=False),
     "x-queue-mode": Argument("", one_of("default", "lazy")),
     "x-queue-version": Argument("", whole(1, 2)),

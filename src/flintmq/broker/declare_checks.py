@@ -52,6 +52,7 @@ EXCHANGE_ARGUMENTS = frozenset(
         "x-drop-rate",
         "x-recent-history-length",
         "x-routing-type",
+        "x-transform",
     )
 )
 QUEUE_ARGUMENTS = frozenset(

@@ -14,6 +14,7 @@ from flintmq.broker.exchanges.spreading_exchanges import (
     SeveralExchange,
 )
 from flintmq.broker.exchanges.system_exchange import SystemExchange
+from flintmq.broker.exchanges.transform_exchange import TransformExchange
 
 EXTENSION_TYPES: tuple[type[Exchange], ...] = (
     ConsistentHashExchange,
@@ -24,6 +25,7 @@ EXTENSION_TYPES: tuple[type[Exchange], ...] = (
     RecentHistoryExchange,
     SeveralExchange,
     SystemExchange,
+    TransformExchange,
 )
 
 EXCHANGE_TYPES: dict[str, type[Exchange]] = {

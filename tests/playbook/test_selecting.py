@@ -61,6 +61,48 @@ def test_a_selector_sees_properties(selector: str, properties: dict[str, Any], e
     playbook.end()
 
 
+ORDER = (
+    b'{"paid": true, "who": {"name": "ann", "0": 7}, "lines": [{"n": 1.5}, [2]], "big": 1e400, "none": null}'
+)
+
+
+@pytest.mark.parametrize(
+    ("selector", "body", "expected"),
+    [
+        ("body_size = 3", b"abc", True),
+        ("body_size BETWEEN 1 AND 2", b"abc", False),
+        ("body_size = 0", b"", True),
+        ("body_size > 5 AND kind = 'a'", b"123456", True),
+        ("headers.body_size = 3", b"abc", False),
+        ("body.paid", ORDER, True),
+        ("NOT body.paid", ORDER, False),
+        ("body.who.name = 'ann' AND body.who.0 = 7", ORDER, True),
+        ("body.who.name LIKE 'a%' AND body.lines.0.n IN (1.5)", ORDER, True),
+        ("body.lines.1.0 * 2 = 4", ORDER, True),
+        ("body.lines.2.0 IS NULL AND body.lines.99999999 IS NULL", ORDER, True),
+        ("body.who IS NULL AND body.none IS NULL AND body.paid.x IS NULL", ORDER, True),
+        ("body.n > 5", b'{"n": 100000000000000000000000000}', False),
+        ("body.n = 1", b'{"n": 1', False),
+        ("body.n = 1 OR kind = 'a'", b"\xff\xfe{", True),
+        ("body.0 = 1", b"[" * 60_000, False),
+        ("body.n = 1", b'{"n": 1}' + b" " * 65_536, False),
+        ("body.n = 1", b'{"n": 1}' + b" " * 65_000, True),
+    ],
+)
+def test_a_selector_sees_the_body(selector: str, body: bytes, expected: bool) -> None:
+    playbook = Playbook()
+    client, reader = playbook.client(), playbook.client()
+    declares(client, "x", "x-selector")
+    for queue in ("q", "late"):
+        client.declares(queue)
+    client.binds("q", "x", **{"x-selector": selector})
+    reader.consumes("late", no_ack=True, arguments={"x-selector": selector})
+    says(client, body, exchange="x", headers={"kind": "a"})
+    says(client, body, "late", headers={"kind": "a"})
+    assert client.gets_all("q") == reader.bodies() == ([body] if expected else [])
+    playbook.end()
+
+
 def test_prop_wild_and_regexp() -> None:
     playbook = Playbook()
     client = playbook.client()

@@ -327,7 +327,6 @@ def test_the_exchange_is_the_brokers_own(client: Client) -> None:
     assert client.hears(ChannelClose).reply_code == 403
     for method, code in (
         (ExchangeDeclare(exchange="amq.system", type="topic", durable=True), 406),
-        (ExchangeDeclare(exchange="mine", type="system"), 406),
         (methods.ExchangeBind(source="amq.system", destination="amq.topic"), 403),
     ):
         client >> methods.ChannelCloseOk()
@@ -335,6 +334,38 @@ def test_the_exchange_is_the_brokers_own(client: Client) -> None:
         client << methods.ChannelOpenOk()
         client >> method
         assert client.hears(ChannelClose).reply_code == code
+
+
+def test_further_exchanges_answer_requests(tmp_path: Path) -> None:
+    broker = opened(tmp_path)
+    client = guest_of(broker)
+    client >> ExchangeDeclare(exchange="realm", type="system", durable=True)
+    client << methods.ExchangeDeclareOk()
+    shut(broker)
+    broker = opened(tmp_path)
+    client = guest_of(broker)
+    properties = {"reply_to": "mine", "correlation_id": "c1"}
+    client >> carrying(BasicPublish(exchange="realm", routing_key="broker.info"), b"", **properties)
+    assert "version" in answer(client)
+    client >> methods.ExchangeBind(source="amq.fanout", destination="realm")
+    client << methods.ExchangeBindOk()
+    over = BasicPublish(exchange="amq.fanout", routing_key="broker.info", mandatory=True)
+    client >> carrying(over, b"", **properties)
+    returned = client.next(1)
+    assert isinstance(returned, Carried)
+    assert isinstance(returned.method, methods.BasicReturn), "it is no request to this exchange"
+    client >> ExchangeDelete(exchange="realm")
+    client << methods.ExchangeDeleteOk()
+    shut(broker)
+
+
+def test_who_may_not_ask_may_not_declare_a_way_to_ask() -> None:
+    playbook = Playbook(parse(SETTINGS.replace("^(mine.*|amq.system)$", "^mine")))
+    mute = playbook.client(user="mute", password="mute")
+    mute >> ExchangeDeclare(exchange="mine", type="system")
+    close = mute.hears(ChannelClose)
+    assert close.reply_code == 403
+    assert "amq.system" in close.reply_text
 
 
 def test_a_bug_in_a_service_is_an_answer(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

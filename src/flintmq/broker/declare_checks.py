@@ -30,6 +30,9 @@ def check_exclusive_use(queue: Queue, consumer: Consumer, virtual_host: str) -> 
     # An exclusive consumer is the only one: it is enough to look at the first.
     if queue.consumers and (consumer.exclusive or queue.consumers[0].exclusive):
         raise ChannelFault(code, f"{what} in exclusive use")
+    consumers_max = None if queue.rules is None else queue.rules.settings.consumers_max
+    if consumers_max is not None and len(queue.consumers) >= consumers_max:
+        raise ChannelFault(code, f"{what} has {consumers_max} consumers, as many as it may have")
     choice = None if queue.rules is None else queue.rules.choice
     if consumer.exclusive and choice is not None and choice.single_active:
         raise ChannelFault(code, f"{what} has a single active consumer: none can be exclusive")
@@ -44,10 +47,12 @@ EXCHANGE_ARGUMENTS = frozenset(
         "hash-property",
         "x-cache-size",
         "x-cache-ttl",
+        "x-copies",
         "x-delayed-type",
         "x-drop-rate",
         "x-recent-history-length",
         "x-routing-type",
+        "x-transform",
     )
 )
 QUEUE_ARGUMENTS = frozenset(

@@ -65,7 +65,6 @@ OTHER_KEYS = frozenset(
         "initial-cluster-size",
         "max-age",
         "max-in-memory-bytes",
-        "max-in-memory-length",
         "stream-filter-size-bytes",
         "stream-max-segment-size-bytes",
         "target-group-size",
@@ -79,7 +78,7 @@ KEYS = frozenset(
 # An operator's policy limits what others may have; it does not send their messages elsewhere.
 OPERATOR_KEYS = frozenset(
     {"consumer-timeout", "delivery-limit", "expires", "max-length", "max-length-bytes", "message-ttl"}
-    | {"overflow", "max-in-memory-bytes", "max-in-memory-length", "target-group-size"}
+    | {"overflow", "max-consumers", "max-in-memory-bytes", "max-in-memory-length", "target-group-size"}
 )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from flintmq import checks
 from flintmq.auth import Operation, require, require_topic
 from flintmq.broker import declare_checks, topology_teardown
-from flintmq.broker.channels import direct_reply
+from flintmq.broker.channels import direct_reply, undelivered
 from flintmq.broker.channels.host_tally import HostTally
 from flintmq.broker.exchanges import arguments as arguments_of
 from flintmq.broker.exchanges import chains
@@ -22,7 +22,7 @@ from flintmq.broker.exchanges.binding import VIA, Binding
 from flintmq.broker.exchanges.exchange import Exchange
 from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES
 from flintmq.broker.exchanges.router import Router
-from flintmq.broker.exchanges.system_exchange import SystemExchange
+from flintmq.broker.exchanges.system_exchange import FormerSystemExchange
 from flintmq.broker.queues.consumer import Consumer
 from flintmq.broker.queues.deduplication import DEDUPLICATED
 from flintmq.broker.queues.priority_queue import kind_of_queue
@@ -127,13 +127,17 @@ class VirtualHost:
         self.exclusive: dict[int, dict[Queue, None]] = {}  # by the connection they belong to
         self.policies: Policies | None = None  # the broker's, who makes them after its virtual hosts
         for exchange_name, kind, internal in PREDECLARED:
-            make = SystemExchange if kind == SystemExchange.type else EXCHANGE_TYPES[kind]
-            exchange = make(exchange_name, durable=True, internal=internal)
+            exchange = EXCHANGE_TYPES[kind](exchange_name, durable=True, internal=internal)
             self.add_exchange(exchange)
 
     def bury(self, queue: Queue, messages: list[Message], reason: str) -> None:
-        """The queue has given these up: dead letters."""
-        self.router.dead_letters.bury(queue, messages, reason)
+        """The queue has given these up: dead letters, or messages for their publishers."""
+        if queue.rules is None or queue.rules.settings.dead_letter_exchange is not None:
+            self.router.dead_letters.bury(queue, messages, reason)
+            return
+        if self.broker is not None:
+            undelivered.died(self.broker.clients.find, self, messages, reason)
+        queue.let_go_all(messages)
 
     # Publishing
 
@@ -171,7 +175,7 @@ class VirtualHost:
         self, name: str, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: FieldTable
     ) -> Exchange:
         existing = self.exchanges.get(name)
-        if isinstance(existing, SystemExchange) and name == FORMER_SYSTEM and kind != existing.type:
+        if isinstance(existing, FormerSystemExchange) and kind != existing.type:
             self.remove_exchange(existing)
             existing = None
         if existing is not None:
@@ -205,8 +209,7 @@ class VirtualHost:
 
     def answer_as_before(self) -> None:
         """The exchange of requests has its former name too, for clients of that time."""
-        former = SystemExchange(FORMER_SYSTEM, durable=True)
-        self.add_exchange(former)
+        self.add_exchange(FormerSystemExchange(FORMER_SYSTEM, durable=True))
 
     def add_exchange(self, exchange: Exchange) -> None:
         self.exchanges[exchange.name] = exchange
@@ -219,7 +222,7 @@ class VirtualHost:
             return
         if name.startswith("amq."):
             raise declare_checks.reserved_name("exchange", name, 40, 20)
-        if isinstance(exchange, SystemExchange):
+        if isinstance(exchange, FormerSystemExchange):
             raise ChannelFault(amqp.ACCESS_REFUSED, f"exchange '{name}' is the broker's own", 40, 20)
         if if_unused and not exchange.is_unused():
             raise ChannelFault(
@@ -480,7 +483,10 @@ class VirtualHost:
             if not owned:
                 del self.exclusive[queue.owner]
         queue.active.clear()
-        queue.purge()
+        if queue.rules is not None and queue.rules.settings.return_undelivered and self.broker is not None:
+            self.pass_work.chores.begin(undelivered.of_deleted(self.broker.clients.find, self, queue))
+        else:
+            queue.purge()
         if queue.rules is not None:
             queue.rules.close()
         if queue.number and self.topology is not None:
@@ -517,7 +523,10 @@ class VirtualHost:
 
     def drop_unconsumed(self, queue: Queue) -> None:
         if queue.auto_delete and not queue.consumers and not queue.deleted:
-            self.delete_queue(queue)
+            if queue.rules is not None and queue.rules.pause_deletion():
+                queue.watch()
+            else:
+                self.delete_queue(queue)
 
 
 def is_durable(binding: Binding) -> bool:

@@ -77,6 +77,10 @@ class Plugins:
 
     # Names of entry points in the group flintmq.exchanges; None: all that are installed.
     exchanges: tuple[str, ...] | None = setting(None, checks.texts(checks.text()))
+    # The same of the group flintmq.services.
+    services: tuple[str, ...] | None = setting(None, checks.texts(checks.text()))
+    # And of the group flintmq.transforms.
+    transforms: tuple[str, ...] | None = setting(None, checks.texts(checks.text()))
 
 
 def read_templates(value: object) -> Mapping[str, QueueTemplate]:

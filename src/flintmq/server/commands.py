@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from flintmq.auth import Operation, require
 from flintmq.auth import may as is_allowed
 from flintmq.broker import queue_namespaces, queue_templates, quotas, static_topology
+from flintmq.broker.administration import way_in
 from flintmq.broker.channels import direct_reply
 from flintmq.broker.channels.channel import Channel as BrokerChannel
 from flintmq.broker.channels.tickets import NEEDED, check_ticket
@@ -20,11 +21,13 @@ from flintmq.broker.exchanges.arguments import wrong
 from flintmq.broker.exchanges.binding import VIA
 from flintmq.broker.exchanges.chains import via_of
 from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES
+from flintmq.broker.exchanges.system_exchange import SystemExchange
 from flintmq.broker.queues.consumer import Consumer
 from flintmq.broker.queues.consumer_terms import terms_of
 from flintmq.broker.queues.queue import Queue
 from flintmq.broker.queues.queue_rules import kind_of
 from flintmq.broker.scheduling.errands import attend
+from flintmq.broker.services import browsing
 from flintmq.broker.transactions.transaction import Transaction
 from flintmq.errors import ChannelFault, ConnectionFault, PeerFault
 from flintmq.protocol import phases
@@ -34,6 +37,7 @@ from flintmq.wire.methods import Method
 
 if TYPE_CHECKING:
     from flintmq.broker.exchanges.exchange import Exchange
+    from flintmq.broker.queues.consumer_selector import ConsumerSelector
     from flintmq.broker.scheduling.chores import Chore
     from flintmq.protocol.channel import Channel
     from flintmq.server.session import Session
@@ -241,6 +245,9 @@ def exchange_declare(session: Session, channel: Channel, method: methods.Exchang
                 raise wrong("alternate-exchange", "text")
             may(owner, Operation.READ, "exchange", method.exchange)
             may(owner, Operation.WRITE, "exchange", alternate)
+        if method.type == SystemExchange.type:
+            # Else who may declare exchanges could ask the broker what it is not to ask.
+            may(owner, Operation.WRITE, "exchange", way_in.REQUESTS)
         if owner.by_standard:
             check_type(host.exchanges.get(method.exchange), method)
         quotas.check_exchange(session.broker.config.limits, host, method.exchange)
@@ -665,7 +672,12 @@ def basic_get(session: Session, channel: Channel, method: methods.BasicGet) -> N
     queue = named_queue(owner, method.queue, Operation.READ)
     if not method.no_ack and owner.unacked.fetched >= FETCHED_MAX and session.is_critical():
         refuse_growth(channel, method)
-    if caught_up(queue).sweep():
+    selection = None if owner.get_filters is None else owner.get_filters.get(queue.name)
+    if selection is not None:
+        caught_up(queue)
+        work = fetched_selectively(session, channel, owner, queue, selection, method.no_ack)
+        AwaitedMethod(session, channel, method).begin(work)
+    elif caught_up(queue).sweep():
         AwaitedMethod(session, channel, method).begin(fetched(session, channel, owner, queue, method.no_ack))
     elif not owner.get(queue, method.no_ack):
         session.send(channel.number, methods.BasicGetEmpty())
@@ -682,6 +694,36 @@ def fetched(session: Session, channel: Channel, owner: BrokerChannel, queue: Que
         raise ChannelFault(amqp.NOT_FOUND, f"no queue '{queue.name}' in vhost '{owner.virtual_host.name}'")
     if not owner.get(queue, no_ack):
         session.send(channel.number, methods.BasicGetEmpty())
+
+
+def fetched_selectively(
+    session: Session,
+    channel: Channel,
+    owner: BrokerChannel,
+    queue: Queue,
+    selection: ConsumerSelector,
+    no_ack: bool,
+) -> Chore:
+    """A basic.get with a filter, which looks through the queue in portions."""
+    after = browsing.BEFORE_ALL
+    while is_open(session, channel, owner):
+        may(owner, Operation.READ, "queue", queue.name)
+        if queue.deleted:
+            raise ChannelFault(
+                amqp.NOT_FOUND, f"no queue '{queue.name}' in vhost '{owner.virtual_host.name}'"
+            )
+        if queue.sweep():
+            yield None
+            continue
+        found, after, has_more = browsing.take_selected(queue, selection, after)
+        if found is not None and found.message is not None:
+            if owner.fetch(queue, found, found.message, no_ack):
+                return
+        elif not has_more:
+            owner.note_empty_get()
+            session.send(channel.number, methods.BasicGetEmpty())
+            return
+        yield None
 
 
 def is_open(session: Session, channel: Channel, owner: BrokerChannel) -> bool:

@@ -12,8 +12,9 @@ from flintmq.broker import static_topology
 from flintmq.broker.broker import Broker
 from flintmq.broker.definitions import definition_services  # noqa: F401 - registers them
 from flintmq.broker.definitions.definitions import definitions_of
-from flintmq.broker.exchanges import exchange_plugins
+from flintmq.broker.exchanges import exchange_plugins, transform_plugins
 from flintmq.broker.recovery import Recovery
+from flintmq.broker.services import service_plugins
 from flintmq.broker.store.store import Store
 from flintmq.config.auth import INTERNAL
 from flintmq.storage.disk import Disk
@@ -40,6 +41,8 @@ CLOCK_BEHIND_MS = 1000
 def open_broker(config: Config, clock: Clock, wake: Callable[[], None]) -> Broker:
     """A broker with what its data directory holds, or an empty one that lives in memory."""
     exchange_plugins.load(config.plugins.exchanges)
+    transform_plugins.load(config.plugins.transforms)
+    service_plugins.load(config.plugins.services)
     directory = config.storage.directory
     if directory is None:
         broker = Broker(config, clock)

@@ -51,6 +51,7 @@ cdef class Channel:
     cdef readonly unsigned long long gets
     cdef readonly unsigned long long gets_unasked
     cdef readonly unsigned long long gets_empty
+    cdef public dict get_filters
     cdef Route last_route
     cdef readonly Store store
     cdef readonly Py_ssize_t streaming
@@ -114,6 +115,8 @@ cdef class Channel:
     cdef bint has_credit(self, Message message) noexcept
     @cython.locals(delivery=Delivery)
     cpdef bint get(self, Queue queue, bint no_ack, teller=*) except -1
+    cpdef bint fetch(self, Queue queue, Delivery delivery, Message message, bint no_ack, teller=*) except -1
+    cpdef note_empty_get(self)
     @cython.locals(taken=Delivery, written=Message)
     cdef bint give(self, Queue queue, Delivery delivery, Message message, bint no_ack, teller) except -1
     @cython.locals(consumer=Consumer)

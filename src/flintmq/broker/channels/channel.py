@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from flintmq.broker.exchanges.route import Route
     from flintmq.broker.exchanges.router import Router
     from flintmq.broker.queues.consumer import Consumer
+    from flintmq.broker.queues.consumer_selector import ConsumerSelector
     from flintmq.broker.queues.queue import Queue
     from flintmq.broker.scheduling.pass_work import PassWork
     from flintmq.broker.store.store import Store
@@ -70,6 +71,7 @@ class Channel:
         "delivery_tag",
         "files",
         "flowing",
+        "get_filters",
         "gets",
         "gets_empty",
         "gets_unasked",
@@ -142,6 +144,7 @@ class Channel:
         self.gets = 0
         self.gets_unasked = 0
         self.gets_empty = 0
+        self.get_filters: dict[str, ConsumerSelector] | None = None  # what basic.get takes, by queue
         self.last_route: Route | None = None
         self.last_queue = ""
         self.reply_name = ""  # what amq.rabbitmq.reply-to stands for on this channel, see direct_reply.py
@@ -546,13 +549,28 @@ class Channel:
             if delivery is None or delivery.message is None:
                 self.gets_empty += 1
                 return False
-            try:
-                if self.give(queue, delivery, delivery.message, no_ack, teller):
-                    return True
-            except Exception:
-                if not self.unacked.ends_with(delivery.message, queue):
-                    queue.give_back(delivery)
-                raise
+            if self.fetch(queue, delivery, delivery.message, no_ack, teller):
+                return True
+
+    def fetch(
+        self,
+        queue: Queue,
+        delivery: Delivery,
+        message: Message,
+        no_ack: bool,
+        teller: Teller | None = None,
+    ) -> bool:
+        """Sends a message that was taken from its queue, as `get` does; False if the message is lost."""
+        try:
+            return self.give(queue, delivery, message, no_ack, teller)
+        except Exception:
+            if not self.unacked.ends_with(message, queue):
+                queue.give_back(delivery)
+            raise
+
+    def note_empty_get(self) -> None:
+        """A basic.get has found nothing that it was to take."""
+        self.gets_empty += 1
 
     def give(
         self, queue: Queue, delivery: Delivery, message: Message, no_ack: bool, teller: Teller | None

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from flintmq.broker import policies as policies_of
 from flintmq.broker.administration import parameters as parameters_of
 from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES
-from flintmq.broker.exchanges.system_exchange import SystemExchange
 from flintmq.broker.virtual_host import PREDECLARED
 from flintmq.checks import Unfit
 
@@ -57,8 +56,9 @@ class Draft:
             return host.exchanges[place[1]]
         kind = PREDECLARED_TYPES.get(place[1]) if place[0] in self.hosts else None
         if kind is not None and place not in self.exchanges:
-            make = EXCHANGE_TYPES.get(kind, SystemExchange)
-            self.exchanges[place] = make(place[1], durable=True, internal=place[1] in INTERNAL)
+            self.exchanges[place] = EXCHANGE_TYPES[kind](
+                place[1], durable=True, internal=place[1] in INTERNAL
+            )
         return self.exchanges.get(place)
 
     def has_queue(self, place: Place) -> bool:

@@ -31,6 +31,7 @@ from flintmq.broker.definitions.account_entries import (
     text_of,
 )
 from flintmq.broker.definitions.importing import OF_ALL, SECTIONS
+from flintmq.broker.exchanges.system_exchange import FormerSystemExchange
 from flintmq.broker.policies import Policy
 from flintmq.broker.queues.queue import Queue
 from flintmq.broker.queues.queue_rules import kind_of
@@ -240,7 +241,7 @@ class Export:
 
     def exchanges(self, after: Key) -> Iterator[Row]:
         for name, host, exchange in self.exchanges_from(after, is_behind=True):
-            if exchange.name in PREDECLARED_NAMES or exchange.type == "system":
+            if exchange.name in PREDECLARED_NAMES or isinstance(exchange, FormerSystemExchange):
                 yield (name, exchange.name), None
                 continue
             row = {

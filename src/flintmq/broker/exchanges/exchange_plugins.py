@@ -52,30 +52,31 @@ def load(wanted: Collection[str] | None) -> list[str]:
     return loaded
 
 
-def installed() -> Collection[EntryPoint]:
-    """The entry points of the group; importlib.metadata is loaded, for 25 ms, if there is one at all."""
-    if not is_named(tuple(sys.path)):
+def installed(group: str = GROUP) -> Collection[EntryPoint]:
+    """The entry points of a group; importlib.metadata is loaded, for 25 ms, if there is one at all."""
+    if not is_named(tuple(sys.path), group):
         return ()
     from importlib.metadata import entry_points
 
-    return entry_points(group=GROUP)
+    return entry_points(group=group)
 
 
 @cache
-def is_named(path: tuple[str, ...]) -> bool:
-    """Whether a package on the path may have entry points of the group."""
+def is_named(path: tuple[str, ...], group: str = GROUP) -> bool:
+    """Whether a package on the path may have entry points of a group."""
     if any(finder is not PathFinder and hasattr(finder, "find_distributions") for finder in sys.meta_path):
         return True  # it may know packages that are nowhere on the path
-    return any(f"[{GROUP}]".encode() in octets for place in path for octets in entry_point_files(place))
+    head = f"[{group}]".encode()
+    return any(head in octets for place in path for octets in entry_point_files(place, head))
 
 
-def entry_point_files(place: str) -> Iterator[bytes]:
-    """What the packages in a directory, or in an archive, say of their entry points."""
+def entry_point_files(place: str, head: bytes) -> Iterator[bytes]:
+    """What the packages in a directory, or in an archive, say of their entry points; `head` if they may."""
     try:
         with os.scandir(place or ".") as entries:
             found = [entry.path for entry in entries if entry.name.endswith((".dist-info", ".egg-info"))]
     except NotADirectoryError:
-        yield f"[{GROUP}]".encode()  # an archive, which importlib.metadata looks into
+        yield head  # an archive, which importlib.metadata looks into
         return
     except OSError:  # not there, as many a place on the path
         return
@@ -109,7 +110,7 @@ def fault_of(kind: Any) -> str:
     if not isinstance(name, str) or not 0 < len(name.encode()) <= TYPE_OCTETS_MAX:
         return f"its `type` is not text of 1 to {TYPE_OCTETS_MAX} octets"
     known = EXCHANGE_TYPES.get(name)
-    if name == "system" or (known is not None and not issubclass(known, kind)):
+    if known is not None and not issubclass(known, kind):
         return f"there is an exchange type {name!r} already"
     missing = [each for each in _DEMANDED if getattr(kind, each) is getattr(Exchange, each)]
     return f"it does not define {', '.join(missing)}" if missing else ""

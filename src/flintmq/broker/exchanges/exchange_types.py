@@ -8,7 +8,13 @@ from flintmq.broker.exchanges.exchange import STANDARD_TYPES, Exchange
 from flintmq.broker.exchanges.lossy_exchange import LossyExchange
 from flintmq.broker.exchanges.recent_history_exchange import RecentHistoryExchange
 from flintmq.broker.exchanges.selector_exchange import SELECTOR_TYPES
-from flintmq.broker.exchanges.spreading_exchanges import ConsistentHashExchange, RandomExchange
+from flintmq.broker.exchanges.spreading_exchanges import (
+    ConsistentHashExchange,
+    RandomExchange,
+    SeveralExchange,
+)
+from flintmq.broker.exchanges.system_exchange import SystemExchange
+from flintmq.broker.exchanges.transform_exchange import TransformExchange
 
 EXTENSION_TYPES: tuple[type[Exchange], ...] = (
     ConsistentHashExchange,
@@ -17,6 +23,9 @@ EXTENSION_TYPES: tuple[type[Exchange], ...] = (
     LossyExchange,
     RandomExchange,
     RecentHistoryExchange,
+    SeveralExchange,
+    SystemExchange,
+    TransformExchange,
 )
 
 EXCHANGE_TYPES: dict[str, type[Exchange]] = {

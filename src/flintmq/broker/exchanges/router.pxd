@@ -61,6 +61,8 @@ cdef class Router:
     cpdef int enqueue(self, Message message, list queues, tuple owners, bint is_ruled) except -1
     @cython.locals(admitted=list, happened=cython.int)
     cdef int enqueue_ruled(self, Message message, list queues) except -1
+    @cython.locals(queue=Queue, forcing=list, others=list, happened=cython.int)
+    cdef int enqueue_transient(self, Message message, list queues) except -1
     @cython.locals(timed=cython.bint, is_refused=cython.bint, queue=Queue, rules=ActiveRules, admitted=list)
     cdef list admit(self, Message message, list queues)
     @cython.locals(queue=Queue)

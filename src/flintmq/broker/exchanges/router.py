@@ -73,6 +73,8 @@ class StreamLogs(Protocol):
 
     moved: bool
 
+    def note(self, confirms: PublisherConfirms) -> None: ...
+
     def secure(self) -> None: ...
 
     def is_safe(self, confirms: PublisherConfirms) -> bool: ...
@@ -361,8 +363,29 @@ class Router:
     def enqueue_ruled(self, message: Message, queues: list[Queue]) -> int:
         """The same for queues with rules, and for a message that may expire."""
         admitted = self.admit(message, queues)
-        happened = self.enqueue_stored(message, admitted, None) if admitted else 0
+        happened = 0
+        if admitted:
+            happened = (
+                self.enqueue_stored(message, admitted, None)
+                if message.traits & traits.PERSISTENT or self.store is None
+                else self.enqueue_transient(message, admitted)
+            )
         return happened if admitted is queues else happened | put_flags.REFUSED
+
+    def enqueue_transient(self, message: Message, queues: list[Queue]) -> int:
+        """A message that need not last, to queues of which some may have it last all the same."""
+        forcing = [queue for queue in queues if queue.rules is not None and queue.rules.persists]
+        if not forcing:
+            return self.enqueue_stored(message, queues, None)
+        others = [] if len(forcing) == len(queues) else [queue for queue in queues if queue not in forcing]
+        if others and message.traits & traits.SPOOLED:
+            forcing, others = queues, []  # one file is for all of them, and on disk already
+        happened = 0
+        if others:
+            # A message of its own: whoever waits for a confirm waits for the one that is to last.
+            happened = self.enqueue_stored(message.twin(), others, None)
+        message.traits |= traits.PERSISTENT
+        return happened | self.enqueue_stored(message, forcing, None)
 
     def admit(self, message: Message, queues: list[Queue]) -> list[Queue]:
         """Those of the queues that take the message, which is stamped if it may expire in any.

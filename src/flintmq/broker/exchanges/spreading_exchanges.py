@@ -1,8 +1,9 @@
-"""Exchanges that spread messages over their destinations: each message goes to one of them.
+"""Exchanges that spread messages over their destinations: each message goes to one of them, or to some.
 
     x-random             any of them
     x-consistent-hash    the one that the routing key belongs to, or a header, or a property: the same value
                          always leads to the same one, a destination of twice the weight has twice the values
+    x-m-of-n             so many of those whose binding fits, in turn: redundancy without sending to all
 
 Whom a value belongs to is decided by rendezvous: every destination draws a number for the value, and the
 highest wins. So a destination that comes takes values from all others, one that goes leaves its own to all
@@ -14,12 +15,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
 
 from flintmq import checks
 from flintmq.broker.exchanges import arguments
 from flintmq.broker.exchanges.binding import Binding, Destination
 from flintmq.broker.exchanges.exchange import Exchange, Headers
+from flintmq.broker.exchanges.wrapping_exchange import WrappingExchange
 from flintmq.errors import ChannelFault
 from flintmq.wire import amqp
 from flintmq.wire.properties import decode_basic_properties
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from flintmq.broker.exchanges.route import RoutingContext
 
 WEIGHT_MAX = 1_000_000
+COPIES_MAX = 1000
 HASH_PROPERTIES = ("message_id", "correlation_id", "timestamp", "app_id", "user_id", "type", "reply_to")
 HASHED_BY = checks.one_of("", *sorted(HASH_PROPERTIES))
 _MASK = (1 << 64) - 1
@@ -121,6 +125,33 @@ class ConsistentHashExchange(Exchange):
                 best, highest = destination, drawn
         if best is not None:
             found[best] = None
+
+
+class SeveralExchange(WrappingExchange):
+    """`x-copies` of the destinations that bindings lead to: those that have waited longest."""
+
+    __slots__ = ("copies", "served", "turns")
+    type = "x-m-of-n"
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.copies = arguments.checked(self.arguments, "x-copies", checks.whole(1, COPIES_MAX))
+        self.served: dict[Destination, int] = {}  # the latest turn of each
+        self.turns = 0
+
+    def detach(self, binding: Binding) -> None:
+        super().detach(binding)
+        # One that is still bound otherwise has its turn a little early.
+        self.served.pop(binding.destination, None)
+
+    def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
+        fitting: dict[Destination, None] = {}
+        super().route(routing_key, headers, fitting)
+        there = [each for each in fitting if not self.router.is_gone(each)]
+        for destination in nsmallest(self.copies, there, key=lambda each: self.served.get(each, 0)):
+            self.turns += 1
+            self.served[destination] = self.turns
+            found[destination] = None
 
 
 class Share:

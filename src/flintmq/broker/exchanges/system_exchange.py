@@ -1,4 +1,4 @@
-"""The exchange `amq.system`: what is published to it is a request to the broker itself.
+"""The exchange `amq.system`, and others of its type: what is published there is a request to the broker.
 
 `Router.services` answers; that is services/request.py, and nobody in a virtual host without a broker.
 """
@@ -61,3 +61,9 @@ class SystemExchange(Exchange):
 
     def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
         """Nowhere."""
+
+
+class FormerSystemExchange(SystemExchange):
+    """The one that data directories of earlier versions have beside `amq.system`: nobody has declared it."""
+
+    __slots__ = ()

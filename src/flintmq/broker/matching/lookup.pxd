@@ -14,6 +14,8 @@ cdef class Lookup:
     cdef dict _headers
     cdef dict _values
     cdef dict _forms
+    cdef object _body
+    cdef bint _is_parsed
 
     @staticmethod
     @cython.locals(lookup=Lookup)
@@ -23,6 +25,7 @@ cdef class Lookup:
     cpdef object form(self, str name)
     @cython.locals(table=dict)
     cpdef object value(self, object reference)
+    cpdef object body_value(self, tuple path)
     @cython.locals(wanted=cython.int)
     cdef object read(self, int reference)
 

@@ -5,6 +5,7 @@ asked for, and nothing twice. There are two ways to ask, as there are two kinds 
 
     form(name)         the header as headers exchanges compare it (field_equality.matching_form)
     value(reference)   what a selector sees: str, int, float, bool, or None for NULL
+    body_value(path)   the same of a path in the body, which is parsed as JSON then (json_body.py)
 
 A reference is a header's name, or a number for what is not a header. `REFERENCES` has the names that mean
 such a number; any other name means the header, and so does one with `headers.` before it.
@@ -17,7 +18,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-from flintmq.broker.matching import field_equality
+from flintmq.broker.matching import field_equality, json_body
 from flintmq.broker.messages.message import Message
 from flintmq.wire import amqp, headers
 from flintmq.wire.tables import FieldTable, FieldValue
@@ -29,6 +30,7 @@ ROUTING_KEY = 0x1_0000
 EXCHANGE = 0x1_0001
 JMS_DELIVERY_MODE = 0x1_0002
 JMS_TIMESTAMP = 0x1_0003
+BODY_SIZE = 0x1_0004
 
 REFERENCES: dict[str, int] = {
     "content_type": amqp.FLAG_CONTENT_TYPE,
@@ -46,6 +48,7 @@ REFERENCES: dict[str, int] = {
     "cluster_id": amqp.FLAG_CLUSTER_ID,
     "routing_key": ROUTING_KEY,
     "exchange": EXCHANGE,
+    "body_size": BODY_SIZE,
     "JMSPriority": amqp.FLAG_PRIORITY,
     "JMSCorrelationID": amqp.FLAG_CORRELATION_ID,
     "JMSReplyTo": amqp.FLAG_REPLY_TO,
@@ -86,13 +89,15 @@ def plain(value: FieldValue) -> Any:
 class Lookup:
     """One message, asked about by name; called like a function, it gives the headers."""
 
-    __slots__ = ("_forms", "_headers", "_values", "key", "message")
+    __slots__ = ("_body", "_forms", "_headers", "_is_parsed", "_values", "key", "message")
 
     message: Message | None
     key: str
     _headers: FieldTable | None
     _values: dict[Reference, Any] | None
     _forms: dict[str, Hashable] | None
+    _body: Any
+    _is_parsed: bool
 
     @staticmethod
     def create(message: Message | None, key: str) -> Lookup:
@@ -102,6 +107,8 @@ class Lookup:
         lookup._headers = None
         lookup._values = None
         lookup._forms = None
+        lookup._body = None
+        lookup._is_parsed = False
         return lookup
 
     def __call__(self) -> FieldTable:
@@ -148,6 +155,14 @@ class Lookup:
         self._values[reference] = found
         return found
 
+    def body_value(self, path: tuple[str, ...]) -> Any:
+        """What a selector sees of the body at a path; None where there is nothing, or no JSON."""
+        if not self._is_parsed:
+            self._is_parsed = True
+            if self.message is not None:
+                self._body = json_body.parsed(self.message)
+        return json_body.value_at(self._body, path)
+
     def read(self, reference: int) -> Any:
         """A property, or what basic.publish said."""
         if reference == ROUTING_KEY:
@@ -156,6 +171,8 @@ class Lookup:
             return None
         if reference == EXCHANGE:
             return self.message.exchange_name()
+        if reference == BODY_SIZE:
+            return self.message.body_size()
         wanted = reference
         if reference == JMS_DELIVERY_MODE:
             wanted = amqp.FLAG_DELIVERY_MODE

@@ -30,6 +30,11 @@ cdef class Name(Expression):
     cdef readonly object reference
 
 
+@cython.final
+cdef class BodyPath(Expression):
+    cdef readonly tuple path
+
+
 cdef class Operation(Expression):
     cdef readonly str operator
     cdef readonly Expression left

@@ -146,6 +146,20 @@ class Name(Expression):
         return [self.reference]
 
 
+class BodyPath(Expression):
+    """A path in a body of JSON. An index knows nothing of it: the body is parsed for who asks."""
+
+    __slots__ = ("path",)
+    is_condition = False
+
+    def __init__(self, path: tuple[str, ...]) -> None:
+        self.height = 1
+        self.path = path
+
+    def value(self, lookup: Lookup) -> Any:
+        return lookup.body_value(self.path)
+
+
 class Operation(Expression):
     """An operator between two values."""
 

@@ -2,7 +2,7 @@
 
     selector    the conditional expressions of SQL's WHERE, as in JMS
     literals    'text' with '' for a quote; 12, 0.5, 1e3; TRUE, FALSE
-    names       region, JMSPriority, headers.region, "any header"
+    names       region, JMSPriority, headers.region, "any header", body.order.amount (of JSON)
     operators   OR < AND < NOT < = <> < <= > >= IS BETWEEN IN LIKE < + - < * / < signs
 
 Words of the language are the same in capitals and small letters, names are not. Everything that a peer
@@ -19,6 +19,7 @@ from flintmq.broker.matching.lookup import reference_of
 from flintmq.broker.matching.selector import (
     Arithmetic,
     Between,
+    BodyPath,
     Comparison,
     Expression,
     IsNull,
@@ -42,6 +43,8 @@ TOKENS_MAX = 1024
 HEIGHT_MAX = 64
 SHOWN_CHARS_MAX = 24
 WHOLE_DIGITS_MAX = 19
+# Stands before a path in a body of JSON.
+BODY_PREFIX = "body."
 
 WORDS = frozenset(("AND", "OR", "NOT", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS", "NULL", "TRUE", "FALSE"))
 COMPARISONS = frozenset(("=", "<>", "<", "<=", ">", ">="))
@@ -199,6 +202,8 @@ class Parser:
         if token.kind in ("+", "-"):
             return self.signed(token.kind)
         if token.kind == "word":
+            if token.text.startswith(BODY_PREFIX):
+                return BodyPath(tuple(token.text[len(BODY_PREFIX) :].split(".")))
             return Name(reference_of(token.text))
         if token.kind == "quoted":
             return Name(token.text)
@@ -307,7 +312,9 @@ def as_condition(found: Expression, at: int) -> Expression:
     """The expression where a condition is asked for: of values, a name or TRUE or FALSE may stand there."""
     if found.is_condition:
         return found
-    if isinstance(found, Name) or (isinstance(found, Literal) and isinstance(found.constant, bool)):
+    if isinstance(found, Name | BodyPath) or (
+        isinstance(found, Literal) and isinstance(found.constant, bool)
+    ):
         return Truth(found)
     raise fault(at, "expected a condition, found a value")
 

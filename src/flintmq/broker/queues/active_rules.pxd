@@ -20,8 +20,10 @@ cdef class ActiveRules:
     cdef readonly Retries retries
     cdef readonly ConsumerChoice choice
     cdef public object timeout
+    cdef public bint persists
     cdef readonly long long expires_ms
     cdef long long unused_since_ms
+    cdef public long long leaves_ms
 
     cpdef Expiry need_expiry(self)
     cpdef Limits need_limits(self)
@@ -29,6 +31,7 @@ cdef class ActiveRules:
     cpdef ConsumerChoice need_choice(self, Queue queue)
     cpdef end_after(self, long long expires_ms)
     cpdef touch(self)
+    cpdef bint pause_deletion(self) except -1
     cpdef int loaded(self, Message message, Store store) except -1
     cpdef list purge(self)
     cdef set_alarm(self, long long due_ms, callback)

@@ -50,7 +50,9 @@ class ActiveRules:
         "expires_ms",
         "expiry",
         "host",
+        "leaves_ms",
         "limits",
+        "persists",
         "retries",
         "settings",
         "timeout",
@@ -68,8 +70,10 @@ class ActiveRules:
         self.retries: Retries | None = None
         self.choice: ConsumerChoice | None = None
         self.timeout: ConsumerTimeout | None = None
+        self.persists = False  # whether all messages are to last, whatever their publisher says
         self.expires_ms = -1  # of the queue itself
         self.unused_since_ms = 0
+        self.leaves_ms = -1  # when the queue goes, as its last consumer has gone and none has come since
 
     def need_expiry(self) -> Expiry:
         if self.expiry is None:
@@ -102,6 +106,14 @@ class ActiveRules:
         """The queue is used."""
         if self.expires_ms >= 0:
             self.unused_since_ms = self.timetable.now_ms()
+
+    def pause_deletion(self) -> bool:
+        """The last consumer of an auto-delete queue has gone; whether the queue waits for another one."""
+        pause_ms = self.settings.delete_pause_ms
+        if pause_ms is None:
+            return False
+        self.leaves_ms = self.timetable.now_ms() + pause_ms
+        return True
 
     def loaded(self, message: Message, store: Store | None) -> int:
         """A message is back from the disk; how often it came back to its queue, as far as was counted."""

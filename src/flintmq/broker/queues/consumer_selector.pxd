@@ -21,3 +21,5 @@ cdef class ConsumerSelector:
 
 
 cpdef ConsumerSelector selection_of(object arguments, list consumers)
+
+cpdef ConsumerSelector selector_of(Condition condition)

@@ -1,4 +1,4 @@
-"""Late bindings: the argument x-selector of basic.consume, with which a consumer takes only some messages.
+"""Late bindings: filters of a consumer, or of basic.get, with which it takes only some messages.
 
 The consumers of a queue share what was decoded of the message that is being offered to them, so that its
 headers are decoded once however many are asked. A message whose headers cannot be read has none here: it
@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flintmq.broker.matching import late_binding
 from flintmq.broker.matching.condition import Condition
 from flintmq.broker.matching.lookup import Lookup
-from flintmq.broker.matching.selector_parser import parse_selector
 from flintmq.broker.messages.message import Message
-from flintmq.errors import ChannelFault, PeerFault
-from flintmq.wire import amqp
+from flintmq.errors import PeerFault
 
 if TYPE_CHECKING:
     from flintmq.broker.queues.consumer import Consumer
@@ -58,19 +57,15 @@ class ConsumerSelector:
 
 def selection_of(arguments: FieldTable, consumers: list[Consumer]) -> ConsumerSelector | None:
     """The selection that basic.consume asks for, if any; `consumers` are those that the queue has already."""
-    if "x-selector" not in arguments:
+    condition = late_binding.condition_of(arguments)
+    if condition is None:
         return None
-    text = arguments["x-selector"]
-    if not isinstance(text, str):
-        kind = type(text).__name__
-        raise ChannelFault(
-            amqp.PRECONDITION_FAILED,
-            f"expected a text as argument 'x-selector', found a value of type {kind}",
-            60,
-            20,
-        )
-    condition = parse_selector(text)
     for consumer in consumers:
         if consumer.selection is not None:
             return ConsumerSelector(condition, consumer.selection.recent)
+    return ConsumerSelector(condition, LastLookup())
+
+
+def selector_of(condition: Condition) -> ConsumerSelector:
+    """For a reader that shares nothing with others."""
     return ConsumerSelector(condition, LastLookup())

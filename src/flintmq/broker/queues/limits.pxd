@@ -8,6 +8,7 @@ from flintmq.broker.queues.stream_backlog cimport StreamBacklog
 cdef class Limits:
     cdef readonly long long length_max
     cdef readonly long long bytes_max
+    cdef readonly long long memory_max
     cdef readonly bint refuses
     cdef readonly bint drops_lowest
     cdef public long long body_bytes

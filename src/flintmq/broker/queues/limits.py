@@ -1,4 +1,5 @@
-"""How much a queue may hold: x-max-length, x-max-length-bytes and what x-overflow says of more.
+"""How much a queue may hold: x-max-length, x-max-length-bytes and what x-overflow says of more; and how much
+of that in memory, which is x-max-in-memory-length.
 
 A queue over its limits drops its oldest messages, of the lowest priority alone if it is told so, or refuses
 the newest. The queue counts its messages; the octets of their bodies are counted here. Messages of the stream
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
 class Limits:
     """The limits of one queue; -1 where there is none."""
 
-    __slots__ = ("backlog", "body_bytes", "bytes_max", "drops_lowest", "length_max", "refuses")
+    __slots__ = ("backlog", "body_bytes", "bytes_max", "drops_lowest", "length_max", "memory_max", "refuses")
 
     def __init__(self) -> None:
         self.length_max = -1
         self.bytes_max = -1
+        self.memory_max = -1  # messages in memory; those behind them go to disk
         self.refuses = False  # the newest message, instead of dropping the oldest
         self.drops_lowest = False  # of the lowest priority first
         self.body_bytes = 0  # of all messages that are ready; right only where they are limited
@@ -34,6 +36,7 @@ class Limits:
     def set(self, rules: QueueRules) -> None:
         self.length_max = -1 if rules.length_max is None else rules.length_max
         self.bytes_max = -1 if rules.length_bytes_max is None else rules.length_bytes_max
+        self.memory_max = -1 if rules.memory_length_max is None else rules.memory_length_max
         self.refuses = rules.refuses_publishes()
         self.drops_lowest = rules.overflow == DROP_LOWEST
         if self.backlog is not None:

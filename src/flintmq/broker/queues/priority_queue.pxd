@@ -21,6 +21,10 @@ cdef class PriorityQueue(Queue):
     cpdef list parts(self)
     @cython.locals(lane=Queue)
     cdef int append(self, Message message) except -1
+    @cython.locals(count=Py_ssize_t, lane=Queue)
+    cpdef Py_ssize_t kept_count(self) except -1
+    @cython.locals(lane=Queue)
+    cdef page_last(self, Message message)
     @cython.locals(count=Py_ssize_t, size=cython.longlong, lane=Queue)
     cdef bint is_long(self) except -1
     @cython.locals(lane=Queue, message=Message)
@@ -29,6 +33,8 @@ cdef class PriorityQueue(Queue):
     cdef close_lane(self, long long rank)
     @cython.locals(lane=Queue)
     cpdef Delivery draw(self)
+    @cython.locals(lane=Queue)
+    cdef Delivery draw_found(self, long long position, Message message)
     @cython.locals(lane=Queue)
     cdef Delivery draw_lowest(self)
     @cython.locals(lane=Queue)

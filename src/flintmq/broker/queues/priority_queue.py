@@ -100,6 +100,17 @@ class PriorityQueue(Queue):
             self.look_again(lane.position + lane.ready.count - 1)
         return 0
 
+    def kept_count(self) -> int:
+        count = 0
+        for lane in self.lanes.values():
+            count += lane.ready.count
+        return count
+
+    def page_last(self, message: Message) -> None:
+        lane = self.lanes.get(self.rank_of(message))
+        if lane is not None:
+            lane.page_last(message)
+
     def is_long(self) -> bool:
         """Whether the lanes together hold as much in memory as a queue may."""
         if self.store is None:
@@ -129,6 +140,10 @@ class PriorityQueue(Queue):
             return None
         lane = self.lanes[self.ranks[-1]]
         return lane.draw()
+
+    def draw_found(self, position: int, message: Message) -> Delivery | None:
+        lane = self.lanes.get(self.rank_of(message))
+        return None if lane is None else lane.draw_found(position, message)
 
     def draw_lowest(self) -> Delivery | None:
         while self.ranks:

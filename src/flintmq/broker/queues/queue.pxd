@@ -79,7 +79,9 @@ cdef class Queue:
     cpdef ActiveRules need_rules(self)
     @cython.locals(rules=ActiveRules)
     cpdef apply(self, settings, host)
-    @cython.locals(rules=ActiveRules, limits=Limits, was_sized=cython.bint, has_backlog=cython.bint)
+    @cython.locals(
+        rules=ActiveRules, limits=Limits, was_sized=cython.bint, has_backlog=cython.bint, is_limited=cython.bint
+    )
     cdef limit(self, settings)
     cpdef int enqueue(self, Message message) except -1
     cdef int take_in(self, Message message, bint wakes) except -1
@@ -111,6 +113,11 @@ cdef class Queue:
     cdef Py_ssize_t letter_octets(self, Message message) except -1
     cdef int append(self, Message message) except -1
     cdef int page_out(self, Message message) except -1
+    cpdef Py_ssize_t kept_count(self) except -1
+    @cython.locals(limits=Limits)
+    cdef relieve(self, Message message)
+    @cython.locals(last=Py_ssize_t)
+    cdef page_last(self, Message message)
     @cython.locals(message=Message, entries=list, shed=Py_ssize_t, entry=cython.ulonglong)
     cpdef Py_ssize_t shed(self, Py_ssize_t most) except -1
     @cython.locals(
@@ -162,6 +169,12 @@ cdef class Queue:
     cpdef Delivery take(self)
     @cython.locals(rules=ActiveRules, delivery=Delivery)
     cdef Delivery take_ruled(self)
+    @cython.locals(rules=ActiveRules, delivery=Delivery)
+    cpdef Delivery take_at(self, long long position, Message message)
+    @cython.locals(
+        first=cython.longlong, place=Py_ssize_t, redeliveries=cython.int, delivery=Delivery, found=Message
+    )
+    cdef Delivery draw_found(self, long long position, Message message)
     @cython.locals(message=Message)
     cpdef Delivery draw(self)
     cdef Delivery draw_lowest(self)

@@ -220,6 +220,7 @@ class Queue:
         rules = self.need_rules()
         rules.settings = settings
         rules.host = host
+        rules.persists = settings.force_persistent and self.number != 0
         if settings.message_ttl_ms is not None:
             rules.need_expiry().limit(settings.message_ttl_ms)
         elif rules.expiry is not None:
@@ -237,7 +238,12 @@ class Queue:
     def limit(self, settings: QueueRules) -> None:
         rules = self.need_rules()
         has_backlog = rules.limits is not None and rules.limits.backlog is not None
-        if settings.length_max is None and settings.length_bytes_max is None and not has_backlog:
+        is_limited = (
+            settings.length_max is not None
+            or settings.length_bytes_max is not None
+            or settings.memory_length_max is not None
+        )
+        if not is_limited and not has_backlog:
             rules.limits = None
             return
         limits = Limits() if rules.limits is None else rules.limits
@@ -287,6 +293,8 @@ class Queue:
         happened = self.take_in(message, not is_urgent)
         if rules.limits is not None:
             rules.limits.came(message)
+            if rules.limits.memory_max >= 0 and self.kept_count() > rules.limits.memory_max:
+                self.relieve(message)
         if backlog is not None:
             self.note_stream(backlog, message)
         if is_urgent:
@@ -490,6 +498,32 @@ class Queue:
         self.tail.octets += message.body_size()
         return 0
 
+    def kept_count(self) -> int:
+        """How many messages that were not handed out yet are in memory, with the holes between them."""
+        return self.ready.count
+
+    def relieve(self, message: Message) -> None:
+        """The message has come just now, and is one too many in memory: it goes to a consumer, or to disk.
+
+        The queue has taken the message: whoever sent it must not hear that it failed.
+        """
+        limits = self.need_rules().need_limits()
+        try:
+            if self.active:
+                self.dispatch()
+            if self.kept_count() > limits.memory_max:
+                self.page_last(message)
+        except Exception:
+            log.exception("a bug keeps a message of queue %r in memory", self.name)
+
+    def page_last(self, message: Message) -> None:
+        """The message goes to the paged tail, if it is the last one in memory."""
+        last = self.ready.count - 1
+        if self.store is not None and last >= 0 and self.ready.at(last) is message:
+            self.page_out(message)  # first what may fail: until then the message is where it was
+            self.ready.pop_last()
+            self.ready_bytes -= len(message.content)
+
     def shed(self, most: int) -> int:
         """Memory is short: all but the first messages go to the paged tail, until `most` octets have.
 
@@ -528,6 +562,8 @@ class Queue:
         if self.store is None:
             raise ProtocolMisuse("a queue without a store has no paged tail")
         wanted = self.store.loaded_messages
+        if self.rules is not None and self.rules.limits is not None and self.rules.limits.memory_max >= 0:
+            wanted = max(1, min(wanted, self.rules.limits.memory_max))
         loaded = 0
         size = 0
         while self.tail.count and loaded < wanted and size < self.store.kept_bytes_lean:
@@ -913,6 +949,46 @@ class Queue:
             self.watch()
         return delivery
 
+    def take_at(self, position: int, message: Message) -> Delivery | None:
+        """A message that somebody has found at this position, for basic.get; None if it may not be had now.
+
+        First comes `sweep`. A message behind the head that has expired goes when it has come to the head.
+        """
+        if message.traits & traits.TIMED:
+            self.need_rules().loaded(message, self.store)  # it may have been read from the disk
+        rules = self.rules
+        if rules is not None and rules.expiry is not None and rules.expiry.has_expired(message):
+            return None
+        delivery = self.draw_found(position, message)
+        if delivery is not None and rules is not None:
+            rules.touch()
+            if rules.limits is not None:
+                rules.limits.left(message)
+            self.watch()
+        return delivery
+
+    def draw_found(self, position: int, message: Message) -> Delivery | None:
+        """The message at this position, which is this one, out of the queue; None if it is not there."""
+        first = self.position + self.ready.count
+        if position >= first:
+            if self.tail.is_hole(position - first) or position >= first + self.tail.count + self.tail.holes:
+                return None
+            redeliveries = self.redeliveries_of(message, position)
+            self.tail.punch(position - first)
+            self.tail.octets -= message.body_size()
+            self.tail_redeliveries.pop(position, None)
+            self.tidy_tail()
+            return Delivery.create(0, message, self, None, position, redeliveries)
+        if position < self.position:
+            place = self.returned_after(position)
+            delivery = self.returned[place] if place < len(self.returned) else None
+            if delivery is None or delivery.position != position:
+                return None
+            del self.returned[place]
+            return delivery
+        found = self.draw_at(0, position)
+        return None if found is None else Delivery.create(0, found, self, None, position, 0)
+
     def draw(self) -> Delivery | None:
         """Whatever is at the head, out of the queue."""
         message = self.head()
@@ -966,7 +1042,7 @@ class Queue:
         rules = self.need_rules()
         has_exchange = rules.host is not None and rules.settings.dead_letter_exchange is not None
         self.count_dead(len(messages), reason, has_exchange)
-        if rules.host is not None and has_exchange:
+        if rules.host is not None and (has_exchange or rules.settings.return_undelivered):
             rules.host.bury(self, messages, reason)
             return
         self.let_go_all(messages)
@@ -1221,6 +1297,8 @@ class Queue:
 
     def subscribe(self, consumer: Consumer) -> None:
         self.consumers.append(consumer)
+        if self.rules is not None:
+            self.rules.leaves_ms = -1
         if consumer.is_selective():
             if not self.selective:
                 self.unroll()
@@ -1347,6 +1425,7 @@ class Queue:
             due_ms = sooner(due_ms, rules.timeout.next_due_ms())
         if rules.expires_ms >= 0 and not self.consumers:
             due_ms = sooner(due_ms, rules.unused_since_ms + rules.expires_ms)
+        due_ms = sooner(due_ms, rules.leaves_ms)
         if due_ms >= 0 and not self.deleted:
             rules.set_alarm(due_ms, self.alarm_due)
 
@@ -1365,6 +1444,8 @@ class Queue:
         if rules.timeout is not None:
             rules.timeout.run(now_ms)
         has_ended = 0 <= rules.expires_ms <= now_ms - rules.unused_since_ms and not self.consumers
+        if 0 <= rules.leaves_ms <= now_ms and not self.consumers:
+            has_ended = True
         if has_ended and rules.host is not None:
             rules.host.delete_queue(self)
             return

@@ -50,6 +50,11 @@ class QueueRules:
     retry_min_ms: int = 0
     retry_max_ms: int | None = None
     consumer_timeout_ms: int | None = None
+    consumers_max: int | None = None
+    memory_length_max: int | None = None
+    force_persistent: bool = False
+    delete_pause_ms: int | None = None
+    return_undelivered: bool = False
 
     def refuses_publishes(self) -> bool:
         return self.overflow in (REJECT_PUBLISH, REJECT_PUBLISH_DLX)
@@ -96,6 +101,11 @@ ARGUMENTS: dict[str, Argument] = {
     "x-delayed-retry-min": Argument("retry_min_ms", whole(0, TIMER_MS_MAX)),
     "x-delayed-retry-max": Argument("retry_max_ms", whole(0, TIMER_MS_MAX)),
     "x-consumer-timeout": Argument("consumer_timeout_ms", whole(1, TIMER_MS_MAX)),
+    "x-max-consumers": Argument("consumers_max", whole(1, NUMBER_MAX)),
+    "x-max-in-memory-length": Argument("memory_length_max", whole(0, NUMBER_MAX)),
+    "x-force-persistent": Argument("force_persistent", switch),
+    "x-auto-delete-pause": Argument("delete_pause_ms", whole(1, TIMER_MS_MAX)),
+    "x-return-undelivered": Argument("return_undelivered", switch),
     "x-queue-type": Argument("", one_of(CLASSIC, QUORUM, STREAM), in_policies=False),
     "x-queue-mode": Argument("", one_of("default", "lazy")),
     "x-queue-version": Argument("", whole(1, 2)),
@@ -131,7 +141,9 @@ def check_arguments(arguments: Mapping[str, Any], what: str) -> Given:
 def check_properties(
     arguments: Mapping[str, Any], durable: bool, exclusive: bool, auto_delete: bool, what: str
 ) -> None:
-    """A quorum queue lasts and is shared."""
+    """A quorum queue lasts and is shared. Only a queue that lasts can have messages that do."""
+    if arguments.get("x-force-persistent") is True and not durable:
+        raise bad_argument("x-force-persistent", what, "the queue is not durable")
     if kind_of(arguments) == QUORUM:
         for wrong, name in ((not durable, "non-durable"), (exclusive, "exclusive")):
             if wrong:

@@ -24,15 +24,41 @@ if TYPE_CHECKING:
     from flintmq.broker.channels.channel import Channel
     from flintmq.broker.exchanges.router import Router
     from flintmq.broker.messages.message import Message
+    from flintmq.broker.queues.consumer_selector import ConsumerSelector
+    from flintmq.broker.queues.delivery import Delivery
     from flintmq.broker.queues.queue import Queue
     from flintmq.storage.streams.log import StreamLog
     from flintmq.wire.stream import Body
+
+BEFORE_ALL = -(1 << 62)
+# What one step of a search takes out or passes by: some milliseconds.
+PORTION = 1024
+PORTION_BYTES = 4_194_304
 
 
 def browse(queue: Queue, after: int) -> Iterator[tuple[int, Message, bool]]:
     """Place, message and whether it was delivered before, from the first place behind `after` on."""
     for lane in queue.parts():
         yield from browse_lane(lane, after)
+
+
+def take_selected(queue: Queue, selection: ConsumerSelector, after: int) -> tuple[Delivery | None, int, bool]:
+    """The first message behind a place that is selected, out of the queue.
+
+    Looks at a portion of the queue. Beside the message come the place to go on behind, and whether there may
+    be more to look at.
+    """
+    octets = 0
+    for looked_at, (place, message, _) in enumerate(browse(queue, after)):
+        if looked_at == PORTION or octets > PORTION_BYTES:
+            return None, after, True
+        octets += len(message.content)
+        after = place
+        if selection.accepts(message):
+            delivery = queue.take_at(place, message)
+            if delivery is not None:
+                return delivery, after, True
+    return None, after, False
 
 
 def entered(queue: Queue) -> int:

@@ -9,8 +9,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from flintmq.auth import Operation
-from flintmq.broker.matching.selector_parser import parse_selector
-from flintmq.broker.queues.consumer_selector import ConsumerSelector, LastLookup
+from flintmq.broker.channels.channel import Channel
+from flintmq.broker.matching import late_binding
+from flintmq.broker.queues.consumer_selector import ConsumerSelector, selector_of
 from flintmq.broker.queues.leases import Lease, find_lease, lease_of
 from flintmq.broker.services import browsing
 from flintmq.broker.services.arguments import PAGE
@@ -33,8 +34,8 @@ CLAIM = (
     ", claim? flag, start? number, max-rows? number, max-bytes? number, timeout-ms? number, wait-ms? number"
 )
 PEEK = (
-    "queue text, after? number, limit? number, max-bytes? number, selector? text, contains? text, "
-    "columns? array"
+    "queue text, after? number, limit? number, max-bytes? number, selector? text, filter? any, "
+    "contains? text, columns? array"
 )
 ROWS_MAX = 1_000_000
 # Of one reply: it is a message in memory, once here and once on its way out.
@@ -59,6 +60,8 @@ READ_BYTES = 262_144
 REPLY_ROWS_MAX = 8192
 # Messages of a lease whose octets one step counts.
 COUNTED_AT_ONCE = 8192
+# Of one channel: a selector takes 400 KB at the worst.
+GET_FILTERS_MAX = 16
 # Moved or copied in one step, which is one group of the journal: 10 microseconds each.
 MOVED_AT_ONCE = 256
 
@@ -341,6 +344,38 @@ def queue_peek(request: Request) -> None:
     reply_rows(request, found, chosen, {"last": look.last, "looked-at": look.looked_at, "more": look.more})
 
 
+@service("get.filter", "queue text, selector? text, filter? any")
+def get_filter(request: Request) -> None:
+    """What basic.get of a queue takes from now on, on the channel that asks: queue, selector, filter."""
+    queue = queue_of(request)
+    selection = asked_selection(request)
+    channel = request.channel
+    if not isinstance(channel, Channel):
+        raise ServiceFault(amqp.NOT_ALLOWED, "get.filter: the channel that asks gets nothing from queues")
+    filters = channel.get_filters or {}
+    filters.pop(queue.name, None)
+    if selection is not None:
+        if len(filters) >= GET_FILTERS_MAX:
+            raise ServiceFault(
+                amqp.RESOURCE_ERROR, f"get.filter: a channel has filters for {GET_FILTERS_MAX} queues at most"
+            )
+        filters[queue.name] = selection
+    channel.get_filters = filters or None
+    request.reply({})
+
+
+def asked_selection(request: Request) -> ConsumerSelector | None:
+    """What the arguments `selector` and `filter` select; None for everything."""
+    asked: FieldTable = {}
+    selector = request.text("selector", "")
+    if selector:
+        asked[late_binding.SELECTOR] = selector
+    if "filter" in request.arguments:
+        asked[late_binding.FILTER] = request.arguments["filter"]
+    condition = late_binding.condition_of(asked)
+    return None if condition is None else selector_of(condition)
+
+
 class QueueLook:
     """One look into a queue: at some of its messages, so that others have their turn, and where it ended."""
 
@@ -350,8 +385,7 @@ class QueueLook:
         self.last = request.number("after", -1, -(1 << 62))
         self.limit = request.number("limit", 100, 1, ROWS_MAX)
         self.wanted = request.text("contains", "").encode("utf-8", "surrogateescape")
-        text = request.text("selector", "")
-        self.selection = ConsumerSelector(parse_selector(text), LastLookup()) if text else None
+        self.selection = asked_selection(request)
         self.looked_at = 0
         self.more = True  # there may be messages behind `last`
 

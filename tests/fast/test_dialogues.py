@@ -1,4 +1,4 @@
-"""Playbook: connections and channels of AMQP/Fast in use: pipelining, heartbeats, confirmations, rollbacks."""
+"""Playbook: connections and channels of AMQP/Fast in use: pipelining, heartbeats, confirms, rollbacks."""
 
 from __future__ import annotations
 
@@ -220,6 +220,17 @@ def test_a_mechanism_that_was_not_offered_is_refused(playbook: Playbook) -> None
     fast.hears()
     fast >> "0b 03 'TLS' 0000"
     assert fast.hears()[2:5] == octets("13 0212")
+
+
+@pytest.mark.parametrize("said", ["0b 03 'TLS' 0000", "0b 05 'PLAIN' 0000", "14 0001 0000 00 0000 00", "63"])
+def test_a_failure_before_the_open_is_logged(
+    playbook: Playbook, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fast = FastClient(playbook, "192.0.2.7")
+    fast >> octets("80 01")
+    fast >> said
+    fast.hears()
+    assert [record for record in caplog.records if "192.0.2.7" in record.getMessage()]
 
 
 def test_names_of_fields_differ_by_case(playbook: Playbook) -> None:

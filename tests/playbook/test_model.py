@@ -35,6 +35,9 @@ from flintmq.wire.methods import (
     QueueDeclareOk,
     QueueDelete,
     QueueDeleteOk,
+    StreamConsume,
+    StreamConsumeOk,
+    StreamPublish,
     TxCommit,
     TxCommitOk,
     TxRollback,
@@ -42,6 +45,7 @@ from flintmq.wire.methods import (
     TxSelect,
     TxSelectOk,
 )
+from flintmq.wire.properties import StreamProperties
 
 STANDARD_TYPES = {"direct", "fanout", "topic", "headers", "system"}
 OF_THE_SERVER = ("", "amq.direct", "amq.fanout", "amq.topic", "amq.headers", "amq.match", "amq.system")
@@ -178,6 +182,23 @@ def test_types_beyond_the_standard_begin_with_x() -> None:
 
 def test_no_service_has_a_name_of_the_standard() -> None:
     assert [name for name in SERVICES if name.startswith("amq.")] == []
+
+
+@pytest.mark.parametrize("kind", ["direct", "fanout", "topic", "headers", "x-regexp"])
+def test_contents_of_any_class_go_through_exchanges_of_any_type(playbook: Playbook, kind: str) -> None:
+    client = playbook.client(amqp.VERSION_0_9)
+    client >> ExchangeDeclare(exchange="x", type=kind)
+    client << ExchangeDeclareOk()
+    for queue in ("one", "two"):
+        client.declares(queue)
+        client.binds(queue, "x", "key")
+        client >> StreamConsume(queue=queue, consumer_tag=queue)
+        client << StreamConsumeOk(consumer_tag=queue)
+    client.publishes("key", b"basic", exchange="x")
+    client >> Carried(StreamPublish(exchange="x", routing_key="key"), b"stream", StreamProperties())
+    found = [client.next(1), client.next(1)]
+    assert all(isinstance(each, Carried) and each.body == b"stream" for each in found)
+    assert [client.gets_all(queue) for queue in ("one", "two")] == [[b"basic"], [b"basic"]]
 
 
 # The three uses of queues

@@ -9,6 +9,7 @@ from playbook.hourglass import TimedPlaybook
 
 from flintmq.protocol.fast.connection import HANDLES_MAX
 from flintmq.wire import methods
+from flintmq.wire.fields import encode_shortstr
 
 
 @pytest.fixture
@@ -233,6 +234,69 @@ def test_a_prefetch_is_at_least_1(fast: FastClient, client: Client) -> None:
     fast.opens_handle("q")
     fast >> "20 0001 0000 0000 00 00 0000"
     assert fast.hears()[2:7] == octets("31 0001 0212")
+
+
+def test_a_prefetch_is_for_all_queues_of_a_name_together(fast: FastClient, client: Client) -> None:
+    names = ("a.1", "a.2", "a.3")
+    for name in names:
+        client.declares(name)
+    fast.opens_handle("a.")
+    fast >> "20 0001 0000 0002 00 00 0000"
+    for name in names:
+        client.publishes(name, b"1", b"2")
+    heard, numbers = [], 0
+    while found := fast.hears():
+        notified = found.count(octets("29 0001 0000"))
+        assert notified <= 2, "no more than two wait for an ack"
+        numbers += notified
+        heard.append(found)
+        fast >> f"15 0001 0000 {numbers:08x}"
+    whole = b"".join(heard)
+    assert numbers == 6
+    assert [whole.count(encode_shortstr(name)) for name in names] == [2, 2, 2]
+
+
+def consumed_one_by_one(fast: FastClient, client: Client, *, transacted: bool) -> None:
+    """Two queues with a message each, of which one at a time comes to the handle."""
+    for name in ("a.1", "a.2"):
+        client.declares(name)
+    fast >> f"14 0001 0000 {transacted:02x} 0000 00"
+    fast >> "1e 0001 0001 0001 0000 07 02 'a.' 00 00 0000"
+    fast >> "20 0001 0000 0001 00 00 0000"
+    for name in ("a.1", "a.2"):
+        client.publishes(name, b"1")
+
+
+@pytest.mark.parametrize(
+    ("said", "transacted"),
+    [("15 0001 0000 {:08x}", False), ("16 0001 0000 0000", True)],
+    ids=["ack", "commit"],
+)
+def test_what_is_done_with_makes_room_for_another_queue(
+    fast: FastClient, client: Client, said: str, transacted: bool
+) -> None:
+    consumed_one_by_one(fast, client, transacted=transacted)
+    for number, name in ((1, "a.1"), (2, "a.2")):
+        fast << framed(f"29 0001 {number:08x} 00000010 08 03 '{name}'") + message("'1'")
+        fast.hears_nothing()
+        fast >> said.format(number)
+    fast.hears_nothing()
+    assert client.gets_all("a.1") == client.gets_all("a.2") == []
+
+
+@pytest.mark.parametrize(
+    ("said", "transacted"),
+    [("23 0001 0000 {:08x}", False), ("17 0001 0000 0000", True)],
+    ids=["unget", "rollback"],
+)
+def test_what_comes_back_makes_room_for_one(
+    fast: FastClient, client: Client, said: str, transacted: bool
+) -> None:
+    consumed_one_by_one(fast, client, transacted=transacted)
+    for number in range(1, 6):
+        heard = fast.hears()
+        assert heard.count(octets(f"29 0001 {number:08x}")) == heard.count(octets("29 0001 0000")) == 1
+        fast >> said.format(number)
 
 
 def test_each_message_of_a_queue_goes_to_one_reader(playbook: Playbook, client: Client) -> None:

@@ -22,6 +22,7 @@ FUNCTION_LINES_MAX = 70
 GENERATORS = (
     "tools/generate_wire.py",
     "tools/generate_conformance.py",
+    "tools/generate_conformance_texts.py",
     "tools/architecture_map.py",
     "tools/generate_sync_client.py",
 )

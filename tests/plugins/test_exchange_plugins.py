@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import subprocess
@@ -46,6 +47,15 @@ def test_all_that_are_installed_and_right(caplog: pytest.LogCaptureFixture) -> N
     assert exchange_plugins.load(None) == ["x-length", "x-shaky"], (
         "again, as a second broker in a process would"
     )
+
+
+@pytest.mark.parametrize("name", ["length", "xlength", "X-length", "topic2"])
+def test_the_name_of_a_type_begins_with_x(name: str) -> None:
+    """The standard keeps all other names for types to come."""
+    loaded = importlib.import_module("flintmq_example").LengthExchange
+    assert exchange_plugins.fault_of(loaded) == ""
+    misnamed = type("Misnamed", (loaded,), {"type": name})
+    assert exchange_plugins.fault_of(misnamed) == f"its `type` {name!r} does not begin with 'x-'"
 
 
 def test_without_plug_ins_their_discovery_loads_nothing() -> None:

@@ -42,7 +42,7 @@ class MissingExchange(Exchange):
     """
 
     __slots__ = ()
-    type = "missing"
+    type = "x-missing"
 
     def prepare(self) -> None:
         """There is nothing to look up."""

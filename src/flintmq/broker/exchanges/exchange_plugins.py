@@ -112,6 +112,9 @@ def fault_of(kind: Any) -> str:
     known = EXCHANGE_TYPES.get(name)
     if known is not None and not issubclass(known, kind):
         return f"there is an exchange type {name!r} already"
+    # AMQP 0-9, types of implementations: the standard keeps all other names for itself.
+    if not name.startswith("x-"):
+        return f"its `type` {name!r} does not begin with 'x-'"
     missing = [each for each in _DEMANDED if getattr(kind, each) is getattr(Exchange, each)]
     return f"it does not define {', '.join(missing)}" if missing else ""
 

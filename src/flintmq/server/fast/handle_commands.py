@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from flintmq.auth import Operation
 from flintmq.broker import quotas
 from flintmq.broker.queues.consumer import Consumer
+from flintmq.broker.queues.consumer_terms import ConsumerTerms
 from flintmq.errors import ChannelFault, ConnectionFault
 from flintmq.protocol import phases
 from flintmq.protocol.fast.connection import HANDLES_MAX, MESSAGE_NOT_FOUND, MESSAGE_TOO_LARGE
@@ -25,6 +26,7 @@ from flintmq.wire.fast.commands import Command
 from flintmq.wire.fields import encode_shortstr
 
 if TYPE_CHECKING:
+    from flintmq.broker.messages.message import Message
     from flintmq.broker.queues.queue import Queue
     from flintmq.broker.scheduling.chores import Chore
     from flintmq.protocol.channel import Channel
@@ -45,12 +47,31 @@ LOOK_COPIES = 20
 SELECTOR_TYPE = "application/x-flintmq-selector"
 
 
+class SharedPrefetch(ConsumerTerms):
+    """The prefetch of one CONSUME whose name stands for several queues: it is for all of them together.
+
+    A consumer that it stops waits with its channel, which wakes it when the client settles anything there.
+    """
+
+    __slots__ = ("consumers", "prefetch_count")
+
+    def __init__(self, prefetch_count: int) -> None:
+        super().__init__()
+        self.prefetch_count = prefetch_count
+        self.consumers: dict[Consumer, None] = {}
+
+    def admits(self, consumer: Consumer, message: Message) -> bool:
+        self.consumers[consumer] = None
+        return sum(each.outstanding for each in self.consumers) < self.prefetch_count
+
+
 class Consumers:
     """What the handles of one connection consume."""
 
     def __init__(self, session: FastSession) -> None:
         self.session = session
         self.serial = 0
+        self.earlier = 0  # the serial of the last one that was there when the command in hand came
         self.tags: dict[int, list[str]] = {}  # by handle
         self.handles: dict[bytes, Handle] = {}  # by tag, an encoded short string
         self.paused: dict[int, list[Consumer]] = {}  # by handle: out of their queues for now
@@ -69,6 +90,18 @@ class Consumers:
 
     def handle_of(self, tag: bytes) -> Handle | None:
         return self.handles.get(tag)
+
+    def share(self, handle: Handle, prefetch_count: int) -> None:
+        """Those that the command in hand has made have their prefetch together."""
+        owner = self.session.owner_of(handle.channel)
+        terms = SharedPrefetch(prefetch_count)
+        for tag in self.tags[handle.number]:
+            alone = owner.consumers.get(tag) if int(tag.rpartition("-")[2]) > self.earlier else None
+            if alone is not None:
+                alone.queue.unsubscribe(alone)
+                owner.virtual_host.consume(
+                    Consumer(owner, alone.queue, tag, False, alone.no_local, False, alone.arguments, terms)
+                )
 
     def forget(self, handle: Handle) -> None:
         """The handle is gone, and the channel with its consumers goes another way."""
@@ -297,6 +330,8 @@ def handle_consume(session: FastSession, handle: Handle, command: commands.Handl
                 arguments={"x-selector": selector} if selector else {},
             ),
         )
+    if len(queues) > 1 and not command.no_ack:
+        session.consumers.share(handle, command.prefetch)
     if handle.number in session.consumers.paused:
         session.consumers.pause(handle)
     session.confirm_handle(handle, command.confirm_tag)

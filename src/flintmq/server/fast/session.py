@@ -113,6 +113,7 @@ class FastSession(Session):
     def command(self, command: Command) -> None:
         self.answers.clear()
         self.unanswered = None
+        self.consumers.earlier = self.consumers.serial
         self.do(command)
 
     def do(self, command: Command) -> None:

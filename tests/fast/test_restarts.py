@@ -169,12 +169,3 @@ def test_no_more_than_some_are_kept(playbook: Playbook, client: Client) -> None:
         fast >> "13 00c8 00"
         fast.hears()
     assert len(playbook.broker.clients.kept) == 64
-
-
-def test_without_a_hash_any_body_is_taken(playbook: Playbook, client: Client) -> None:
-    fast = restartable(playbook)
-    fast >> prepare(5, "")
-    fast.hears()
-    fast >> rest(5, len(BODY), "04", body=BODY.upper())
-    fast.hears_nothing()
-    assert client.gets_all("q") == [BODY[:5] + BODY[5:].upper()]

@@ -168,11 +168,13 @@ HEAD = """\
 
 # Conformance
 
+These are the rules of the XML files. [conformance-texts.md](conformance-texts.md) has those of the texts of
+AMQP 0-9 and AMQP/Fast.
+
 What AMQP 0-9-1, AMQP 0-9 and the extensions of RabbitMQ demand, rule by rule, in our own words, and the
 tests that prove it on a running broker. Where the broker does something else on purpose, the reason is
 given, and a test shows what it does instead. The rules of AMQP 0-8 have no names to refer to; every test
 of a rule of 0-9 runs in 0-8 too, but for the message class, which 0-8 does not have.
-[conformance-texts.md](conformance-texts.md) has the rules of the texts of AMQP 0-9 and AMQP/Fast.
 """
 
 

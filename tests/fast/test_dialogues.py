@@ -268,3 +268,13 @@ def test_a_client_closes_when_a_command_for_servers_comes(said: str) -> None:
     core.receive(framed(said))
     assert core.take_output()[2:5] == octets("13 01f7")
     assert core.is_over
+
+
+def test_a_prepared_message_without_a_hash_is_taken_as_it_comes(fast: FastClient, client: Client) -> None:
+    fast >> "14 0001 0000 02 0000 00"  # restartable
+    fast >> "1e 0001 0001 0001 0000 07 01 'q' 00 00 0000"
+    fast >> framed("2b 0001 00000010 00") + message("'abc'")[:16]
+    fast << "2c 0001 00000001"
+    fast >> framed("1f 0001 0000 00000002 04 00") + b"xy"
+    fast.hears_nothing()
+    assert client.gets_all("q") == [b"axy"]

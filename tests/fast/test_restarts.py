@@ -206,12 +206,3 @@ def test_what_is_kept_in_memory_is_limited(
     for number in range(4):
         breaks_off(playbook, 2**31 + number)
     assert [each.octets for each in playbook.broker.clients.kept.values()] == [5, 5]
-
-
-def test_without_a_hash_any_body_is_taken(playbook: Playbook, client: Client) -> None:
-    fast = restartable(playbook)
-    fast >> prepare(5, "")
-    fast.hears()
-    fast >> rest(5, len(BODY), "04", body=BODY.upper())
-    fast.hears_nothing()
-    assert client.gets_all("q") == [BODY[:5] + BODY[5:].upper()]

@@ -34,7 +34,7 @@ Find = Callable[[int], "ClientConnection | None"]
 def give_back(find: Find, virtual_host: object, message: Message, code: int, text: str) -> None:
     """Returns the message to its publisher, if that wants to hear of it."""
     channel = asking_channel(find, virtual_host, message)
-    if channel is not None and channel.output.has_room():
+    if channel is not None and not channel.output.ended and not channel.output.is_full():
         channel.give_back(message, code, text)
 
 

@@ -14,7 +14,9 @@ from playbook.paged import PagedPlaybook
 from playbook.test_files import settled
 from playbook.test_staging import spools, staging
 
+from flintmq.broker.broker import AGAIN_MS
 from flintmq.broker.channels import message_transfers
+from flintmq.broker.channels.message_terms import MessageTerms
 from flintmq.config import PermissionSettings
 from flintmq.server import message_commands
 from flintmq.wire import amqp, methods
@@ -488,6 +490,28 @@ def test_cancel_ends_a_consumer_and_an_unknown_one_is_no_error(client: Requester
     client.does(MessageCancel(destination="d"))
     client.client.publishes("q", b"m")
     client.client.hears_nothing()
+
+
+def test_a_delivery_that_a_bug_meets_is_tried_again_in_a_while_and_not_in_each_pass(
+    playbook: TimedPlaybook, client: Requester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = []
+
+    def deliver(*_: object) -> None:
+        tries.append(1)
+        raise RuntimeError("a bug")
+
+    client.does(MessageConsume(queue="q", destination="d"))
+    with monkeypatch.context() as broken:
+        broken.setattr(MessageTerms, "deliver", deliver)
+        client.client.publishes("q", b"m")
+        for _ in range(5):
+            playbook.finish_pass()
+        client.client.publishes("q", b"n")
+        playbook.finish_pass()
+        assert len(tries) == 1
+    playbook.passes(AGAIN_MS)
+    assert [client.takes()[1].body.octets for _ in range(2)] == [b"m", b"n"]
 
 
 def test_a_closed_channel_gives_its_messages_back(client: Requester) -> None:

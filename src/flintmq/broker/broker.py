@@ -65,7 +65,7 @@ PASS_LOADED_BYTES_MAX = 2_097_152
 
 def serve_again(queue: WaitingQueue) -> None:
     # Compiled code that takes a method of a typed object as a value gets one without its object.
-    queue.mark()
+    queue.go_on()
 
 
 class Audit(Protocol):
@@ -234,6 +234,7 @@ class Broker:
                         queue.dispatch()
                 except Exception:  # the others are not to wait for ever
                     log.exception("a bug in handing out what is in queue %r", queue.name)
+                    queue.pause()  # the message that is back in its place has marked the queue
                     self.timetable.at(self.timetable.now_ms() + AGAIN_MS, partial(serve_again, queue))
                 pass_work.end_portion()
                 if room.held_bytes > most or pass_work.unwatched_bytes < least or pass_work.pass_left <= 0:

@@ -133,6 +133,8 @@ cdef class Queue:
     @cython.locals(entry=cython.ulonglong)
     cpdef int hand_out(self, Message message, Output output) except -1
     cpdef mark(self)
+    cpdef pause(self)
+    cpdef go_on(self)
     @cython.locals(delivery=Delivery, message=Message)
     cpdef Message head(self)
     @cython.locals(

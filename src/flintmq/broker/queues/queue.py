@@ -648,6 +648,17 @@ class Queue:
             self.dirty = True
             self.pass_work.queues.append(self)
 
+    def pause(self) -> None:
+        """Takes the queue out of the pass work, and nothing puts it back there until `go_on`."""
+        if self.dirty and self in self.pass_work.queues:
+            self.pass_work.queues.remove(self)
+        self.dirty = True
+
+    def go_on(self) -> None:
+        """The queue is served again."""
+        self.dirty = False
+        self.mark()
+
     def head(self) -> Message | None:
         """The next message to hand out."""
         if self.returned:

@@ -74,6 +74,9 @@ def test_amqpstorm(http_api: Http, vhost: str) -> None:
     assert api.healthchecks.get()["status"] == "ok"
     assert api.whoami()["name"] == "guest"
     (node,) = api.nodes()
+    assert api.healthchecks.get(node["name"])["status"] == "ok"
+    with pytest.raises(ApiError, match="NOT-FOUND"):
+        api.healthchecks.get("other@host")
     assert api.overview()["node"] == node["name"]
     assert api.virtual_host.get(vhost)["name"] == vhost
     assert api.virtual_host.get_permissions(vhost)

@@ -267,6 +267,18 @@ def test_a_missing_queue_is_not_deleted(playbook: Playbook, version: int) -> Non
 
 
 def test_0_9_1_has_the_answers_of_rabbitmq(client: Client) -> None:
+    has_the_answers_of_rabbitmq(client)
+
+
+def test_aioamqp_has_the_answers_of_rabbitmq_though_it_opens_with_0_9(playbook: Playbook) -> None:
+    client = playbook.client(amqp.VERSION_0_9, product="aioamqp")
+    has_the_answers_of_rabbitmq(client)
+    declare_wiring(client)
+    client >> QueueBind(queue="kept", exchange="fleeting")
+    client << QueueBindOk()
+
+
+def has_the_answers_of_rabbitmq(client: Client) -> None:
     client >> QueueDelete(queue="none")
     client << QueueDeleteOk()
     for method, code in (
@@ -277,4 +289,4 @@ def test_0_9_1_has_the_answers_of_rabbitmq(client: Client) -> None:
         client >> method
         assert client.hears(ChannelClose).reply_code == code
         client >> ChannelCloseOk() >> ChannelOpen()
-        client << ChannelOpenOk()
+        client.hears(ChannelOpenOk)

@@ -271,19 +271,20 @@ async def nodes(call: Call) -> list[dict[str, Any]]:
 @endpoint("GET", "/api/nodes/{name}", MONITORING, query=("columns", "memory", "binary"))
 async def node_one(call: Call) -> dict[str, Any]:
     """One node."""
-    return {**only_node(call, await node_rows(call))}
+    require_own_node(call)
+    return (await node_rows(call))[0]
 
 
-def only_node(call: Call, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def require_own_node(call: Call) -> None:
     if call["name"] != call.context.node:
         raise NotFound
-    return rows[0]
 
 
 @endpoint("GET", "/api/nodes/{name}/memory", MONITORING)
 async def node_memory(call: Call) -> dict[str, Any]:
     """What the node's memory is used for."""
-    used = only_node(call, await node_rows(call))["mem_used"]
+    require_own_node(call)
+    used = (await node_rows(call))[0]["mem_used"]
     return {"memory": {"total": {"rss": used, "allocated": used, "erlang": 0}, "strategy": "rss"}}
 
 
@@ -497,6 +498,13 @@ async def health_quorum(call: Call) -> Any:
 @endpoint("GET", "/api/healthchecks/node")
 async def health_node(call: Call) -> Any:
     """RabbitMQ's older check of the node."""
+    return await alarms_check(call)
+
+
+@endpoint("GET", "/api/healthchecks/node/{name}")
+async def health_named_node(call: Call) -> Any:
+    """The same check, of a node by its name."""
+    require_own_node(call)
     return await alarms_check(call)
 
 

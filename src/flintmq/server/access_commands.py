@@ -17,7 +17,7 @@ def access_request(session: Session, channel: Channel, method: methods.AccessReq
     """With 0-9-1, which has no such class, any ticket is granted and means nothing, as in RabbitMQ."""
     owner = broker_channel(channel)
     number = 1
-    if owner.by_standard:
+    if session.connection.version != amqp.VERSION_0_9_1:
         number = session.broker.tickets.grant(owner, method)
     session.send(channel.number, methods.AccessRequestOk(ticket=number))
 

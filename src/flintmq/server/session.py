@@ -423,8 +423,15 @@ class Session(Events):
 
         kombu, which stands on py-amqp, takes the standard's word for any broker not called RabbitMQ.
         """
+        return self.expects_standard() or self.client_properties.get("product") == "py-amqp"
+
+    def expects_standard(self) -> bool:
+        """Whether the answers are those of 0-8 and 0-9 where RabbitMQ has others.
+
+        aioamqp opens with 0-9, and means RabbitMQ's 0-9-1.
+        """
         is_old = self.connection.version != amqp.VERSION_0_9_1
-        return is_old or self.client_properties.get("product") == "py-amqp"
+        return is_old and self.client_properties.get("product") != "aioamqp"
 
     def wants_whole_contents(self) -> bool:
         """Whether the client takes close-ok in the middle of a content for a fault of the connection."""
@@ -656,7 +663,7 @@ class Session(Events):
         opened = BrokerChannel(channel.number, self.number, self.virtual_host, self.user, self.output)
         self.virtual_host.tally.channels_opened += 1
         opened.cancel_notices = "consumer_cancel_notify" in self.capabilities
-        opened.by_standard = self.connection.version != amqp.VERSION_0_9_1
+        opened.by_standard = self.expects_standard()
         opened.numeric = self.connection.numeric
         self.broker.clients.open_channel(self.number, opened)
         channel.owner = opened

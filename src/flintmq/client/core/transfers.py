@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from flintmq.client.core.errors import ClientError, PublishFailed
-from flintmq.client.core.inbox import MESSAGE_BYTES
 from flintmq.client.core.message import Message, received
 from flintmq.client.core.pending import Pending, Steps
 from flintmq.errors import ConnectionFault
@@ -27,6 +26,8 @@ from flintmq.wire.properties import BasicProperties, encode_properties
 if TYPE_CHECKING:
     from flintmq.client.core.channel import ChannelCore
 
+# What a message takes besides its body, as in inbox.py, where it is a C constant.
+MESSAGE_BYTES = 200
 # Parts of a body that are on their way and have no answer yet.
 APPENDS_MAX = 8
 # So much is sent again at the most after a break, of a body with an identifier.

@@ -264,6 +264,16 @@ def test_messages_are_delivered_acked_and_rejected(peer: Peer) -> None:
     assert browsed(peer, "q") == "d"
 
 
+def test_a_consumer_is_cancelled_by_its_own_class(peer: Peer) -> None:
+    peer.has_queue("q")
+    peer >> "01 01 | 06 01 00 0004 | 0000 00 01 'q' 0000 0000 02"
+    peer.hears()
+    peer >> "01 01 | 08 03 00 0005 | 0001"  # Stream.Cancel
+    peer << "01 01 | 08 04 00 0005"
+    peer.publishes("a", "q")
+    assert peer.hears().endswith(b"a")
+
+
 def test_a_message_keeps_all_that_it_says(peer: Peer) -> None:
     peer.has_queue("q")
     properties = (
@@ -462,6 +472,34 @@ def test_a_class_that_the_client_does_not_support_is_not_sent(playbook: Playbook
     peer.has_queue("q")
     peer >> "01 01 | 06 01 00 0004 | 0000 00 01 'q' 0000 0000 02"
     closed_with(peer, 530, "06 01 0004")
+
+
+def test_a_stream_octet_by_octet(peer: Peer) -> None:
+    """Sections 3.17.10 and 3.21.2."""
+    asserts_proxy(peer, "video", "fanout")
+    peer.has_queue("q")
+    registers(peer, "q", "video")
+    peer >> "01 01 | 08 01 00 0004 | 0000 00 01 'q' 0000 0000 00000000 00"  # Consume
+    peer << "01 01 | 08 02 00 0004 | 0001"
+    header = "f800 01 't' 01 'e' 05 01 'd' 02 '77'"
+    peer >> (
+        f"01 01 | 08 05 80 0005 | 0000 05 'video' 00\n02 01 | 08 00 0000000000000001 {header}\n03 01 | 'x'"
+    )
+    heard = peer.hears()
+    deliver = framed(
+        "01 01 | 08 06 00 0000 | 0000000000000001 00 05 'video' 00 01 'q'\n"
+        f"02 01 | 08 00 0000000000000001 {header}\n03 01 | 'x'"
+    )
+    synch = framed("01 01 | 02 06 00 0005")
+    assert heard in (deliver + synch, synch + deliver)
+    peer >> "01 01 | 08 03 00 0006 | 0001"  # Cancel
+    peer << "01 01 | 08 04 00 0006"
+    peer >> f"01 01 | 08 05 00 0007 | 0000 05 'video' 00\n02 01 | 08 00 {0:016x} {header}"
+    peer >> "01 01 | 06 07 00 0012 | 0000 00 01 'q' 02"  # as Jms content it is there too
+    peer << (
+        "01 01 | 06 08 00 0012 | 0000000000000002 00 00000000\n"
+        f"02 01 | 06 00 {0:016x} d240 01 't' 01 'e' 05 01 'd' 02 '77'"
+    )
 
 
 # -- synchpoints, unreal methods and traces --------------------------------------------------------

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pika
 import pytest
+from fast09.conversation import framed, octets
 from live.serving import Serving, serving, write
 
 from flintmq.client import AccessRefused, CallTimeout, LoginRefused, NotFound
@@ -194,6 +195,77 @@ def test_what_a_client_has_of_a_file_is_not_sent_again(port: int) -> None:
         assert (again.body, again.is_redelivered, again.header.body_size) == (b"0123456789", True, 6)
         channel.ack(again, synch=True)
         channel.delete_queue("again")
+
+
+class RawPeer:
+    """A socket on which octets are said and heard, with a channel 1 that is open."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), 60)
+        self.unheard = b""
+        self.socket.sendall(
+            octets("'AMQP' 01 01 00 09")
+            + framed(
+                "01 00 | 01 02 00 0001 | 05 'PLAIN' 05 'en_US'\n"
+                "01 00 | 01 04 00 0002 | 000c 00 'guest' 00 'guest'\n"
+                "01 00 | 01 06 00 0003 | 00010000 0010 0000 0000 07 00000000\n"
+                "01 00 | 01 07 00 0004 | 01 '/' 02 'rw'\n"
+                "01 01 | 02 01 00 0005 | 00000000 00 00"
+            )
+        )
+        self.hears_up_to(framed("01 01 | 02 02 00 0005"))
+
+    def hears_up_to(self, last: bytes) -> bytes:
+        """All that comes before these octets."""
+        while last not in self.unheard:
+            came = self.socket.recv(65_536)
+            assert came, self.unheard
+            self.unheard += came
+        heard, _, self.unheard = self.unheard.partition(last)
+        return heard
+
+    def __rshift__(self, said: str) -> None:
+        self.socket.sendall(framed(said))
+
+    def __lshift__(self, expected: str) -> None:
+        assert self.hears_up_to(framed(expected)) == b""
+
+
+def test_a_file_octet_by_octet(port: int) -> None:
+    """Sections 3.17.9 and 3.20: open, stage and publish; and the mirror of it towards the consumer."""
+    peer = RawPeer(port)
+    with peer.socket:
+        peer >> "01 01 | 05 01 00 0001 | 0000 00 05 'rolls' 00 0a"  # durable, auto_delete
+        peer << "01 01 | 05 02 00 0001 | 05 'rolls' 00 00000000 00000000"
+        peer >> "01 01 | 07 05 00 0002 | 02 'id' 0000000000000006"  # Open
+        peer << "01 01 | 07 06 00 0002 | 0000000000000000"  # Open-Ok: nothing of it is here
+        peer >> (
+            "01 01 | 07 07 00 0003\n"  # Stage
+            "02 01 | 07 00 0000000000000006 9f00 01 't' 01 'r' 05 'rolls' 01 'm' 01 'f' 0000000000000007\n"
+            "03 01 | 'abc'\n03 01 | 'def'"
+        )
+        peer >> "01 01 | 07 08 80 0004 | 0000 00 00 02 'id'"  # Publish, with a synchpoint
+        peer << "01 01 | 02 06 00 0004"
+        peer >> "01 01 | 07 01 00 0005 | 0000 00 05 'rolls' 0000 0000 00"  # Consume
+        peer << "01 01 | 07 02 00 0005 | 0001"
+        assert peer.hears_up_to(octets("07 05 00 0000"))[:2] == octets("01 01")  # Open, of the server
+        while len(peer.unheard) < 1 or len(peer.unheard) < 9 + peer.unheard[0]:
+            peer.unheard += peer.socket.recv(65_536)
+        size = peer.unheard[0]
+        identifier = peer.unheard[1 : 1 + size].decode()
+        assert peer.unheard[1 + size :] == octets("0000000000000006")
+        peer.unheard = b""
+        peer >> "01 01 | 07 06 00 0006 | 0000000000000004"  # Open-Ok: four octets are here already
+        peer << (
+            "01 01 | 07 07 00 0006\n"
+            "02 01 | 07 00 0000000000000002 9f00 01 't' 01 'r' 05 'rolls' 01 'm' 01 'f' 0000000000000007\n"
+            "03 01 | 'ef'\n"
+            f"01 01 | 07 09 00 0000 | 0000000000000001 00 00 00 05 'rolls' {size:02x} '{identifier}'"
+        )
+        peer >> "01 01 | 07 0a 80 0007 | 0000000000000001 00"  # Ack
+        peer << "01 01 | 02 06 00 0007"
+        peer >> "01 01 | 07 08 00 0008 | 0000 00 00 02 'no'"  # nothing was staged so
+        assert peer.hears_up_to(octets("07 08 0008"))[4:11] == octets("02 04 00 0000 | 0194")
 
 
 def test_streams_have_one_consumer_and_no_acks(port: int) -> None:

@@ -3,8 +3,8 @@
     octets in  --> receive() --> replies, messages, closes
     octets out <-- take_output() <-- calls
 
-A reply has the synctag of what it answers, by channel. Drivers (client/fast/aio and sync, transport.py) own
-the socket. Whoever waits looks at the state here until it has changed.
+A reply has the synctag of what it answers, by channel. The transports of the client of 0.8 own the socket.
+Whoever waits looks at the state here until it has changed.
 """
 
 from __future__ import annotations

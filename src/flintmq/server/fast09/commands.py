@@ -1,7 +1,7 @@
 """What clients of AMQP/Fast 0.9 ask of a channel: each method as one function.
 
 A function takes the session, the protocol's channel and the method, and asks the broker by methods of AMQP;
-answers.py says what the answers of these are. Faults are raised; the session closes the channel for them.
+session.py says what the answers of these are. Faults are raised; the session closes the channel for them.
 """
 
 from __future__ import annotations
@@ -270,7 +270,9 @@ def begin(session: Fast09Session, channel: Channel, tag: str, start: Callable[[]
 
 
 def cancelled(session: Fast09Session, channel: Channel, tag: int) -> None:
-    session.out.targets.pop((channel.number, encode_shortstr(str(tag))), None)
+    """Forgets the consumer of this tag, unless it is one of another class and goes on."""
+    if str(tag) not in session.owner_of(channel).consumers:
+        session.out.targets.pop((channel.number, encode_shortstr(str(tag))), None)
 
 
 @command("jms.consume")

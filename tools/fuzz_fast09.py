@@ -128,6 +128,8 @@ class Speaker(fuzz_fast.Speaker):
                 return chance.choice((*PROXIES.values(), "fanout", "none"))
             if name in ("namespace", "template", "out_of_band"):
                 return chance.choice(("", "", "", "", "n", "x:y"))
+            if name in ("proxy", "queue") and chance.random() < 0.8:
+                return chance.choice(("q", "q", "r") if name == "queue" else ("", "", *PROXIES))
             return chance.choice(NAMES)
         if form == "table":
             return chance.choice(TABLES)
@@ -183,7 +185,7 @@ class Speaker(fuzz_fast.Speaker):
         body = bytes(chance.choice((0, 1, 3, 16, 3000)))
         properties: dict[str, Any] = {}
         for field, form in content_header.PROPERTIES[kind.class_id]:
-            if chance.random() < 0.4:
+            if chance.random() < (0.9 if field == "destination" else 0.3):
                 properties[field] = self.property_of(field, form)
         header = content_header.encode(ContentHeader(kind.class_id, len(body), properties))
         said += self.framed(channel, header, frames.HEADER)

@@ -34,7 +34,7 @@ def test_hostile_conversations_end_in_faults_and_nothing_else(seed: int) -> None
     # It got somewhere: messages were delivered, and channels closed for many reasons.
     assert len(fuzzer.faults) > 5
     assert fuzzer.heard["jms.deliver"] > 10
-    assert fuzzer.heard["channel.synch"] > 10
+    assert fuzzer.heard["channel.synch"] > 3
 
 
 def test_it_finds_what_is_not_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,6 +71,8 @@ HOT_MODULES = (
     "protocol.fast.connection",
     "protocol.fast.handle",
     "protocol.fast.outbox",
+    "protocol.fast09.connection",
+    "protocol.fast09.outbox",
     "protocol.outbox",
     "regexp",
     "server.link",

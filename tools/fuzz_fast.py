@@ -1,4 +1,4 @@
-"""Fuzzes AMQP/Fast: hostile conversations with a whole broker, in one process, without sockets.
+"""Fuzzes AMQP/Fast 0.8: hostile conversations with a whole broker, in one process, without sockets.
 
     python tools/fuzz_fast.py --commands 1000000 --seed 1
 
@@ -6,7 +6,7 @@ Some clients at a time talk to one broker, sensibly most of the time; some of wh
 octets changed, cut, doubled, sizes that lie, reads split anywhere. Whatever they say, the broker may answer
 or close; it may not raise anything but a PeerFault, what it sends must be commands of AMQP/Fast, and when all
 have left nothing may be held. The client's half is fed the same octets, and may end its connection and no
-more. A failure prints the seed and the number of the conversation.
+more. A failure prints the seed and the number of the conversation. fuzz_fast09.py does the same with 0.9.
 """
 
 from __future__ import annotations
@@ -185,25 +185,45 @@ class Speaker:
         return said[:at] + chance.randbytes(chance.randrange(1, 9)) + said[at:]
 
 
+class Bugs(logging.Handler):
+    """What the broker caught and wrote to its log with a traceback."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self.found.append("".join(traceback.format_exception(*record.exc_info)))
+
+
 class Fuzzer:
     """Conversations with one broker."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self.speaker = Speaker(self.chance)
+        self.speaker = self.new_speaker()
         self.house = House(seed=seed)
         self.commands = 0
         self.conversations = 0
         self.faults: Counter[int] = Counter()
         self.heard: Counter[str] = Counter()
+        self.bugs = Bugs()
+        logging.getLogger("flintmq").addHandler(self.bugs)
+
+    def new_speaker(self) -> Any:
+        return Speaker(self.chance)
+
+    def new_wire(self) -> Wire:
+        self.house.wires_made += 1
+        return FastWire(self.house, self.house.wires_made)
 
     def converse(self) -> None:
         house, chance = self.house, self.chance
         self.conversations += 1
-        wires = []
+        wires: list[Wire] = []
         for _ in range(chance.randrange(1, CLIENTS_MAX + 1)):
-            house.wires_made += 1
-            wires.append(FastWire(house, house.wires_made))
+            wires.append(self.new_wire())
             self.feed(wires[-1], self.speaker.greeting())
         for _ in range(chance.randrange(STEPS_MAX)):
             said = self.speaker.command()
@@ -217,7 +237,7 @@ class Fuzzer:
         house.finish_pass()
         self.check()
 
-    def feed(self, wire: FastWire, said: bytes) -> None:
+    def feed(self, wire: Wire, said: bytes) -> None:
         if self.chance.random() < 0.2 and len(said) > 1:
             at = self.chance.randrange(1, len(said))
             wire.feed(said[:at])
@@ -226,7 +246,7 @@ class Fuzzer:
         if self.chance.random() < 0.5:
             self.house.finish_pass()
 
-    def listen(self, wire: FastWire) -> None:
+    def listen(self, wire: Wire) -> None:
         """All that the broker has sent are commands; a client takes them, and them mutated."""
         self.house.finish_pass()
         octets = bytes(wire.arrived)
@@ -247,6 +267,7 @@ class Fuzzer:
 
     def check(self) -> None:
         broker = self.house.broker
+        assert not self.bugs.found, self.bugs.found[0]
         assert not broker.connections, "connections are left"
         assert not broker.clients.names, "client names are left"
         for queue in broker.virtual_hosts["/"].queues.values():
@@ -255,15 +276,15 @@ class Fuzzer:
             assert queue.unacked == 0, f"{queue.unacked} messages of {queue.name} are unacked"
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+def main(make: type[Fuzzer] = Fuzzer, description: str | None = __doc__) -> int:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument(
         "--commands", type=int, default=100_000, help="how many, messages among them (100,000)"
     )
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    logging.disable(logging.CRITICAL)
-    fuzzer = Fuzzer(options.seed)
+    logging.disable(logging.WARNING)
+    fuzzer = make(options.seed)
     try:
         while fuzzer.commands < options.commands:
             fuzzer.converse()

@@ -20,7 +20,7 @@ from flintmq.broker.exchanges import arguments as arguments_of
 from flintmq.broker.exchanges import chains
 from flintmq.broker.exchanges.binding import VIA, Binding
 from flintmq.broker.exchanges.exchange import Exchange
-from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES
+from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES, known_type
 from flintmq.broker.exchanges.router import Router
 from flintmq.broker.exchanges.system_exchange import FormerSystemExchange
 from flintmq.broker.queues.consumer import Consumer
@@ -174,6 +174,7 @@ class VirtualHost:
     def declare_exchange(
         self, name: str, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: FieldTable
     ) -> Exchange:
+        kind, arguments = known_type(kind, arguments)
         existing = self.exchanges.get(name)
         if isinstance(existing, FormerSystemExchange) and kind != existing.type:
             self.remove_exchange(existing)

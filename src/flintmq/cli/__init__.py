@@ -125,6 +125,9 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="N",
         help="HTTP API, 0 for any free port; see docs/management.md",
     )
+    serve.add_argument(
+        "--fast09-port", type=int, metavar="N", help="AMQP/Fast 0.9, 0 for any free port; see docs/fast09.md"
+    )
     serve.add_argument("--log-level", metavar="L", help="debug, info, warning or error (info)")
     serve.add_argument(
         "--until-input-ends", action="store_true", help="end with standard input, for a parent that starts it"

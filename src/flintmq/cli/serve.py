@@ -21,6 +21,7 @@ def serve(options: argparse.Namespace) -> int:
         log_level=options.log_level,
         definitions=options.definitions,
         management_port=options.management_port,
+        fast09_port=options.fast09_port,
     )
     settings = read()
     if options.rehearsal is not None and not options.until_input_ends:

@@ -68,6 +68,7 @@ def load(
     log_level: str | None = None,
     definitions: str | None = None,
     management_port: int | None = None,
+    fast09_port: int | None = None,
     text: str | None = None,
 ) -> Config:
     """The settings of `file`, or of `text`, over the defaults, and the given options over both."""
@@ -80,6 +81,9 @@ def load(
     if port is not None:
         chosen = option(Listen, "port", port, "--port")
         config = replace(config, listen=replace(config.listen, port=chosen))
+    if fast09_port is not None:
+        chosen = option(Listen, "fast09_port", fast09_port, "--fast09-port")
+        config = replace(config, listen=replace(config.listen, fast09_port=chosen))
     if directory is not None:
         chosen = option(Storage, "directory", directory, "--data")
         config = replace(config, storage=replace(config.storage, directory=chosen))

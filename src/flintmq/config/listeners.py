@@ -36,6 +36,7 @@ class Listen:
     hosts: tuple[str, ...] = setting(("127.0.0.1", "::1"), checks.texts(checks.text(), 1))
     port: int = setting(5672, PORT)
     proxy_protocol_from: tuple[str, ...] = setting((), NETWORKS)
+    fast09_port: int | None = setting(None, PORT)  # for AMQP/Fast 0.9, which no other port can tell from 0-9
 
 
 @dataclass(frozen=True, slots=True)

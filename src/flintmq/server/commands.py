@@ -20,7 +20,7 @@ from flintmq.broker.channels.tickets import NEEDED, check_ticket
 from flintmq.broker.exchanges.arguments import wrong
 from flintmq.broker.exchanges.binding import VIA
 from flintmq.broker.exchanges.chains import via_of
-from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES
+from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES, known_type
 from flintmq.broker.exchanges.system_exchange import SystemExchange
 from flintmq.broker.queues.consumer import Consumer
 from flintmq.broker.queues.consumer_terms import terms_of
@@ -268,13 +268,14 @@ def check_type(existing: Exchange | None, method: methods.ExchangeDeclare) -> No
 
     With 0-9-1 both are 406 on the channel, as in RabbitMQ.
     """
-    if existing is not None and method.type != existing.type:
+    kind = known_type(method.type, {})[0]
+    if existing is not None and kind != existing.type:
         raise ConnectionFault(
             amqp.NOT_ALLOWED,
             f"exchange '{method.exchange}' is of type '{existing.type}': it cannot be declared as "
             f"'{method.type}'",
         )
-    if existing is None and method.type not in EXCHANGE_TYPES:
+    if existing is None and kind not in EXCHANGE_TYPES:
         known = ", ".join(sorted(EXCHANGE_TYPES))
         raise ConnectionFault(
             amqp.COMMAND_INVALID, f"unknown exchange type '{method.type}': known are {known}"

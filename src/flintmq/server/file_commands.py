@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 from flintmq.auth import Operation
 from flintmq.broker import queue_namespaces, quotas
 from flintmq.broker.channels.file_terms import FileTerms
-from flintmq.broker.channels.file_transfers import IncomingFile, RestOfBody, refused, transfers_of
+from flintmq.broker.channels.file_transfers import (
+    IncomingFile,
+    OutgoingFile,
+    RestOfBody,
+    refused,
+    transfers_of,
+)
 from flintmq.broker.channels.staged_publish import Outcome, publish_staged
 from flintmq.broker.queues.consumer import Consumer
 from flintmq.errors import ChannelFault, ConnectionFault, ServiceFault
@@ -30,6 +36,7 @@ from flintmq.wire.content_class import to_basic
 from flintmq.wire.methods import encode_method
 
 if TYPE_CHECKING:
+    from flintmq.broker.channels.channel import Channel as BrokerChannel
     from flintmq.broker.scheduling.chores import Chore
     from flintmq.broker.store.staging import StagedContent, Staging
     from flintmq.protocol.channel import Channel
@@ -221,27 +228,15 @@ def file_cancel(session: Session, channel: Channel, method: methods.FileCancel) 
 def file_open_ok(session: Session, channel: Channel, method: methods.FileOpenOk) -> None:
     """The client has so much of the content: the rest follows, and then the delivery."""
     owner = broker_channel(channel)
-    transfers = transfers_of(owner)
-    if transfers.abandoned:
-        transfers.abandoned -= 1
+    found = stage_due(owner, method.staged_size)
+    if found is None:
         return
-    outgoing = transfers.outgoing
-    if outgoing is None:
-        raise ConnectionFault(amqp.COMMAND_INVALID, "file.open-ok answers nothing")
-    size, staged = outgoing.body.octets, method.staged_size
-    if staged > size:
-        text = f"content '{outgoing.identifier}' has {size} octets: {staged} cannot be staged of it"
-        raise ChannelFault(amqp.PRECONDITION_FAILED, text)
-    transfers.outgoing = None
-    header = outgoing.header[:4] + (size - staged).to_bytes(8, "big") + outgoing.header[12:]
+    outgoing, header = found
     if owner.numeric:
         header = header_edits.with_numbers(header)
     stage = encode_method(session.connection.version, methods.FileStage())
     session.output.write_method_content(channel.number, stage, header, len(header))
-    if staged == size:
-        outgoing.body.close()
-    else:
-        owner.stream(RestOfBody(outgoing.body, staged), outgoing.tag)
+    stream_rest(owner, outgoing, method.staged_size)
     route = outgoing.route
     delivery = methods.FileDeliver(
         consumer_tag=outgoing.consumer.tag,
@@ -253,6 +248,34 @@ def file_open_ok(session: Session, channel: Channel, method: methods.FileOpenOk)
     )
     session.send(channel.number, delivery)
     owner.flow(owner.flowing)  # wakes who waited for this one
+
+
+def stage_due(owner: BrokerChannel, staged: int) -> tuple[OutgoingFile, bytes] | None:
+    """What is to be staged at a client that has so much of it, and the header of the rest.
+
+    None if nobody sends it any more.
+    """
+    transfers = transfers_of(owner)
+    if transfers.abandoned:
+        transfers.abandoned -= 1
+        return None
+    outgoing = transfers.outgoing
+    if outgoing is None:
+        raise ConnectionFault(amqp.COMMAND_INVALID, "file.open-ok answers nothing")
+    size = outgoing.body.octets
+    if staged > size:
+        text = f"content '{outgoing.identifier}' has {size} octets: {staged} cannot be staged of it"
+        raise ChannelFault(amqp.PRECONDITION_FAILED, text)
+    transfers.outgoing = None
+    return outgoing, outgoing.header[:4] + (size - staged).to_bytes(8, "big") + outgoing.header[12:]
+
+
+def stream_rest(owner: BrokerChannel, outgoing: OutgoingFile, staged: int) -> None:
+    """The body from `staged` on, behind the header that was just written."""
+    if staged == outgoing.body.octets:
+        outgoing.body.close()
+    else:
+        owner.stream(RestOfBody(outgoing.body, staged), outgoing.tag)
 
 
 @command("file.ack")

@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any
 from flintmq.errors import ConnectionFault, PeerFault, StorageFault
 from flintmq.protocol import greeting, phases
 from flintmq.protocol.fast.outbox import FastOutput
+from flintmq.protocol.fast09.outbox import Fast09Output
 from flintmq.protocol.outbox import Output
 from flintmq.protocol.states import LOST
 from flintmq.server import socket_ends, sockets
 from flintmq.server.fast.session import FastSession
+from flintmq.server.fast09.session import Fast09Session
 from flintmq.server.pass_scheduler import PassScheduler
 from flintmq.server.session import Session
 from flintmq.wire import amqp
@@ -281,11 +283,17 @@ class Link:
 
     def speak_fast(self) -> Session:
         """The first octet is that of AMQP/Fast: the session and what it writes into are of another kind."""
-        if not isinstance(self.session, FastSession):
+        if not isinstance(self.session, (FastSession, Fast09Session)):
             output = FastOutput(self.scheduler.outbox, self, self.scheduler.room)
             self.output = output
             self.session = FastSession(self.server.broker, output, self, self.session.peer_address)
         return self.session
+
+    def speak_fast09(self) -> None:
+        """The listener is for AMQP/Fast 0.9 alone, whose first octets are those of AMQP 0-9."""
+        output = Fast09Output(self.scheduler.outbox, self, self.scheduler.room)
+        self.output = output
+        self.session = Fast09Session(self.server.broker, output, self, self.session.peer_address)
 
     def next_turn(self) -> None:
         """Others have been read; what is left of the last read is looked at, unless an errand waits."""

@@ -7,6 +7,7 @@ cdef class Listener:
     cdef readonly tuple proxies
     cdef readonly object socket
     cdef public object context
+    cdef readonly bint speaks_fast09
     cdef int accepts
 
     @cython.locals(accepted=tuple, is_opening=bint, turn=int)

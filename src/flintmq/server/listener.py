@@ -30,14 +30,22 @@ FULL_PAUSE_S = 0.02
 
 
 class Listener:
-    """One address. Its clients speak TLS if there is a `context`."""
+    """One address. Its clients speak TLS if there is a `context`, and AMQP/Fast 0.9 if it is for that."""
 
-    __slots__ = ("accepts", "context", "proxies", "server", "socket")
+    __slots__ = ("accepts", "context", "proxies", "server", "socket", "speaks_fast09")
 
-    def __init__(self, server: Server, host: str, port: int, context: ssl.SSLContext | None) -> None:
+    def __init__(
+        self,
+        server: Server,
+        host: str,
+        port: int,
+        context: ssl.SSLContext | None,
+        speaks_fast09: bool = False,
+    ) -> None:
         self.server = server
         self.socket = bound(host, port)
         self.context = context
+        self.speaks_fast09 = speaks_fast09
         self.proxies = server.config.listen.proxy_protocol_from
         self.accepts = 1  # tried in the next turn
         self.resume()
@@ -95,6 +103,8 @@ class Listener:
             if self.context is None
             else TlsLink(self.server, descriptor, address, self.context)
         )
+        if self.speaks_fast09:
+            link.speak_fast09()
         self.server.connected(link)
         link.start()
 

@@ -152,6 +152,8 @@ class ManagementProcess:
         for listener in self.server.listeners:
             address, port = listener.socket.getsockname()[:2]
             protocol = "amqp" if listener.context is None else "amqp/ssl"
+            if listener.speaks_fast09:
+                protocol = "amqp-fast"
             found.append({"protocol": protocol, "ip_address": address, "port": port})
         return found
 

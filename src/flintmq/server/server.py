@@ -130,6 +130,8 @@ class Server:
             if tls is not None and self.certificates is not None:
                 urls += self.listen_on("amqps", tls.port, self.certificates.context)
                 self.certificate_watch.shown(self.certificates)
+            if self.config.listen.fast09_port is not None:
+                urls += self.listen_on("amqp-fast", self.config.listen.fast09_port, None, True)
         except OSError:
             self.close_listeners()
             raise
@@ -138,12 +140,14 @@ class Server:
         self.scheduler.set_alarm_clock()  # recovery may have set some
         return urls
 
-    def listen_on(self, scheme: str, port: int, context: ssl.SSLContext | None) -> list[str]:
+    def listen_on(
+        self, scheme: str, port: int, context: ssl.SSLContext | None, speaks_fast09: bool = False
+    ) -> list[str]:
         """The configured hosts on one port; all but the first may be missing on this machine."""
         urls: list[str] = []
         for host in self.config.listen.hosts:
             try:
-                listener = Listener(self, host, port, context)
+                listener = Listener(self, host, port, context, speaks_fast09)
             except OSError as error:
                 if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT) and urls:
                     log.info("not listening on %s: %s", host, error.strerror)

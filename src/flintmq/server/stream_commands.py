@@ -50,6 +50,13 @@ def limit(terms: StreamTerms, owner: BrokerChannel) -> None:
 
 @command("stream.consume")
 def stream_consume(session: Session, channel: Channel, method: methods.StreamConsume) -> None:
+    consume_stream(session, channel, method, StreamTerms)
+
+
+def consume_stream(
+    session: Session, channel: Channel, method: methods.StreamConsume, make: type[StreamTerms]
+) -> None:
+    """stream.consume for a client whose deliveries are written by such terms."""
     owner = broker_channel(channel)
     name, arguments = method.queue, method.arguments
     if name:
@@ -68,7 +75,7 @@ def stream_consume(session: Session, channel: Channel, method: methods.StreamCon
         text = f"{what} has a consumer of the stream class already: bind a queue for each"
         raise ChannelFault(amqp.RESOURCE_LOCKED, text)
     quotas.check_consumer(session.broker.config.limits, session.broker, owner)
-    terms = StreamTerms(queue.name, rate_of(arguments))
+    terms = make(queue.name, rate_of(arguments))
     limit(terms, owner)
     consumer = Consumer(owner, queue, tag, True, method.no_local, method.exclusive, arguments, terms)
     owner.virtual_host.consume(consumer)

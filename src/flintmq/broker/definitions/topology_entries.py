@@ -8,7 +8,7 @@ from flintmq import checks
 from flintmq.broker import declare_checks, quotas
 from flintmq.broker.definitions.entry import Entry, host_named, host_of, quoted
 from flintmq.broker.exchanges import arguments as arguments_of
-from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES
+from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES, known_type
 from flintmq.broker.queues.deduplication import DEDUPLICATED
 from flintmq.broker.queues.queue_rules import CLASSIC, QUORUM, STREAM, check_arguments, check_properties
 from flintmq.broker.streams.stream_arguments import check_properties as check_stream_properties
@@ -33,10 +33,10 @@ class ExchangeEntry(Entry):
     def read(self, fields: Fields, within: str) -> None:
         self.host, self.name = host_of(fields, within), fields.key("name")
         self.label = quoted("exchange", self.name, self.host)
-        self.kind = fields.name("type")
+        kind = fields.name("type")
         self.durable, self.auto_delete = fields.flag("durable"), fields.flag("auto_delete")
         self.internal = fields.flag("internal")
-        self.arguments = fields.table("arguments")
+        self.kind, self.arguments = known_type(kind, fields.table("arguments"))
 
     def check(self, draft: Draft) -> None:
         draft.require_host(self.host)

@@ -158,6 +158,10 @@ class Exchange:
         binding.older = binding.newer = None
         return True
 
+    def newest_to(self, destination: Destination) -> Binding | None:
+        """The binding to a destination that was made last."""
+        return self._newest.get(destination)
+
     def unhook(self, destination: Destination) -> Binding | None:
         """The newest binding to a destination that is going away, to be removed with those it chains."""
         return self._newest.pop(destination, None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from flintmq.broker.exchanges.deduplicating_exchange import DeduplicatingExchange
 from flintmq.broker.exchanges.delayed_exchange import DelayedExchange
 from flintmq.broker.exchanges.exchange import STANDARD_TYPES, Exchange
@@ -15,6 +17,9 @@ from flintmq.broker.exchanges.spreading_exchanges import (
 )
 from flintmq.broker.exchanges.system_exchange import SystemExchange
 from flintmq.broker.exchanges.transform_exchange import TransformExchange
+
+if TYPE_CHECKING:
+    from flintmq.wire.tables import FieldTable
 
 EXTENSION_TYPES: tuple[type[Exchange], ...] = (
     ConsistentHashExchange,
@@ -33,3 +38,22 @@ EXCHANGE_TYPES: dict[str, type[Exchange]] = {
     **SELECTOR_TYPES,
     **{kind.type: kind for kind in EXTENSION_TYPES},
 }
+
+# The names that AMQP/Fast 0.9 has for types, as classes of its proxies; fanout is called so on both sides.
+PROXY_CLASSES = {
+    "dest-name": "direct",
+    "dest-wild": "topic",
+    "prop-test": "headers",
+    "prop-wild": "x-prop-wild",
+    "selector": "x-selector",
+    "lossy": "x-lossy",
+}
+# A lossy proxy is asserted without arguments. It loses every second message.
+LOSSY_ARGUMENTS: FieldTable = {"x-drop-rate": 0.5}
+
+
+def known_type(kind: str, arguments: FieldTable) -> tuple[str, FieldTable]:
+    """The type that a name means, and the arguments with what the name implies."""
+    if kind in EXCHANGE_TYPES or kind not in PROXY_CLASSES:
+        return kind, arguments
+    return PROXY_CLASSES[kind], {**LOSSY_ARGUMENTS, **arguments} if kind == "lossy" else arguments

@@ -31,6 +31,7 @@ from flintmq.build import build
 from flintmq.errors import ServiceFault
 from flintmq.wire import amqp
 from flintmq.wire.fast import commands as fast
+from flintmq.wire.fast09 import frames
 from flintmq.wire.tables import FieldTable
 
 PROTOCOLS = {
@@ -38,6 +39,7 @@ PROTOCOLS = {
     amqp.VERSION_0_9: "0-9",
     amqp.VERSION_0_9_1: "0-9-1",
     fast.VERSION: "Fast 0.8",
+    frames.VERSION: "Fast 0.9",
 }
 
 # Which files there are does not change while it runs, and to look for them takes milliseconds.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from flintmq.client.core.errors import (
     ClientError,
@@ -37,6 +37,19 @@ CONFIRM_TAG_MAX = 65_535
 # Messages in one HANDLE INDEX.
 LISTED_MAX = 65_536
 OK = "Ok"
+
+
+class Core(Protocol):
+    """What a transport asks of a connection: that of AMQP/Fast 0.8 is below, that of 0.9 in client/fast09."""
+
+    def take_output(self) -> bytes:
+        """What is to be sent."""
+
+    def receive(self, octets: bytes) -> None:
+        """What the server sent."""
+
+    def lost(self, why: str) -> None:
+        """The socket is gone."""
 
 
 @dataclass(slots=True)

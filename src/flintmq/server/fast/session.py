@@ -26,7 +26,7 @@ from flintmq.protocol.fast.handle import Handle
 from flintmq.protocol.fast.outbox import FastOutput
 from flintmq.reply_codes import REPLY_NAMES
 from flintmq.server import commands as channel_commands
-from flintmq.server.fast import handle_commands
+from flintmq.server.fast import client_names, handle_commands
 from flintmq.server.fast.handle_commands import LOOK_COPIES
 from flintmq.server.fast.listings import Listing
 from flintmq.server.fast.restarts import Restarts
@@ -224,30 +224,13 @@ class FastSession(Session):
         self.connection.channel_max = limits.channels_per_connection_max
         self.heartbeat_s = self.wanted_heartbeat_s
         self.fast.open_confirm_tag = command.confirm_tag
-        name = self.host_name(command.virtual_path)
-        self.check_client_name(name, command.client_name)
+        name = client_names.host_of_path(self, command.virtual_path)
+        client_names.check(self, name, command.client_name)
         self.client_properties["client_name"] = command.client_name
         self.open(methods.ConnectionOpen(virtual_host=name))
         self.connection.by_ticket = False  # AMQP/Fast has none
-        if self.virtual_host is not None and command.client_name:
-            self.client_name = command.client_name
-            self.broker.clients.names[self.virtual_host.name, command.client_name] = self.number
+        self.client_name = client_names.claim(self, command.client_name)
         self.link.start_heartbeats(self.heartbeat_s)
-
-    def host_name(self, path: str) -> str:
-        """A path begins with a slash, which names of virtual hosts mostly do not."""
-        hosts = self.broker.virtual_hosts
-        if not path:
-            return "/"
-        return path[1:] if path not in hosts and path[:1] == "/" and path[1:] in hosts else path
-
-    def check_client_name(self, host: str, name: str) -> None:
-        """CONNECTION OPEN, client-name: active in at most one connection at a time."""
-        if name and (host, name) in self.broker.clients.names:
-            user = self.user
-            if user is not None and user.may_enter(host):  # others need not know
-                text = f"client '{name}' is connected already, and may be so once"
-                raise ConnectionFault(amqp.NOT_ALLOWED, text)
 
     def ping(self, command: commands.ConnectionPing) -> None:
         if command.respond:
@@ -264,9 +247,8 @@ class FastSession(Session):
         for channel in self.connection.all_channels():
             self.restarts.keep(channel)
         self.consumers.depart()
-        if self.client_name and self.virtual_host is not None:
-            self.broker.clients.names.pop((self.virtual_host.name, self.client_name), None)
-            self.client_name = ""
+        client_names.release(self, self.client_name)
+        self.client_name = ""
         super().depart(parting, answer)
 
     # Channels

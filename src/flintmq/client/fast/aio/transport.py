@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import cast
 
 from flintmq.client.core.errors import CallTimeout, ConnectFailed
-from flintmq.client.fast.core import FastCore
+from flintmq.client.fast.core import Core
 
 
 class Transport(asyncio.Protocol):
     """Reads in the background; whoever waits is woken by what comes."""
 
-    def __init__(self, core: FastCore) -> None:
+    def __init__(self, core: Core) -> None:
         self.core = core
         self.socket: asyncio.Transport | None = None
         self.changed = asyncio.Event()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from flintmq.client.core.deadline import Deadline
 from flintmq.client.core.errors import CallTimeout, ConnectFailed
-from flintmq.client.fast.core import FastCore
+from flintmq.client.fast.core import Core
 from flintmq.clock import Clock
 
 READ_BYTES = 262_144
@@ -17,7 +17,7 @@ READ_BYTES = 262_144
 class Transport:
     """Read and written by the thread that calls."""
 
-    def __init__(self, core: FastCore) -> None:
+    def __init__(self, core: Core) -> None:
         self.core = core
         self.socket: socket.socket | None = None
         self.clock = Clock()

@@ -1,0 +1,1 @@
+"""The client of AMQP/Fast 0.9 for asyncio; its socket is that of the client of 0.8."""

@@ -1,0 +1,1 @@
+"""The sessions of AMQP/Fast 0.9."""

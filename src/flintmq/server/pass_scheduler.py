@@ -34,6 +34,9 @@ QUEUES_FEW = 32
 READ_BYTES_MIN = 8192
 # The time that messages are noted to have come at is asked for anew this often at most.
 REFRESH_US = 1000
+# A publisher and a consumer with acks, among those whose sockets were read within so long: hardly anybody.
+SENDERS_FEW = 2
+SENDERS_US = 65_536
 
 
 class PassScheduler:
@@ -58,6 +61,8 @@ class PassScheduler:
         "reads",
         "refreshed_us",
         "room",
+        "senders",
+        "senders_us",
         "slow_turn",
         "slow_us",
         "view",
@@ -85,6 +90,8 @@ class PassScheduler:
         self.alarm_due_ms = 0  # what it is set to
         self.began_us = 0  # when this turn did
         self.refreshed_us = 0
+        self.senders: set[int] = set()  # descriptors that were read from since `senders_us`
+        self.senders_us = 0
         self.slow_us = 1 << 62  # a turn that takes so long is told to `slow_turn`
         self.slow_turn: Callable[[int], None] | None = None
 
@@ -102,6 +109,19 @@ class PassScheduler:
         if self.began_us - self.refreshed_us >= REFRESH_US:
             self.refreshed_us = self.began_us
             self.pass_work.tick()
+            if self.began_us - self.senders_us >= SENDERS_US:
+                self.count_senders()
+        return 0
+
+    def note_sender(self, descriptor: int) -> None:
+        """The socket has something to read."""
+        self.senders.add(descriptor)
+
+    def count_senders(self) -> int:
+        """Passes are short where many send something, as each of them waits for a pass to end."""
+        self.senders_us = self.began_us
+        self.pass_work.keep_waiting(len(self.senders) > SENDERS_FEW)
+        self.senders.clear()
         return 0
 
     def end_time(self) -> int:

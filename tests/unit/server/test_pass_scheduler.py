@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from flintmq.broker.broker import Broker
+from flintmq.broker.scheduling.pass_work import HANDED_OUT_ALONE_MAX, HANDED_OUT_MAX
 from flintmq.clock import Clock
 from flintmq.config import Config
 from flintmq.server.pass_scheduler import PassScheduler
@@ -59,3 +61,17 @@ def test_many_links_share_a_turn() -> None:
     assert scheduler.read_bytes == 4096
     scheduler.begin_turn(1)
     assert scheduler.read_bytes == 4096
+
+
+def test_passes_are_short_where_more_than_a_few_send_something() -> None:
+    loop: Any = NotingLoop()
+    broker = Broker(Config(), Clock())
+    scheduler = PassScheduler(loop, broker, 1024)
+    assert broker.pass_work.handed_out_max == HANDED_OUT_MAX
+    for senders, most in ((2, HANDED_OUT_ALONE_MAX), (3, HANDED_OUT_MAX), (0, HANDED_OUT_ALONE_MAX)):
+        for descriptor in (*range(senders), *range(senders)):
+            scheduler.note_sender(descriptor)
+        time.sleep(0.07)  # longer than senders are counted for
+        scheduler.begin_turn(1)
+        scheduler.end_turn()
+        assert broker.pass_work.handed_out_max == most

@@ -25,6 +25,7 @@ cdef class PassWork:
     cdef public Py_ssize_t copies
     cdef readonly Py_ssize_t copies_max
     cdef public long long arrived
+    cdef readonly long long handed_out_max
     cdef readonly long long pass_left
     cdef public long long portion
     cdef public bint behind
@@ -48,6 +49,7 @@ cdef class PassWork:
     cpdef load(self)
     @cython.locals(most=Py_ssize_t)
     cpdef share(self, Py_ssize_t links)
+    cpdef keep_waiting(self, bint others)
     cpdef int begin_pass(self) noexcept
     cpdef int begin_portion(self, long long queues) noexcept
     cpdef int end_portion(self) noexcept

@@ -28,6 +28,8 @@ COPIES_SHORT_MAX = 4096
 # What a pass hands out of messages that have waited in queues, a third of a millisecond, beside as many as
 # have come since the last one. The queues that have something share it, and none gets less than so many.
 HANDED_OUT_MAX = 512
+# The same where hardly anybody sends anything who could be kept waiting: some milliseconds.
+HANDED_OUT_ALONE_MAX = 4096
 PORTION_MIN = 64
 UNBOUNDED = 1 << 62
 # Up to so many links that are read in one turn have the whole of it each; more of them share it.
@@ -85,6 +87,7 @@ class PassWork:
         "copies",
         "copies_max",
         "fates",
+        "handed_out_max",
         "has_chores",
         "hoard_bytes_max",
         "hoarders",
@@ -130,7 +133,8 @@ class PassWork:
         # may whose turn it is: as much as it likes outside of a pass. A message that is loaded from disk
         # counts many times.
         self.arrived = 0
-        self.pass_left = HANDED_OUT_MAX
+        self.handed_out_max = HANDED_OUT_MAX
+        self.pass_left = self.handed_out_max
         self.portion = UNBOUNDED
         # What goes to queues now was promised to be there: a queue that is full takes it, too.
         self.is_promised = False
@@ -182,10 +186,14 @@ class PassWork:
             most = max(COPIES_MIN, most // links)
         self.copies_max = most
 
+    def keep_waiting(self, others: bool) -> None:
+        """Whether there are others who wait while a pass hands out what it has."""
+        self.handed_out_max = HANDED_OUT_MAX if others else HANDED_OUT_ALONE_MAX
+
     def begin_pass(self) -> int:
         self.passes += 1
         self.copies = 0
-        self.pass_left = HANDED_OUT_MAX + self.arrived
+        self.pass_left = self.handed_out_max + self.arrived
         self.arrived = 0
         return 0
 

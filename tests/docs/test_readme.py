@@ -12,9 +12,10 @@ from broker_process import BrokerProcess
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Snippets that need Spark are run by tests/spark and tests/pipelines, those of testing.md beside this, and
-# those of security.md by tests/live/test_identities.py.
+# those of security.md by tests/live/test_identities.py, and that of fast09.md by tests/fast09/test_live.py.
 OTHERS_PAGES = [
     ROOT / "docs" / "embedding.md",
+    ROOT / "docs" / "fast09.md",
     ROOT / "docs" / "security.md",
     ROOT / "docs" / "spark.md",
     ROOT / "docs" / "testing.md",

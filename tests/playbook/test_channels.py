@@ -27,9 +27,6 @@ from flintmq.wire.methods import (
     ChannelResume,
     ConnectionClose,
     ConnectionCloseOk,
-    MessageEmpty,
-    MessageQos,
-    Method,
     QueueDeclare,
     QueueDeclareOk,
     TxSelect,
@@ -175,16 +172,6 @@ def test_an_id_that_was_never_told_resumes_nothing(playbook: Playbook, octets: b
     client = playbook.client(amqp.VERSION_0_9)
     client >> ChannelResume(channel_id=octets)
     assert client.hears(ChannelClose).reply_code == 404
-
-
-@pytest.mark.parametrize("method", [MessageQos(), MessageEmpty()])
-def test_classes_that_are_not_served(playbook: Playbook, method: Method) -> None:
-    client = playbook.client(amqp.VERSION_0_9)
-    client >> method
-    close = client.hears(ConnectionClose)
-    assert close.reply_code == 540
-    assert close.reply_text.startswith("NOT_IMPLEMENTED - message.")
-    assert close.class_id == 120
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,7 @@ def test_every_service_that_changes_something_keeps_its_answer() -> None:
         "backup.files",
         "backup.notes",
         "backup.renew",
+        "get.filter",
         "lease.content",
         "lease.read",
         "lease.renew",

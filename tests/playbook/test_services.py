@@ -76,7 +76,7 @@ def test_broker_info(client: Client) -> None:
     reply_queue(client)
     told = ask(client, "broker.info")
     assert told["product"] == "FlintMQ"
-    assert told["protocols"] == ["0-8", "0-9", "0-9-1", "Fast 0.8"]
+    assert told["protocols"] == ["0-8", "0-9", "0-9-1", "Fast 0.8", "Fast 0.9"]
     assert (told["queues"], told["consumers"], told["connections"], told["channels"]) == (1, 1, 1, 1)
     assert isinstance(told["uptime-ms"], int)
     assert told["uptime-ms"] >= 0

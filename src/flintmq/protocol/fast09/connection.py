@@ -226,13 +226,12 @@ class Fast09Connection(Connection):
         if number:
             raise self.misplaced(call, "belongs on channel 0")
         if name != "connection.unknown":
-            following = CONNECTION[self.state].get(name)
-            if following is None:
+            if name not in CONNECTION[self.state]:
                 if self.state == phases.CONNECTION_CLOSING:
                     return
                 state = ConnectionState(self.state).name.lower()
                 raise self.misplaced(call, f"is not expected in state {state}")
-            self.state = following
+            self.follow(name)
         self.told.connection_method(method, call)
 
     def receive_on_channel(self, number: int, channel: Channel | None, method: Method, call: Call) -> None:

@@ -27,7 +27,6 @@ PAGE = ROOT / "docs" / "conformance-texts.md"
 
 STATES = "states"
 LEVELS = (*XML_LEVELS, STATES)
-PENDING = "pending"
 UNMET = "unmet"
 KINDS = {
     "client": XML_KINDS["client"],
@@ -36,7 +35,6 @@ KINDS = {
     "moot": "does not apply",
     "differs": XML_KINDS["differs"],
     UNMET: "not met",
-    PENDING: "pending",
 }
 # A test may show what the broker does instead.
 KINDS_WITH_TESTS = ("", "differs", UNMET)
@@ -179,34 +177,20 @@ sentence that obliges without one of the words MUST, SHOULD and MAY. The id of a
 section and its number: `amqp-0-9/virtual-hosts/1`.
 """
 
-PENDING_HEAD = """
-# Pending
-
-The rules below are about protocols whose tests are not named here yet. Each gets its tests, or a reason, in
-its place above.
-"""
-
 TABLE_HEAD = "\n| rule | level | what it demands | where we stand |\n|---|---|---|---|\n"
 
 
 def render(documents: Sequence[Document]) -> str:
     parts = [HEAD, overview(documents)]
     for document in documents:
-        parts += render_rules(document, [rule for rule in document.rules if rule.kind != PENDING])
-    pending = [[rule for rule in document.rules if rule.kind == PENDING] for document in documents]
-    if any(pending):
-        parts.append(PENDING_HEAD)
-    for document, rules in zip(documents, pending, strict=True):
-        parts += render_rules(document, rules)
+        parts += render_document(document)
     return "".join(parts)
 
 
-def render_rules(document: Document, rules: Sequence[TextRule]) -> list[str]:
-    if not rules:
-        return []
+def render_document(document: Document) -> list[str]:
     parts = [f"\n## {document.title}\n"]
     for section, title in document.sections.items():
-        rows = [row(rule) for rule in rules if rule.section == section]
+        rows = [row(rule) for rule in document.rules if rule.section == section]
         if rows:
             parts += [f"\n### {title}\n", TABLE_HEAD, *rows]
     return parts

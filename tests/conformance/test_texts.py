@@ -86,7 +86,7 @@ def test_a_test_that_is_not_there_is_told(tests: Path, cited: str) -> None:
     assert faults(with_rule("", cited), tests) == [f"a-text/frames/1: there is no test {cited}"]
 
 
-@pytest.mark.parametrize("kind", ["client", "unseen", "free", "moot", "pending"])
+@pytest.mark.parametrize("kind", ["client", "unseen", "free", "moot"])
 def test_a_reason_that_a_test_has_overtaken_is_told(tests: Path, kind: str) -> None:
     found = faults(with_rule(kind, "unit/test_frames.py::test_an_end"), tests)
     assert found == [f"a-text/frames/1: has a test, so it is no longer '{kind}'"]
@@ -97,10 +97,9 @@ def test_a_test_may_show_what_is_done_instead(tests: Path, kind: str) -> None:
     assert faults(with_rule(kind, "unit/test_frames.py::test_an_end"), tests) == []
 
 
-def test_what_is_pending_is_apart_on_the_page() -> None:
-    page = render([*with_rule("pending"), *with_rule("unmet")])
-    before, _, behind = page.partition("\n# Pending\n")
-    assert "*not met:* so" in before
-    assert "*pending:* so" not in before
-    assert "*pending:* so" in behind
-    assert "# Pending" not in render(with_rule("unmet"))
+def test_the_page_has_a_row_for_each_rule() -> None:
+    test = "unit/test_frames.py::test_an_end"
+    assert "| `frames/1` | MUST | text | *does not apply:* so |\n" in render(with_rule("moot"))
+    assert "| text | [test_an_end](../tests/unit/test_frames.py) |\n" in render(with_rule("", test))
+    unmet = "| text | *not met:* so ([test_an_end](../tests/unit/test_frames.py)) |\n"
+    assert unmet in render(with_rule("unmet", test))

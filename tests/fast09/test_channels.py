@@ -528,6 +528,35 @@ def test_a_refused_message_closes_the_channel_in_place_of_its_synchpoint(
     assert browsed(peer, "q") == "a"
 
 
+def test_methods_are_done_and_answered_in_their_order(peer: Peer) -> None:
+    """Nobody waits for an answer, and each of them has the count of that moment."""
+    peer >> (
+        "01 01 | 05 01 00 0001 | 0000 00 01 'q' 00 00\n"
+        "01 01 | 06 05 80 0002 | 0000 00 00\n02 01 | 06 00 0000000000000001 0200 01 'q'\n03 01 | 'a'\n"
+        "01 01 | 05 01 00 0003 | 0000 00 01 'q' 00 01\n"
+        "01 01 | 05 05 00 0004 | 0000 00 01 'q'\n"
+        "01 01 | 05 01 00 0005 | 0000 00 01 'q' 00 01"
+    )
+    peer << (
+        "01 01 | 05 02 00 0001 | 01 'q' 00 00000000 00000000\n"
+        "01 01 | 02 06 00 0002\n"
+        "01 01 | 05 02 00 0003 | 01 'q' 00 00000001 00000000\n"
+        "01 01 | 05 06 00 0004 | 00000001\n"
+        "01 01 | 05 02 00 0005 | 01 'q' 00 00000000 00000000"
+    )
+
+
+def test_what_comes_before_a_failed_method_is_done(peer: Peer) -> None:
+    peer >> (
+        "01 01 | 05 01 00 0001 | 0000 00 01 'q' 00 00\n"
+        "01 01 | 05 05 00 0002 | 0000 00 04 'none'\n"
+        "01 01 | 05 01 00 0003 | 0000 00 01 'r' 00 00"
+    )
+    peer << "01 01 | 05 02 00 0001 | 01 'q' 00 00000000 00000000"
+    closed_with(peer, 404, "05 05 0002")
+    assert "r" not in peer.session.broker.virtual_hosts["/"].queues
+
+
 def test_a_synchronous_method_has_no_synchpoint(peer: Peer) -> None:
     peer >> "01 01 | 05 01 80 0002 | 0000 00 01 'q' 00 00"
     peer << "01 01 | 05 02 00 0002 | 01 'q' 00 00000000 00000000"
@@ -690,6 +719,8 @@ def test_a_result_that_is_too_long_is_refused(peer: Peer) -> None:
         ),
         ("01 01 | 06 05 00 0000 | 0000 00 00\n02 01 | 06 00 0000000000000001 0200 01 'q'\n03 01 | 'ab'", 501),
         ("02 00 | 06 00 0000000000000001 0000", 501),  # on channel 0
+        ("03 00 | 'a'", 501),
+        ("08 01 |", 501),  # a heartbeat on a channel
         ("03 09 | 'a'", 504),  # on a channel that is not open
         ("01 09 | 09 01 00 0000", 504),
         ("01 01 | 02 01 00 0000 | 00000000 00 00", 504),  # opened twice

@@ -26,6 +26,7 @@ FIELDS = [
     ("01 's' 'I' 7fffffff", 2**31 - 1),
     ("01 's' 'I' 80000000", -(2**31)),
     ("01 's' 'D' 02 fffffffb", Decimal("-0.05")),
+    ("01 's' 'D' ff 00000001", Decimal("1E-255")),
     ("01 's' 'T' 00000000425f9a80", datetime.fromtimestamp(0x425F9A80, UTC)),
     ("01 's' 'T' ffffffffffffffff", Timestamp(2**64 - 1)),
     ("01 's' 'F' 00000000", {}),
@@ -53,6 +54,7 @@ def test_fields_both_ways(text: str, value: object) -> None:
         "00000007 01 '-' 'I' 00000000",
         "00000006 00 'I' 00000000",
         "00000007 01 ff 'I' 00000000",
+        f"00000087 81 {'61' * 129} 'I' 00000000",  # a name of 129 octets
     ],
 )
 def test_a_table_that_is_none_is_a_fault(text: str) -> None:

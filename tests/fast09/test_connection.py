@@ -167,10 +167,34 @@ def test_trace_frames_are_discarded(peer: Peer) -> None:
     peer << "01 01 | 02 06 00 0009"
 
 
+def test_a_trace_frame_may_come_before_the_login(stranger: Peer) -> None:
+    stranger >> OPENING
+    stranger.hears()
+    stranger >> "07 00 | 'whatever'"
+    stranger.hears_nothing()
+    stranger >> "01 00 | 01 02 00 0001 | 05 'PLAIN' 05 'en_US'"
+    stranger << "01 00 | 01 03 00 0000 | 0000"
+
+
+def test_heartbeats_of_the_broker_are_on_channel_0(peer: Peer) -> None:
+    assert peer.session.heartbeat() == octets("08 00 0000")
+
+
 def test_limits_are_what_the_client_has_lowered(stranger: Peer) -> None:
     stranger.logs_in()
     stranger >> "01 00 | 01 06 00 0003 | 00020001 0000 0000 0000 07 00000000"  # more than was offered
     assert stranger.link.notes[-1] == "drop"
+
+
+def test_a_client_may_lower_the_number_of_channels(stranger: Peer) -> None:
+    stranger.logs_in()
+    stranger >> "01 00 | 01 06 00 0003 | 00010000 0002 0000 0000 07 00000000"
+    stranger >> "01 00 | 01 07 00 0004 | 01 '/' 00"
+    stranger.hears()
+    stranger.opens_channel(1)
+    stranger.opens_channel(2)
+    stranger >> "01 03 | 02 01 00 0006 | 00000000 00 00"
+    assert stranger.hears()[4:11] == octets("01 0a 00 0000 | 0212")
 
 
 def test_the_limit_of_channels_holds(playbook: Playbook) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fast09.conversation import Peer
+from fast09.conversation import Peer, octets
 from playbook.paged import PagedPlaybook
 from playbook.test_asked_permissions import SETTINGS, Back
 from playbook.test_staging import settle
@@ -86,3 +86,16 @@ def test_a_file_is_published_after_the_answer(scene: Scene) -> None:
     settle(scene.playbook)
     bob << "01 01 | 02 06 00 0005"
     assert scene.other.gets_all("q") == [b"four"]
+
+
+def test_immediate_asserts_a_consumer_after_the_answer(scene: Scene) -> None:
+    bob = scene.bob
+    bob.opens_channel(2)
+    bob.publishes("a", "q", immediate=1, flags="80", synctag=9)
+    scene.answer()
+    heard = bob.hears()
+    assert heard[:2] == b"\x01\x01"
+    assert heard[4:11] == octets("02 04 00 0000 | 0139"), heard.hex(" ")
+    assert heard.endswith(octets("06 05 0009"))
+    bob >> "01 02 | 0b 01 00 0010 | 01 0002 00000003 0000000000000004 01"  # Test.Integer
+    assert bob.hears()[4:6] == octets("0b 02"), "another channel goes on"

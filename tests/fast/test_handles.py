@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fast.conversation import HEAD, FastClient, framed, octets
+from fast.conversation import HEAD, FastClient, framed, octets, table
 from playbook.dialogue import Carried, Client, Playbook
 from playbook.hourglass import TimedPlaybook
 
@@ -137,6 +137,17 @@ def test_a_message_out_of_band_is_refused(fast: FastClient, client: Client) -> N
     fast.opens_handle("q")
     fast >> "1f 0001 0000 00000000 02 00"
     assert fast.hears()[2:7] == octets("31 0001 021c")
+
+
+def test_a_message_that_dies_in_its_queue_closes_no_handle(fast: FastClient, client: Client) -> None:
+    """AMQP/Fast has nothing that tells of it."""
+    client.declares("short", arguments={"x-max-length": 1, "x-return-undelivered": True})
+    fast.opens_handle("short")
+    head = "00 00 00000000 00 00 00 " + table("14 'x-return-undelivered' 'I' 00000001")
+    for tag, body in ((5, b"1"), (6, b"2")):
+        fast.sends(body, confirm_tag=tag, head=head)
+        fast << f"30 0001 {tag:04x} 00c8 02 'Ok'"
+    assert client.gets_all("short") == [b"2"]
 
 
 def test_an_empty_body(fast: FastClient, client: Client) -> None:

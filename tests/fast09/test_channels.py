@@ -427,6 +427,19 @@ def test_immediate_asserts_a_consumer(peer: Peer) -> None:
     assert peer.hears().endswith(b"b")
 
 
+def test_a_message_that_dies_in_its_queue_closes_no_channel(playbook: Playbook, peer: Peer) -> None:
+    """AMQP/Fast has nothing that tells of it."""
+    playbook.client().declares("q", arguments={"x-max-length": 1, "x-return-undelivered": True})
+    asks = table("14 'x-return-undelivered' 'I' 00000001")
+    for body in "ab":
+        peer >> (
+            f"01 01 | 06 05 80 0007 | 0000 00 00\n02 01 | 06 00 0000000000000001 0204 01 'q' {asks}\n"
+            f"03 01 | '{body}'"
+        )
+        peer << "01 01 | 02 06 00 0007"
+    assert browsed(peer, "q") == "b"
+
+
 def test_a_message_without_a_queue_is_discarded(peer: Peer) -> None:
     peer.publishes("a", "nowhere", "amq.direct", flags="80", synctag=9)
     peer << "01 01 | 02 06 00 0009"

@@ -12,9 +12,12 @@ from playbook.dialogue import Client, Playbook
 from playbook.hourglass import TimedPlaybook
 from playbook.paged import PagedPlaybook
 
+from flintmq.broker.messages.composing import composed
+from flintmq.broker.queues.queue import Queue
 from flintmq.config import Config, QueueTemplate
 from flintmq.wire import methods
 from flintmq.wire.methods import BasicCancel, BasicCancelOk, BasicConsume, ChannelClose, QueueDeclare
+from flintmq.wire.properties import BasicProperties
 
 
 @pytest.fixture
@@ -121,6 +124,34 @@ def test_all_queues_have_what_is_forced_to_last_in_one_of_them(paged: PagedPlayb
     client.publishes("", b"one", b"two", exchange="amq.fanout")
     for queue in ("ordinary", "passing", "forced"):
         assert client.gets_all(queue) == [b"one", b"two"]
+
+
+class ComparedQueue(Queue):
+    """Counts how often it is compared with another."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        ComparedQueue.compared += 1
+        return self is other
+
+    __hash__ = Queue.__hash__
+
+
+def test_queues_of_both_kinds_are_told_apart_in_one_go(paged: PagedPlaybook) -> None:
+    """Of ten thousand queues each was compared with the half of them, for each message."""
+    broker = paged.broker
+    queues: list[Queue] = [
+        ComparedQueue(f"q{number}", broker.pass_work, False, False, False, {}, 0, broker.store)
+        for number in range(8)
+    ]
+    for number, queue in enumerate(queues):
+        queue.need_rules().persists = number % 2 == 1
+    ComparedQueue.compared = 0
+    router = broker.virtual_hosts["/"].router
+    router.enqueue(composed("", "q", BasicProperties(), b"one"), queues, None, True)
+    assert [queue.message_count() for queue in queues] == [1] * 8
+    assert ComparedQueue.compared == 0
 
 
 def test_what_is_forced_to_last_is_confirmed_when_it_does(paged: PagedPlaybook) -> None:

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playbook.dialogue import Carried, Client, Playbook, carrying
+from playbook.dialogue import Carried, Client, Playbook, Response, carrying
 from playbook.hourglass import TimedPlaybook
 from playbook.paged import PagedPlaybook
+from playbook.test_messages import Requester, transfer
 
-from flintmq.wire import methods
-from flintmq.wire.methods import BasicGet, BasicPublish, BasicReject, BasicReturn
+from flintmq.wire import amqp, methods
+from flintmq.wire.methods import BasicGet, BasicPublish, BasicReject, BasicReturn, MessageOk
 
 TELLS = {"x-return-undelivered": True}
 ASKS = {"x-return-undelivered": 1}
@@ -126,3 +127,19 @@ def test_what_is_purged_does_not_come_back() -> None:
     client >> methods.QueuePurge(queue="q")
     client << methods.QueuePurgeOk(message_count=1)
     client.hears_nothing()
+
+
+def test_a_transfer_is_not_answered_for_another_message() -> None:
+    playbook = TimedPlaybook()
+    requester = Requester(playbook.client(amqp.VERSION_0_9))
+    client = requester.client
+    client.declares("q", arguments={**TELLS, "x-max-length": 1})
+    requester.does(transfer("q", b"1", application_headers=ASKS))
+    requester.asks(transfer("q", b"2", application_headers=ASKS))
+    came_back, answer = client.next(1), client.next(1)
+    assert isinstance(came_back, Carried), came_back
+    assert isinstance(came_back.method, BasicReturn), came_back
+    assert (came_back.method.reply_text, came_back.body) == ("MAXLEN", b"1")
+    assert isinstance(answer, Response), answer
+    assert (answer.request_id, answer.method) == (2, MessageOk())
+    assert client.gets_all("q") == [b"2"]

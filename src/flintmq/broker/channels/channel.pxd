@@ -86,6 +86,7 @@ cdef class Channel:
     cpdef stream(self, body, unsigned long long tag)
     cpdef stream_ended(self)
     cpdef give_back(self, Message message, unsigned int code, str text)
+    cpdef send_back(self, Message message, unsigned int code, str text)
     @cython.locals(content=bytes)
     cdef write_content(self, bytes payload, Message message, body, unsigned long long tag)
     @cython.locals(delivery=Delivery)

@@ -306,10 +306,15 @@ class Channel:
             return self.hand_on(shown, route, queues, flags)
 
     def give_back(self, message: Message, code: int, text: str) -> None:
-        """basic.return, or that of the class of the content; the message class has a reject for it."""
-        self.returns += 1
+        """What is being published has no taker: it comes back, or the message class has a reject for it."""
         if self.messages is not None and self.messages.takes_back():
+            self.returns += 1
             return
+        self.send_back(message, code, text)
+
+    def send_back(self, message: Message, code: int, text: str) -> None:
+        """basic.return, or that of the class of the content."""
+        self.returns += 1
         method = RETURNS.get(message.traits & traits.CONTENT_CLASSES, amqp.BASIC_RETURN)
         payload = _RETURN_HEAD.pack(method, code) + bytes((len(text),)) + text.encode()
         payload += message.shown_route()

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 RETURN_UNDELIVERED = "x-return-undelivered"
 _HEADER_OCTETS = RETURN_UNDELIVERED.encode()
+# Those that have a method for it. In AMQP/Fast what comes back is a fault of what is being sent.
+TELLING = (amqp.VERSION_0_8, amqp.VERSION_0_9, amqp.VERSION_0_9_1)
 # Messages of a deleted queue that one step returns: some 5 microseconds each.
 RETURNED = 256
 
@@ -35,7 +37,7 @@ def give_back(find: Find, virtual_host: object, message: Message, code: int, tex
     """Returns the message to its publisher, if that wants to hear of it."""
     channel = asking_channel(find, virtual_host, message)
     if channel is not None and not channel.output.ended and not channel.output.is_full():
-        channel.give_back(message, code, text)
+        channel.send_back(message, code, text)  # whatever the channel is publishing just now
 
 
 def asking_channel(find: Find, virtual_host: object, message: Message) -> Channel | None:
@@ -49,7 +51,7 @@ def asking_channel(find: Find, virtual_host: object, message: Message) -> Channe
     if not isinstance(number, int) or isinstance(number, bool):
         return None
     client = find(message.origin)
-    if client is None or client.virtual_host is not virtual_host:
+    if client is None or client.virtual_host is not virtual_host or client.version not in TELLING:
         return None
     return client.channels.get(number)
 

@@ -374,10 +374,15 @@ class Router:
 
     def enqueue_transient(self, message: Message, queues: list[Queue]) -> int:
         """A message that need not last, to queues of which some may have it last all the same."""
-        forcing = [queue for queue in queues if queue.rules is not None and queue.rules.persists]
+        forcing = []
+        others = []
+        for queue in queues:
+            if queue.rules is not None and queue.rules.persists:
+                forcing.append(queue)
+            else:
+                others.append(queue)
         if not forcing:
             return self.enqueue_stored(message, queues, None)
-        others = [] if len(forcing) == len(queues) else [queue for queue in queues if queue not in forcing]
         if others and message.traits & traits.SPOOLED:
             forcing, others = queues, []  # one file is for all of them, and on disk already
         happened = 0

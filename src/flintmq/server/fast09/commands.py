@@ -248,6 +248,7 @@ def consume(
     deliver: str,
     make: type[methods.BasicConsume | methods.FileConsume],
 ) -> None:
+    session.unanswered.pop(channel.number, None)  # it has the tag that was drawn before the answer came
     tag = new_consumer(session, channel, said, deliver)
     asked = make(
         ticket=said.ticket,
@@ -385,7 +386,7 @@ def file_open_ok(session: Fast09Session, channel: Channel, said: Method) -> None
 @command("file.publish")
 def file_publish(session: Fast09Session, channel: Channel, said: Method) -> None:
     """Where it goes is a property of the content: it has come with its header."""
-    destination = session.destinations.pop((channel.number, said.identifier), None)
+    destination = session.destinations.get((channel.number, said.identifier))
     if destination is None:
         text = f"content '{said.identifier}' was not staged on this channel"
         raise ChannelFault(amqp.NOT_FOUND, text)
@@ -399,6 +400,8 @@ def file_publish(session: Fast09Session, channel: Channel, said: Method) -> None
             identifier=said.identifier,
         ),
     )
+    # Not before: where a back end has to be asked, the method is run again.
+    session.destinations.pop((channel.number, said.identifier), None)
     store = session.broker.store
     if store is not None:
         store.hold_back(session.output, store.last())

@@ -10,6 +10,7 @@ document was read.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -89,7 +90,7 @@ class Fast09Session(Session):
         self.destinations: dict[tuple[int, str], str] = {}  # of staged contents, by channel and identifier
         self.tested: dict[int, bytes] = {}  # by channel: the header of a test.content
         self.deleted: dict[int, tuple[str, str]] = {}  # by channel: namespace and queue, of its own deletion
-        self.undelivered = ""  # why what was published last is not taken
+        self.undelivered: dict[int, str] = {}  # by channel: why what was published last is not taken
 
     def new_connection(self) -> Connection:
         self.fast = Fast09Connection(
@@ -303,11 +304,18 @@ class Fast09Session(Session):
         flags, synctag = self.answering(channel.number)
         self.out.write_carrying(channel.number, answer, flags, synctag, header, content, header_size)
 
+    def answered(self, channel: Channel | None, again: Callable[[], None]) -> None:
+        """A content that a back end was asked about is published now."""
+        super().answered(channel, again)
+        call = None if channel is None else self.calls.get(channel.number)
+        if channel is not None and call is not None:
+            self.check_undelivered(channel, call)
+
     def check_undelivered(self, channel: Channel, call: Call) -> None:
         """`immediate` asserts something: what is not so is an exception of the channel."""
-        if not self.undelivered:
+        text = self.undelivered.pop(channel.number, "")
+        if not text:
             return
-        text, self.undelivered = self.undelivered, ""
         waiting = self.waiting.get(channel.number)
         if waiting and waiting[-1].call is call:
             waiting.pop()
@@ -410,6 +418,7 @@ class Fast09Session(Session):
         """The channel of this number is over."""
         for kept in (self.calls, self.waiting, self.unanswered, self.namespaces, self.tested, self.deleted):
             kept.pop(number, None)
+        self.undelivered.pop(number, None)
         for key in [key for key in self.destinations if key[0] == number]:
             del self.destinations[key]
         for place in [place for place in self.out.targets if place[0] == number]:
@@ -433,7 +442,8 @@ class Fast09Session(Session):
             self.out.write_on(channel, first.octets)
 
     def returned(self, channel: int, payload: bytes) -> None:
-        self.undelivered = "no consumer can take the message at once, and it was published as immediate"
+        text = "no consumer can take the message at once, and it was published as immediate"
+        self.undelivered[channel] = text
 
     def told_by_broker(self, channel: int, payload: bytes) -> None:
         """A consumer has lost its queue, or a content is to be staged at the client."""

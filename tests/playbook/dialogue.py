@@ -40,6 +40,9 @@ CAPABILITIES = {
     "authentication_failure_close": True,
 }
 
+# More than any chore of a test takes.
+CHORE_PASSES_MAX = 1000
+
 M = TypeVar("M", bound=Method)
 
 
@@ -296,6 +299,12 @@ class Client:
 
     def next(self, number: int) -> object:
         self.listen()
+        for _ in range(CHORE_PASSES_MAX):
+            # On a busy machine the end of a channel or queue takes more than the pass in which it began.
+            if self.inbox or not self.playbook.broker.pass_work.has_chores:
+                break
+            self.playbook.finish_pass()
+            self.listen()
         assert self.inbox, "heard nothing"
         channel, found = self.inbox.pop(0)
         expected = 0 if isinstance(found, Method) and found.CLASS_ID == amqp.CLASS_CONNECTION else number

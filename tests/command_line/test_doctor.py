@@ -154,14 +154,14 @@ def test_a_user_without_a_tag_looks_at_the_virtual_host_of_the_url(
     flintmq: Command, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     permission = {"configure": ".*", "write": ".*", "read": ".*"}
-    connection.request("vhost.add", {"virtual-host": "orders"})
+    connection.request("vhost.add", {"virtual-host": "accounts"})
     connection.request("user.add", {"user": "clerk", "password": "a long one"})
     connection.request("permission.set", {"user": "clerk", "virtual-host": "/", **permission})
     monkeypatch.setenv("FLINTMQ_USER", "clerk")
     monkeypatch.setenv("FLINTMQ_PASSWORD", "a long one")
     said = flintmq("doctor --seconds 0")
     connection.request("user.delete", {"user": "clerk"})
-    connection.request("vhost.delete", {"virtual-host": "orders"})
+    connection.request("vhost.delete", {"virtual-host": "accounts"})
     assert (said.status, said.err) == (0, ""), said
     assert "virtual hosts" not in said.out
 

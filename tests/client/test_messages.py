@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import pika
 import pytest
@@ -189,7 +190,7 @@ def test_a_lost_connection_costs_only_what_was_under_way(either: Either, proxy: 
             await channel.publish_message(b"before", "", name, persistent=True)
             before = await anext_of(consumer)
             proxy.cut()
-            identifier = f"upload {id(connection)}"
+            identifier = f"upload {uuid4()}"
             await channel.publish_message(LARGE, "", name, persistent=True, identifier=identifier)
             again = await anext_of(consumer)
             assert (again.body, again.redelivered) == (b"before", True)
@@ -284,7 +285,7 @@ def test_an_upload_goes_on_where_it_was(either: Either, proxy: NetworkProxy) -> 
             await queue.purge()
             proxy.strike(Fault(TO_BROKER, Cut(), octet=9_500_000))
             sent = proxy.link.flows[TO_BROKER]
-            await channel.publish_message(LARGE, "", queue.name, identifier=f"upload {id(connection)}")
+            await channel.publish_message(LARGE, "", queue.name, identifier=f"upload {uuid4()}")
             proxy.wait_for_fault()
             again = proxy.link.flows[TO_BROKER]
             assert again is not sent

@@ -26,7 +26,7 @@ cdef class Connection:
 
     @cython.locals(
         at=Py_ssize_t, end=Py_ssize_t, length=Py_ssize_t, number=cython.uint, channel=Channel, kind=cython.int,
-        code=cython.uint,
+        code=cython.uint, output=Output, filled=Py_ssize_t,
     )
     cpdef Py_ssize_t receive(self, bytearray buffer, Py_ssize_t size) except -1
     @cython.locals(

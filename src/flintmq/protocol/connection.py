@@ -90,15 +90,19 @@ class Connection:
         Fewer when `paused` comes on: by the owner, or because the peer must first read what it asked for.
         """
         frames = octets.readable(buffer)
+        output = self.output
+        filled = -1
         at = 0
         if self.state == phases.CONNECTION_HEADER:
             at = self.receive_greeting(octets.copy(frames, 0, size if size < 8 else 8))
             if at == 0:
                 return 0
         while size - at >= 8 and self.state != phases.CONNECTION_CLOSED and not self.paused:
-            if self.output.is_full():
-                self.paused = True
-                break
+            if output.fill != filled or output.streaming:  # else nothing was written since the last look
+                filled = output.fill
+                if output.is_full():
+                    self.paused = True
+                    break
             length = octets.read_long(frames, at + 3)
             if length > self.frame_bytes_max:
                 raise self.oversized(length)

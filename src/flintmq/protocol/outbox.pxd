@@ -54,6 +54,7 @@ cdef class Output:
     cdef bint has_room(self) noexcept
     @cython.locals(waiting=Py_ssize_t)
     cpdef bint is_full(self) noexcept
+    @cython.final
     cdef int reserve(self, Py_ssize_t size) except -1
     @cython.locals(pending=Py_ssize_t, needed=Py_ssize_t, buffer=bytearray)
     cdef grow(self, Py_ssize_t size)
@@ -82,7 +83,9 @@ cdef class Output:
     )
     @cython.locals(behind=Output)
     cpdef write_method_content(self, unsigned int channel, bytes payload, bytes content, Py_ssize_t header_size)
+    @cython.final
     cdef Py_ssize_t framed_size(self, Py_ssize_t size) noexcept
+    @cython.final
     @cython.locals(start=Py_ssize_t, end=Py_ssize_t, stop=Py_ssize_t, payload_max=Py_ssize_t)
     cdef Py_ssize_t write_content(
         self, unsigned char* target, Py_ssize_t at, unsigned int channel, bytes content, Py_ssize_t header_size

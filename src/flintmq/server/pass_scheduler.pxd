@@ -11,7 +11,6 @@ cdef int PASSES_MORE
 cdef Py_ssize_t QUEUES_FEW
 cdef Py_ssize_t READ_BYTES_MIN
 cdef long long REFRESH_US
-cdef Py_ssize_t SENDERS_FEW
 cdef long long SENDERS_US
 
 

@@ -34,8 +34,7 @@ QUEUES_FEW = 32
 READ_BYTES_MIN = 8192
 # The time that messages are noted to have come at is asked for anew this often at most.
 REFRESH_US = 1000
-# A publisher and a consumer with acks, among those whose sockets were read within so long: hardly anybody.
-SENDERS_FEW = 2
+# How many send something is counted anew after so long.
 SENDERS_US = 65_536
 
 
@@ -120,7 +119,7 @@ class PassScheduler:
     def count_senders(self) -> int:
         """Passes are short where many send something, as each of them waits for a pass to end."""
         self.senders_us = self.began_us
-        self.pass_work.keep_waiting(len(self.senders) > SENDERS_FEW)
+        self.pass_work.keep_waiting(len(self.senders))
         self.senders.clear()
         return 0
 

@@ -106,7 +106,7 @@ cdef inline int put_u32(bytearray buffer, Py_ssize_t at, unsigned int value) noe
     return 0
 
 cdef inline int put_u64(bytearray buffer, Py_ssize_t at, unsigned long long value) noexcept:
-    put_u32(buffer, at, <unsigned int>(value & 0xFFFFFFFF))
+    put_u32(buffer, at, <unsigned int>value)
     put_u32(buffer, at + 4, <unsigned int>(value >> 32))
     return 0
 

@@ -46,8 +46,10 @@ cdef class Consumer:
     cdef bint hoards(self) except -1
     cpdef park(self)
     cpdef forget(self)
-    @cython.locals(channel=Channel, delivery=Delivery, written=Message, route=bytes, content=bytes, size=Py_ssize_t)
+    @cython.locals(channel=Channel, delivery=Delivery, size=Py_ssize_t)
     cdef int deliver(self, Message message, long long position, int redeliveries) except -1
+    @cython.locals(channel=Channel, written=Message, content=bytes)
+    cdef bint write_unusual(self, Message message, int redeliveries) except -1
     cdef undelivered(self, Message message, long long position, long long redeliveries)
     @cython.locals(channel=Channel)
     cdef int settled(self, Py_ssize_t size) except -1

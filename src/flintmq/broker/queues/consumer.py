@@ -155,16 +155,55 @@ class Consumer:
 
     def deliver(self, message: Message, position: int, redeliveries: int) -> int:
         channel = self.channel
+        if (
+            redeliveries
+            or message.traits & (traits.SPOOLED | traits.BLIND)
+            or len(message.content) > LARGE_BYTES
+            or self.terms is not None
+            or channel.numeric
+        ):
+            if not self.write_unusual(message, redeliveries):
+                return 0
+        else:
+            channel.delivery_tag += 1
+            self.output.write_delivery(
+                channel.number,
+                self.tag_octets,
+                channel.delivery_tag,
+                False,
+                message.route,
+                message.content,
+                message.header_size,
+            )
+        if message.entry:
+            self.queue.hand_out(message, self.output)
+        if channel.router.is_traced:
+            channel.trace_delivery(message, self.queue, redeliveries > 0)
+        if self.no_ack:
+            channel.unasked += 1
+            self.queue.unasked += 1
+            self.queue.settle(message)
+            return 0
+        delivery = Delivery.create(channel.delivery_tag, message, self.queue, self, position, redeliveries)
+        size = message.body_size()
+        channel.unacked.add(delivery, size)
+        self.outstanding += 1
+        self.outstanding_bytes += size
+        return self.queue.delivered(channel, delivery)
+
+    def write_unusual(self, message: Message, redeliveries: int) -> bool:
+        """Writes a message that was delivered before, is large, or has to look different for this consumer.
+
+        False where its body is lost: nothing was written then, and the queue has let go of the message.
+        """
+        channel = self.channel
         body: Body | None = None
-        route = message.route
-        if message.traits & (traits.SPOOLED | traits.BLIND):
-            route = message.shown_route()
-            if message.traits & traits.SPOOLED:
-                body = channel.body_of(message)
-                if body is None:
-                    self.queue.need_tally().lost += 1
-                    self.queue.settle(message)
-                    return 0
+        if message.traits & traits.SPOOLED:
+            body = channel.body_of(message)
+            if body is None:
+                self.queue.need_tally().lost += 1
+                self.queue.settle(message)
+                return False
         channel.delivery_tag += 1
         written = message
         if redeliveries:
@@ -181,33 +220,19 @@ class Consumer:
         if self.terms is not None:
             self.terms.deliver(self, written, channel.delivery_tag, redeliveries > 0, content, body)
             self.terms.spend(written)
-        else:
-            self.output.write_delivery(
-                channel.number,
-                self.tag_octets,
-                channel.delivery_tag,
-                redeliveries > 0,
-                route,
-                content,
-                written.header_size,
-            )
-            if body is not None:
-                channel.stream(body, channel.delivery_tag)
-        if message.entry:
-            self.queue.hand_out(message, self.output)
-        if channel.router.is_traced:
-            channel.trace_delivery(message, self.queue, redeliveries > 0)
-        if self.no_ack:
-            channel.unasked += 1
-            self.queue.unasked += 1
-            self.queue.settle(message)
-            return 0
-        delivery = Delivery.create(channel.delivery_tag, message, self.queue, self, position, redeliveries)
-        size = message.body_size()
-        channel.unacked.add(delivery, size)
-        self.outstanding += 1
-        self.outstanding_bytes += size
-        return self.queue.delivered(channel, delivery)
+            return True
+        self.output.write_delivery(
+            channel.number,
+            self.tag_octets,
+            channel.delivery_tag,
+            redeliveries > 0,
+            message.shown_route(),
+            content,
+            written.header_size,
+        )
+        if body is not None:
+            channel.stream(body, channel.delivery_tag)
+        return True
 
     def undelivered(self, message: Message, position: int, redeliveries: int) -> None:
         """A bug has met a delivery: unless the channel holds it, the message goes back to its place."""

@@ -84,6 +84,7 @@ cdef class Queue:
     )
     cdef limit(self, settings)
     cpdef int enqueue(self, Message message) except -1
+    @cython.final
     cdef int take_in(self, Message message, bint wakes) except -1
     @cython.locals(
         rules=ActiveRules, expiry=Expiry, is_urgent=cython.bint, happened=cython.int, backlog=StreamBacklog
@@ -181,6 +182,7 @@ cdef class Queue:
     cpdef Delivery draw(self)
     cdef Delivery draw_lowest(self)
     cpdef int settle(self, Message message) except -1
+    @cython.final
     cdef int let_go(self, Message message) except -1
     cpdef bury(self, Message message, str reason)
     cdef count_dead(self, Py_ssize_t count, str reason, bint has_exchange)

@@ -694,9 +694,14 @@ class Queue:
                 if pass_work.portion <= 0:
                     self.mark()  # the others have their turn first
                     break
-                message = self.head()
+                # As head() does, without a call for each message.
+                message = None
+                if self.ready.count and not self.returned:
+                    message = self.ready.at(0)
                 if message is None:
-                    break
+                    message = self.head()
+                    if message is None:
+                        break
                 if self.turn >= len(self.active):
                     self.turn = 0
                 consumer = self.active[self.turn]

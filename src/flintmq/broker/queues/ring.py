@@ -1,10 +1,10 @@
-# cython: wraparound=False
+# cython: boundscheck=False, wraparound=False
 """A first-in first-out sequence on a list whose length is a power of two.
 
     items   | . . . | head ......... head+count | . . . |      indexes wrap by `mask`
 
-Growing doubles, and a ring that has emptied gives its memory back. No index is negative: the compiled module
-does not ask.
+Growing doubles, and a ring that has emptied gives its memory back. Every index is masked, so it lies within
+the list: the compiled module does not ask.
 """
 
 from __future__ import annotations

@@ -2,9 +2,11 @@ cimport cython
 from flintmq.histogram cimport Histogram
 from flintmq.protocol.outbox cimport Room
 
+cdef Py_ssize_t COPIES_ALONE_MAX
 cdef Py_ssize_t COPIES_MAX
 cdef Py_ssize_t COPIES_SHORT_MAX
 cdef Py_ssize_t LINKS_MAX
+cdef Py_ssize_t SENDERS_FEW
 cdef Py_ssize_t COPIES_MIN
 cdef long long PORTION_MIN
 cdef long long UNBOUNDED
@@ -23,6 +25,7 @@ cdef class PassWork:
     cdef public bint pressed
     cdef public bint is_promised
     cdef public Py_ssize_t copies
+    cdef readonly Py_ssize_t copies_full
     cdef readonly Py_ssize_t copies_max
     cdef public long long arrived
     cdef readonly long long handed_out_max
@@ -49,7 +52,7 @@ cdef class PassWork:
     cpdef load(self)
     @cython.locals(most=Py_ssize_t)
     cpdef share(self, Py_ssize_t links)
-    cpdef keep_waiting(self, bint others)
+    cpdef keep_waiting(self, Py_ssize_t senders)
     cpdef int begin_pass(self) noexcept
     cpdef int begin_portion(self, long long queues) noexcept
     cpdef int end_portion(self) noexcept

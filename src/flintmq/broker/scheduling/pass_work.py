@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # What one read of a publisher may put into queues, a millisecond or two of work: a buffer full of small
 # messages to a thousand queues each would keep everybody else waiting for a second.
 COPIES_MAX = 16_384
+# The same where only one link sends anything: as much as a read brings to ten queues, in a few milliseconds.
+COPIES_ALONE_MAX = 65_536
 # The same while memory is short, when each of them goes to disk.
 COPIES_SHORT_MAX = 4096
 # What a pass hands out of messages that have waited in queues, a third of a millisecond, beside as many as
@@ -30,6 +32,8 @@ COPIES_SHORT_MAX = 4096
 HANDED_OUT_MAX = 512
 # The same where hardly anybody sends anything who could be kept waiting: some milliseconds.
 HANDED_OUT_ALONE_MAX = 4096
+# A publisher and a consumer with acks: hardly anybody.
+SENDERS_FEW = 2
 PORTION_MIN = 64
 UNBOUNDED = 1 << 62
 # Up to so many links that are read in one turn have the whole of it each; more of them share it.
@@ -85,6 +89,7 @@ class PassWork:
         "chores",
         "confirms",
         "copies",
+        "copies_full",
         "copies_max",
         "fates",
         "handed_out_max",
@@ -128,6 +133,7 @@ class PassWork:
         self.pressed = False
         # Messages put into queues by what is being read now, one of them many times where it goes to many.
         self.copies = 0
+        self.copies_full = COPIES_MAX  # what they may come to where few links are read in a turn
         self.copies_max = COPIES_MAX
         # Messages put into queues since the last pass. What this pass may still hand out, and what the queue
         # may whose turn it is: as much as it likes outside of a pass. A message that is loaded from disk
@@ -177,18 +183,19 @@ class PassWork:
 
     def load(self) -> None:
         """What is being read now has to wait for others."""
-        self.copies = COPIES_MAX + 1
+        self.copies = COPIES_ALONE_MAX + 1
 
     def share(self, links: int) -> None:
         """So many links are about to be read in one turn: what each of them may bring."""
-        most = COPIES_SHORT_MAX if self.is_short else COPIES_MAX
+        most = COPIES_SHORT_MAX if self.is_short else self.copies_full
         if links > LINKS_MAX:
             most = max(COPIES_MIN, most // links)
         self.copies_max = most
 
-    def keep_waiting(self, others: bool) -> None:
-        """Whether there are others who wait while a pass hands out what it has."""
-        self.handed_out_max = HANDED_OUT_MAX if others else HANDED_OUT_ALONE_MAX
+    def keep_waiting(self, senders: int) -> None:
+        """So many links send something now and then: each waits while a pass does its work for the others."""
+        self.handed_out_max = HANDED_OUT_MAX if senders > SENDERS_FEW else HANDED_OUT_ALONE_MAX
+        self.copies_full = COPIES_MAX if senders > 1 else COPIES_ALONE_MAX
 
     def begin_pass(self) -> int:
         self.passes += 1

@@ -18,6 +18,7 @@ cdef class Appender:
     cdef public unsigned long long synced_sequence
     cdef public bint opened
     cdef readonly object spools
+    cdef dict _adopted
     cdef Batch _batch
     cdef Segment _segment
     cdef Segment _near

@@ -71,6 +71,7 @@ class Appender:
     def __init__(self, options: JournalOptions, spools: SpoolStore) -> None:
         self.options = options
         self.spools = spools
+        self._adopted = spools.adopted
         self.opened = False
         # A segment has lost its last live entry since reclaiming last looked.
         self.emptied = False
@@ -474,6 +475,6 @@ class Appender:
         segment.touched = self.next_sequence
         if segment.live_octets == 0:
             self.emptied = True
-        if sequence and self.spools.adopted:
+        if sequence and self._adopted:
             self.spools.let_go(sequence, self.next_sequence)
         return 0

@@ -6,7 +6,7 @@ cimport flintmq.storage.layout as layout
 cdef class OwnerSet:
     cdef public unsigned int number
     cdef public tuple owners
-    cdef public dict position
+    cdef public dict bits
     cdef public long long entries
     cdef public bint wide
     cdef public unsigned int full_mask
@@ -51,7 +51,7 @@ cdef class EntryIndex:
     cpdef bint locate(self, unsigned long long sequence) except -1
     @cython.locals(chunk=Chunk, at=Py_ssize_t)
     cpdef relocate(self, unsigned long long sequence, unsigned long long location, unsigned int size)
-    @cython.locals(chunk=Chunk, at=Py_ssize_t, owners=OwnerSet, bit=cython.uint, position=object)
+    @cython.locals(chunk=Chunk, at=Py_ssize_t, owners=OwnerSet, bit=cython.uint)
     cpdef int settle(self, unsigned long long owner, unsigned long long sequence) except -1
     @cython.locals(chunk=Chunk, at=Py_ssize_t)
     cpdef bint forget(self, unsigned long long sequence) except -1

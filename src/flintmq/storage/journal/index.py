@@ -29,14 +29,14 @@ SETS_KEPT = 1024
 
 
 class OwnerSet:
-    """Owners of one or more entries; `position` is an owner's bit."""
+    """Owners of one or more entries; `bits` has the bit of each, of a wide set too where none is used."""
 
-    __slots__ = ("entries", "full_mask", "number", "owners", "position", "wide")
+    __slots__ = ("bits", "entries", "full_mask", "number", "owners", "wide")
 
     def __init__(self, number: int, owners: tuple[int, ...]) -> None:
         self.number = number
         self.owners = owners
-        self.position: dict[int, int] = {owner: at for at, owner in enumerate(owners)}
+        self.bits: dict[int, int] = {owner: 1 << at % layout.MASK_BITS for at, owner in enumerate(owners)}
         self.entries = 0
         self.wide = len(owners) > layout.MASK_BITS
         # Shifted down from all ones: 1 << 32 is more than a C integer holds.
@@ -234,8 +234,8 @@ class EntryIndex:
         if at < 0:
             return layout.UNKNOWN
         owners = self._set(chunk.sets[at])
-        position = owners.position.get(owner)
-        if position is None:
+        bit = owners.bits.get(owner, 0)
+        if not bit:
             return layout.UNKNOWN
         self.found_location = chunk.locations[at]
         self.found_size = chunk.sizes[at]
@@ -248,7 +248,6 @@ class EntryIndex:
                 return layout.PARTLY
             del self.wide[sequence]
         else:
-            bit = 1 << position
             if not chunk.masks[at] & bit:
                 return layout.UNKNOWN
             chunk.masks[at] = chunk.masks[at] ^ bit
@@ -301,7 +300,7 @@ class EntryIndex:
         mask = chunk.masks[at]
         if mask == owners.full_mask:
             return owners.owners
-        return tuple([owner for owner, bit in owners.position.items() if mask >> bit & 1])
+        return tuple([owner for owner, bit in owners.bits.items() if mask & bit])
 
     def live(self) -> Iterator[int]:
         """The sequence numbers of all live entries, in order; nothing may change meanwhile."""

@@ -5,7 +5,7 @@
       |------------------------------>|-- fork ----------------------->|  its input is a pipe, whose
       |     pid, "... listening on"   |<- "... listening on" ----------|  other end the nursery holds
       |<------------------------------|                                |
-      | tell pid, a command           |-- the command ---------------->|  server/rehearsal.py
+      | tell pid, a command           |-- the command ---------------->|  server/process/rehearsal.py
       |                   the answer  |<- "answer ..." ----------------|
       |<------------------------------|                                |
       | stop pid, or kill pid         |-- closes the pipe, or kills -->|

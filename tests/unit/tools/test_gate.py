@@ -56,11 +56,11 @@ def lint(place: str, text: str) -> set[str]:
         ("src/flintmq/storage/disk.py", "from time import time_ns\n\ntime_ns()\n", {"TID251"}),
         ("src/flintmq/broker/queues/queue.py", "import random\n\nrandom.random()\n", {"TID251"}),
         (
-            "src/flintmq/server/listener.py",
+            "src/flintmq/server/network/listener.py",
             "import asyncio\n\ntasks = [asyncio.create_task(1)]\n",
             {"TID251"},
         ),
-        ("src/flintmq/server/listener.py", 'print("here")\n', {"T201"}),
+        ("src/flintmq/server/network/listener.py", 'print("here")\n', {"T201"}),
         ("src/flintmq/cli/info.py", 'print("here")\n', set()),
         ("src/flintmq/clock.py", "import time\n\ntime.time()\n", set()),
         ("tests/unit/test_x.py", "import random\n\nrandom.random()\n", set()),

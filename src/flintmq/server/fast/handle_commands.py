@@ -17,9 +17,9 @@ from flintmq.protocol import phases
 from flintmq.protocol.fast.connection import HANDLES_MAX, MESSAGE_NOT_FOUND, MESSAGE_TOO_LARGE
 from flintmq.protocol.fast.handle import QUEUE, TOPIC, Handle
 from flintmq.protocol.fast.outbox import Target
-from flintmq.server import commands as channel_commands
+from flintmq.server.commands import command as channel_commands
 from flintmq.server.fast.listings import NUMBERS_MAX, Listing, Looking, message_list
-from flintmq.server.session import METHOD_COPIES
+from flintmq.server.sessions.session import METHOD_COPIES
 from flintmq.wire import amqp, methods, traits
 from flintmq.wire.fast import commands, crossing, message_head
 from flintmq.wire.fast.commands import Command

@@ -1,6 +1,6 @@
 """A session of AMQP/Fast: what its commands mean to the broker, and what the broker says as commands.
 
-    CONNECTION, CHANNEL and HANDLE commands --> methods of AMQP, by server/commands.py --> broker
+    CONNECTION, CHANNEL and HANDLE commands --> methods of AMQP, by server/commands/command.py --> broker
     deliveries, confirms, returned messages --> NOTIFY, REPLY, CLOSE
 
 So permissions, limits, alarms and the audit log are those of every other client. A queue service is the
@@ -25,12 +25,12 @@ from flintmq.protocol.fast.connection import FastConnection
 from flintmq.protocol.fast.handle import Handle
 from flintmq.protocol.fast.outbox import FastOutput
 from flintmq.reply_codes import REPLY_NAMES
-from flintmq.server import commands as channel_commands
+from flintmq.server.commands import command as channel_commands
 from flintmq.server.fast import client_names, handle_commands
 from flintmq.server.fast.handle_commands import LOOK_COPIES
 from flintmq.server.fast.listings import Listing
 from flintmq.server.fast.restarts import Restarts
-from flintmq.server.session import METHOD_COPIES, Session, cut
+from flintmq.server.sessions.session import METHOD_COPIES, Session, cut
 from flintmq.wire import amqp, methods
 from flintmq.wire.fast import commands
 from flintmq.wire.fast.commands import Command

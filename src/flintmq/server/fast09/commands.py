@@ -15,13 +15,13 @@ from flintmq.broker.queue_templates import TEMPLATE
 from flintmq.broker.transactions.transaction import Transaction
 from flintmq.errors import ChannelFault
 from flintmq.protocol.fast09.outbox import Target
-from flintmq.server import commands as channel_commands
-from flintmq.server import dtx_commands
+from flintmq.server.commands import command as channel_commands
+from flintmq.server.commands import dtx as dtx_commands
+from flintmq.server.commands.file import stage_due, stream_rest
+from flintmq.server.commands.stream import consume_stream
 from flintmq.server.fast.handle_commands import QUEUE_ARGUMENTS
 from flintmq.server.fast09 import registrations
 from flintmq.server.fast09.stream_terms import Fast09StreamTerms
-from flintmq.server.file_commands import stage_due, stream_rest
-from flintmq.server.stream_commands import consume_stream
 from flintmq.wire import amqp, methods
 from flintmq.wire.fast09 import crossing
 from flintmq.wire.fast09.methods import CLASS_FILE, LONGSTR_OCTETS_MAX, Method, method

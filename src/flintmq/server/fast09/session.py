@@ -1,6 +1,6 @@
 """A session of AMQP/Fast 0.9: what its methods mean to the broker, and what the broker says as its methods.
 
-    methods of AMQP/Fast --> methods of AMQP, by fast09/commands.py and server/commands.py --> broker
+    methods of AMQP/Fast --> methods of AMQP, by fast09/commands.py and server/commands/command.py --> broker
     answers, deliveries, confirms --> methods of AMQP/Fast, with the synctag of what they answer
 
 So permissions, limits, alarms and the audit log are those of every other client. docs/fast09.md says how the
@@ -22,12 +22,12 @@ from flintmq.protocol import phases
 from flintmq.protocol.channel import Channel
 from flintmq.protocol.fast09.connection import NOBODY, Call, Fast09Connection
 from flintmq.protocol.fast09.outbox import Fast09Output
-from flintmq.server import commands as channel_commands
-from flintmq.server.content_commands import check_test_size
+from flintmq.server.commands import command as channel_commands
+from flintmq.server.commands.content import check_test_size
 from flintmq.server.fast import client_names
 from flintmq.server.fast.session import CAPABILITIES
 from flintmq.server.fast09 import commands, registrations
-from flintmq.server.session import LOCALE, METHOD_COPIES, Session, cut, strangers_log
+from flintmq.server.sessions.session import LOCALE, METHOD_COPIES, Session, cut, strangers_log
 from flintmq.wire import amqp, methods
 from flintmq.wire.fast09 import frames
 from flintmq.wire.fast09.methods import KINDS, TRACER, UNREAL, MethodKind, encode, method

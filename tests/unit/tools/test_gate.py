@@ -61,7 +61,7 @@ def lint(place: str, text: str) -> set[str]:
             {"TID251"},
         ),
         ("src/flintmq/server/network/listener.py", 'print("here")\n', {"T201"}),
-        ("src/flintmq/cli/info.py", 'print("here")\n', set()),
+        ("src/flintmq/cli/local/info.py", 'print("here")\n', set()),
         ("src/flintmq/clock.py", "import time\n\ntime.time()\n", set()),
         ("tests/unit/test_x.py", "import random\n\nrandom.random()\n", set()),
     ],

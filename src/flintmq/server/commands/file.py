@@ -20,17 +20,10 @@ from flintmq.broker.channels.file_transfers import (
 from flintmq.broker.channels.staged_publish import Outcome, publish_staged
 from flintmq.broker.queues.consumer import Consumer
 from flintmq.errors import ChannelFault, ConnectionFault, ServiceFault
-from flintmq.server.commands.command import (
-    AwaitedMethod,
-    broker_channel,
-    caught_up,
-    command,
-    is_open,
-    named_queue,
-    reject,
-    set_prefetch,
-)
+from flintmq.server.commands.basic import reject, set_prefetch
+from flintmq.server.commands.command import AwaitedMethod, broker_channel, command, is_open
 from flintmq.server.commands.content import beginning, content_command, route_of
+from flintmq.server.commands.queue import caught_up, named_queue
 from flintmq.wire import amqp, header_edits, methods, traits
 from flintmq.wire.content_class import to_basic
 from flintmq.wire.methods import encode_method

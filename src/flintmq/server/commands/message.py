@@ -28,22 +28,19 @@ from flintmq.broker.channels.tickets import NEEDED, check_ticket
 from flintmq.broker.queues.consumer import Consumer
 from flintmq.broker.queues.consumer_terms import rate_of
 from flintmq.errors import ChannelFault, ConnectionFault, ServiceFault
+from flintmq.server.commands.basic import FETCHED_MAX, reject, set_prefetch
 from flintmq.server.commands.command import (
     COMMAND_BYTES,
-    FETCHED_MAX,
     GROWING,
     AwaitedMethod,
     broker_channel,
-    caught_up,
     is_open,
     may,
-    named_queue,
     refuse_growth,
-    reject,
-    set_prefetch,
 )
 from flintmq.server.commands.content import route_of
 from flintmq.server.commands.file import PROPERTIES_AT, staging_of
+from flintmq.server.commands.queue import caught_up, named_queue
 from flintmq.wire import amqp, methods
 from flintmq.wire.fields import encode_shortstr
 from flintmq.wire.message_class import basic_header

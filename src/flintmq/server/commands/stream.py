@@ -15,8 +15,9 @@ from flintmq.broker.queues.consumer import Consumer
 from flintmq.broker.queues.consumer_terms import rate_of
 from flintmq.broker.queues.stream_terms import StreamTerms
 from flintmq.errors import ChannelFault, ConnectionFault
-from flintmq.server.commands.command import broker_channel, caught_up, command, named_queue
+from flintmq.server.commands.command import broker_channel, command
 from flintmq.server.commands.content import beginning, content_command, way_of
+from flintmq.server.commands.queue import caught_up, named_queue
 from flintmq.wire import amqp, methods, traits
 from flintmq.wire.content_class import to_basic
 

@@ -25,7 +25,9 @@ from flintmq.protocol.fast.connection import FastConnection
 from flintmq.protocol.fast.handle import Handle
 from flintmq.protocol.fast.outbox import FastOutput
 from flintmq.reply_codes import REPLY_NAMES
+from flintmq.server.commands import channel as channel_class
 from flintmq.server.commands import command as channel_commands
+from flintmq.server.commands import tx as tx_class
 from flintmq.server.fast import client_names, handle_commands
 from flintmq.server.fast.handle_commands import LOOK_COPIES
 from flintmq.server.fast.listings import Listing
@@ -296,10 +298,10 @@ class FastSession(Session):
         self.forget_handles(channel)
         if channel.state in (phases.CHANNEL_OPEN, phases.CHANNEL_ENDING):  # ours is not said yet
             channel.follow("channel.close")
-            channel_commands.channel_close(self, channel, methods.ChannelClose())
+            channel_class.channel_close(self, channel, methods.ChannelClose())
         else:
             channel.follow("channel.close-ok")
-            channel_commands.channel_close_ok(self, channel, methods.ChannelCloseOk())
+            channel_class.channel_close_ok(self, channel, methods.ChannelCloseOk())
         self.closes.pop(channel.number, None)
         self.replies.pop(channel.number, None)
 
@@ -314,7 +316,7 @@ class FastSession(Session):
     def commit(self, channel: Channel, command: commands.ChannelCommit) -> None:
         """All that was notified counts as processed (CHANNEL COMMIT)."""
         owner = self.owner_of(channel)
-        transaction = channel_commands.open_transaction(channel)
+        transaction = tx_class.open_transaction(channel)
         notified = owner.held(0, True, command.NAME)
         if notified:
             transaction.ack(notified)

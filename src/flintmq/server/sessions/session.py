@@ -30,10 +30,7 @@ from flintmq.protocol.states import END
 from flintmq.server.commands import access as access_commands
 from flintmq.server.commands import command as commands
 from flintmq.server.commands import content as content_commands
-from flintmq.server.commands import dtx as dtx_commands  # noqa: F401 - some add to the commands
-from flintmq.server.commands import file as file_commands  # noqa: F401 - some add to the commands
 from flintmq.server.commands import message as message_commands
-from flintmq.server.commands import stream as stream_commands  # noqa: F401 - some add to the commands
 from flintmq.server.logs.audit_log import ACCESS, LOGIN
 from flintmq.server.sessions.rated_publishes import RatedPublishes
 from flintmq.wire import amqp, methods, traits

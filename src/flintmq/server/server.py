@@ -33,7 +33,8 @@ from flintmq.server.network.heartbeats import Heartbeats
 from flintmq.server.network.link import HELD_ALARM, HELD_CLOSED, HELD_PRESSED, Link
 from flintmq.server.network.listener import Listener
 from flintmq.server.network.readiness import readiness
-from flintmq.server.sessions.session import CONNECTIONS_CRITICAL, Session
+from flintmq.server.sessions.handshake import CONNECTIONS_CRITICAL
+from flintmq.server.sessions.session import Session
 from flintmq.wire import amqp
 
 if TYPE_CHECKING:

@@ -32,6 +32,7 @@ from flintmq.server.fast import client_names, handle_commands
 from flintmq.server.fast.handle_commands import LOOK_COPIES
 from flintmq.server.fast.listings import Listing
 from flintmq.server.fast.restarts import Restarts
+from flintmq.server.sessions import handshake
 from flintmq.server.sessions.session import METHOD_COPIES, Session, cut
 from flintmq.wire import amqp, methods
 from flintmq.wire.fast import commands
@@ -192,10 +193,11 @@ class FastSession(Session):
                 raise ConnectionFault(amqp.SYNTAX_ERROR, "LOGIN and PASSWORD must not contain a NUL")
             octets = f"\0{login}\0{password}".encode()
         properties: FieldTable = {"product": "AMQP/Fast", "capabilities": dict(CAPABILITIES)}
-        self.start_ok(
+        handshake.start_ok(
+            self,
             methods.ConnectionStartOk(
                 client_properties=properties, mechanism=command.mechanism, response=octets, locale=""
-            )
+            ),
         )
 
     def tuned(self, command: commands.ConnectionTune) -> None:
@@ -229,7 +231,7 @@ class FastSession(Session):
         name = client_names.host_of_path(self, command.virtual_path)
         client_names.check(self, name, command.client_name)
         self.client_properties["client_name"] = command.client_name
-        self.open(methods.ConnectionOpen(virtual_host=name))
+        handshake.open_connection(self, methods.ConnectionOpen(virtual_host=name))
         self.connection.by_ticket = False  # AMQP/Fast has none
         self.client_name = client_names.claim(self, command.client_name)
         self.link.start_heartbeats(self.heartbeat_s)
@@ -245,13 +247,13 @@ class FastSession(Session):
         else:
             self.close(methods.ConnectionClose())
 
-    def depart(self, parting: int, answer: Any) -> None:
+    def depart(self, kind: int, answer: Any) -> None:
         for channel in self.connection.all_channels():
             self.restarts.keep(channel)
         self.consumers.depart()
         client_names.release(self, self.client_name)
         self.client_name = ""
-        super().depart(parting, answer)
+        super().depart(kind, answer)
 
     # Channels
 

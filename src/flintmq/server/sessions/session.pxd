@@ -19,18 +19,15 @@ cdef class Session(Events):
     cdef public object user
     cdef public object virtual_host
     cdef public object login
-    cdef str refusal
+    cdef public str refusal
     cdef public int heartbeat_s
     cdef public frozenset capabilities
     cdef public dict client_properties
     cdef public bint has_published
     cdef public bint is_internal
-    cdef int parting
-    cdef readonly bint is_leaving
-    cdef bint is_refused
-    cdef bint is_to_leave_again
-    cdef dict unconfirmed
-    cdef object answer
+    cdef readonly object parting
+    cdef public bint is_leaving
+    cdef public bint is_refused
 
     cpdef bint is_short(self) noexcept
     @cython.locals(channel=Channel)

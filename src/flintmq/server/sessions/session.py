@@ -1,25 +1,21 @@
 """A session joins one connection's protocol events to the broker, and turns faults into Close methods.
 
-The handshake lives here; what channels ask for is in commands.py. Knows methods, not frames; the link
-below it owns the socket.
+The handshake is in handshake.py, the end of a connection in parting.py, what channels ask for in commands/.
+Knows methods, not frames; the link below it owns the socket.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flintmq import __version__
 from flintmq.auth import Accepted, AnswerPending, Challenge, Mechanism, Refused, User, Verification
-from flintmq.broker import topology_teardown
-from flintmq.broker.channels import spooled_publish, teardown
+from flintmq.broker.channels import spooled_publish
 from flintmq.broker.channels.channel import Channel as BrokerChannel
-from flintmq.broker.channels.client_connection import ClientConnection
 from flintmq.broker.exchanges.system_exchange import SystemExchange
 from flintmq.broker.scheduling.pass_work import PassWork
-from flintmq.broker.services.acting import internal_login
 from flintmq.broker.virtual_host import VirtualHost
 from flintmq.errors import ChannelFault, ConnectionFault, PeerFault
 from flintmq.protocol import phases
@@ -27,19 +23,18 @@ from flintmq.protocol.channel import Channel, Sink
 from flintmq.protocol.connection import SPOOLED_BYTES_LEAN, Connection
 from flintmq.protocol.events import Events
 from flintmq.protocol.states import END
-from flintmq.server.commands import access as access_commands
 from flintmq.server.commands import command as commands
 from flintmq.server.commands import content as content_commands
 from flintmq.server.commands import message as message_commands
-from flintmq.server.logs.audit_log import ACCESS, LOGIN
+from flintmq.server.logs.audit_log import ACCESS
+from flintmq.server.sessions import handshake
+from flintmq.server.sessions.parting import PARTS_CLOSED, PARTS_LOST, PARTS_REFUSED, Parting
 from flintmq.server.sessions.rated_publishes import RatedPublishes
 from flintmq.wire import amqp, methods, traits
 from flintmq.wire.methods import Method, encode_method
-from flintmq.wire.tables import number_table
 
 if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
-    from flintmq.broker.scheduling.chores import Chore
     from flintmq.protocol.outbox import Output
     from flintmq.protocol.requests import Answered
 
@@ -47,33 +42,9 @@ if TYPE_CHECKING:
 REFUSALS = (amqp.ACCESS_REFUSED, amqp.NOT_ALLOWED)
 
 log = logging.getLogger("flintmq.session")
-# What everybody can bring about without a login: see log_floods.py.
-strangers_log = logging.getLogger("flintmq.strangers")
-
-SERVER_PROPERTIES: dict[str, Any] = {
-    "product": "FlintMQ",
-    "version": __version__,
-    "platform": "Python",
-    "information": "Licensed under Apache-2.0",
-    "copyright": "The FlintMQ developers",
-    "capabilities": {
-        "publisher_confirms": True,
-        "exchange_exchange_bindings": True,
-        "basic.nack": True,
-        "consumer_cancel_notify": True,
-        "connection.blocked": True,
-        "per_consumer_qos": True,
-        "authentication_failure_close": True,
-        "direct_reply_to": True,
-        "content.interrupt": True,
-        "flintmq.dtx": True,
-    },
-}
 
 TEXT_BYTES_MAX = 255
 HEARTBEAT = bytes((amqp.FRAME_HEARTBEAT, 0, 0, 0, 0, 0, 0, amqp.FRAME_END))
-# The language of all texts that the broker sends.
-LOCALE = "en_US"
 # A method that is no publish or ack takes some 40 microseconds: after 16 of them others have their turn.
 METHOD_COPIES = 1024
 # A file for a large body takes some 200: after four of them others have their turn.
@@ -85,23 +56,10 @@ REQUEST_BYTES_MAX = 1_048_576
 # The same while memory is critical.
 REQUEST_BYTES_CRITICAL = 16_384
 # Channels that a connection may open while memory is critical: 2,047 of them take some megabytes.
-# So many connections are let in however short memory is: somebody has to look, and to empty the queues.
-CONNECTIONS_CRITICAL = 64
 CHANNELS_CRITICAL = 8
-# What a login may take in memory: a table of 8 KiB with thousands of fields is some 200 KiB of objects. Some
-# hundred logins between two looks at memory are a tenth of a limit of 200 MiB.
-LOGIN_BYTES = 32_768
 
 # For which the broker closes connections of strangers that have done nothing wrong.
 OUR_OWN_REASONS = (amqp.CONNECTION_FORCED, amqp.INTERNAL_ERROR)
-
-# How a connection ends. Lost: nobody hears anything more. Closed by its client: what is safe already is
-# confirmed before close-ok. Closed by the broker: before close all publishes are confirmed, as they get safe.
-PARTS_LOST = 0
-PARTS_CLOSED = 1
-PARTS_REFUSED = 2
-# Channels that one step gives up: some 20 microseconds each.
-CHANNELS_LEFT = 16
 
 # What a client announces that understands the empty body frame at the end of a content called off.
 INTERRUPTS = "content.interrupt"
@@ -120,7 +78,6 @@ class Session(Events):
     """One client, from its protocol header to its last octet."""
 
     __slots__ = (
-        "answer",
         "broker",
         "capabilities",
         "client_properties",
@@ -130,7 +87,6 @@ class Session(Events):
         "is_internal",
         "is_leaving",
         "is_refused",
-        "is_to_leave_again",
         "link",
         "login",
         "number",
@@ -139,7 +95,6 @@ class Session(Events):
         "pass_work",
         "peer_address",
         "refusal",
-        "unconfirmed",
         "user",
         "virtual_host",
     )
@@ -162,11 +117,8 @@ class Session(Events):
         self.has_published = False
         self.is_refused = False  # has failed to log in, and has paused for it
         self.is_internal = False  # of the management process, see management.py
-        self.parting = PARTS_LOST
+        self.parting: Parting | None = None  # since the connection began to end
         self.is_leaving = False  # what the connection holds is going back, in portions
-        self.is_to_leave_again = False
-        self.unconfirmed: dict[Channel, None] = {}  # those that have left but for publishes to confirm
-        self.answer: Callable[[], None] | None = None  # to be said when all is given back and confirmed
 
     def new_connection(self) -> Connection:
         """The protocol that it speaks."""
@@ -372,46 +324,28 @@ class Session(Events):
     # The handshake
 
     def greeted(self, version: int) -> None:
-        self.link.greeted()
-        mechanisms = self.broker.authentication.mechanisms_offered()
-        payload = start_payload(version, self.broker.answers.memory, mechanisms)
-        self.output.write_method(0, with_numbers(payload) if self.connection.numeric else payload)
+        handshake.greeted(self, version)
 
-    def start_ok(self, method: methods.ConnectionStartOk) -> None:
-        if self.login is not None:  # one for each connection: a second guess costs a new one
-            raise ConnectionFault(amqp.COMMAND_INVALID, "a login is in progress already")
-        self.pass_work.unwatched_bytes -= LOGIN_BYTES
-        if len(self.broker.connections) >= CONNECTIONS_CRITICAL and self.is_critical():
-            self.end_handshake("memory is short")
-            return
-        if method.locale not in ("", LOCALE) and self.connection.version != amqp.VERSION_0_9_1:
-            # RabbitMQ takes any, so that clients of 0-9-1 may say what they like.
-            text = f"locale '{method.locale}' was not offered: use {LOCALE}"
-            raise ConnectionFault(amqp.NOT_ALLOWED, text)
-        self.client_properties = method.client_properties
-        announced = method.client_properties.get("capabilities")
-        if isinstance(announced, dict):
-            self.capabilities = frozenset(name for name, value in announced.items() if value is True)
-        if self.is_internal:
-            self.login_step(internal_login(self.broker.users, method.response))
-            return
-        try:
-            self.login = self.broker.authentication.mechanism(
-                method.mechanism, self.peer_address, self.peer_certificate()
-            )
-        except ConnectionFault as fault:
-            self.refuse_handshake(fault.reply_text, self.link.drop)
-            return
-        self.login_step(self.login.start(method.response))
+    def login_step(self, step: Challenge | Verification | Accepted | Refused) -> None:
+        """A password was verified, or a back end has answered."""
+        handshake.login_step(self, step)
 
-    def peer_certificate(self) -> dict[str, Any] | None:
-        """The certificate of the client, if TLS has verified one: see Link."""
-        found: dict[str, Any] | None = self.link.peer_certificate()
-        return found
+    def login_refused(self) -> None:
+        """The pause after a failed login is over."""
+        handshake.login_refused(self)
 
-    def secure_ok(self, method: methods.ConnectionSecureOk) -> None:
-        if self.login is not None:
-            self.login_step(self.login.answer(method.response))
+    def limit_messages(self) -> None:
+        """Limits of the user and of the virtual host hold for what is published from now on."""
+        if self.user is None or self.virtual_host is None:
+            return
+        limits, user, host = self.broker.administration.limits, self.user.name, self.virtual_host.name
+        most = self.broker.config.limits.message_bytes_max
+        self.connection.message_bytes_max = limits.message_bytes_max(user, host, most)
+        rates = limits.rates_of(user, host)
+        self.connection.events = RatedPublishes(self, rates) if rates else self
+        self.link.rate_changed()
+
+    # What the client is known to understand
 
     def follows_standard_qos(self) -> bool:
         """Whether qos without global means the whole channel, as the standard has it, or each new consumer.
@@ -436,171 +370,6 @@ class Session(Events):
     def knows_interrupts(self) -> bool:
         """Whether the client expects an empty body frame to end a content that it has called off."""
         return INTERRUPTS in self.capabilities
-
-    def login_step(self, step: Challenge | Verification | Accepted | Refused) -> None:
-        if self.connection.state >= phases.CONNECTION_CLOSING:
-            return  # closed while the password was verified
-        if self.connection.state == phases.CONNECTION_OPEN:
-            self.renew_identity(step)
-        elif isinstance(step, Accepted):
-            self.user = step.user
-            self.login = None
-            self.broker.failed_logins.welcome(self.peer_address)
-            self.audit(LOGIN, "login", True)
-            if not self.is_internal:
-                self.broker.events.logged_in(step.user.name, self.peer_address, "")
-            self.watch_expiry(step.user)
-            self.tune()
-        elif isinstance(step, Challenge):
-            self.connection.send(methods.ConnectionSecure(challenge=step.octets))
-        elif isinstance(step, Verification):
-            self.link.verify(step)
-        else:
-            strangers_log.warning("login refused for %s: %s", self.peer_address, step.reason)
-            self.audit(LOGIN, "login", False, reason=step.reason)
-            self.broker.events.logged_in(step.user, self.peer_address, step.reason)
-            self.refusal = step.told
-            self.link.refuse_login(
-                self.broker.failed_logins.note(self.peer_address, step.user, step.is_fault)
-            )
-
-    def login_refused(self) -> None:
-        """The pause after a failed login is over."""
-        self.is_refused = True
-        name = self.login.name if self.login is not None else "SASL"
-        if "authentication_failure_close" in self.capabilities:
-            why = f": {self.refusal}" if self.refusal else "."
-            text = f"Login was refused using authentication mechanism {name}{why}"
-            self.close_connection(ConnectionFault(amqp.ACCESS_REFUSED, text))
-        else:
-            self.link.drop()
-
-    def tune(self) -> None:
-        limits = self.broker.config.limits
-        self.connection.send(
-            methods.ConnectionTune(
-                channel_max=limits.channels_per_connection_max,
-                frame_max=limits.frame_bytes_max,
-                heartbeat=limits.heartbeat_s,
-            )
-        )
-
-    def tune_ok(self, method: methods.ConnectionTuneOk) -> None:
-        limits = self.broker.config.limits
-        frame_max = method.frame_max or limits.frame_bytes_max
-        channel_max = method.channel_max or limits.channels_per_connection_max
-        if not amqp.FRAME_BYTES_MIN <= frame_max <= limits.frame_bytes_max:
-            self.end_handshake(
-                f"frame_max={frame_max} is not in {amqp.FRAME_BYTES_MIN}..{limits.frame_bytes_max}"
-            )
-            return
-        if channel_max > limits.channels_per_connection_max:
-            self.end_handshake(f"channel_max={channel_max} is above {limits.channels_per_connection_max}")
-            return
-        self.connection.frame_bytes_max = frame_max
-        self.output.frame_bytes_max = frame_max
-        self.connection.channel_max = channel_max
-        self.heartbeat_s = method.heartbeat
-        self.link.start_heartbeats(method.heartbeat)
-
-    def end_handshake(self, why: str) -> None:
-        """Before connection.open there is no connection.close: start-ok mechanism, tune-ok limits."""
-        strangers_log.warning("handshake of %s ended: %s", self, why)
-        self.link.drop()
-
-    def refuse_handshake(self, why: str, then: Callable[[], None]) -> None:
-        """A peer that breaks the rules before it has logged in waits for what follows as after a login."""
-        strangers_log.warning("handshake of %s ended: %s", self, why)
-        self.is_refused = True
-        self.link.refuse(self.broker.failed_logins.note(self.peer_address), then)
-
-    def open(self, method: methods.ConnectionOpen) -> None:
-        name = method.virtual_host
-        user = self.user
-        virtual_host = self.broker.virtual_hosts.get(name)
-        if self.is_internal and not name:  # any will do
-            virtual_host = next(iter(self.broker.virtual_hosts.values()), None)
-        if virtual_host is None:
-            raise ConnectionFault(amqp.NOT_ALLOWED, f"vhost {name} not found")
-        if user is None or not user.may_enter(name):
-            raise ConnectionFault(amqp.NOT_ALLOWED, f"access to vhost '{name}' refused")
-        if not self.is_internal:
-            self.broker.administration.limits.check_connection(user, virtual_host)
-        self.virtual_host = virtual_host
-        client = ClientConnection(
-            self.number,
-            user,
-            virtual_host,
-            self.peer_address,
-            self.connection.version,
-            self.client_properties,
-            self.broker.timetable.now_ms(),
-            self.close_connection,
-            self.link.describe,
-            self.limit_messages,
-        )
-        if self.is_internal:
-            self.broker.clients.internal[self.number] = client
-        else:
-            self.broker.clients.enter(client)
-            self.audit(LOGIN, "connection.open", True)
-            self.broker.events.connection_changed("connection.created", client)
-        self.limit_messages()
-        self.connection.by_ticket = access_commands.is_enforced(self)
-        self.connection.send(methods.ConnectionOpenOk())
-        self.link.opened()
-
-    def limit_messages(self) -> None:
-        """Limits of the user and of the virtual host hold for what is published from now on."""
-        if self.user is None or self.virtual_host is None:
-            return
-        limits, user, host = self.broker.administration.limits, self.user.name, self.virtual_host.name
-        most = self.broker.config.limits.message_bytes_max
-        self.connection.message_bytes_max = limits.message_bytes_max(user, host, most)
-        rates = limits.rates_of(user, host)
-        self.connection.events = RatedPublishes(self, rates) if rates else self
-        self.link.rate_changed()
-
-    def update_secret(self, method: methods.ConnectionUpdateSecret) -> None:
-        """A new token, most often: what it allows holds from now on."""
-        if self.user is None:
-            raise ConnectionFault(amqp.CHANNEL_ERROR, "the connection is not open")
-        step = self.broker.authentication.renewed(self.user, method.new_secret, self.peer_address)
-        if step is None:
-            self.connection.send(methods.ConnectionUpdateSecretOk())
-        else:
-            self.renew_identity(step)
-
-    def renew_identity(self, step: Challenge | Verification | Accepted | Refused) -> None:
-        user, host = self.user, self.virtual_host
-        if isinstance(step, Verification):
-            self.link.verify(step)
-        elif user is None or host is None or not isinstance(step, Accepted):
-            log.warning("the new secret of %s is refused: %s", self, getattr(step, "reason", ""))
-            self.close_connection(
-                ConnectionFault(amqp.NOT_ALLOWED, "New secret was refused by one of the back ends")
-            )
-        elif step.user.name != user.name or not step.user.may_enter(host.name):
-            log.warning("the new secret of %s is refused: it is that of user %r", self, step.user.name)
-            self.close_connection(
-                ConnectionFault(
-                    amqp.NOT_ALLOWED, "New secret was refused: it belongs to another user, or host"
-                )
-            )
-        else:
-            user.renew(step.user)
-            host.router.rights_changed()
-            self.watch_expiry(user)
-            self.audit(LOGIN, "connection.update-secret", True)
-            self.connection.send(methods.ConnectionUpdateSecretOk())
-
-    def watch_expiry(self, user: User) -> None:
-        """A token ends at some time, and the connection with it unless there is a new one by then."""
-        if user.expires_ms is not None:
-            self.broker.authentication.expiries.add(self, user.expires_ms, self.identity_expired)
-
-    def identity_expired(self) -> None:
-        self.close_connection(ConnectionFault(amqp.ACCESS_REFUSED, "the token of the connection has expired"))
 
     def tell_blocked(self, reason: str) -> None:
         """connection.blocked, to clients that know it."""
@@ -663,6 +432,10 @@ class Session(Events):
         self.broker.clients.open_channel(self.number, opened)
         channel.owner = opened
 
+    def held_channels(self) -> list[BrokerChannel]:
+        found = [channel.owner for channel in self.connection.all_channels()]
+        return [owner for owner in found if isinstance(owner, BrokerChannel)]
+
     def release_channel(self, channel: Channel, farewell: Callable[[], None] | None = None) -> None:
         """The broker's half of a channel goes; messages it held come back.
 
@@ -722,7 +495,7 @@ class Session(Events):
             self.link.drop()
             return
         if self.user is None and not self.is_refused and fault.code not in OUR_OWN_REASONS:
-            self.refuse_handshake(fault.reply_text, partial(self.close_connection, fault))
+            handshake.refuse_handshake(self, fault.reply_text, partial(self.close_connection, fault))
             return
         log.warning("connection of %s closed: %s", self, fault.reply_text)
         self.connection.follow(END)
@@ -754,100 +527,17 @@ class Session(Events):
     def close_ok(self, method: methods.ConnectionCloseOk) -> None:
         self.link.finish()
 
-    # Giving back what the connection holds
-
     def release(self) -> None:
         """The socket is closed: whatever the connection holds in the broker yet goes back."""
-        if self.connection.state <= phases.CONNECTION_CLOSING or self.is_leaving or self.unconfirmed:
+        awaits = self.parting is not None and bool(self.parting.unconfirmed)
+        if self.connection.state <= phases.CONNECTION_CLOSING or self.is_leaving or awaits:
             self.depart(PARTS_LOST, None)
 
-    def depart(self, parting: int, answer: Callable[[], None] | None) -> None:
-        """Gives back all that the connection holds, in portions; then comes the answer.
-
-        broker/channels/connection_teardown.py has the portions. At once its consumers get nothing more, and
-        its exclusive queues are gone for everybody.
-        """
-        self.parting = parting
-        self.answer = answer
-        self.output.ended = True
-        try:
-            self.output.end_streams()  # nobody reads what follows, but for the answer to a close
-        except Exception:
-            log.exception("a bug leaves a body that was being sent to %s behind", self)
-        client = self.broker.connections.get(self.number)
-        self.broker.clients.leave(self.number)
-        if client is not None:
-            self.broker.events.connection_changed("connection.closed", client)
-        self.broker.authentication.expiries.discard(self)
-        if self.virtual_host is not None:
-            self.virtual_host.disown_exclusive(self.number)
-        if self.is_leaving:
-            self.is_to_leave_again = True  # some channels may have left in another way
-        else:
-            self.is_leaving = True
-            self.broker.teardowns.begin(self)
-
-    def held_channels(self) -> list[BrokerChannel]:
-        found = [channel.owner for channel in self.connection.all_channels()]
-        return [owner for owner in found if isinstance(owner, BrokerChannel)]
-
-    def leave(self) -> Chore:
-        """Channel by channel, and then its exclusive queues."""
-        for count, channel in enumerate(self.connection.all_channels(), 1):
-            channel.follow(END)  # what still comes on it is discarded
-            try:
-                channel.abandon_content()
-            except Exception:
-                log.exception("a bug leaves a content of channel %d of %s behind", channel.number, self)
-            try:
-                yield from self.leave_channel(channel)
-            except Exception:  # the other channels of the connection are to go as well
-                log.exception("a bug leaves something of channel %d of %s behind", channel.number, self)
-                self.channel_left(channel)
-            if count % CHANNELS_LEFT == 0:
-                yield None
-        host = self.virtual_host
-        if host is not None and self.number in host.falling.departed:
-            yield from topology_teardown.of_connection(host, self.number)
-
-    def leave_channel(self, channel: Channel) -> Chore:
-        owner = channel.owner
-        if not isinstance(owner, BrokerChannel):
-            return
-        if self.parting == PARTS_REFUSED:
-            self.unconfirmed[channel] = None
-            owner.retire(partial(self.channel_left, channel))
-        else:
-            if self.parting == PARTS_CLOSED:
-                owner.confirm_safe()
-            self.unconfirmed.pop(channel, None)
-            channel.owner = None
-            owner.retire(None)
-        yield from teardown.of_channel(owner)
-        owner.part()
-
-    def channel_left(self, channel: Channel) -> None:
-        """All that was published on the channel is confirmed."""
-        channel.owner = None
-        self.unconfirmed.pop(channel, None)
-        self.say_answer()
-
-    def has_left(self) -> None:
-        """All is given back; some of it may have been written to nobody meanwhile."""
-        self.is_leaving = False
-        if self.is_to_leave_again:
-            self.is_to_leave_again = False
-            self.is_leaving = True
-            self.broker.teardowns.begin(self)
-        elif self.answer is None:
-            self.output.release()
-        else:
-            self.say_answer()
-
-    def say_answer(self) -> None:
-        if self.answer is not None and not self.is_leaving and not self.unconfirmed:
-            answer, self.answer = self.answer, None
-            answer()
+    def depart(self, kind: int, answer: Callable[[], None] | None) -> None:
+        """Gives back all that the connection holds, in portions; then comes the answer."""
+        if self.parting is None:
+            self.parting = Parting(self)
+        self.parting.begin(kind, answer)
 
     # The audit log
 
@@ -872,39 +562,15 @@ class Session(Events):
         return f"{user}@{self.peer_address} (connection {self.number})"
 
 
-CONNECTION_COMMANDS: dict[str, Any] = {
-    "connection.start-ok": Session.start_ok,
-    "connection.secure-ok": Session.secure_ok,
-    "connection.tune-ok": Session.tune_ok,
-    "connection.open": Session.open,
+CONNECTION_COMMANDS: dict[str, Callable[[Session, Any], None]] = {
+    "connection.start-ok": handshake.start_ok,
+    "connection.secure-ok": handshake.secure_ok,
+    "connection.tune-ok": handshake.tune_ok,
+    "connection.open": handshake.open_connection,
     "connection.close": Session.close,
     "connection.close-ok": Session.close_ok,
-    "connection.update-secret": Session.update_secret,
+    "connection.update-secret": handshake.update_secret,
 }
-
-
-@lru_cache
-def start_payload(version: int, memory: str, mechanisms: str) -> bytes:
-    """connection.start, the same for every client of a version. `memory`: see broker/services/answers.py."""
-    major, minor = (8, 0) if version == amqp.VERSION_0_8 else (0, 9)
-    properties = {**SERVER_PROPERTIES, "request_memory": memory}
-    if version == amqp.VERSION_0_8:
-        # Its field tables have no booleans, and its clients know no capabilities.
-        del properties["capabilities"]
-    start = methods.ConnectionStart(
-        version_major=major,
-        version_minor=minor,
-        server_properties=properties,
-        mechanisms=mechanisms.encode(),
-        locales=LOCALE.encode(),
-    )
-    return encode_method(version, start)
-
-
-def with_numbers(start: bytes) -> bytes:
-    """A connection.start with numeric types in its properties, which 6 octets of ids and version precede."""
-    size = 4 + int.from_bytes(start[6:10], "big")
-    return start[:6] + number_table(start, 6, 6 + size) + start[6 + size :]
 
 
 def cut(text: str) -> str:

@@ -11,6 +11,16 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 # Registers their endpoints.
+import flintmq.management.endpoints.administration
+import flintmq.management.endpoints.dead_letters
+import flintmq.management.endpoints.definitions
+import flintmq.management.endpoints.extensions
+import flintmq.management.endpoints.messages
+import flintmq.management.endpoints.operations
+import flintmq.management.endpoints.overview
+import flintmq.management.endpoints.prometheus
+import flintmq.management.endpoints.queues_and_connections
+import flintmq.management.requests.openapi  # noqa: F401
 from flintmq.client.core.errors import ClientError
 from flintmq.management.answers.listing import ListResponse, columns_of, json_response, narrowed
 from flintmq.management.requests.console_files import StaticFiles

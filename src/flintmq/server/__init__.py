@@ -2,7 +2,7 @@
 
     process/     start, signals, end of the process
     server.py    listeners, timers, alarms, who must wait
-    network/     one socket: link.py; those that listen; TLS; heartbeats
+    network/     sockets: those that listen, those of clients, TLS, heartbeats
     logins/      who is not logged in yet
     sessions/    one connection of AMQP; fast/ and fast09/ for AMQP/Fast
     commands/    each method of each class

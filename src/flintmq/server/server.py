@@ -2,7 +2,7 @@
 
 A pass begins when sockets are readable. Each is read once, in turn, at most one buffer full, so that no
 peer keeps the others waiting; then what came is handed out, and every connection that has something to
-send is sent to once: pass_scheduler.py.
+send is sent to once: event_loop/pass_scheduler.py.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from flintmq.server.sessions.session import Session
 
 log = logging.getLogger("flintmq.session")
-# What everybody can bring about without a login: see log_floods.py.
+# What everybody can bring about without a login: see logs/log_floods.py.
 strangers_log = logging.getLogger("flintmq.strangers")
 
 SERVER_PROPERTIES: dict[str, Any] = {

@@ -71,7 +71,7 @@ class Parting:
             session.is_leaving = True
             broker.teardowns.begin(self)
 
-    # What connection_teardown.py asks of a connection that has ended
+    # What broker/channels/connection_teardown.py asks of a connection that has ended
 
     def held_channels(self) -> list[BrokerChannel]:
         return self.session.held_channels()

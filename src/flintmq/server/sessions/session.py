@@ -116,7 +116,7 @@ class Session(Events):
         self.client_properties: dict[str, Any] = {}
         self.has_published = False
         self.is_refused = False  # has failed to log in, and has paused for it
-        self.is_internal = False  # of the management process, see management.py
+        self.is_internal = False  # of the management process, see process/management_process.py
         self.parting: Parting | None = None  # since the connection began to end
         self.is_leaving = False  # what the connection holds is going back, in portions
 

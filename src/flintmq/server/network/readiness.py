@@ -5,7 +5,7 @@ it alone for a while or to let it go is one system call, and a turn over many so
 
     event loop -> turn -+-> link.ready, listener.accept    for each socket that is
                         +-> link.ready                     for some of those that have not logged in yet
-                        +-> end_turn                       one pass for all of them (event_loop/pass_scheduler.py)
+                        +-> end_turn                       one pass for all: event_loop/pass_scheduler.py
 
 Some strangers are watched with all others. Those that are more have an epoll of their own, which the first
 one watches: thousands of them that say something at once are heard a few in each turn, between which the

@@ -64,7 +64,7 @@ async def certificate_of_client(tls: Tls, context: ssl.SSLContext) -> dict[str, 
             writer.write(HEADER)
             assert (await reader.readexactly(1)) == b"\x01"  # connection.start
             (link,) = server.links
-            found: dict[str, Any] | None = link.session.link.peer_certificate()
+            found: dict[str, Any] | None = link.peer_certificate()
             return found
         except (ssl.SSLError, asyncio.IncompleteReadError) as error:
             raise ConnectionError from error

@@ -21,8 +21,8 @@ from flintmq.errors import PeerFault
 from flintmq.protocol import phases
 from flintmq.protocol.outbox import Output
 from flintmq.protocol.states import LOST
-from flintmq.server.session import Session
-from flintmq.server.storage import recovered_broker
+from flintmq.server.data_directory import recovered_broker
+from flintmq.server.sessions.session import Session
 from flintmq.storage.disk import Disk
 from flintmq.storage.options import JournalOptions
 from flintmq.wire import amqp, methods

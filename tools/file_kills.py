@@ -42,8 +42,8 @@ from peer import Gone, Peer
 
 from flintmq.checks import size
 from flintmq.cli import main as flintmq
-from flintmq.cli.file_sender import PART_BYTES
-from flintmq.cli.patient_connection import PatientConnection
+from flintmq.cli.files.file_sender import PART_BYTES
+from flintmq.cli.files.patient_connection import PatientConnection
 from flintmq.client import connect
 from flintmq.client.core.errors import ClientError, ConnectFailed, ConnectionLost
 from flintmq.wire import amqp, methods

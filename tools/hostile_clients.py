@@ -37,7 +37,7 @@ from hostile.attacks import ATTACKS, SETTINGS, Attack, Target
 from peer import Peer
 from stalls.bystander import Bystander
 
-from flintmq.cli.tls import dev_cert
+from flintmq.cli.local.tls import dev_cert
 
 QUIET_S = 2.0
 # An attack is repeated until it has taken as long as this.

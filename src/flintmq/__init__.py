@@ -14,5 +14,5 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     """The server is loaded by whoever embeds it: a client need not wait for that, nor depend on it."""
     if name == "Broker":
-        return import_module("flintmq.server.embedded").Broker
+        return import_module("flintmq.server.process.embedded").Broker
     raise AttributeError(f"module 'flintmq' has no attribute {name!r}")

@@ -12,7 +12,7 @@ from broker_process import BrokerProcess
 from command_line.conftest import Command
 from live.certificates import Authority
 
-from flintmq.cli import doctor
+from flintmq.cli.operating import doctor
 from flintmq.client import Connection, connect
 from flintmq.clock import Clock
 

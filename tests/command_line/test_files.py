@@ -11,8 +11,8 @@ import pytest
 from broker_process import BrokerProcess
 from command_line.conftest import Command
 
-from flintmq.cli.file_receiver import FileReceiver, safe_name
-from flintmq.cli.file_sender import FileSender
+from flintmq.cli.files.file_receiver import FileReceiver, safe_name
+from flintmq.cli.files.file_sender import FileSender
 from flintmq.client import ConnectionLost, connect
 from flintmq.wire.properties import BasicProperties
 

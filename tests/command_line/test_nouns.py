@@ -12,7 +12,7 @@ import pytest
 from broker_process import BrokerProcess
 from command_line.conftest import Command, closed_with
 
-from flintmq.cli import bench
+from flintmq.cli.operating import bench
 from flintmq.client import connect
 
 

@@ -11,10 +11,10 @@ import pytest
 from conversation import House
 
 from flintmq.broker.broker import Broker
-from flintmq.server.link import Link
-from flintmq.server.pass_scheduler import PassScheduler
-from flintmq.server.readiness import LoopReadiness
-from flintmq.server.session import Session
+from flintmq.server.event_loop.pass_scheduler import PassScheduler
+from flintmq.server.network.link import Link
+from flintmq.server.network.readiness import LoopReadiness
+from flintmq.server.sessions.session import Session
 
 
 class Loop:

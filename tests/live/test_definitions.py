@@ -19,7 +19,7 @@ import pytest
 from broker_process import BrokerProcess
 
 from flintmq.cli import main
-from flintmq.cli.running_broker import URL
+from flintmq.cli.operating.running_broker import URL
 from flintmq.client import LoginRefused, connect
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))

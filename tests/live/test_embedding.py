@@ -18,7 +18,7 @@ import flintmq
 from flintmq.build import event_loop
 from flintmq.client import aio
 from flintmq.errors import ConfigFault, StorageFault
-from flintmq.server.lifecycle import loop_factory
+from flintmq.server.process.lifecycle import loop_factory
 
 LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.SelectorEventLoop]
 if event_loop() == "uvloop":

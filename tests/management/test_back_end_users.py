@@ -19,8 +19,8 @@ from permission_server import PermissionServer, Question, permission_server
 from flintmq.auth import visitors
 from flintmq.auth.user import User
 from flintmq.auth.visitors import Visitors
-from flintmq.management.identities import PEER_WAITING_MAX
-from flintmq.server.back_end_threads import THREADS_MAX
+from flintmq.management.requests.identities import PEER_WAITING_MAX
+from flintmq.server.logins.back_end_threads import THREADS_MAX
 
 MANAGEMENT = re.compile(r"management on http://127\.0\.0\.1:(\d+)")
 ALL = ("flintmq.tag:management", "flintmq.configure:*/*", "flintmq.write:*/*", "flintmq.read:*/*")

@@ -12,8 +12,8 @@ import pytest
 from broker_process import BrokerProcess
 from management_http import Http
 
-from flintmq.management import log_tail
-from flintmq.management.log_tail import tail
+from flintmq.management.broker_state import log_tail
+from flintmq.management.broker_state.log_tail import tail
 
 MANAGEMENT = re.compile(r"management on http://127\.0\.0\.1:(\d+)")
 PATHS = ("flintmq/journal", "flintmq/log", "flintmq/audit")

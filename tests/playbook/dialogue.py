@@ -24,7 +24,7 @@ from flintmq.clock import Clock
 from flintmq.config import Config
 from flintmq.errors import PeerFault
 from flintmq.protocol.outbox import Output
-from flintmq.server.session import Session
+from flintmq.server.sessions.session import Session
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import Method, decode_method, encode_method
 from flintmq.wire.properties import BasicProperties, decode_properties, encode_properties

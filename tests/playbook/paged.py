@@ -11,7 +11,7 @@ from playbook.hourglass import Hourglass
 from flintmq.broker.broker import Broker
 from flintmq.broker.queues.queue import Queue
 from flintmq.config import Config, Storage
-from flintmq.server.storage import open_broker
+from flintmq.server.data_directory import open_broker
 
 KEPT_MESSAGES = 4
 LOADED_MESSAGES = 4

@@ -204,7 +204,7 @@ def test_a_bug_behind_an_answer_ends_that_connection(
     def fail(*arguments: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("flintmq.server.commands.run", fail)
+    monkeypatch.setattr("flintmq.server.commands.command.run", fail)
     scene.answer()
     assert bob.hears(ConnectionClose).reply_code == amqp.INTERNAL_ERROR
     assert "a bug ends the connection" in caplog.text

@@ -15,7 +15,7 @@ from playbook.dialogue import Carried, Client, Playbook, frame
 
 from flintmq.clock import Clock
 from flintmq.config import Config, Storage, UserSettings
-from flintmq.server.storage import open_broker
+from flintmq.server.data_directory import open_broker
 from flintmq.wire import amqp, methods, traits
 from flintmq.wire.methods import encode_method
 from flintmq.wire.tables import DEPTH_MAX, NUMBERED_MAX, encode_table

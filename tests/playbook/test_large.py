@@ -13,7 +13,7 @@ from playbook.dialogue import Carried, Client, Playbook, carrying, frame
 
 from flintmq.clock import Clock
 from flintmq.config import Access, Config, RealmSettings, Storage
-from flintmq.server.storage import open_broker
+from flintmq.server.data_directory import open_broker
 from flintmq.storage.disk import Disk
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import encode_method

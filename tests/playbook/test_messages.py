@@ -18,7 +18,7 @@ from flintmq.broker.broker import AGAIN_MS
 from flintmq.broker.channels import message_transfers
 from flintmq.broker.channels.message_terms import MessageTerms
 from flintmq.config import PermissionSettings
-from flintmq.server import message_commands
+from flintmq.server.commands import message as message_commands
 from flintmq.wire import amqp, methods
 from flintmq.wire.fields import Content
 from flintmq.wire.methods import (

@@ -14,7 +14,7 @@ from flintmq.broker.services.request import REQUESTS_WAITING_MAX, SERVICES, Requ
 from flintmq.broker.store import topology_records
 from flintmq.clock import Clock
 from flintmq.config import Config, parse
-from flintmq.server.storage import recovered_broker
+from flintmq.server.data_directory import recovered_broker
 from flintmq.storage.disk import Disk
 from flintmq.storage.options import JournalOptions
 from flintmq.wire import methods

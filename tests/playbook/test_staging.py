@@ -14,7 +14,7 @@ from playbook.test_administration import listening
 
 from flintmq.broker.store.staging import Staging
 from flintmq.broker.streams import stream_arguments
-from flintmq.cli.journal import show
+from flintmq.cli.local.journal import show
 from flintmq.config import Staging as Limits
 from flintmq.errors import ServiceFault
 from flintmq.storage.inspection.journal_inspection import check

@@ -16,7 +16,7 @@ from peer import Gone, Peer
 from flintmq import config
 from flintmq.auth import Accepted, Verification
 from flintmq.clock import MovableClock
-from flintmq.server.rehearsal import (
+from flintmq.server.process.rehearsal import (
     KEPT_BYTES_MAX,
     KEPT_MAX,
     UNROUTABLE,

@@ -25,7 +25,7 @@ from flintmq.client import ClientError, ServiceError, connect
 from flintmq.clock import Clock
 from flintmq.config import ALL_PERMISSIONS, Config, PermissionSettings, parse
 from flintmq.errors import ChannelFault, ServiceFault
-from flintmq.server.storage import recovered_broker
+from flintmq.server.data_directory import recovered_broker
 from flintmq.storage.disk import Disk
 from flintmq.storage.options import JournalOptions
 from flintmq.wire import methods

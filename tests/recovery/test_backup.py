@@ -238,8 +238,8 @@ class Killed(Disk):
         Killed.synced += 1
         if Killed.synced == 2:
             os.kill(os.getpid(), signal.SIGKILL)
-import flintmq.cli.backup
-flintmq.cli.backup.Disk = Killed
+import flintmq.cli.operating.backup
+flintmq.cli.operating.backup.Disk = Killed
 main(sys.argv[1:])
 """
 
@@ -311,7 +311,7 @@ def test_what_is_refused(life: Life, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("FLINTMQ_USER")
     monkeypatch.delenv("FLINTMQ_PASSWORD")
     with monkeypatch.context() as patch:
-        patch.setattr("flintmq.cli.backup.holder_of", lambda directory: "1")
+        patch.setattr("flintmq.cli.operating.backup.holder_of", lambda directory: "1")
         assert "run flintmq backup there, as the user" in run(f"backup {tmp_path / 'other'}").err
     with BrokerProcess() as in_memory:
         monkeypatch.setenv("FLINTMQ_URL", f"amqp://localhost:{in_memory.port}")

@@ -18,7 +18,7 @@ from peer import Peer
 from flintmq.broker.broker import Broker
 from flintmq.clock import Clock
 from flintmq.config import Config, Limits, Storage
-from flintmq.server.storage import open_broker
+from flintmq.server.data_directory import open_broker
 from flintmq.wire import methods
 
 LIVES = 4

@@ -9,7 +9,7 @@ import pytest
 
 from flintmq.broker.store import topology_records
 from flintmq.cli import main
-from flintmq.cli.journal import value_text
+from flintmq.cli.local.journal import value_text
 from flintmq.wire import methods
 from flintmq.wire.tables import encode_table
 

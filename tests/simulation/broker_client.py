@@ -16,7 +16,7 @@ from flintmq.broker.broker import Broker
 from flintmq.errors import PeerFault
 from flintmq.protocol.outbox import Output
 from flintmq.protocol.states import LOST
-from flintmq.server.session import Session
+from flintmq.server.sessions.session import Session
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import Method, decode_method, encode_method
 from flintmq.wire.properties import BasicProperties, encode_properties

@@ -15,7 +15,7 @@ from contextlib import suppress
 from flintmq.broker.memory_shedding import MemoryShedding
 from flintmq.config import Config
 from flintmq.protocol.outbox import Output
-from flintmq.server.storage import recovered_broker
+from flintmq.server.data_directory import recovered_broker
 from flintmq.storage.options import JournalOptions, SyncPolicy
 
 from .administration_actions import AdministrationActions

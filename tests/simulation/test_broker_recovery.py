@@ -7,7 +7,7 @@ import random
 from flintmq.broker.broker import Broker
 from flintmq.broker.store.topology_records import handed_out_key
 from flintmq.config import Config
-from flintmq.server.storage import recovered_broker
+from flintmq.server.data_directory import recovered_broker
 from flintmq.storage.options import JournalOptions
 from flintmq.wire import methods
 

@@ -29,41 +29,41 @@ EXIT_INTERRUPTED = 130
 # Commands against a running broker: the module of each, and what it does. A module is imported when its
 # command is given.
 RUNNING: dict[str, tuple[str, str]] = {
-    "status": ("status", "how the broker is: counts, memory, disk, alarms"),
-    "alarms": ("status", "what blocks publishers, and why"),
-    "queues": ("queues", "list queues with what is in them"),
-    "exchanges": ("topology", "list exchanges"),
-    "bindings": ("topology", "list bindings"),
-    "connections": ("connections", "list connections"),
-    "channels": ("connections", "list channels with what they hold"),
-    "consumers": ("connections", "list consumers"),
-    "users": ("users", "list users; add, password, tags, delete"),
-    "permissions": ("users", "list permissions; set, clear, set-topic, clear-topic"),
-    "vhosts": ("virtual_hosts", "list virtual hosts; add, delete"),
-    "limits": ("virtual_hosts", "list limits of users and virtual hosts; set, clear"),
-    "bans": ("virtual_hosts", "list banned addresses; clear"),
-    "policies": ("policies", "list policies; set, clear"),
-    "parameters": ("policies", "list parameters; set, clear"),
-    "declare": ("topology", "declare a queue or an exchange"),
-    "delete": ("topology", "delete a queue or an exchange"),
-    "bind": ("topology", "bind a queue or an exchange to an exchange"),
-    "unbind": ("topology", "take a binding away"),
-    "purge": ("queues", "drop the messages that wait in a queue"),
-    "move": ("queues", "move messages from a queue to another"),
-    "publish": ("messages", "publish messages"),
-    "get": ("messages", "take messages from a queue"),
-    "consume": ("messages", "show messages as they come"),
-    "peek": ("messages", "look at messages without taking them"),
-    "search": ("messages", "find messages in a queue without taking them"),
-    "close": ("connections", "close connections"),
-    "top": ("top", "queues, rates and alarms, live"),
-    "doctor": ("doctor", "find out what is wrong, and what to do about it"),
-    "file": ("files", "send files through queues, and receive them"),
-    "backup": ("backup", "copy the data of a running broker"),
-    "restore": ("backup", "make a data directory of a backup"),
-    "audit": ("audit", "the audit log as a table"),
-    "bench": ("bench", "put load on a broker and measure it"),
-    "ctl": ("ctl", "the commands of rabbitmqctl that scripts use"),
+    "status": ("operating.status", "how the broker is: counts, memory, disk, alarms"),
+    "alarms": ("operating.status", "what blocks publishers, and why"),
+    "queues": ("operating.queues", "list queues with what is in them"),
+    "exchanges": ("operating.topology", "list exchanges"),
+    "bindings": ("operating.topology", "list bindings"),
+    "connections": ("operating.connections", "list connections"),
+    "channels": ("operating.connections", "list channels with what they hold"),
+    "consumers": ("operating.connections", "list consumers"),
+    "users": ("operating.users", "list users; add, password, tags, delete"),
+    "permissions": ("operating.users", "list permissions; set, clear, set-topic, clear-topic"),
+    "vhosts": ("operating.virtual_hosts", "list virtual hosts; add, delete"),
+    "limits": ("operating.virtual_hosts", "list limits of users and virtual hosts; set, clear"),
+    "bans": ("operating.virtual_hosts", "list banned addresses; clear"),
+    "policies": ("operating.policies", "list policies; set, clear"),
+    "parameters": ("operating.policies", "list parameters; set, clear"),
+    "declare": ("operating.topology", "declare a queue or an exchange"),
+    "delete": ("operating.topology", "delete a queue or an exchange"),
+    "bind": ("operating.topology", "bind a queue or an exchange to an exchange"),
+    "unbind": ("operating.topology", "take a binding away"),
+    "purge": ("operating.queues", "drop the messages that wait in a queue"),
+    "move": ("operating.queues", "move messages from a queue to another"),
+    "publish": ("operating.messages", "publish messages"),
+    "get": ("operating.messages", "take messages from a queue"),
+    "consume": ("operating.messages", "show messages as they come"),
+    "peek": ("operating.messages", "look at messages without taking them"),
+    "search": ("operating.messages", "find messages in a queue without taking them"),
+    "close": ("operating.connections", "close connections"),
+    "top": ("operating.top", "queues, rates and alarms, live"),
+    "doctor": ("operating.doctor", "find out what is wrong, and what to do about it"),
+    "file": ("files.files", "send files through queues, and receive them"),
+    "backup": ("operating.backup", "copy the data of a running broker"),
+    "restore": ("operating.backup", "make a data directory of a backup"),
+    "audit": ("local.audit", "the audit log as a table"),
+    "bench": ("operating.bench", "put load on a broker and measure it"),
+    "ctl": ("ctl.ctl", "the commands of rabbitmqctl that scripts use"),
     "completion": ("completion", "completion for bash, zsh or fish"),
 }
 
@@ -164,7 +164,9 @@ def _add_running(
 
 
 def _add_others(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    from flintmq.cli import definitions, demo, pipeline, tls
+    from flintmq.cli.local import tls
+    from flintmq.cli.operating import definitions
+    from flintmq.cli.pipelines import demo, pipeline
 
     definitions.add(commands)
     tls.add(commands)
@@ -203,7 +205,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ConfigFault as fault:
         return _fail(fault, EXIT_SETTINGS)
     except FlintError as fault:
-        from flintmq.cli.statuses import status_of
+        from flintmq.cli.output.statuses import status_of
 
         return _fail(fault, status_of(fault))
     except BrokenPipeError:
@@ -217,7 +219,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(fault: object, status: int) -> int:
-    from flintmq.cli.tables import printable
+    from flintmq.cli.output.tables import printable
 
     for said in getattr(fault, "lines", (str(fault),)):
         print(f"flintmq: {printable(said)}", file=sys.stderr)
@@ -225,39 +227,39 @@ def _fail(fault: object, status: int) -> int:
 
 
 def _said(error: OSError) -> str:
-    from flintmq.cli.machine import explain
+    from flintmq.cli.output.machine_faults import explain
 
     return explain(error)
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from flintmq.cli.serve import serve
+    from flintmq.cli.local.serve import serve
 
     return serve(options)
 
 
 def _ctl(options: argparse.Namespace) -> int:
-    from flintmq.cli import ctl
+    from flintmq.cli.ctl import ctl
 
     return ctl.run(options)
 
 
 def _info(_: argparse.Namespace) -> int:
-    from flintmq.cli.info import info
+    from flintmq.cli.local.info import info
 
     print(info())
     return 0
 
 
 def _hash_password(options: argparse.Namespace) -> int:
-    from flintmq.cli.password import hash_from
+    from flintmq.cli.local.password import hash_from
 
     print(hash_from(sys.stdin, options.algorithm, has_scram=options.scram))
     return 0
 
 
 def _journal(options: argparse.Namespace) -> int:
-    from flintmq.cli import journal
+    from flintmq.cli.local import journal
 
     status = 0
     if options.task == "inspect":

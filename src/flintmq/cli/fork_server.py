@@ -5,7 +5,7 @@
       |------------------------------>|-- fork ----------------------->|  its input is a pipe, whose
       |     pid, "... listening on"   |<- "... listening on" ----------|  other end the nursery holds
       |<------------------------------|                                |
-      | tell pid, a command           |-- the command ---------------->|  server/rehearsal.py
+      | tell pid, a command           |-- the command ---------------->|  server/process/rehearsal.py
       |                   the answer  |<- "answer ..." ----------------|
       |<------------------------------|                                |
       | stop pid, or kill pid         |-- closes the pipe, or kills -->|
@@ -254,7 +254,7 @@ def wait_by_output(said: int, timeout_s: float) -> bool:
 
 def load() -> None:
     """What every broker needs, so that none has to load it."""
-    import flintmq.cli.serve
+    import flintmq.cli.local.serve
     import flintmq.server  # noqa: F401
     from flintmq.broker.exchanges.exchange_plugins import installed
     from flintmq.build import build, event_loop

@@ -2,7 +2,14 @@
 
     browser, rabbitmqadmin, Prometheus  --HTTP-->  this process  --AMQP, internal-->  the broker
 
-It is a process of its own, which server/management.py starts: neither JSON nor HTTP costs the broker's loop.
-Begin with app.py, which names the routes; broker_link.py is the way to the broker, snapshots.py what is known
-of it, shapes/ how that looks in JSON.
+It is a process of its own, which server/process/management_process.py starts: neither JSON nor HTTP costs the
+broker's loop.
+
+    app.py         finds the endpoint of a request, asks who it is, and calls it
+    endpoints/     what a request does
+    answers/       how that looks in JSON
+    requests/      a request until its endpoint is called
+    broker_state/  the way to the broker, and what is known of it
+
+Begin with app.py.
 """

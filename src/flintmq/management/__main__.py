@@ -20,9 +20,9 @@ from uvicorn import Server as UvicornServer
 
 from flintmq.management import pipeline_watch
 from flintmq.management.app import App
-from flintmq.management.broker_link import BrokerLink
-from flintmq.management.context import Context, Listening
-from flintmq.management.http_connection import HttpConnection
+from flintmq.management.broker_state.broker_link import BrokerLink
+from flintmq.management.requests.context import Context, Listening
+from flintmq.management.requests.http_connection import HttpConnection
 
 log = logging.getLogger("flintmq.management")
 

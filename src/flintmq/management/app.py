@@ -11,19 +11,21 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 # Registers their endpoints.
-import flintmq.management.administration_endpoints
-import flintmq.management.dead_letter_endpoints
-import flintmq.management.definition_endpoints
-import flintmq.management.flintmq_endpoints
-import flintmq.management.message_endpoints
-import flintmq.management.object_endpoints
-import flintmq.management.openapi
-import flintmq.management.operation_endpoints
-import flintmq.management.overview_endpoints
-import flintmq.management.prometheus  # noqa: F401
+import flintmq.management.endpoints.administration
+import flintmq.management.endpoints.dead_letters
+import flintmq.management.endpoints.definitions
+import flintmq.management.endpoints.extensions
+import flintmq.management.endpoints.messages
+import flintmq.management.endpoints.operations
+import flintmq.management.endpoints.overview
+import flintmq.management.endpoints.prometheus
+import flintmq.management.endpoints.queues_and_connections
+import flintmq.management.requests.openapi  # noqa: F401
 from flintmq.client.core.errors import ClientError
-from flintmq.management.context import Context
-from flintmq.management.faults import (
+from flintmq.management.answers.listing import ListResponse, columns_of, json_response, narrowed
+from flintmq.management.requests.console_files import StaticFiles
+from flintmq.management.requests.context import Context
+from flintmq.management.requests.faults import (
     Forbidden,
     HttpFault,
     NotAllowed,
@@ -31,10 +33,16 @@ from flintmq.management.faults import (
     NotFound,
     fault_of,
 )
-from flintmq.management.identities import NOBODY, Identity
-from flintmq.management.listing import ListResponse, columns_of, json_response, narrowed
-from flintmq.management.routes import ADMINISTRATOR, MONITORING, POLICYMAKER, Call, Endpoint, find, names_in
-from flintmq.management.static import StaticFiles
+from flintmq.management.requests.identities import NOBODY, Identity
+from flintmq.management.requests.routes import (
+    ADMINISTRATOR,
+    MONITORING,
+    POLICYMAKER,
+    Call,
+    Endpoint,
+    find,
+    names_in,
+)
 
 log = logging.getLogger("flintmq.management")
 

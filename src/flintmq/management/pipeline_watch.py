@@ -12,7 +12,7 @@ from flintmq.pipelines.run import status
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from flintmq.management.context import Context
+    from flintmq.management.requests.context import Context
     from flintmq.wire.tables import FieldTable
 
 log = logging.getLogger("flintmq.management")

@@ -22,7 +22,7 @@ from flintmq.server import memory
 from flintmq.wire import amqp
 
 if TYPE_CHECKING:
-    from flintmq.server.link import Link
+    from flintmq.server.network.link import Link
     from flintmq.server.server import Server
 
 log = logging.getLogger("flintmq.relief")

@@ -2,7 +2,7 @@
 
 A pass begins when sockets are readable. Each is read once, in turn, at most one buffer full, so that no
 peer keeps the others waiting; then what came is handed out, and every connection that has something to
-send is sent to once: pass_scheduler.py.
+send is sent to once: event_loop/pass_scheduler.py.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from typing import TYPE_CHECKING, Any
 from flintmq.auth.failed_logins import UNTRIED
 from flintmq.clock import Clock
 from flintmq.errors import ConnectionFault
-from flintmq.server.audit_log import AuditLog
-from flintmq.server.back_end_threads import BackEndThreads
-from flintmq.server.certificates import Certificates, CertificateWatch
-from flintmq.server.heartbeats import Heartbeats
-from flintmq.server.link import HELD_ALARM, HELD_CLOSED, HELD_PRESSED, Link
-from flintmq.server.listener import Listener
-from flintmq.server.log_floods import floods
-from flintmq.server.login_queue import GONE, LoginQueue, WaitingLogin
+from flintmq.server.data_directory import open_broker
+from flintmq.server.event_loop.pass_scheduler import PassScheduler
+from flintmq.server.event_loop.turn_spans import TurnSpans
+from flintmq.server.logins.back_end_threads import BackEndThreads
+from flintmq.server.logins.login_queue import GONE, LoginQueue, WaitingLogin
+from flintmq.server.logins.strangers import Strangers
+from flintmq.server.logs.audit_log import AuditLog
+from flintmq.server.logs.log_floods import floods
 from flintmq.server.memory import MemoryAlarm, give_back
 from flintmq.server.memory_relief import Relief
-from flintmq.server.pass_scheduler import PassScheduler
-from flintmq.server.readiness import readiness
-from flintmq.server.session import CONNECTIONS_CRITICAL, Session
-from flintmq.server.storage import open_broker
-from flintmq.server.strangers import Strangers
-from flintmq.server.turn_spans import TurnSpans
+from flintmq.server.network.certificates import Certificates, CertificateWatch
+from flintmq.server.network.heartbeats import Heartbeats
+from flintmq.server.network.link import HELD_ALARM, HELD_CLOSED, HELD_PRESSED, Link
+from flintmq.server.network.listener import Listener
+from flintmq.server.network.readiness import readiness
+from flintmq.server.sessions.handshake import CONNECTIONS_CRITICAL
+from flintmq.server.sessions.session import Session
 from flintmq.wire import amqp
 
 if TYPE_CHECKING:

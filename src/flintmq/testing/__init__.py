@@ -1,7 +1,7 @@
 """Brokers for tests, in processes of their own: `with Broker() as broker:`. docs/testing.md has it all.
 
 pytest has fixtures of them (flintmq.pytest_plugin), and those of pytest-rabbitmq (rabbitmq_fixtures.py).
-The other end, in the process of the broker, is server/rehearsal.py.
+The other end, in the process of the broker, is server/process/rehearsal.py.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ START_TIMEOUT_S = 60.0
 ANSWER_TIMEOUT_S = 30.0
 # For a broker to do what it is told: milliseconds, and more for a million messages that are due at once.
 TELL_TIMEOUT_S = 60.0
-# How a line begins that answers a command, see server/rehearsal.py.
+# How a line begins that answers a command, see server/process/rehearsal.py.
 ANSWER = "answer "
 
 
@@ -36,7 +36,7 @@ class Source(Protocol):
         """The process, and the line that says where it listens."""
 
     def tell(self, process: int, command: str) -> str:
-        """The answer of a broker to a command of server/rehearsal.py; raises BrokerGone."""
+        """The answer of a broker to a command of server/process/rehearsal.py; raises BrokerGone."""
 
     def kill(self, process: int) -> None:
         """kill -9, and the process is gone when it returns."""

@@ -21,8 +21,9 @@ import flintmq
 from flintmq import config
 from flintmq.auth.passwords import parse_hash
 from flintmq.build import build, compiled_modules, event_loop
-from flintmq.cli import main, parser, password
-from flintmq.cli.machine import explain
+from flintmq.cli import main, parser
+from flintmq.cli.local import password
+from flintmq.cli.output.machine_faults import explain
 from flintmq.errors import ConfigFault, StorageFault
 
 Serve = Callable[[config.Config], int]
@@ -234,7 +235,9 @@ def test_a_command_is_parsed_by_its_own_parser_alone(command: str) -> None:
     loaded = "sorted(name for name in sys.modules if name.startswith('flintmq.cli.'))"
     program = f"import sys, json, flintmq.cli; flintmq.cli.parser({command!r}); print(json.dumps({loaded}))"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
-    assert not {"flintmq.cli.pipeline", "flintmq.cli.definitions"} & set(json.loads(ran.stdout))
+    assert not {"flintmq.cli.pipelines.pipeline", "flintmq.cli.operating.definitions"} & set(
+        json.loads(ran.stdout)
+    )
 
 
 def test_help_loads_nothing_heavy() -> None:

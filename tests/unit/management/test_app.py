@@ -11,9 +11,9 @@ import pytest
 from starlette.requests import Request
 
 from flintmq.client.core.errors import ConnectionClosed, ServiceError
-from flintmq.management import overview_endpoints
 from flintmq.management.app import App
-from flintmq.management.context import Context
+from flintmq.management.endpoints import overview
+from flintmq.management.requests.context import Context
 
 USER = {"user": "u", "sees-all": True, "virtual-hosts": [], "changes": 0, "login": "1 0"}
 GOOD = json.dumps({"username": "u", "password": "right"}).encode()
@@ -91,5 +91,5 @@ def test_the_body_of_a_login_is_short() -> None:
 
 
 def test_the_body_of_a_login_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overview_endpoints, "LOGIN_S_MAX", 0.02)
+    monkeypatch.setattr(overview, "LOGIN_S_MAX", 0.02)
     assert answered("POST", "/api/session", []) == (408, False)

@@ -26,9 +26,9 @@ from flintmq.protocol.states import (
     ConnectionState,
     Table,
 )
-from flintmq.server import message_commands
-from flintmq.server.commands import COMMANDS
-from flintmq.server.session import CONNECTION_COMMANDS
+from flintmq.server.commands import message as message_commands
+from flintmq.server.commands.command import COMMANDS
+from flintmq.server.sessions.session import CONNECTION_COMMANDS
 from flintmq.wire import methods
 
 BY_NAME = {

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from flintmq.server.storage import Progress
+from flintmq.server.data_directory import Progress
 
 # Recovery reads twice: the two passes over one segment, which even an empty journal has.
 ONE_SEGMENT = 2 * 33_554_432

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.cli import journal as command
+from flintmq.cli.local import journal as command
 from flintmq.clock import Clock
 from flintmq.storage.disk import Disk
 from flintmq.storage.inspection import journal_inspection

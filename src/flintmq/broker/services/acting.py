@@ -1,11 +1,12 @@
 """Requests and logins in the name of users, by the management process.
 
 That process reaches the broker over sockets that it has inherited, and nobody else can open one
-(server/management.py). Its connections are `Connections.internal`. On these a login names a user without a
-password, as the password was checked before by `management.authenticate`; a login without a name is that of
-the management process itself. A request may say in headers for which user, at which address, and in which
-virtual host it is made: the service then meets that user's permissions, as if the user had asked. A user whom
-only a back end knows is named with a number besides, which `management.authenticate` gave (auth/visitors.py).
+(server/process/management_process.py). Its connections are `Connections.internal`. On these a login names a
+user without a password, as the password was checked before by `management.authenticate`; a login without a
+name is that of the management process itself. A request may say in headers for which user, at which address,
+and in which virtual host it is made: the service then meets that user's permissions, as if the user had
+asked. A user whom only a back end knows is named with a number besides, which `management.authenticate` gave
+(auth/visitors.py).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from flintmq.errors import ConnectionFault
 from flintmq.wire import amqp
 
 if TYPE_CHECKING:
-    from flintmq.server.session import Session
+    from flintmq.server.sessions.session import Session
 
 
 def host_of_path(session: Session, path: str) -> str:

@@ -17,9 +17,11 @@ from flintmq.protocol import phases
 from flintmq.protocol.fast.connection import HANDLES_MAX, MESSAGE_NOT_FOUND, MESSAGE_TOO_LARGE
 from flintmq.protocol.fast.handle import QUEUE, TOPIC, Handle
 from flintmq.protocol.fast.outbox import Target
-from flintmq.server import commands as channel_commands
+from flintmq.server.commands import basic as basic_class
+from flintmq.server.commands import command as channel_commands
+from flintmq.server.commands import queue as queue_class
 from flintmq.server.fast.listings import NUMBERS_MAX, Listing, Looking, message_list
-from flintmq.server.session import METHOD_COPIES
+from flintmq.server.sessions.session import METHOD_COPIES
 from flintmq.wire import amqp, methods, traits
 from flintmq.wire.fast import commands, crossing, message_head
 from flintmq.wire.fast.commands import Command
@@ -166,7 +168,7 @@ class Consumers:
         for consumer in stopped:
             if consumer.queue.deleted:
                 raise no_queue(self.session, consumer.queue.name)
-            channel_commands.named_queue(owner, consumer.queue.name, Operation.READ)
+            queue_class.named_queue(owner, consumer.queue.name, Operation.READ)
         while stopped:
             quotas.check_consumer(broker.config.limits, broker, owner)
             consumer = stopped.pop(0)
@@ -385,7 +387,7 @@ def handle_unget(session: FastSession, handle: Handle, command: commands.HandleU
     if tag & 0xFFFFFFFF != command.message_nbr or not owner.holds(tag):
         text = f"message {command.message_nbr} is not unacked on channel {handle.channel.number}"
         raise ChannelFault(MESSAGE_NOT_FOUND, text)
-    channel_commands.reject(owner, tag, True, "basic.reject")
+    basic_class.reject(owner, tag, True, "basic.reject")
     session.confirm_handle(handle, command.confirm_tag)
 
 
@@ -425,7 +427,7 @@ def browsed_queue(session: FastSession, handle: Handle, name: str) -> Queue:
     if handle.service != QUEUE:
         raise ChannelFault(amqp.NOT_IMPLEMENTED, "topics hold no messages: browse a queue")
     owner = session.owner_of(handle.channel)
-    queue = channel_commands.named_queue(owner, name, Operation.READ) if name else None
+    queue = queue_class.named_queue(owner, name, Operation.READ) if name else None
     if queue is None:
         raise no_queue(session, name)
     if queue.is_stream:

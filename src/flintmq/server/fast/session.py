@@ -1,6 +1,6 @@
 """A session of AMQP/Fast: what its commands mean to the broker, and what the broker says as commands.
 
-    CONNECTION, CHANNEL and HANDLE commands --> methods of AMQP, by server/commands.py --> broker
+    CONNECTION, CHANNEL and HANDLE commands --> methods of AMQP, by server/commands/command.py --> broker
     deliveries, confirms, returned messages --> NOTIFY, REPLY, CLOSE
 
 So permissions, limits, alarms and the audit log are those of every other client. A queue service is the
@@ -25,12 +25,15 @@ from flintmq.protocol.fast.connection import FastConnection
 from flintmq.protocol.fast.handle import Handle
 from flintmq.protocol.fast.outbox import FastOutput
 from flintmq.reply_codes import REPLY_NAMES
-from flintmq.server import commands as channel_commands
+from flintmq.server.commands import channel as channel_class
+from flintmq.server.commands import command as channel_commands
+from flintmq.server.commands import tx as tx_class
 from flintmq.server.fast import client_names, handle_commands
 from flintmq.server.fast.handle_commands import LOOK_COPIES
 from flintmq.server.fast.listings import Listing
 from flintmq.server.fast.restarts import Restarts
-from flintmq.server.session import METHOD_COPIES, Session, cut
+from flintmq.server.sessions import handshake
+from flintmq.server.sessions.session import METHOD_COPIES, Session, cut
 from flintmq.wire import amqp, methods
 from flintmq.wire.fast import commands
 from flintmq.wire.fast.commands import Command
@@ -190,10 +193,11 @@ class FastSession(Session):
                 raise ConnectionFault(amqp.SYNTAX_ERROR, "LOGIN and PASSWORD must not contain a NUL")
             octets = f"\0{login}\0{password}".encode()
         properties: FieldTable = {"product": "AMQP/Fast", "capabilities": dict(CAPABILITIES)}
-        self.start_ok(
+        handshake.start_ok(
+            self,
             methods.ConnectionStartOk(
                 client_properties=properties, mechanism=command.mechanism, response=octets, locale=""
-            )
+            ),
         )
 
     def tuned(self, command: commands.ConnectionTune) -> None:
@@ -227,7 +231,7 @@ class FastSession(Session):
         name = client_names.host_of_path(self, command.virtual_path)
         client_names.check(self, name, command.client_name)
         self.client_properties["client_name"] = command.client_name
-        self.open(methods.ConnectionOpen(virtual_host=name))
+        handshake.open_connection(self, methods.ConnectionOpen(virtual_host=name))
         self.connection.by_ticket = False  # AMQP/Fast has none
         self.client_name = client_names.claim(self, command.client_name)
         self.link.start_heartbeats(self.heartbeat_s)
@@ -243,13 +247,13 @@ class FastSession(Session):
         else:
             self.close(methods.ConnectionClose())
 
-    def depart(self, parting: int, answer: Any) -> None:
+    def depart(self, kind: int, answer: Any) -> None:
         for channel in self.connection.all_channels():
             self.restarts.keep(channel)
         self.consumers.depart()
         client_names.release(self, self.client_name)
         self.client_name = ""
-        super().depart(parting, answer)
+        super().depart(kind, answer)
 
     # Channels
 
@@ -296,10 +300,10 @@ class FastSession(Session):
         self.forget_handles(channel)
         if channel.state in (phases.CHANNEL_OPEN, phases.CHANNEL_ENDING):  # ours is not said yet
             channel.follow("channel.close")
-            channel_commands.channel_close(self, channel, methods.ChannelClose())
+            channel_class.channel_close(self, channel, methods.ChannelClose())
         else:
             channel.follow("channel.close-ok")
-            channel_commands.channel_close_ok(self, channel, methods.ChannelCloseOk())
+            channel_class.channel_close_ok(self, channel, methods.ChannelCloseOk())
         self.closes.pop(channel.number, None)
         self.replies.pop(channel.number, None)
 
@@ -314,7 +318,7 @@ class FastSession(Session):
     def commit(self, channel: Channel, command: commands.ChannelCommit) -> None:
         """All that was notified counts as processed (CHANNEL COMMIT)."""
         owner = self.owner_of(channel)
-        transaction = channel_commands.open_transaction(channel)
+        transaction = tx_class.open_transaction(channel)
         notified = owner.held(0, True, command.NAME)
         if notified:
             transaction.ack(notified)

@@ -15,13 +15,14 @@ from flintmq.broker.queue_templates import TEMPLATE
 from flintmq.broker.transactions.transaction import Transaction
 from flintmq.errors import ChannelFault
 from flintmq.protocol.fast09.outbox import Target
-from flintmq.server import commands as channel_commands
-from flintmq.server import dtx_commands
+from flintmq.server.commands import channel as channel_class
+from flintmq.server.commands import dtx as dtx_commands
+from flintmq.server.commands import queue as queue_class
+from flintmq.server.commands.file import stage_due, stream_rest
+from flintmq.server.commands.stream import consume_stream
 from flintmq.server.fast.handle_commands import QUEUE_ARGUMENTS
 from flintmq.server.fast09 import registrations
 from flintmq.server.fast09.stream_terms import Fast09StreamTerms
-from flintmq.server.file_commands import stage_due, stream_rest
-from flintmq.server.stream_commands import consume_stream
 from flintmq.wire import amqp, methods
 from flintmq.wire.fast09 import crossing
 from flintmq.wire.fast09.methods import CLASS_FILE, LONGSTR_OCTETS_MAX, Method, method
@@ -92,12 +93,12 @@ def channel_flow(session: Fast09Session, channel: Channel, said: Method) -> None
 @command("channel.close")
 def channel_close(session: Fast09Session, channel: Channel, said: Method) -> None:
     channel.abandon_content()
-    channel_commands.channel_close(session, channel, methods.ChannelClose())
+    channel_class.channel_close(session, channel, methods.ChannelClose())
 
 
 @command("channel.close-ok")
 def channel_close_ok(session: Fast09Session, channel: Channel, said: Method) -> None:
-    channel_commands.channel_close_ok(session, channel, methods.ChannelCloseOk())
+    channel_class.channel_close_ok(session, channel, methods.ChannelCloseOk())
 
 
 # access
@@ -169,7 +170,7 @@ def queue_assert(session: Fast09Session, channel: Channel, said: Method) -> None
 def queue_register(session: Fast09Session, channel: Channel, said: Method) -> None:
     owner = session.owner_of(channel)
     host = owner.virtual_host
-    name = whole_name(said) or channel_commands.last_queue(owner)
+    name = whole_name(said) or queue_class.last_queue(owner)
     proxy, queue = host.exchanges.get(said.proxy), host.lookup_queue(name)
     key, arguments = "", dict(said.arguments)
     if proxy is not None and queue is not None:  # of others the broker says that they are not there
@@ -187,7 +188,7 @@ def queue_register(session: Fast09Session, channel: Channel, said: Method) -> No
 def queue_cancel(session: Fast09Session, channel: Channel, said: Method) -> None:
     owner = session.owner_of(channel)
     host = owner.virtual_host
-    name = whole_name(said) or channel_commands.last_queue(owner)
+    name = whole_name(said) or queue_class.last_queue(owner)
     proxy, queue = host.exchanges.get(said.proxy), host.lookup_queue(name)
     key, arguments = "", dict(said.arguments)
     if proxy is not None and queue is not None:
@@ -234,7 +235,7 @@ def new_consumer(session: Fast09Session, channel: Channel, said: Method, deliver
             break
     else:
         raise ChannelFault(amqp.RESOURCE_ERROR, f"all {CONSUMER_TAG_MAX} consumer tags are in use")
-    name = said.queue or channel_commands.last_queue(owner)
+    name = said.queue or queue_class.last_queue(owner)
     target = Target(deliver, said.namespace if said.queue else "", name)
     session.out.targets[channel.number, encode_shortstr(tag)] = target
     owner.prefetch_count, owner.prefetch_bytes = said.prefetch_count, said.prefetch_size

@@ -1,6 +1,6 @@
 """A session of AMQP/Fast 0.9: what its methods mean to the broker, and what the broker says as its methods.
 
-    methods of AMQP/Fast --> methods of AMQP, by fast09/commands.py and server/commands.py --> broker
+    methods of AMQP/Fast --> methods of AMQP, by fast09/commands.py and server/commands/command.py --> broker
     answers, deliveries, confirms --> methods of AMQP/Fast, with the synctag of what they answer
 
 So permissions, limits, alarms and the audit log are those of every other client. docs/fast09.md says how the
@@ -22,12 +22,13 @@ from flintmq.protocol import phases
 from flintmq.protocol.channel import Channel
 from flintmq.protocol.fast09.connection import NOBODY, Call, Fast09Connection
 from flintmq.protocol.fast09.outbox import Fast09Output
-from flintmq.server import commands as channel_commands
-from flintmq.server.content_commands import check_test_size
+from flintmq.server.commands import command as channel_commands
+from flintmq.server.commands.content import check_test_size
 from flintmq.server.fast import client_names
 from flintmq.server.fast.session import CAPABILITIES
 from flintmq.server.fast09 import commands, registrations
-from flintmq.server.session import LOCALE, METHOD_COPIES, Session, cut, strangers_log
+from flintmq.server.sessions import handshake
+from flintmq.server.sessions.session import METHOD_COPIES, Session, cut
 from flintmq.wire import amqp, methods
 from flintmq.wire.fast09 import frames
 from flintmq.wire.fast09.methods import KINDS, TRACER, UNREAL, MethodKind, encode, method
@@ -122,7 +123,7 @@ class Fast09Session(Session):
                 version_major=0,
                 version_minor=9,
                 mechanisms=self.broker.authentication.mechanisms_offered().encode(),
-                locales=LOCALE.encode(),
+                locales=handshake.LOCALE.encode(),
             ),
         )
 
@@ -145,18 +146,19 @@ class Fast09Session(Session):
     def secured(self, said: FastMethod) -> None:
         started, self.started = self.started, None
         if started is None:
-            self.secure_ok(methods.ConnectionSecureOk(response=said.response))
+            handshake.secure_ok(self, methods.ConnectionSecureOk(response=said.response))
         else:
             started.response = said.response
-            self.start_ok(started)
+            handshake.start_ok(self, started)
 
     def tuned(self, said: FastMethod) -> None:
         self.supported = frozenset(name for name in CONTENT_CLASSES if said.values[f"{name}_support"])
         self.prefetch_max = said.prefetch_max
-        self.tune_ok(
+        handshake.tune_ok(
+            self,
             methods.ConnectionTuneOk(
                 channel_max=said.channel_max, frame_max=said.frame_max, heartbeat=said.heartbeat
-            )
+            ),
         )
 
     def opened(self, said: FastMethod) -> None:
@@ -164,7 +166,7 @@ class Fast09Session(Session):
         client_names.check(self, host, said.client_id)
         self.client_id = said.client_id or self.broker.new_name("amq.client-")
         self.client_properties["client_name"] = self.client_id
-        self.open(methods.ConnectionOpen(virtual_host=host))
+        handshake.open_connection(self, methods.ConnectionOpen(virtual_host=host))
         self.claimed = client_names.claim(self, said.client_id)
 
     def closed(self, said: FastMethod) -> None:
@@ -176,10 +178,10 @@ class Fast09Session(Session):
     def heard_unknown(self, said: FastMethod) -> None:
         """We never ask what the client knows."""
 
-    def depart(self, parting: int, answer: Any) -> None:
+    def depart(self, kind: int, answer: Any) -> None:
         client_names.release(self, self.claimed)
         self.claimed = ""
-        super().depart(parting, answer)
+        super().depart(kind, answer)
 
     def say(self, said: Method) -> None:
         """What is said by methods of the connection class of AMQP."""
@@ -348,9 +350,9 @@ class Fast09Session(Session):
     def unknown_frame(self, kind: int) -> None:
         why = f"a frame of type {kind}, which is not defined"
         if self.user is None:
-            self.refuse_handshake(why, self.link.drop)
+            handshake.refuse_handshake(self, why, self.link.drop)
         else:
-            strangers_log.warning("connection of %s dropped: %s", self, why)
+            handshake.strangers_log.warning("connection of %s dropped: %s", self, why)
             self.link.drop()
 
     # What goes out

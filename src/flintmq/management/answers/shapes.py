@@ -1,0 +1,378 @@
+"""How things look in RabbitMQ's JSON: its names of fields, from the broker's rows.
+
+What FlintMQ has no like of is left out, or has the value of an idle RabbitMQ where tools insist on the field;
+docs/management.md lists the differences.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+from urllib.parse import quote
+
+from flintmq.management.broker_state.samples import rate
+from flintmq.snapshot_rows import BindingRow, ChannelRow, ConnectionRow, ConsumerRow, ExchangeRow, QueueRow
+from flintmq.wire.tables import decode_table
+
+GARBAGE = {
+    "fullsweep_after": 0,
+    "max_heap_size": 0,
+    "min_bin_vheap_size": 0,
+    "min_heap_size": 0,
+    "minor_gcs": 0,
+}
+
+
+@lru_cache(4096)
+def table(octets: bytes) -> dict[str, Any]:
+    """A table of the wire, as JSON has it."""
+    if not octets:
+        return {}
+    found, _ = decode_table(octets, 0, len(octets))
+    return {name: plain(value) for name, value in found.items()}
+
+
+def wire_table(octets: bytes) -> dict[str, Any]:
+    """A table of the wire, as the client takes it."""
+    return decode_table(octets, 0, len(octets))[0] if octets else {}
+
+
+def plain(value: Any) -> Any:
+    """A value of AMQP as JSON can hold it."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode() if not value.isascii() else value
+    if isinstance(value, datetime):
+        return int(value.timestamp())
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, dict):
+        return {str(name): plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**64:
+        return str(value)
+    return value
+
+
+def with_rates(
+    counts: Mapping[str, float], before: Mapping[str, float] | None, seconds: float
+) -> dict[str, Any]:
+    """Each count, and its rate beside it."""
+    found: dict[str, Any] = {}
+    for name, count in counts.items():
+        earlier = None if before is None else before.get(name, 0)
+        found[name] = count
+        found[f"{name}_details"] = {"rate": rate(count, earlier, seconds)}
+    return found
+
+
+# Queues
+
+
+def queue_type(row: QueueRow) -> str:
+    """classic, quorum or stream."""
+    if row.is_stream:
+        return "stream"
+    # Most queues name no type: their arguments need not be decoded.
+    if b"x-queue-type" not in row.arguments:
+        return "classic"
+    return "quorum" if table(row.arguments).get("x-queue-type") == "quorum" else "classic"
+
+
+def delivered(row: QueueRow) -> int:
+    """Messages delivered that are to be acked."""
+    return max(0, row.settled + row.requeued + row.unacked - row.gets)
+
+
+def delivered_or_got(row: QueueRow) -> int:
+    return delivered(row) + row.unasked + row.gets + row.gets_unasked
+
+
+# What message_stats of a queue count.
+QUEUE_STATS: dict[str, Callable[[QueueRow], int]] = {
+    "ack": lambda row: max(0, row.settled - row.rejected),
+    "deliver": delivered,
+    "deliver_get": delivered_or_got,
+    "deliver_no_ack": lambda row: row.unasked,
+    "get": lambda row: row.gets,
+    "get_empty": lambda row: 0,
+    "get_no_ack": lambda row: row.gets_unasked,
+    "publish": lambda row: row.entered,
+    "redeliver": lambda row: row.redeliveries,
+}
+QUEUE_DEPTHS: dict[str, Callable[[QueueRow], int]] = {
+    "messages": lambda row: row.ready + row.unacked,
+    "messages_ready": lambda row: row.ready,
+    "messages_unacknowledged": lambda row: row.unacked,
+}
+
+
+def queue_stats(row: QueueRow) -> dict[str, int]:
+    return {name: count(row) for name, count in QUEUE_STATS.items()}
+
+
+def queue_depths(row: QueueRow) -> dict[str, int]:
+    return {name: count(row) for name, count in QUEUE_DEPTHS.items()}
+
+
+def queue(
+    row: QueueRow, vhost: str, node: str, before: QueueRow | None, seconds: float, idle_since: str | None
+) -> dict[str, Any]:
+    kind = queue_type(row)
+    earlier = None if before is None else queue_stats(before)
+    found: dict[str, Any] = {
+        "arguments": table(row.arguments),
+        "auto_delete": row.auto_delete,
+        "consumer_capacity": 1.0 if row.has_active else 0.0,
+        "consumer_utilisation": 1.0 if row.has_active else 0.0,
+        "consumers": row.consumers,
+        "durable": row.durable,
+        "exclusive": row.exclusive,
+        "exclusive_consumer_tag": None,
+        "garbage_collection": GARBAGE,
+        "head_message_timestamp": None,
+        "memory": row.ready_bytes,
+        "message_bytes": row.ready_bytes,
+        "message_bytes_paged_out": 0,
+        "message_bytes_persistent": row.ready_bytes if row.number else 0,
+        "message_bytes_ram": row.ready_bytes,
+        "message_bytes_ready": row.ready_bytes,
+        "message_bytes_unacknowledged": 0,
+        **with_rates(queue_depths(row), None if before is None else queue_depths(before), seconds),
+        "messages_dropped": row.overflowed,
+        "messages_expired": row.expired,
+        "messages_lost": row.lost,
+        "messages_paged_out": row.paged,
+        "messages_persistent": row.ready + row.unacked if row.number else 0,
+        "messages_ram": row.ready + row.unacked - row.paged,
+        "messages_ready_ram": row.ready - row.paged,
+        "messages_unacknowledged_ram": row.unacked,
+        "name": row.name,
+        "node": node,
+        "recoverable_slaves": None,
+        "reductions": 0,
+        "reductions_details": {"rate": 0.0},
+        "single_active_consumer_tag": None,
+        "state": "running",
+        "type": kind,
+        "vhost": vhost,
+        "leases": row.leases,
+    }
+    stats = queue_stats(row)
+    if any(stats.values()):
+        found["message_stats"] = with_rates(stats, earlier, seconds)
+    if idle_since is not None:
+        found["idle_since"] = idle_since
+    if row.exclusive:
+        found["owner_pid_details"] = {"name": str(row.owner)}
+    if row.is_stream:
+        found |= {"members": [node], "online": [node], "readers": {node: row.consumers}, "leader": node}
+    else:
+        found["backing_queue_status"] = {"len": row.ready, "mode": "default", "version": 1}
+    return found
+
+
+# Exchanges and bindings
+
+
+def exchange(
+    row: ExchangeRow,
+    vhost: str,
+    counts: tuple[int, int] | None,
+    before: tuple[int, int] | None,
+    seconds: float,
+) -> dict[str, Any]:
+    is_ours = not row.name or row.name.startswith("amq.")
+    found: dict[str, Any] = {
+        "arguments": table(row.arguments),
+        "auto_delete": row.auto_delete,
+        "durable": row.durable,
+        "internal": row.internal,
+        "name": row.name,
+        "policy": None,
+        "type": row.type,
+        "user_who_performed_action": "rmq-internal" if is_ours else "",
+        "vhost": vhost,
+    }
+    if counts is not None:
+        now = {"publish_in": counts[0], "publish_out": counts[1]}
+        earlier = None if before is None else {"publish_in": before[0], "publish_out": before[1]}
+        found["message_stats"] = with_rates(now, earlier, seconds)
+    return found
+
+
+def properties_key(routing_key: str, arguments: bytes) -> str:
+    """Names one of the bindings between two ends, in a path."""
+    key = quote(routing_key.encode("utf-8", "surrogateescape"), safe="").replace("~", "%7E")
+    if not arguments:
+        return key or "~"
+    digest = hashlib.sha256(arguments).digest()[:16]
+    return f"{key}~{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
+
+
+def binding(row: BindingRow, vhost: str) -> dict[str, Any]:
+    return {
+        "source": row.source,
+        "vhost": vhost,
+        "destination": row.destination,
+        "destination_type": row.destination_type,
+        "routing_key": row.routing_key,
+        "arguments": table(row.arguments),
+        "properties_key": properties_key(row.routing_key, row.arguments),
+    }
+
+
+# Connections, channels, consumers
+
+
+def connection_name(row: ConnectionRow) -> str:
+    ends = row.described
+    peer, here = ends.get("peer", row.peer_address), ends.get("here", "")
+    return f"{peer}:{ends.get('peer-port', 0)} -> {here}:{ends.get('port', 0)}"
+
+
+def connection(row: ConnectionRow, node: str, before: ConnectionRow | None, seconds: float) -> dict[str, Any]:
+    ends, earlier = row.described, None if before is None else before.described
+    properties = table(row.client_properties)
+    octets = {"recv_oct": ends.get("received", 0), "send_oct": ends.get("sent", 0)}
+    were = None if earlier is None else {"recv_oct": earlier["received"], "send_oct": earlier["sent"]}
+    found: dict[str, Any] = {
+        "auth_mechanism": "PLAIN",
+        "channel_max": ends.get("channel-max", 0),
+        "channels": row.channels,
+        "client_properties": properties,
+        "connected_at": row.since_ms,
+        "frame_max": ends.get("frame-max", 0),
+        "garbage_collection": GARBAGE,
+        "host": ends.get("here", ""),
+        "name": connection_name(row),
+        "node": node,
+        "number": row.number,
+        "peer_cert_issuer": None,
+        "peer_cert_subject": None,
+        "peer_cert_validity": None,
+        "peer_host": ends.get("peer", row.peer_address),
+        "peer_port": ends.get("peer-port", 0),
+        "port": ends.get("port", 0),
+        "protocol": f"AMQP {row.protocol}",
+        "recv_cnt": 0,
+        "reductions": 0,
+        "reductions_details": {"rate": 0.0},
+        "send_cnt": 0,
+        "send_pend": ends.get("pending", 0),
+        "ssl": bool(ends.get("tls")),
+        "ssl_cipher": ends.get("tls-cipher"),
+        "ssl_hash": None,
+        "ssl_key_exchange": None,
+        "ssl_protocol": ends.get("tls-protocol"),
+        "state": "blocked" if row.blocked else "running",
+        "timeout": ends.get("heartbeat", 0),
+        "type": "network",
+        "user": row.user,
+        "user_provided_name": str(properties.get("connection_name", "")),
+        "user_who_performed_action": row.user,
+        "vhost": row.vhost,
+        **with_rates(octets, were, seconds),
+    }
+    if row.blocked:
+        found["blocked_reason"] = row.blocked
+    return found
+
+
+def channel_stats(row: ChannelRow | Mapping[str, int]) -> dict[str, int]:
+    """message_stats of a channel, or of what channels have counted together."""
+    counts: Mapping[str, Any] = row._asdict() if isinstance(row, ChannelRow) else row
+    gets, gets_unasked, unasked = counts["gets"], counts["gets_unasked"], counts["unasked"]
+    return {
+        "ack": counts["acks"],
+        "confirm": counts["confirmed"],
+        "deliver": max(0, counts["delivery_tag"] - unasked - gets - gets_unasked),
+        "deliver_get": counts["delivery_tag"],
+        "deliver_no_ack": unasked,
+        "drop_unroutable": max(0, counts["unrouted"] - counts["returns"]),
+        "get": gets,
+        "get_empty": counts["gets_empty"],
+        "get_no_ack": gets_unasked,
+        "publish": counts["publishes"],
+        "redeliver": counts["redeliveries"],
+        "return_unroutable": counts["returns"],
+    }
+
+
+def ends_of(connection: ConnectionRow | None) -> dict[str, Any]:
+    if connection is None:
+        return {"name": "", "peer_host": "", "peer_port": 0}
+    ends = connection.described
+    return {
+        "name": connection_name(connection),
+        "peer_host": ends.get("peer", connection.peer_address),
+        "peer_port": ends.get("peer-port", 0),
+    }
+
+
+def channel(
+    row: ChannelRow,
+    connection: ConnectionRow | None,
+    node: str,
+    before: ChannelRow | None,
+    seconds: float,
+) -> dict[str, Any]:
+    ends = ends_of(connection)
+    stats = channel_stats(row)
+    found: dict[str, Any] = {
+        "acks_uncommitted": 0,
+        "confirm": row.confirm,
+        "connection_details": ends,
+        "consumer_count": row.consumers,
+        "garbage_collection": GARBAGE,
+        "global_prefetch_count": row.global_prefetch_count,
+        "messages_unacknowledged": row.unacked,
+        "messages_uncommitted": 0,
+        "messages_unconfirmed": row.unconfirmed,
+        "name": f"{ends['name']} ({row.number})",
+        "node": node,
+        "number": row.number,
+        "pending_raft_commands": 0,
+        "prefetch_count": row.prefetch_count,
+        "reductions": 0,
+        "reductions_details": {"rate": 0.0},
+        "state": "running" if row.flowing else "flow",
+        "transactional": row.transactional,
+        "user": row.user,
+        "user_who_performed_action": row.user,
+        "vhost": row.vhost,
+    }
+    if any(stats.values()):
+        found["message_stats"] = with_rates(stats, None if before is None else channel_stats(before), seconds)
+    return found
+
+
+def consumer(row: ConsumerRow, connection: ConnectionRow | None, node: str) -> dict[str, Any]:
+    ends = ends_of(connection)
+    return {
+        "arguments": table(row.arguments),
+        "ack_required": not row.no_ack,
+        "active": row.is_active,
+        "activity_status": "up" if row.is_active else "waiting",
+        "channel_details": {
+            "connection_name": ends["name"],
+            "name": f"{ends['name']} ({row.channel})",
+            "node": node,
+            "number": row.channel,
+            "peer_host": ends["peer_host"],
+            "peer_port": ends["peer_port"],
+            "user": row.user,
+        },
+        "consumer_tag": row.tag,
+        "exclusive": row.exclusive,
+        "prefetch_count": row.prefetch_count,
+        "queue": {"name": row.queue, "vhost": row.vhost},
+        "unacked": row.unacked,
+    }

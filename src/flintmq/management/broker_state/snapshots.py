@@ -1,0 +1,251 @@
+"""What is known of queues, connections and all else: rows of the broker, taken in portions, and kept a while.
+
+As long as there is little, each request takes a new snapshot, which costs the broker some milliseconds at
+most. Where that takes longer, what is known is told at once while a new snapshot is on its way, and no more
+than a tenth of the time goes into taking snapshots. Of queues, of which there may be 100,000, the broker
+tells those alone that have changed since the snapshot before.
+
+Two earlier snapshots are kept for rates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import marshal
+from bisect import bisect_right
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, TypeVar
+
+from flintmq.client.core.errors import ClientError, ServiceError
+from flintmq.clock import Clock
+from flintmq.management.broker_state.broker_link import BrokerLink
+from flintmq.snapshot_rows import BindingRow, ChannelRow, ConnectionRow, ConsumerRow, ExchangeRow, QueueRow
+from flintmq.wire import amqp
+
+log = logging.getLogger("flintmq.management")
+
+# Rows that are asked for at a time, which take the broker about a millisecond. After the first few portions
+# the broker has a pause between two.
+PORTION = 512
+PORTIONS_AT_ONCE = 4
+PAUSE_S = 0.003
+# A snapshot that took longer is not taken for each request.
+QUICK_S = 0.05
+# Asked for again within this time, a quick one is told again.
+SAME_S = 0.05
+# A slow one is taken so many times as seldom as it takes long.
+SELDOM = 10
+# Rates are those since the older one of two earlier snapshots, which are at least this far apart.
+APART_S = 5.0
+
+Row = TypeVar("Row")
+
+
+class Snapshot(Generic[Row]):
+    """All rows of one kind, by what identifies each."""
+
+    def __init__(
+        self,
+        link: BrokerLink,
+        clock: Clock,
+        kind: str,
+        make: Callable[[Any], Row],
+        key: Callable[[Row], Hashable] | None,
+        virtual_host: str = "",
+    ) -> None:
+        self.link = link
+        self.clock = clock
+        self.kind = kind
+        self.make = make
+        self.key = key
+        self.virtual_host = virtual_host
+        self.rows: dict[Hashable, Row] = {}
+        self.taken_s = -1e9
+        self.took_s = 0.0
+        self.is_stale = True
+        # Earlier ones: the time, and the rows.
+        self.older: tuple[float, dict[Hashable, Row]] | None = None
+        self.oldest: tuple[float, dict[Hashable, Row]] | None = None
+        self.taking: asyncio.Task[None] | None = None
+        self.failure: ClientError | None = None
+
+    async def current(self) -> dict[Hashable, Row]:
+        """The rows as they are now, or were a moment ago."""
+        now_s = self.clock.monotonic_s()
+        age_s = now_s - self.taken_s
+        if age_s < SAME_S and not self.is_stale:
+            return self.rows
+        if self.took_s > QUICK_S and not self.is_stale:
+            if age_s > SELDOM * self.took_s:
+                self.begin()
+            return self.rows
+        task = self.begin()
+        await asyncio.shield(task)
+        if self.failure is not None:
+            raise self.failure
+        return self.rows
+
+    def begin(self) -> asyncio.Task[None]:
+        """A new snapshot, unless one is on its way that has begun since the last change."""
+        if self.taking is None or self.taking.done():
+            self.is_stale = False
+            self.taking = asyncio.get_running_loop().create_task(self.take())
+        elif self.is_stale:
+            self.is_stale = False
+            self.taking = asyncio.get_running_loop().create_task(self.take_after(self.taking))
+        return self.taking
+
+    async def take_after(self, earlier: asyncio.Task[None]) -> None:
+        await asyncio.wait([earlier])
+        await self.take()
+
+    async def gather(self) -> dict[Hashable, Row]:
+        """All rows, portion by portion."""
+        rows: dict[Hashable, Row] = {}
+        arguments: dict[str, Any] = {"kind": self.kind, "limit": PORTION}
+        if self.virtual_host:
+            arguments["virtual-host"] = self.virtual_host
+        while True:
+            reply = await self.link.ask("management.snapshot", arguments, place=self.link.watch)
+            for values in marshal.loads(reply.body):
+                row = self.make(values)
+                rows[len(rows) if self.key is None else self.key(row)] = row
+            if "next" not in reply.results:
+                return rows
+            arguments["after"] = reply.results["next"]
+            if len(rows) >= PORTIONS_AT_ONCE * PORTION:
+                await asyncio.sleep(PAUSE_S)
+
+    async def take(self) -> None:
+        began_s = self.clock.monotonic_s()
+        try:
+            rows = await self.gather()
+        except ServiceError as error:
+            if error.code != amqp.NOT_FOUND:
+                log.error("a snapshot of %s failed: %s", self.kind, error)
+            self.failure = error
+            self.is_stale = True
+            return
+        except ClientError as error:
+            log.error("a snapshot of %s failed: %s", self.kind, error)
+            self.failure = error
+            self.is_stale = True
+            return
+        self.failure = None
+        now_s = self.clock.monotonic_s()
+        if self.taken_s > 0 and (self.older is None or self.taken_s - self.older[0] >= APART_S):
+            self.oldest, self.older = self.older, (self.taken_s, self.rows)
+        self.rows = rows
+        self.taken_s = now_s
+        self.took_s = now_s - began_s
+
+    def earlier(self) -> tuple[float, dict[Hashable, Row]] | None:
+        """The time and the rows that rates are counted from."""
+        for chosen in (self.older, self.oldest):
+            if chosen is not None and self.taken_s - chosen[0] >= APART_S / 5:
+                return chosen
+        return None
+
+    def changed(self) -> None:
+        """The next one who asks gets a new one."""
+        self.is_stale = True
+
+
+class QueueSnapshot(Snapshot[QueueRow]):
+    """The queues of a virtual host. After the first time the broker is asked for those that have changed."""
+
+    def __init__(self, link: BrokerLink, clock: Clock, virtual_host: str) -> None:
+        super().__init__(link, clock, "queues", QueueRow._make, lambda row: row.name, virtual_host)
+        self.names: list[str] = []  # of `rows`, in order
+        self.since = 0  # the pass in which the last snapshot began; 0: there is none
+
+    async def gather(self) -> dict[Hashable, QueueRow]:
+        rows: dict[Hashable, QueueRow] = dict(self.rows) if self.since else {}
+        began, after, portions = 0, "", 0
+        until: str | None = ""
+        while until is not None:
+            began_now, count, until, changed = await self.portion(after, self.since)
+            began = began or began_now
+            known = self.names_between(after, until)
+            if self.since and len(known) + sum(row.name not in rows for row in changed) != count:
+                # One is gone: the whole portion tells which.
+                _, _, until, changed = await self.portion(after, 0)
+                for name in self.names_between(after, until):
+                    rows.pop(name, None)
+            rows.update((row.name, row) for row in changed)
+            after = until or ""
+            portions += 1
+            if portions > PORTIONS_AT_ONCE:
+                await asyncio.sleep(PAUSE_S)
+        if len(rows) != len(self.names) or any(name not in rows for name in self.names):
+            rows = dict(sorted(rows.items()))
+            self.names = [str(name) for name in rows]
+        self.since = began
+        return rows
+
+    async def portion(self, after: str, since: int) -> tuple[int, int, str | None, list[QueueRow]]:
+        """The present pass, how many queues the portion is about, where it ends, and rows of some of them."""
+        arguments: dict[str, Any] = {"virtual-host": self.virtual_host, "since": since, "after": after}
+        reply = await self.link.ask("management.changed-queues", arguments, place=self.link.watch)
+        found: dict[str, Any] = reply.results
+        rows = [QueueRow._make(values) for values in marshal.loads(reply.body)]
+        return found["pass"], found["count"], found.get("next"), rows
+
+    def names_between(self, after: str, until: str | None) -> list[str]:
+        """Those known behind `after`, up to `until`."""
+        end = len(self.names) if until is None else bisect_right(self.names, until)
+        return self.names[bisect_right(self.names, after) if after else 0 : end]
+
+
+class Snapshots:
+    """The snapshots of all kinds; those of virtual hosts come when they are asked for, and go unasked for."""
+
+    def __init__(self, link: BrokerLink, clock: Clock) -> None:
+        self.link = link
+        self.clock = clock
+        self.of_hosts: dict[tuple[str, str], Snapshot[Any]] = {}
+        self.connections: Snapshot[ConnectionRow] = Snapshot(
+            link, clock, "connections", ConnectionRow._make, lambda row: row.number
+        )
+        self.channels: Snapshot[ChannelRow] = Snapshot(
+            link, clock, "channels", ChannelRow._make, lambda row: (row.connection, row.number)
+        )
+        self.consumers: Snapshot[ConsumerRow] = Snapshot(
+            link, clock, "consumers", ConsumerRow._make, lambda row: (row.connection, row.channel, row.tag)
+        )
+
+    def queues(self, virtual_host: str) -> Snapshot[QueueRow]:
+        found = self.of_hosts.get(("queues", virtual_host))
+        if found is None:
+            found = self.of_hosts["queues", virtual_host] = QueueSnapshot(self.link, self.clock, virtual_host)
+        return found
+
+    def exchanges(self, virtual_host: str) -> Snapshot[ExchangeRow]:
+        return self.of_host("exchanges", virtual_host, ExchangeRow._make, lambda row: row.name)
+
+    def bindings(self, virtual_host: str) -> Snapshot[BindingRow]:
+        return self.of_host("bindings", virtual_host, BindingRow._make, None)
+
+    def of_host(
+        self,
+        kind: str,
+        virtual_host: str,
+        make: Callable[[Any], Any],
+        key: Callable[[Any], Hashable] | None,
+    ) -> Snapshot[Any]:
+        found = self.of_hosts.get((kind, virtual_host))
+        if found is None:
+            found = Snapshot(self.link, self.clock, kind, make, key, virtual_host)
+            self.of_hosts[kind, virtual_host] = found
+        return found
+
+    def changed(self) -> None:
+        """Something was changed over HTTP: whoever asks next is to see it."""
+        for snapshot in (*self.of_hosts.values(), self.connections, self.channels, self.consumers):
+            snapshot.changed()
+
+    def forget_hosts(self, known: frozenset[str]) -> None:
+        for kind, virtual_host in list(self.of_hosts):
+            if virtual_host not in known:
+                del self.of_hosts[kind, virtual_host]

@@ -1,0 +1,155 @@
+"""What all requests share: the way to the broker, snapshots, samples, logins, and who this node is."""
+
+from __future__ import annotations
+
+import asyncio
+import marshal
+import platform
+import socket
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
+
+from flintmq.clock import Clock
+from flintmq.management.broker_state.broker_link import BrokerLink
+from flintmq.management.broker_state.samples import Samples
+from flintmq.management.broker_state.snapshots import Snapshots
+from flintmq.management.requests.bodies import Bodies
+from flintmq.management.requests.identities import Identities
+from flintmq.name_pattern import NamePattern, PatternFault
+
+# Policies are asked for anew when they are older than this.
+POLICIES_S = 1.0
+# Queues of which is known since when nothing has happened in them.
+IDLE_MAX = 200_000
+
+
+@dataclass(frozen=True)
+class Listening:
+    """Where the broker and this process listen."""
+
+    amqp: list[dict[str, Any]]
+    http: list[dict[str, Any]]
+
+
+class PolicyRow:
+    """A policy that can be asked whether it matches."""
+
+    def __init__(self, row: dict[str, Any]) -> None:
+        self.row = row
+        self.name: str = row["name"]
+        self.priority: int = row["priority"]
+        self.apply_to: str = row["apply-to"]
+        try:
+            self.pattern: NamePattern | None = NamePattern(row["pattern"])
+        except PatternFault:
+            self.pattern = None
+
+    def matches(self, name: str, kinds: tuple[str, ...]) -> bool:
+        return self.apply_to in kinds and self.pattern is not None and self.pattern.matches(name)
+
+
+class Context:
+    """One for the process."""
+
+    def __init__(self, link: BrokerLink, listening: Listening, pipelines: Path | None = None) -> None:
+        self.link = link
+        self.pipelines = pipelines  # where pipelines tell how they do, if that is known
+        self.clock = Clock()
+        self.listening = listening
+        self.snapshots = Snapshots(link, self.clock)
+        self.samples = Samples(link, self.clock)
+        self.identities = Identities(link, self.clock)
+        self.bodies = Bodies()
+        self.log_file: str | None = None
+        self.audit_file: str | None = None
+        self.reading = asyncio.Lock()  # of logs
+        self.host = socket.gethostname() or platform.node() or "localhost"
+        self.node = f"flintmq@{self.host}"
+        self.is_secure = any(each.get("protocol") == "https" for each in listening.http)
+        self._policies: dict[tuple[str, bool], tuple[float, list[PolicyRow]]] = {}
+        self._idle: dict[tuple[str, str], tuple[Any, str]] = {}
+        self._filters: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        # Counts of exchanges now and before, by virtual host: the time, and both counts by name.
+        self._passed: dict[str, list[tuple[float, dict[str, tuple[int, int]]]]] = {}
+
+    def changed(self) -> None:
+        """Something was changed over HTTP."""
+        self.snapshots.changed()
+        self.samples.forget()
+        self.identities.forget()
+        self._policies.clear()
+
+    def filter_of(self, user: str) -> asyncio.Lock:
+        """Held while a pattern is searched for in names: each user has one such search at a time."""
+        return self._filters.setdefault(user, asyncio.Lock())
+
+    async def hosts(self) -> list[str]:
+        """The names of all virtual hosts."""
+        rows = await self.rows("vhost.list")
+        found = [row["virtual-host"] for row in rows if row["state"] == "running"]
+        self.snapshots.forget_hosts(frozenset(found))
+        return found
+
+    async def rows(self, service: str, arguments: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+        """All rows of a list service, page after page, for the process itself."""
+        given: dict[str, Any] = {"limit": 1000, **(arguments or {})}
+        found: list[dict[str, Any]] = []
+        while True:
+            results: Any = (await self.link.ask(service, given)).results
+            found += results["rows"]
+            if "next" not in results:
+                return found
+            given["after"] = results["next"]
+
+    async def policies(self, virtual_host: str, is_operator: bool) -> list[PolicyRow]:
+        """Those of a virtual host, the one that counts most first."""
+        now_s = self.clock.monotonic_s()
+        known = self._policies.get((virtual_host, is_operator))
+        if known is not None and now_s - known[0] < POLICIES_S:
+            return known[1]
+        service = "operator-policy.list" if is_operator else "policy.list"
+        rows = await self.rows(service, {"virtual-host": virtual_host})
+        found = [PolicyRow(row) for row in rows]
+        found.sort(key=lambda policy: (-policy.priority, policy.name))
+        self._policies[virtual_host, is_operator] = (now_s, found)
+        return found
+
+    def idle_since(self, virtual_host: str, name: str, signature: Any, now_ms: int) -> str | None:
+        """Since when a queue looks as it does; None when it did otherwise the last time."""
+        known = self._idle.get((virtual_host, name))
+        if known is not None and known[0] == signature:
+            return known[1]
+        if len(self._idle) >= IDLE_MAX:
+            self._idle.clear()
+        self._idle[virtual_host, name] = (signature, written(now_ms))
+        return None
+
+    def known_idle(self, virtual_host: str, name: str) -> str:
+        known = self._idle.get((virtual_host, name))
+        return "" if known is None else known[1]
+
+    async def passed(
+        self, virtual_host: str
+    ) -> tuple[dict[str, tuple[int, int]], dict[str, tuple[int, int]] | None, float]:
+        """Messages through each exchange: in and out now, the same before, and the seconds between."""
+        reply = await self.link.ask(
+            "management.exchange-counts", {"virtual-host": virtual_host}, place=self.link.watch
+        )
+        now: dict[str, tuple[int, int]] = marshal.loads(reply.body)
+        now_s = self.clock.monotonic_s()
+        history = self._passed.setdefault(virtual_host, [])
+        if not history or now_s - history[-1][0] >= 5.0:
+            history.append((now_s, now))
+            del history[:-3]
+        for then_s, before in history:
+            if now_s - then_s >= 1.0:
+                return now, before, now_s - then_s
+        return now, None, 0.0
+
+
+def written(time_ms: int) -> str:
+    """As RabbitMQ writes times: 2026-01-31 12:00:00, in UTC."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

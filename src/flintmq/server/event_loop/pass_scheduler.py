@@ -1,0 +1,227 @@
+"""The turns of the event loop: who was read, when the pass over them ends, who is sent to.
+
+    begin_turn -> link reads, broker routes -> ... the next link ... -> end_turn: one pass for all of them
+
+What comes in at another time has its pass in the next turn of the event loop. What all links share is
+here: the buffer that they read into and the list of those with something to send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from flintmq import clock
+from flintmq.broker.scheduling.pass_work import PassWork
+from flintmq.protocol.outbox import Output, Room
+from flintmq.server.event_loop.read_coalescing import ReadCoalescing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flintmq.broker.broker import Broker
+    from flintmq.server.network.link import Link
+
+# Alarms far away are looked at again this often: event loops count time in few bits.
+ALARM_WAIT_MAX_MS = 3_600_000
+
+# What all sockets together bring in a turn, some milliseconds of work: up to 8 of them a buffer full each,
+# of hundreds each little, so that whoever asks for little waits for little.
+TURN_BYTES = 2_097_152
+# Passes that a turn adds for so many queues at most.
+PASSES_MORE = 3
+QUEUES_FEW = 32
+READ_BYTES_MIN = 8192
+# The time that messages are noted to have come at is asked for anew this often at most.
+REFRESH_US = 1000
+# How many send something is counted anew after so long.
+SENDERS_US = 65_536
+
+
+class PassScheduler:
+    """One for each server."""
+
+    __slots__ = (
+        "alarm_clock",
+        "alarm_due_ms",
+        "began_us",
+        "broker",
+        "buffer",
+        "count",
+        "is_alarmed",
+        "is_scheduled",
+        "loop",
+        "outbox",
+        "pass_due",
+        "pass_work",
+        "read_bytes",
+        "read_bytes_max",
+        "read_coalescing",
+        "reads",
+        "refreshed_us",
+        "room",
+        "senders",
+        "senders_us",
+        "slow_turn",
+        "slow_us",
+        "view",
+        "writable",
+    )
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, broker: Broker, buffer_bytes: int) -> None:
+        self.loop = loop
+        self.broker = broker
+        self.pass_work: PassWork = broker.pass_work
+        self.buffer = bytearray(buffer_bytes)
+        self.view = memoryview(self.buffer)
+        self.outbox: list[Output] = []
+        self.room: Room = self.pass_work.room
+        self.writable: list[Link] = []  # whose sockets take more again
+        self.read_coalescing = ReadCoalescing()
+        self.pass_due = False  # sockets are being read, and it comes after them
+        self.is_scheduled = False  # it comes in the next turn of the event loop
+        self.reads = 0  # in this turn
+        self.count = 0  # since somebody set it to 0
+        self.is_alarmed = False  # publishers must not be read from
+        self.read_bytes_max = buffer_bytes  # of one link in a turn
+        self.read_bytes = buffer_bytes  # the same in this turn
+        self.alarm_clock: asyncio.TimerHandle | None = None
+        self.alarm_due_ms = 0  # what it is set to
+        self.began_us = 0  # when this turn did
+        self.refreshed_us = 0
+        self.senders: set[int] = set()  # descriptors that were read from since `senders_us`
+        self.senders_us = 0
+        self.slow_us = 1 << 62  # a turn that takes so long is told to `slow_turn`
+        self.slow_turn: Callable[[int], None] | None = None
+
+    def begin_turn(self, links: int) -> None:
+        """So many sockets are about to be read and written, and end_turn comes when they have been."""
+        self.pass_due = True
+        self.begin_time()
+        self.pass_work.share(links)
+        share = TURN_BYTES // links if links > 1 else TURN_BYTES
+        self.read_bytes = min(self.read_bytes_max, max(share, READ_BYTES_MIN))
+
+    def begin_time(self) -> int:
+        """A turn begins."""
+        self.began_us = clock.monotonic_us()
+        if self.began_us - self.refreshed_us >= REFRESH_US:
+            self.refreshed_us = self.began_us
+            self.pass_work.tick()
+            if self.began_us - self.senders_us >= SENDERS_US:
+                self.count_senders()
+        return 0
+
+    def note_sender(self, descriptor: int) -> None:
+        """The socket has something to read."""
+        self.senders.add(descriptor)
+
+    def count_senders(self) -> int:
+        """Passes are short where many send something, as each of them waits for a pass to end."""
+        self.senders_us = self.began_us
+        self.pass_work.keep_waiting(len(self.senders))
+        self.senders.clear()
+        return 0
+
+    def end_time(self) -> int:
+        took_us = clock.monotonic_us() - self.began_us
+        self.pass_work.turn_times.note(took_us)
+        if took_us >= self.slow_us and self.slow_turn is not None:
+            self.slow_turn(took_us)
+        return 0
+
+    def limit_reads(self, most: int) -> None:
+        """From now on no read brings more."""
+        self.read_bytes_max = most
+        self.read_bytes = min(self.read_bytes, most) if self.pass_due else most
+
+    def after_read(self) -> None:
+        self.reads += 1
+        self.schedule_pass()
+
+    def schedule_pass(self) -> None:
+        # One alone: each turn of the sockets would add another, and they keep each other going while there is
+        # work for many passes, with no look at the sockets between them.
+        if not self.pass_due and not self.is_scheduled:
+            self.is_scheduled = True
+            self.loop.call_soon(self.scheduled_turn)
+
+    def scheduled_turn(self) -> None:
+        self.is_scheduled = False
+        self.begin_time()
+        self.end_turn()
+
+    def has_room(self, link: Link) -> None:
+        """It sends with the end of the turn: before anything leaves, the pass notes what was handed out."""
+        self.writable.append(link)
+        self.schedule_pass()
+
+    def end_turn(self) -> None:
+        """After all sockets that were readable have been read."""
+        self.pass_due = False
+        self.count += 1
+        # Whatever was read: what goes to disk alone, for nobody to hear of, must not pile up here.
+        if self.outbox or self.reads or self.pass_work.has_work():
+            self.finish_pass()
+        elif self.broker.timetable.alarms:
+            # Nothing came in and nothing goes out, yet what the disk has finished may have made an alarm due.
+            self.set_alarm_clock()
+        if self.writable:
+            links, self.writable = self.writable, []
+            for link in links:
+                link.writable()
+        # Consumers that waited for room may have it now. Where they are few they get theirs before more is
+        # read: else a fast publisher piles up messages that could be sent. A backlog waits for the next turn.
+        more = PASSES_MORE
+        while (
+            more
+            and self.pass_work.queues
+            and len(self.pass_work.queues) <= QUEUES_FEW
+            and self.pass_work.pass_left > 0
+        ):
+            more -= 1
+            self.finish_pass()
+        if self.reads:
+            self.reads = 0
+            self.read_coalescing.end_turn()
+        self.end_time()
+
+    def finish_pass(self) -> None:
+        self.broker.finish_pass()
+        outbox = self.outbox
+        # By index: sending may find a peer gone, whose queues then have something to tell others.
+        index = 0
+        while index < len(outbox):
+            outbox[index].sender.flush()
+            index += 1
+        outbox.clear()
+        if self.pass_work.has_work():
+            self.schedule_pass()
+        if self.broker.timetable.alarms:
+            self.set_alarm_clock()
+
+    # The broker's timetable
+
+    def set_alarm_clock(self) -> None:
+        """Has the timetable looked at when its next alarm is due."""
+        timetable = self.broker.timetable
+        due_ms = timetable.next_due_ms()
+        if due_ms is None or (self.alarm_clock is not None and self.alarm_due_ms <= due_ms):
+            return
+        self.stop_alarm_clock()
+        self.alarm_due_ms = due_ms
+        # A millisecond more: the timers of the loop may come that much early.
+        wait_ms = min(due_ms - timetable.now_ms() + 1, ALARM_WAIT_MAX_MS)
+        self.alarm_clock = self.loop.call_later(wait_ms / 1000, self.alarms_due)
+
+    def stop_alarm_clock(self) -> None:
+        if self.alarm_clock is not None:
+            self.alarm_clock.cancel()
+            self.alarm_clock = None
+
+    def alarms_due(self) -> None:
+        self.alarm_clock = None
+        self.begin_time()
+        self.broker.timetable.run()
+        self.finish_pass()
+        self.end_time()

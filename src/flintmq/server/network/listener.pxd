@@ -1,0 +1,17 @@
+cimport cython
+cimport flintmq.server.network.sockets as sockets
+
+
+cdef class Listener:
+    cdef readonly object server
+    cdef readonly tuple proxies
+    cdef readonly object socket
+    cdef public object context
+    cdef readonly bint speaks_fast09
+    cdef int accepts
+
+    @cython.locals(accepted=tuple, is_opening=bint, turn=int)
+    cpdef bint accept(self)
+    @cython.locals(links=dict)
+    cpdef bint arrived(self, int descriptor, str address)
+    cpdef connect(self, int descriptor, str address)

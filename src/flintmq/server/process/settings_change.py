@@ -1,0 +1,198 @@
+"""Settings that were read again while the broker runs: what changed, what holds now, what waits for a start.
+
+    old, new --> names of the settings that differ --> those that can change now: put into force
+                                                   |-> others: told, and left as they were
+
+All that can be wrong with new settings is found before any of them is put into force.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from flintmq.auth.users import configured_user, password_policy
+from flintmq.broker import static_topology
+from flintmq.broker.policies import configured_policies
+from flintmq.config import Config, DefaultUser, guest_alone
+from flintmq.errors import ConfigFault
+from flintmq.server.logs.audit_log import SETTINGS
+from flintmq.server.network.certificates import Certificates
+
+if TYPE_CHECKING:
+    from flintmq.server.server import Server
+
+log = logging.getLogger("flintmq.server")
+
+# Limits that are asked for when they are needed. Others have made buffers, files and alarms of their size.
+LIVE_LIMITS = (
+    "connections_max",
+    "channels_per_connection_max",
+    "consumers_per_channel_max",
+    "consumers_per_connection_max",
+    "queues_per_virtual_host_max",
+    "exchanges_per_virtual_host_max",
+    "bindings_per_virtual_host_max",
+    "settlements_per_transaction_max",
+    "message_bytes_max",
+    "handshakes_max",
+    "handshakes_per_address_max",
+    "handshake_timeout_s",
+    "heartbeat_s",
+)
+LIVE_TLS = ("certificate", "key", "authority", "verify", "others")
+# Sections that can change as a whole.
+LIVE_SECTIONS = (
+    "bans",
+    "dtx",
+    "staging",
+    "queue_templates",
+    "exchanges",
+    "queues",
+    "bindings",
+    "policies",
+    "operator_policies",
+)
+
+
+def differences(old: Config, new: Config) -> list[str]:
+    """The names of the settings that differ, as a file has them: section.setting, or users.NAME."""
+    found: list[str] = []
+    for each in fields(Config):
+        before, after = getattr(old, each.name), getattr(new, each.name)
+        if before == after:
+            continue
+        if is_dataclass(before) and is_dataclass(after):
+            found += [
+                f"{each.name}.{part.name}"
+                for part in fields(before)
+                if getattr(before, part.name) != getattr(after, part.name)
+            ]
+        elif isinstance(before, Mapping):
+            found += [
+                f"{each.name}.{name}"
+                for name in sorted({*before, *after})
+                if before.get(name) != after.get(name)
+            ]
+        else:
+            found.append(each.name)
+    return found
+
+
+def names_nobody(config: Config) -> bool:
+    """Whether the settings name no users, so that there is guest."""
+    return any(isinstance(each, DefaultUser) for each in config.users.values())
+
+
+class SettingsChange:
+    """One change of the settings of a server: `now` and `later` are the names of the settings concerned."""
+
+    def __init__(self, server: Server, new: Config) -> None:
+        self.server = server
+        self.old = server.config
+        self.new = new
+        self.now: list[str] = []
+        self.later: list[str] = []
+        # All of this may raise a ConfigFault.
+        policy = password_policy(replace(new, auth=self.old.auth))
+        self.users = {name: configured_user(name, given, policy) for name, given in new.users.items()}
+        self.policies = configured_policies(new)
+        has_tls = new.tls is not None and self.old.tls is not None
+        self.certificates = Certificates(new.tls) if has_tls and new.tls is not None else None
+        # If only now, then guest is to come back with what was administered: a start finds that.
+        self.names_nobody = names_nobody(new)
+        self.named_nobody = names_nobody(self.old)
+        hosts = server.broker.administration.virtual_hosts
+        self.added_hosts = [name for name in new.virtual_hosts if hosts.can_be_configured(name)]
+        for name in differences(self.old, new):
+            if name.startswith("users.") and self.names_nobody and self.named_nobody:
+                continue  # guest is no setting, though the virtual hosts that it may use are
+            (self.now if self.is_live(name) else self.later).append(name)
+
+    def is_live(self, name: str) -> bool:
+        section, _, setting = name.partition(".")
+        if section == "users":
+            return not self.names_nobody
+        if section == "virtual_hosts":
+            return {*self.old.virtual_hosts, *self.added_hosts} == set(self.new.virtual_hosts)
+        return (
+            section in LIVE_SECTIONS
+            or name == "log.level"
+            or (section == "limits" and setting in LIVE_LIMITS)
+            or (section == "tls" and setting in LIVE_TLS)
+        )
+
+    def apply(self) -> None:
+        """Puts into force what can be; a ConfigFault tells of exchanges, queues or bindings."""
+        running = self.running()
+        server, broker = self.server, self.server.broker
+        server.config = running
+        broker.configure(running)
+        logging.getLogger().setLevel(running.log.level.upper())
+        if self.certificates is not None:
+            server.show_certificates(self.certificates)
+        for name in self.added_hosts:
+            broker.open_virtual_host(name)
+        broker.administration.reconfigure(self.old, running, self.users)
+        if self.old.policies != running.policies or self.old.operator_policies != running.operator_policies:
+            broker.policies.reconfigure(self.policies)
+        if any(getattr(self.old, each) != getattr(running, each) for each in static_topology.SECTIONS):
+            static_topology.declare_again(broker)
+
+    def running(self) -> Config:
+        """The settings that hold from now on."""
+        old, new = self.old, self.new
+        limits = replace(old.limits, **{name: getattr(new.limits, name) for name in LIVE_LIMITS})
+        tls = old.tls
+        if tls is not None and new.tls is not None:
+            tls = replace(tls, **{name: getattr(new.tls, name) for name in LIVE_TLS})
+        virtual_hosts = (*old.virtual_hosts, *self.added_hosts)
+        users = new.users
+        if self.names_nobody:
+            users = guest_alone(virtual_hosts) if self.named_nobody else old.users
+        served = {*self.server.broker.virtual_hosts, *self.added_hosts}
+        changed: dict[str, Any] = {name: getattr(new, name) for name in LIVE_SECTIONS}
+        for name in static_topology.SECTIONS:
+            changed[name] = tuple(each for each in changed[name] if each.virtual_host in served)
+        return replace(
+            old,
+            **changed,
+            limits=limits,
+            tls=tls,
+            log=replace(old.log, level=new.log.level),
+            virtual_hosts=virtual_hosts,
+            users=users,
+        )
+
+    def tell(self) -> None:
+        audit = self.server.audit
+        if audit is not None:
+            audit.note(SETTINGS, "settings", True, arguments={"now": self.now, "later": self.later})
+        if self.now:
+            log.info("SIGHUP: settings that have changed and hold now: %s", ", ".join(self.now))
+        if self.later:
+            log.warning(
+                "SIGHUP: settings that have changed and need a restart to hold: %s",
+                ", ".join(self.later),
+            )
+        if not self.now and not self.later:
+            log.info("SIGHUP: the settings have not changed")
+
+
+def change_settings(server: Server, new: Config) -> None:
+    """Puts new settings into force as far as that can be, and tells; wrong ones change nothing."""
+    try:
+        change = SettingsChange(server, new)
+    except ConfigFault as fault:
+        log.error("the settings stay as they were: %s", fault)
+        if server.audit is not None:
+            server.audit.note(SETTINGS, "settings", False, reason=str(fault))
+        return
+    try:
+        change.apply()
+    except ConfigFault as fault:
+        log.error("not all exchanges, queues and bindings of the settings could be declared: %s", fault)
+    change.tell()
+    server.scheduler.schedule_pass()

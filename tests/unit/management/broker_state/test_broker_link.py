@@ -1,0 +1,64 @@
+"""Which connections the management process has, without a broker."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+
+from flintmq.management.broker_state import broker_link
+from flintmq.management.broker_state.broker_link import BrokerLink, Place
+
+
+class Closed:
+    is_open = False
+
+    async def close(self) -> None: ...
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Place]:
+    """Places whose connection was asked for, in order."""
+    found: list[Place] = []
+
+    async def open_it(self: Place) -> Any:
+        found.append(self)
+        return Closed()
+
+    monkeypatch.setattr(Place, "open", open_it)
+    return found
+
+
+def test_publishes_have_a_connection_of_their_own(opened: list[Place]) -> None:
+    """In an alarm the connection of publishes is not read from, and a purge must not wait for it."""
+
+    async def use() -> None:
+        control, _ = socket.socketpair()
+        with control, _:
+            link = BrokerLink(control)
+            for publishes in (False, True, False, True):
+                async with link.connection_of("u", "/", publishes):
+                    pass
+
+    asyncio.run(use())
+    assert opened[0] is opened[2]
+    assert opened[1] is opened[3]
+    assert opened[0] is not opened[1]
+
+
+def test_there_are_so_many_connections_at_most(opened: list[Place], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of too many the one that was used least recently ends."""
+    monkeypatch.setattr(broker_link, "ACTING_MAX", 3)
+
+    async def use() -> list[str]:
+        control, other = socket.socketpair()
+        with control, other:
+            link = BrokerLink(control)
+            for name in "abcdea":
+                async with link.connection_of(name, "/"):
+                    pass
+            return [key[0] for key in link.acting]
+
+    assert asyncio.run(use()) == ["d", "e", "a"]

@@ -1,0 +1,184 @@
+"""Snapshots in portions, from the services of a broker without sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flintmq.broker.broker import Broker
+from flintmq.broker.services import management_services
+from flintmq.broker.services.acting import MANAGEMENT
+from flintmq.broker.services.request import SERVICES, Request
+from flintmq.clock import Clock
+from flintmq.config import Config
+from flintmq.management.broker_state import snapshots
+from flintmq.management.broker_state.snapshots import QueueSnapshot
+from flintmq.management.endpoints.queues_and_connections import QueueShapes, queue_listing
+from flintmq.snapshot_rows import QueueRow
+
+
+class Asked(Request):
+    """A request of the management process."""
+
+    def __init__(self, broker: Broker, name: str, arguments: dict[str, Any]) -> None:
+        host = broker.virtual_hosts["/"]
+        self.channel: Any = SimpleNamespace(user=MANAGEMENT, virtual_host=host)
+        self.broker = broker
+        self.name = name
+        self.arguments = arguments
+        self.results: dict[str, Any] = {}
+        self.steps = 0
+
+    def reply(self, results: dict[str, Any], body: bytes = b"") -> None:
+        self.results, self.body = results, body
+
+    def answered(self) -> Any:
+        for _ in SERVICES[self.name](self) or ():
+            self.steps += 1
+        return self
+
+
+class Link:
+    """The way to a broker in this process; `told` has the rows of each answer."""
+
+    watch = None
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.asked: list[Any] = []
+
+    async def ask(self, service: str, arguments: dict[str, Any], place: Any = None) -> Any:
+        self.broker.pass_work.passes += 1
+        self.asked.append(Asked(self.broker, service, dict(arguments)).answered())
+        return self.asked[-1]
+
+    def told(self) -> int:
+        """How many rows the broker has told since it was asked last."""
+        told = sum(len(management_services.marshal.loads(each.body)) for each in self.asked)
+        self.asked.clear()
+        return told
+
+
+def declare(broker: Broker, *names: str) -> None:
+    for name in names:
+        broker.virtual_hosts["/"].declare_queue(name, False, False, False, {}, 1)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers about four queues, in steps of two."""
+    monkeypatch.setattr(management_services, "STEP_ROWS", 2)
+    monkeypatch.setattr(management_services, "LOOKED_AT_MAX", 4)
+    monkeypatch.setattr(snapshots, "PAUSE_S", 0)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 8, 11])
+def test_changed_queues_alone_are_told(count: int) -> None:
+    broker = Broker(Config(), Clock())
+    host = broker.virtual_hosts["/"]
+    link = Link(broker)
+    known = QueueSnapshot(link, Clock(), "/")  # type: ignore[arg-type]
+
+    def taken() -> list[str]:
+        asyncio.run(known.take())
+        assert known.failure is None
+        assert list(known.rows) == sorted(host.queues)
+        rows = {name: management_services.queue_row(queue) for name, queue in host.queues.items()}
+        assert dict(known.rows) == rows
+        return [str(name) for name in known.rows]
+
+    declare(broker, *(f"q{number:02}" for number in range(count)))
+    assert len(taken()) == count
+    assert link.told() == count
+    taken()  # those that changed while the one before was taken are told once more
+    link.told()
+    taken()
+    assert link.told() == 0
+    if count > 2:
+        host.queues["q01"].unasked += 1
+        declare(broker, "q01.new", "z")
+        host.delete_queue(host.queues["q02"])
+        taken()
+        assert known.rows["q01"].unasked == 1
+        host.delete_queue(host.queues["q00"])
+        declare(broker, "q00.instead")
+        taken()
+        taken()
+        link.told()
+        taken()
+        assert link.told() == 0
+    for queue in list(host.queues.values()):
+        host.delete_queue(queue)
+    assert taken() == []
+
+
+@pytest.mark.usefixtures("small")
+def test_one_answer_looks_at_so_many_queues() -> None:
+    broker = Broker(Config(), Clock())
+    declare(broker, *(f"q{number:02}" for number in range(20)))
+    first = Asked(broker, "management.changed-queues", {"virtual-host": "/", "since": 0}).answered()
+    assert (first.results["count"], first.results["next"], first.steps) == (4, "q03", 2)
+
+
+def test_marks_of_queues_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(management_services, "MARKS_APART_MAX", 10)
+    broker = Broker(Config(), Clock())
+    host = broker.virtual_hosts["/"]
+    for number in range(100):
+        declare(broker, f"q{number}")
+        Asked(broker, "management.changed-queues", {"virtual-host": "/", "since": 0}).answered()
+        host.delete_queue(host.queues[f"q{number}"])
+        assert len(host.tally.row_marks) <= 14
+
+
+def test_the_order_of_connections_is_found_once_for_a_portion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many steps it takes; those that close meanwhile are left out."""
+    monkeypatch.setattr(management_services, "STEP_ROWS", 2)
+    sorts: list[int] = []
+
+    def counted(numbers: dict[int, Any]) -> list[int]:
+        sorts.append(len(numbers))
+        return sorted(numbers)
+
+    monkeypatch.setattr(management_services, "sorted", counted, raising=False)
+    monkeypatch.setattr(management_services, "connection_row", lambda client: (client.number,))
+    broker = Broker(Config(), Clock())
+    for number in (5, 3, 9, 1, 7):
+        broker.clients.by_number[number] = SimpleNamespace(number=number)  # type: ignore[assignment]
+    asked = Asked(broker, "management.snapshot", {"kind": "connections"})
+    steps = SERVICES["management.snapshot"](asked)
+    assert steps is not None
+    next(steps)
+    del broker.clients.by_number[7]
+    for _ in steps:
+        pass
+    assert management_services.marshal.loads(asked.body) == [(1,), (3,), (5,), (9,)]
+    assert sorts == [5]
+
+
+def test_each_column_of_queues_is_read_without_shaping_rows() -> None:
+    """To shape 100,000 queues for an order takes seconds."""
+    owner = QueueShapes.__new__(QueueShapes)
+    owner.vhost, owner.before, owner.seconds = "/", None, 0.0
+    owner.policies, owner.operator_policies = [], []
+    owner.context = SimpleNamespace(  # type: ignore[assignment]
+        node="n",
+        clock=Clock(),
+        idle_since=lambda *given: "2026-01-31 12:00:00",
+        known_idle=lambda *given: "2026-01-31 12:00:00",
+    )
+    plain = QueueRow("q", True, True, False, False, b"", 1, 1, 1, 2, *([3] * 17), 0, True, 0)
+    for row in (plain, plain._replace(is_stream=True)):
+        listing = queue_listing([(owner, row)])
+        shown = listing.shape((owner, row))
+        assert "message_stats" in shown
+        for column in shown:
+            way = listing.quick.get(column) or listing.parts.get(column)
+            assert way is not None, column
+            way((owner, row))
+        for column in shown["message_stats"]:
+            assert f"message_stats.{column}" in listing.quick

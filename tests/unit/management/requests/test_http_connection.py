@@ -1,0 +1,118 @@
+"""Connections that ask for nothing, and many from one peer."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from flintmq.management.__main__ import HttpServer, config_of
+from flintmq.management.requests import http_connection
+from flintmq.management.requests.http_connection import HttpConnection
+
+WHOLE = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+async def slow_app(scope: Any, receive: Any, send: Any) -> None:
+    """Answers after three times the time that a head may take."""
+    await asyncio.sleep(0.3)
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = HttpServer(config_of(slow_app, None, None))
+        task = asyncio.create_task(server.serve(sockets=[listening]))
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            server.should_exit = True
+            await task
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_connection, "HEAD_S", 0.1)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"GET / HTTP/1.1\r\nho", WHOLE + b"GET /", b"\r\n"],
+    ids=["nothing", "half", "second", "line"],
+)
+def test_a_head_that_does_not_come(said: bytes) -> None:
+    async def use() -> bytes:
+        async with serving() as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            try:
+                async with asyncio.timeout(10):
+                    answered = b""
+                    if said.startswith(WHOLE):
+                        writer.write(WHOLE)
+                        answered = await reader.readuntil(b"\r\n\r\n")
+                    writer.write(said.removeprefix(WHOLE))
+                    return answered + await reader.read()  # all, until it is closed
+            finally:
+                writer.close()
+
+    assert asyncio.run(use()).count(b"204 No Content") == said.count(WHOLE)
+    assert not HttpConnection.peers
+
+
+def test_a_head_that_comes_octet_by_octet() -> None:
+    """Octets do not prolong the time."""
+
+    async def use() -> None:
+        async with serving() as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            end = asyncio.create_task(reader.read())
+            try:
+                async with asyncio.timeout(10):
+                    writer.write(b"GET / HTTP/1.1\r\nx-long: ")
+                    while not end.done():
+                        writer.write(b"x")
+                        await asyncio.sleep(0.02)
+                assert end.exception() is not None or end.result() == b""
+            finally:
+                writer.close()
+
+    asyncio.run(use())
+
+
+async def connections(count: int) -> None:
+    """Until the server has so many."""
+    while HttpConnection.peers["127.0.0.1"] != count:  # noqa: ASYNC110 - the server tells nobody
+        await asyncio.sleep(0.01)
+
+
+def test_connections_of_one_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_connection, "PEER_CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(http_connection, "HEAD_S", 10.0)
+
+    async def use() -> list[bytes]:
+        async with serving() as port, asyncio.timeout(10):
+            held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+            await connections(2)
+            told = []
+            for _ in range(2):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                told.append(await reader.readline())
+                writer.close()
+                # One ends: the next one gets in.
+                held[0][1].close()
+                await connections(1)
+                reader, writer = held[0] = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(WHOLE)
+                told.append(await reader.readline())
+            for _, writer in held:
+                writer.close()
+            return told
+
+    refused, answered = b"HTTP/1.1 503 Service Unavailable\r\n", b"HTTP/1.1 204 No Content\r\n"
+    assert asyncio.run(use()) == [refused, answered, refused, answered]

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from flintmq.broker.scheduling.timetable import Timetable
 
 # What one read of a publisher may put into queues, a millisecond or two of work: a buffer full of small
-# messages to a thousand queues each would keep everybody else waiting for a second.
+# messages to a thousand queues each would keep everybody else waiting for a second. Half of it where others
+# wait, see keep_waiting.
 COPIES_MAX = 16_384
 # The same while memory is short, when each of them goes to disk.
 COPIES_SHORT_MAX = 4096
@@ -182,6 +183,8 @@ class PassWork:
     def share(self, links: int) -> None:
         """So many links are about to be read in one turn: what each of them may bring."""
         most = COPIES_SHORT_MAX if self.is_short else COPIES_MAX
+        if self.handed_out_max == HANDED_OUT_MAX:
+            most >>= 1  # somebody waits for the end of the turn
         if links > LINKS_MAX:
             most = max(COPIES_MIN, most // links)
         self.copies_max = most

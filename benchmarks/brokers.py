@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import resource
@@ -21,6 +22,17 @@ START_SECONDS_MAX = 120.0
 STOP_SECONDS_MAX = 20.0
 SETTLE_SECONDS_MAX = 10.0
 FREE_PORTS = (20_000, 32_000)
+# What the load tool calls its exchanges, queues and routing keys.
+OWN_NAMES = "^(amq\\.default$|bench)"
+OWN_TOPICS = "^quote\\.(mkt[0-9]+|#|\\*)(\\.(ins[0-9]+|#|\\*))*$"
+PERMISSIONS = {
+    "permissions": [
+        {"user": "guest", "vhost": "/", "configure": OWN_NAMES, "write": OWN_NAMES, "read": OWN_NAMES}
+    ],
+    "topic_permissions": [
+        {"user": "guest", "vhost": "/", "exchange": "bench.topic", "write": OWN_TOPICS, "read": OWN_TOPICS}
+    ],
+}
 FLINTMQ_COMMAND = "{python} -m flintmq serve --port 0 --data {directory} --log-level warning"
 
 
@@ -166,18 +178,25 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def flintmq(command: str, directory: Path) -> Iterator[Broker]:
+def flintmq(command: str, directory: Path, permissions: bool = False) -> Iterator[Broker]:
     """FlintMQ, started by a command in which {python}, {port} and {directory} are filled in.
 
-    A command without {port} lets the broker choose, which is then seen from its open sockets.
+    A command without {port} lets the broker choose, which is then seen from its open sockets. With
+    `permissions` the user of the load tool may use its exchanges, queues and routing keys alone.
     """
     directory.mkdir(parents=True)
     port = free_port() if "{port}" in command else None
     places = {"python": sys.executable, "port": port, "directory": directory / "data"}
     words = [word.format(**places) for word in shlex.split(command)]
+    name = "FlintMQ"
+    if permissions:
+        name = "with permissions"
+        definitions = directory / "definitions.json"
+        definitions.write_text(json.dumps(PERMISSIONS))
+        words += ["--definitions", str(definitions)]
     with running(words, dict(os.environ), directory / "log") as process:
-        port, version = await_listening(process, "FlintMQ", directory / "log", port)
-        yield Broker("FlintMQ", port, process.pid, version)
+        port, version = await_listening(process, name, directory / "log", port)
+        yield Broker(name, port, process.pid, version)
 
 
 @contextlib.contextmanager

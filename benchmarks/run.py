@@ -3,6 +3,7 @@
     python benchmarks/run.py                          everything, three rounds
     python benchmarks/run.py --only a16,c16,f --rounds 5 --time 5
     python benchmarks/run.py --port 5672 --pid 4711   a broker that runs already
+    python benchmarks/run.py --permissions --only a16,b16,e      what permissions cost
     python benchmarks/run.py --markdown               the table for docs/performance.md
 
 The loads are made by load.c, which is compiled by gcc first and checks all that it measures: a round in which
@@ -69,6 +70,11 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--only", default="", metavar="NAMES", help="scenarios, separated by commas")
     parser.add_argument("--connections", type=int, default=10_000, metavar="N", help="held open in 'many'")
     parser.add_argument("--without-rabbitmq", action="store_true")
+    parser.add_argument(
+        "--permissions",
+        action="store_true",
+        help="beside a broker whose user may use only what the loads need, not beside RabbitMQ",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything that was found")
     parser.add_argument(
         "--markdown", action="store_true", help="print the table as Markdown, with the machine"
@@ -76,6 +82,8 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     chosen = parser.parse_args(given)
     if (chosen.port is None) != (chosen.pid is None):
         parser.error("--port and --pid belong together")
+    if chosen.permissions and chosen.port is not None:
+        parser.error("--permissions is for brokers that are started here")
     if chosen.rounds < 1 or chosen.time <= 0 or chosen.connections < 1:
         parser.error("--rounds, --time and --connections must be above zero")
     try:
@@ -151,6 +159,9 @@ def contenders(options: argparse.Namespace, folder: Path) -> Iterator[list[Conte
     def start_flintmq() -> contextlib.AbstractContextManager[Broker]:
         return brokers.flintmq(options.broker_command, folder / f"flintmq{next(numbers)}")
 
+    def start_with_permissions() -> contextlib.AbstractContextManager[Broker]:
+        return brokers.flintmq(options.broker_command, folder / f"flintmq{next(numbers)}", permissions=True)
+
     def start_rabbitmq() -> contextlib.AbstractContextManager[Broker]:
         return brokers.rabbitmq(folder / f"rabbitmq{next(numbers)}")
 
@@ -159,7 +170,9 @@ def contenders(options: argparse.Namespace, folder: Path) -> Iterator[list[Conte
             tested = [Contender(stack.enter_context(brokers.attached(options.port, options.pid)), None)]
         else:
             tested = [Contender(stack.enter_context(start_flintmq()), start_flintmq)]
-        if not options.without_rabbitmq and brokers.RABBITMQ_SERVER.exists():
+        if options.permissions:
+            tested.append(Contender(stack.enter_context(start_with_permissions()), start_with_permissions))
+        elif not options.without_rabbitmq and brokers.RABBITMQ_SERVER.exists():
             tested.append(Contender(stack.enter_context(start_rabbitmq()), start_rabbitmq))
         elif not options.without_rabbitmq:
             sys.stderr.write(

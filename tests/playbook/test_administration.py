@@ -11,6 +11,7 @@ from playbook.hourglass import TimedPlaybook
 
 from flintmq.auth import Refused
 from flintmq.auth.passwords import hash_password_quickly
+from flintmq.auth.permissions import TopicPermissions
 from flintmq.broker.administration.administration import CLOSED_AT_ONCE
 from flintmq.broker.channels.channel import WRITABLE_MAX
 from flintmq.broker.services import browsing, queue_services
@@ -786,6 +787,52 @@ def test_the_id_of_a_client(playbook: TimedPlaybook, boss: Client) -> None:
     ):
         assert is_refused(unknown, to_topic("c."))
         assert is_refused(unknown, to_topic("c.{client_id}"))
+
+
+def test_a_routing_key_is_asked_about_once(
+    playbook: TimedPlaybook, boss: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many keys there are, and on whichever channel of the user."""
+    new_user(boss)
+    topics(boss, write="^{username}\\.")
+    asked: list[str] = []
+    may_write = TopicPermissions.may_write
+
+    def counted(self: TopicPermissions, key: str, client_id: str | None) -> bool:
+        asked.append(key)
+        return may_write(self, key, client_id)
+
+    monkeypatch.setattr(TopicPermissions, "may_write", counted)
+    keys = [f"ann.{number}" for number in range(4 * WRITABLE_MAX)]
+    for ann in (playbook.client(user="ann", password="ann"), playbook.client(user="ann", password="ann")):
+        for _ in range(2):
+            for key in keys:
+                assert not is_refused(ann, to_topic(key))
+    assert asked == keys
+    topics(boss, write="^{username}\\.1")
+    assert is_refused(ann, to_topic("ann.2"))
+
+
+def test_a_routing_key_of_one_user_is_none_of_another(playbook: TimedPlaybook, boss: Client) -> None:
+    for name in ("ann", "bob"):
+        new_user(boss, name)
+        topics(boss, write="^(common$|{username}\\.)", user=name)
+    ann, bob = (playbook.client(user=name, password=name) for name in ("ann", "bob"))
+    for _ in range(2):
+        for client, own, other in ((ann, "ann.x", "bob.x"), (bob, "bob.x", "ann.x")):
+            assert not is_refused(client, to_topic("common"))
+            assert not is_refused(client, to_topic(own))
+            assert is_refused(client, to_topic(other))
+
+
+def test_a_routing_key_of_one_client_is_none_of_another(playbook: TimedPlaybook, boss: Client) -> None:
+    new_user(boss)
+    topics(boss, write="^c.{client_id}$")
+    first, second = (playbook.client(user="ann", password="ann", client_id=each) for each in ("1", "2"))
+    for _ in range(2):
+        for client, own, other in ((first, "c.1", "c.2"), (second, "c.2", "c.1")):
+            assert not is_refused(client, to_topic(own))
+            assert is_refused(client, to_topic(other))
 
 
 def test_an_exchange_that_delays_topics(playbook: TimedPlaybook, boss: Client) -> None:

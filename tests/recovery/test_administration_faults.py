@@ -150,6 +150,37 @@ def fail_and_make(broker: Broker, name: str, monkeypatch: pytest.MonkeyPatch) ->
         settled(broker)
 
 
+class HalfOpening:
+    """A broker in which a virtual host is there, and its opening fails even so."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.broker, name)
+
+    def open_virtual_host(self, name: str) -> None:
+        self.broker.open_virtual_host(name)
+        raise Injected
+
+
+def test_a_virtual_host_that_cannot_be_opened_is_not_there_after_a_start(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened() as broker:
+        model = broker.administration.virtual_hosts
+        with monkeypatch.context() as patched:
+            patched.setattr(model, "broker", HalfOpening(broker))
+            with pytest.raises(Injected):
+                model.add("v")
+        assert list(broker.virtual_hosts) == list(model.names_after("")) == ["/"]
+    with opened() as broker:
+        assert list(broker.virtual_hosts) == ["/"]
+        broker.administration.virtual_hosts.add("v")
+    with opened() as broker:
+        assert list(broker.virtual_hosts) == ["/", "v"]
+
+
 @pytest.mark.parametrize("number", [2, 3, 4, 6])
 @pytest.mark.parametrize("name", ["user.delete", "vhost.delete"])
 def test_a_deletion_that_fails_later_comes_to_its_end(

@@ -11,9 +11,11 @@ from __future__ import annotations
 from flintmq.broker.queues.queue import Queue
 from flintmq.broker.transactions.dtx_branch import BranchState
 
-from .broker_model import Copy, Model, ModelQueue
+from .broker_model import Copy, Key, Model, ModelQueue
 from .recovered_check import Doubled, RecoveredCheck
 from .ruled_queues import DELIVERY_LIMIT, MORGUE, MORGUES, RULES
+
+ADMINISTERED = ("user", "vhost", "grant", "inside")
 
 
 class FaultCheck(RecoveredCheck):
@@ -22,6 +24,8 @@ class FaultCheck(RecoveredCheck):
     expiring: set[int]  # messages with an expiration of their own
     memory: dict[int, int]
     now_ms: int
+    administered_before: dict[Key, object]  # as memory had it before the crash
+    doubtful: set[Key]  # what the last request of an administrator was about
 
     def bystander(self, name: str, count: int) -> None:
         """Takes the queue of somebody else away, with all that was confirmed there."""
@@ -62,6 +66,7 @@ class FaultCheck(RecoveredCheck):
                     ever[each] = self.model.places
                     assert each in self.may_come(number), f"{each} is invented in queue {number}"
         assert places <= self.model.places
+        self.check_administered()
         self.check_gone()
         self.check_promises()
 
@@ -86,6 +91,17 @@ class FaultCheck(RecoveredCheck):
             if base is not None:
                 coming |= base.copies.keys() | base.left.keys()
         return coming
+
+    def check_administered(self) -> None:
+        """The journal has what memory had; and what no request was about is as it was."""
+        found = self.administered()
+        before = self.administered_before
+        wrong = {key for key in found.keys() | before.keys() if found.get(key) != before.get(key)}
+        assert not wrong, f"{sorted(wrong)} of memory and of the journal differ"
+        for key in self.model.history:
+            if key[0] in ADMINISTERED and key not in self.doubtful:
+                allowed = self.model.allowed(key, self.floor)
+                assert found.get(key) in allowed, f"{key} is {found.get(key)}, allowed are {allowed}"
 
     def check_gone(self) -> None:
         """What was let go for good is not back."""
@@ -113,6 +129,8 @@ class FaultCheck(RecoveredCheck):
             for exchange, key, number, persistent in branch.gathered[branch.applied :]:
                 if number in self.touched or number in staged or not persistent:
                     continue
+                if number in self.expiring:
+                    continue  # it may have come to its queue, and its end there
                 queues = self.durable_queues(exchange, key)
                 there = not queues or any(self.holds(each.number, number) for each in queues)
                 assert there, f"{number} of branch {branch.xid} is lost"

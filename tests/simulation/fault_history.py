@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Mapping
 from typing import Any
 
 from flintmq.broker.channels.channel import Channel
@@ -24,13 +25,14 @@ from flintmq.protocol import phases
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import Method
 
+from .administration_actions import HOSTS, USERS
 from .agreement import check_agreement
 from .broker_client import Client, Event
 from .broker_history import BrokerHistory
-from .broker_model import ModelBranch, ModelChannel
+from .broker_model import Key, ModelBranch, ModelChannel
 from .fault_check import FaultCheck
 from .fault_injector import INJECTOR, Injected
-from .recovered_check import entries_of
+from .recovered_check import administered_by, entries_of
 from .ruled_queues import MORGUES, RULES
 from .simulated_disk import PowerLost
 
@@ -97,9 +99,10 @@ class FaultyHistory(BrokerHistory):
         self.bugs = random.Random(f"bugs of {seed}")
         self.removable = set()
         self.moving: set[int] = set()
+        self.doubtful: set[Key] = set()
         self.answers: dict[Client, tuple[dict[str, Any], bytes]] = {}
         super().__init__(seed)
-        self.administered_share = 0.0
+        self.administered_share = self.bugs.choice((0.0, 0.1, 0.5))
         INJECTOR.arm(self.bugs)
 
     def make_client(self, publishes: bool) -> Client:
@@ -293,6 +296,21 @@ class FaultyHistory(BrokerHistory):
                     assert results.get("moved") == len(ready), f"a move is answered by {results}"
                     return
 
+    # Administration
+
+    def administer(self) -> None:
+        self.doubtful = set()
+        super().administer()
+
+    def asked(self, client: Client, service: str, code: int, **arguments: object) -> bool:
+        self.doubtful = keys_of(service, arguments)
+        return super().asked(client, service, code, **arguments)
+
+    def settle_chores(self) -> None:
+        with INJECTOR.watching():
+            super().settle_chores()
+        self.stop_if_fired()
+
     # Services answer a bug by 541, and the connection stays
 
     def request(self, client: Client, service: str, **arguments: Any) -> None:
@@ -404,11 +422,14 @@ class FaultyHistory(BrokerHistory):
             for _, _, number, _ in channel.gathered
         } | {publishing}
         memory = self.in_memory()
+        administered = administered_by(self.broker)
         now_ms = self.now_ms()
         for client in clients:
             client.output.release()
         self.clients.clear()
         self.outbox.clear()
+        self.leave_visitors()
+        self.outbox_of_visitors.clear()
         if power and self.options.sync.value == "always":
             self.disk.crash()
         else:
@@ -432,6 +453,8 @@ class FaultyHistory(BrokerHistory):
         check.moving = self.moving
         check.expiring = set(self.expirations)
         check.memory = memory
+        check.administered_before = administered
+        check.doubtful = self.doubtful
         check.now_ms = now_ms
         check.bystander(BYSTANDER, BYSTANDER_MESSAGES)
         self.model = check.run(False, False)
@@ -445,6 +468,18 @@ class FaultyHistory(BrokerHistory):
             for owner in store.journal.owners_of(sequence):
                 counts[owner] = counts.get(owner, 0) + 1
         return counts
+
+
+def keys_of(service: str, arguments: Mapping[str, object]) -> set[Key]:
+    """What a request of an administrator may change."""
+    user, host = arguments.get("user"), arguments.get("virtual_host")
+    users, hosts = ([str(user)] if user else USERS), ([str(host)] if host else ("/", *HOSTS))
+    keys: set[Key] = {("grant", each, name) for each in users for name in hosts}
+    if service.startswith("user."):
+        keys.add(("user", str(user)))
+    if service.startswith("vhost."):
+        keys |= {("vhost", str(host)), ("inside", str(host))}
+    return keys
 
 
 def run_seed(seed: int, steps: int = 40) -> int:

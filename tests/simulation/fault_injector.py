@@ -14,6 +14,12 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
+from flintmq.broker.administration.administration import Administration
+from flintmq.broker.administration.permissions import AdministeredPermissions
+from flintmq.broker.administration.records import Records
+from flintmq.broker.administration.users import AdministeredUsers
+from flintmq.broker.administration.virtual_hosts import VirtualHosts
+from flintmq.broker.broker import Broker
 from flintmq.broker.channels.channel import Channel
 from flintmq.broker.exchanges.dead_letter import DeadLetters
 from flintmq.broker.exchanges.delayed_exchange import DelayedExchange
@@ -29,6 +35,7 @@ from flintmq.broker.transactions import dtx_branches, dtx_completion
 from flintmq.broker.transactions.dtx_branches import Branches
 from flintmq.broker.transactions.dtx_completion import BranchCompletion
 from flintmq.broker.transactions.transaction import Transaction
+from flintmq.broker.virtual_host import VirtualHost
 from flintmq.storage.journal.appender import Appender
 from flintmq.storage.streams.store import StreamStore
 
@@ -55,6 +62,13 @@ POINTS: tuple[tuple[type | ModuleType, tuple[str, ...]], ...] = (
     (DelayedExchange, ("receive", "keep", "send", "hand_over", "put")),
     (browsing, ("move",)),
     (StreamStore, ("commit_now",)),
+    (Records, ("put", "delete")),
+    (Administration, ("delete_user", "closed", "close", "user_forgotten", "host_forgotten")),
+    (AdministeredUsers, ("add", "set_tags", "forget", "put")),
+    (AdministeredPermissions, ("set", "clear", "forget_user", "forget_host")),
+    (VirtualHosts, ("add", "delete", "emptied")),
+    (Broker, ("open_virtual_host",)),
+    (VirtualHost, ("delete_queue", "remove_exchange")),
 )
 
 

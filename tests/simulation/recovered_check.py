@@ -365,21 +365,7 @@ class RecoveredCheck:
         return found
 
     def administered(self) -> dict[Key, object]:
-        """Users, virtual hosts and permissions of the history, and what is in the virtual hosts."""
-        found: dict[Key, object] = {}
-        for user in self.broker.users:
-            if user.name in USERS:
-                found["user", user.name] = frozenset(map(str, user.tags))
-                for host, granted in user.permissions.items():
-                    if host in self.broker.virtual_hosts:
-                        found["grant", user.name, host] = granted.settings.read
-        for name in HOSTS:
-            host = self.broker.virtual_hosts.get(name)
-            if host is not None:
-                found["vhost", name] = True
-                if INSIDE in host.queues:
-                    found["inside", name] = host.queues[INSIDE].message_count()
-        return found
+        return administered_by(self.broker)
 
     def value_of(self, lease: Lease) -> LeaseValue:
         rows = [self.number_of(each.message) for each in lease.deliveries if each.message is not None]
@@ -554,6 +540,24 @@ class RecoveredCheck:
             if fresh.state == "decided":
                 model.decided.append(fresh)
             model.note(fresh.key(), "decided" if fresh.state == "decided" else fresh.value(), 0)
+
+
+def administered_by(broker: Broker) -> dict[Key, object]:
+    """Users, virtual hosts and permissions of the history, and what is in the virtual hosts."""
+    found: dict[Key, object] = {}
+    for user in broker.users:
+        if user.name in USERS:
+            found["user", user.name] = frozenset(map(str, user.tags))
+            for host, granted in user.permissions.items():
+                if host in broker.virtual_hosts:
+                    found["grant", user.name, host] = granted.settings.read
+    for name in HOSTS:
+        virtual_host = broker.virtual_hosts.get(name)
+        if virtual_host is not None:
+            found["vhost", name] = True
+            if INSIDE in virtual_host.queues:
+                found["inside", name] = virtual_host.queues[INSIDE].message_count()
+    return found
 
 
 def entries_of(queue: Queue) -> list[int]:

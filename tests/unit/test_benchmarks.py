@@ -20,6 +20,8 @@ from typing import Any
 
 import pytest
 
+from flintmq.client import AccessRefused, connect
+
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 results: Any = importlib.import_module("results")
@@ -384,6 +386,23 @@ def test_refuses_half_of_a_running_broker(capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(SystemExit):
         run.arguments(["--port", "5672"])
     assert "--port and --pid belong together" in capsys.readouterr().err
+
+
+def test_permissions_are_for_brokers_that_are_started(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run.arguments(["--port", "5672", "--pid", "1", "--permissions"])
+    assert "--permissions is for brokers that are started here" in capsys.readouterr().err
+
+
+def test_permissions_allow_what_the_loads_use_and_no_more(tmp_path: Path) -> None:
+    options = run.arguments(["--permissions", "--only", "a16"])
+    with run.contenders(options, tmp_path) as tested:
+        assert [contender.name for contender in tested] == ["FlintMQ", "with permissions"]
+        for contender, is_allowed in zip(tested, (True, False), strict=True):
+            with connect(f"amqp://guest:guest@127.0.0.1:{contender.standing.port}") as connection:
+                connection.channel().queue("bench0")
+                with contextlib.nullcontext() if is_allowed else pytest.raises(AccessRefused):
+                    connection.channel().queue("other")
 
 
 def test_says_why_a_broker_did_not_start(tmp_path: Path) -> None:

@@ -10,7 +10,14 @@ the address of the peer comes in as text. Begin with authentication.py and users
 from flintmq.auth.asked_permissions import AnswerPending
 from flintmq.auth.authentication import Authentication
 from flintmq.auth.mechanisms import Challenge, Mechanism
-from flintmq.auth.permission_checks import Operation, may, require, require_topic, require_virtual_host
+from flintmq.auth.permission_checks import (
+    Heeded,
+    Operation,
+    may,
+    require,
+    require_topic,
+    require_virtual_host,
+)
 from flintmq.auth.permissions import Permissions
 from flintmq.auth.user import Tag, User
 from flintmq.auth.users import Accepted, Refused, Users, Verification
@@ -20,6 +27,7 @@ __all__ = [
     "AnswerPending",
     "Authentication",
     "Challenge",
+    "Heeded",
     "Mechanism",
     "Operation",
     "Permissions",

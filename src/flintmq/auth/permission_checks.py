@@ -5,7 +5,7 @@ A refusal is a ChannelFault 403: the session makes a channel.close of it, the HT
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 
 from flintmq.auth.asked_permissions import AskedPermissions
 from flintmq.auth.permissions import NAMELESS_EXCHANGE
@@ -18,6 +18,14 @@ class Operation(StrEnum):
     CONFIGURE = "configure"
     WRITE = "write"
     READ = "read"
+
+
+class Heeded(Enum):
+    """What an answer about a routing key depends on: whoever keeps the answer has to keep it by that."""
+
+    NOTHING = auto()
+    KEY = auto()
+    KEY_AND_CLIENT = auto()
 
 
 _VERBS = {Operation.CONFIGURE: "configure", Operation.WRITE: "write to", Operation.READ: "read from"}
@@ -51,11 +59,11 @@ def require(user: User, virtual_host: str, operation: Operation, kind: str, name
 
 def require_topic(
     user: User, virtual_host: str, operation: Operation, exchange: str, key: str, client_id: str | None
-) -> bool:
-    """A ChannelFault unless the user may use the routing key; whether routing keys matter there at all."""
+) -> Heeded:
+    """A ChannelFault unless the user may use the routing key; what was heeded for that."""
     allowed = user.topic_permissions.get((virtual_host, exchange))
     if allowed is None:
-        return False
+        return Heeded.NOTHING
     asked = allowed.may_write if operation is Operation.WRITE else allowed.may_read
     if not asked(key, client_id):
         raise ChannelFault(
@@ -63,7 +71,7 @@ def require_topic(
             f"user '{user.name}' may not {_VERBS[operation]} topic '{key}' of exchange '{exchange}' "
             f"in virtual host '{virtual_host}'",
         )
-    return True
+    return Heeded.KEY_AND_CLIENT if allowed.heeds_clients() else Heeded.KEY
 
 
 def require_virtual_host(user: User, virtual_host: str) -> None:

@@ -61,6 +61,10 @@ class TopicPermissions:
     def may_read(self, key: str, client_id: str | None) -> bool:
         return self._may(self.read, key, client_id)
 
+    def heeds_clients(self) -> bool:
+        """Whether clients of one user may use different keys."""
+        return CLIENT_ID in self.write or CLIENT_ID in self.read
+
     def _may(self, pattern: str, key: str, client_id: str | None) -> bool:
         if CLIENT_ID not in pattern:
             return self._decisions(pattern, "").of(key)

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from flintmq import checks
-from flintmq.auth import Operation, require, require_topic
+from flintmq.auth import Heeded, Operation, require, require_topic
 from flintmq.broker import declare_checks, topology_teardown
 from flintmq.broker.channels import direct_reply, undelivered
 from flintmq.broker.channels.host_tally import HostTally
@@ -155,12 +155,12 @@ class VirtualHost:
 
     def check_topic(
         self, exchange: Exchange | None, user: User, operation: Operation, key: str, origin: int
-    ) -> bool:
-        """Raises unless the user may use the routing key; whether routing keys matter to this user there."""
+    ) -> Heeded:
+        """Raises unless the user may use the routing key; what was heeded for that."""
         if exchange is None or (self.name, exchange.name) not in user.topic_permissions:
-            return False
+            return Heeded.NOTHING
         if not exchange.routes_by_topic():
-            return False
+            return Heeded.NOTHING
         client = None if self.broker is None else self.broker.connections.get(origin)
         client_id = None if client is None else client.client_properties.get("client_id")
         known = client_id if isinstance(client_id, str) else None

@@ -86,6 +86,7 @@ def test_all_have_their_turn(bench: Bench) -> None:
     bench.pass_work.chores.begin(bench.chore("later", 1, chores.PASS_S / 4))
     bench.done.clear()
     bench.finish_pass()
+    bench.finish_pass()
     assert set(bench.done) == {"long", "late", "later"}
 
 
@@ -133,6 +134,16 @@ def test_all_of_it_before_the_end(bench: Bench) -> None:
     bench.pass_work.chores.finish()
     assert len(bench.done) == 1000
     assert not bench.pass_work.has_work()
+
+
+def test_what_has_begun_takes_of_the_time_of_the_pass(bench: Bench) -> None:
+    """Everybody else waits for both."""
+    bench.pass_work.chores.begin(bench.chore("a", 1000, 0.0001))
+    at_once = len(bench.done)
+    bench.finish_pass()
+    assert len(bench.done) == at_once + 1
+    bench.finish_pass()
+    assert len(bench.done) == at_once + 1 + round(chores.PASS_S / 0.0001)
 
 
 @pytest.mark.parametrize("credit", [0, 1, chores.CREDIT])

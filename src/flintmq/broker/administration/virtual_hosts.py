@@ -93,7 +93,13 @@ class VirtualHosts:
     def add(self, name: str) -> VirtualHost:
         self.check_new(name)
         self.records.put(records.VIRTUAL_HOST, {"name": name}, {})
-        return self.broker.open_virtual_host(name)
+        try:
+            return self.broker.open_virtual_host(name)
+        except BaseException:  # or the next start would open what nobody was told is there
+            self.broker.virtual_hosts.pop(name, None)
+            self.broker.host_names.discard(name)
+            self.records.delete(records.VIRTUAL_HOST, {"name": name})
+            raise
 
     def changeable(self, name: str) -> None:
         self.require(name)

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from flintmq.auth import Operation
+from flintmq.auth import Heeded, Operation
 from flintmq.broker.channels import inspection, teardown
 from flintmq.broker.channels.confirms import Confirms
 from flintmq.broker.channels.settlement import OverdueDeliveries, unknown_tag
@@ -155,7 +155,7 @@ class Channel:
         self.messages: MessageTransfers | None = None  # what the message class has on its way
         self.by_standard = False  # faults are those of AMQP 0-8 and 0-9, where RabbitMQ has others for 0-9-1
         # Exchanges that the user may write to, as found since `Router.rights` last changed; exchange and key,
-        # in octets, where the user may write some keys alone.
+        # in octets, where the client's id decides about keys. Where it does not, the route knows.
         self.writable: set[Exchange | bytes | None] = set()
         self.rights = self.router.rights
 
@@ -207,7 +207,11 @@ class Channel:
         if self.rights != self.router.rights:
             self.rights = self.router.rights
             self.writable.clear()
-        if route.exchange not in self.writable and route.octets not in self.writable:
+        if (
+            route.exchange not in self.writable
+            and route.writer is not self.user
+            and route.octets not in self.writable
+        ):
             self.check_route(route)
         self.last_route = route
         return route
@@ -216,8 +220,12 @@ class Channel:
         """Raises unless the user may publish to the exchange, with this key; keeps what was found out."""
         host = self.virtual_host
         host.check_publish(route.exchange, self.user)
-        if not host.check_topic(route.exchange, self.user, Operation.WRITE, route.key, self.origin):
+        heeded = host.check_topic(route.exchange, self.user, Operation.WRITE, route.key, self.origin)
+        if heeded is Heeded.NOTHING:
             self.writable.add(route.exchange)
+            return
+        if heeded is Heeded.KEY:
+            route.writer = self.user
             return
         if len(self.writable) >= WRITABLE_MAX:
             self.writable.clear()

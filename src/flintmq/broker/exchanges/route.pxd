@@ -15,6 +15,7 @@ cdef class Route:
     cdef public bint ruled
     cdef public unsigned long long passed
     cdef public unsigned long long copies
+    cdef public object writer
 
 
 @cython.final

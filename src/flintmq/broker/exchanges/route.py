@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from flintmq.broker.matching.lookup import Lookup, lookup_for
 
 if TYPE_CHECKING:
+    from flintmq.auth.user import User
     from flintmq.broker.exchanges.exchange import Exchange
     from flintmq.broker.messages.message import Message
     from flintmq.broker.queues.queue import Queue
@@ -32,6 +33,7 @@ class Route:
         "passed",
         "queues",
         "ruled",
+        "writer",
     )
 
     def __init__(
@@ -54,6 +56,9 @@ class Route:
         self.copies = 0  # into queues, where that differs from message to message
         self.passed = 0  # messages, since the exchange and key have this route
         self.ruled = False  # whether one of the queues has a say in what it takes
+        # The user who was found last to be allowed to use this key, where not all keys of the exchange are
+        # allowed. A change of rights makes all routes stale, so that it need not be told from what it was.
+        self.writer: User | None = None
 
 
 class RoutingContext:

@@ -79,6 +79,8 @@ class Chores:
         """The share of one pass, at its end."""
         monotonic_s = self.pass_work.timetable.clock.monotonic_s
         until_s = monotonic_s() + PASS_S
+        if self.pass_number + 1 == self.pass_work.passes:
+            until_s -= CREDIT_S - self.credit_s  # chores that began before this pass have had their time
         for _ in range(STEPS_MAX):
             if not self.waiting:
                 break

@@ -6,7 +6,6 @@ cdef Py_ssize_t COPIES_ALONE_MAX
 cdef Py_ssize_t COPIES_MAX
 cdef Py_ssize_t COPIES_SHORT_MAX
 cdef Py_ssize_t LINKS_MAX
-cdef Py_ssize_t SENDERS_FEW
 cdef Py_ssize_t COPIES_MIN
 cdef long long PORTION_MIN
 cdef long long UNBOUNDED
@@ -52,7 +51,7 @@ cdef class PassWork:
     cpdef load(self)
     @cython.locals(most=Py_ssize_t)
     cpdef share(self, Py_ssize_t links)
-    cpdef keep_waiting(self, Py_ssize_t senders)
+    cpdef keep_waiting(self, bint others)
     cpdef int begin_pass(self) noexcept
     cpdef int begin_portion(self, long long queues) noexcept
     cpdef int end_portion(self) noexcept

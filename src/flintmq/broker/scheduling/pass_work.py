@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from flintmq.broker.scheduling.errands import Errand
     from flintmq.broker.scheduling.timetable import Timetable
 
-# What one read of a publisher may put into queues, a millisecond or two of work: a buffer full of small
-# messages to a thousand queues each would keep everybody else waiting for a second.
-COPIES_MAX = 16_384
-# The same where only one link sends anything: as much as a read brings to ten queues, in a few milliseconds.
+# What one read of a publisher may put into queues, a millisecond of work: a buffer full of small messages to a
+# thousand queues each would keep everybody else waiting for a second.
+COPIES_MAX = 8192
+# The same where nobody else waits: as much as a read brings to ten queues, in a few milliseconds.
 COPIES_ALONE_MAX = 65_536
 # The same while memory is short, when each of them goes to disk.
 COPIES_SHORT_MAX = 4096
@@ -32,8 +32,6 @@ COPIES_SHORT_MAX = 4096
 HANDED_OUT_MAX = 512
 # The same where hardly anybody sends anything who could be kept waiting: some milliseconds.
 HANDED_OUT_ALONE_MAX = 4096
-# A publisher and a consumer with acks: hardly anybody.
-SENDERS_FEW = 2
 PORTION_MIN = 64
 UNBOUNDED = 1 << 62
 # Up to so many links that are read in one turn have the whole of it each; more of them share it.
@@ -192,10 +190,10 @@ class PassWork:
             most = max(COPIES_MIN, most // links)
         self.copies_max = most
 
-    def keep_waiting(self, senders: int) -> None:
-        """So many links send something now and then: each waits while a pass does its work for the others."""
-        self.handed_out_max = HANDED_OUT_MAX if senders > SENDERS_FEW else HANDED_OUT_ALONE_MAX
-        self.copies_full = COPIES_MAX if senders > 1 else COPIES_ALONE_MAX
+    def keep_waiting(self, others: bool) -> None:
+        """Whether there are others who wait while a pass does its work for one or two."""
+        self.handed_out_max = HANDED_OUT_MAX if others else HANDED_OUT_ALONE_MAX
+        self.copies_full = COPIES_MAX if others else COPIES_ALONE_MAX
 
     def begin_pass(self) -> int:
         self.passes += 1

@@ -11,6 +11,7 @@ cdef int PASSES_MORE
 cdef Py_ssize_t QUEUES_FEW
 cdef Py_ssize_t READ_BYTES_MIN
 cdef long long REFRESH_US
+cdef Py_ssize_t SENDERS_FEW
 cdef long long SENDERS_US
 
 
@@ -36,7 +37,7 @@ cdef class PassScheduler:
     cdef long long alarm_due_ms
     cdef long long began_us
     cdef long long refreshed_us
-    cdef readonly set senders
+    cdef readonly dict senders
     cdef long long senders_us
     cdef public long long slow_us
     cdef public object slow_turn
@@ -46,7 +47,8 @@ cdef class PassScheduler:
     cdef int begin_time(self) except -1
     @cython.locals(took_us=cython.longlong)
     cdef int end_time(self) except -1
-    cpdef note_sender(self, int descriptor)
+    cpdef note_sender(self, link)
+    @cython.locals(others=bint)
     cdef int count_senders(self) except -1
     cpdef limit_reads(self, Py_ssize_t most)
     cpdef after_read(self)

@@ -34,8 +34,12 @@ QUEUES_FEW = 32
 READ_BYTES_MIN = 8192
 # The time that messages are noted to have come at is asked for anew this often at most.
 REFRESH_US = 1000
-# How many send something is counted anew after so long.
+# A publisher and a consumer with acks, among those whose sockets were read within so long: hardly anybody.
+# Whoever has less to do with the broker in that time than a megabyte a second has no part in a great flow of
+# messages, and waits for an answer.
+SENDERS_FEW = 2
 SENDERS_US = 65_536
+SENDER_BYTES_FEW = 65_536
 
 
 class PassScheduler:
@@ -89,7 +93,8 @@ class PassScheduler:
         self.alarm_due_ms = 0  # what it is set to
         self.began_us = 0  # when this turn did
         self.refreshed_us = 0
-        self.senders: set[int] = set()  # descriptors that were read from since `senders_us`
+        # Some of those that were read from since `senders_us`, with what had come and gone there by then.
+        self.senders: dict[Link, int] = {}
         self.senders_us = 0
         self.slow_us = 1 << 62  # a turn that takes so long is told to `slow_turn`
         self.slow_turn: Callable[[int], None] | None = None
@@ -112,14 +117,19 @@ class PassScheduler:
                 self.count_senders()
         return 0
 
-    def note_sender(self, descriptor: int) -> None:
-        """The socket has something to read."""
-        self.senders.add(descriptor)
+    def note_sender(self, link: Link) -> None:
+        """The link was read from. One more than a few is enough to know."""
+        if len(self.senders) <= SENDERS_FEW and link not in self.senders:
+            self.senders[link] = link.received_octets + link.sent_octets
 
     def count_senders(self) -> int:
-        """Passes are short where many send something, as each of them waits for a pass to end."""
+        """Passes are short where many send something, or somebody little: each waits for a pass to end."""
         self.senders_us = self.began_us
-        self.pass_work.keep_waiting(len(self.senders))
+        others = len(self.senders) > SENDERS_FEW
+        for link, before in self.senders.items():
+            if link.received_octets + link.sent_octets - before < SENDER_BYTES_FEW:
+                others = True
+        self.pass_work.keep_waiting(others)
         self.senders.clear()
         return 0
 

@@ -223,6 +223,7 @@ class Link:
             self.server.press(self)
         if self.scheduler.is_alarmed and self.session.is_publisher():
             self.server.block(self)
+        self.scheduler.note_sender(self)
         self.scheduler.after_read()
 
     def resume(self) -> None:

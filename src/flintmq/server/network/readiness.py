@@ -153,8 +153,6 @@ class EpollReadiness:
                 # nothing to read, which does no harm.
                 link = self.links.get(descriptor)
                 if link is not None:
-                    if events & READ:
-                        self.scheduler.note_sender(descriptor)
                     if link.ready(events):
                         is_opening = True
                 elif descriptor in self.listeners:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 from flintmq.broker.broker import Broker
 from flintmq.broker.scheduling.pass_work import HANDED_OUT_ALONE_MAX, HANDED_OUT_MAX
 from flintmq.clock import Clock
 from flintmq.config import Config
-from flintmq.server.event_loop.pass_scheduler import PassScheduler
+from flintmq.server.event_loop.pass_scheduler import SENDER_BYTES_FEW, PassScheduler
+from flintmq.server.network.link import Link
+
+SENDERS_FEW = 2  # which is a constant of C in the compiled build
 
 
 class NotingLoop:
@@ -63,15 +65,56 @@ def test_many_links_share_a_turn() -> None:
     assert scheduler.read_bytes == 4096
 
 
-def test_passes_are_short_where_more_than_a_few_send_something() -> None:
+class Talker:
+    """As much of a link as is counted."""
+
+    def __init__(self, octets: int = SENDER_BYTES_FEW) -> None:
+        self.octets = octets
+        self.received_octets = self.sent_octets = 1 << 40
+
+    def talk(self, scheduler: PassScheduler) -> None:
+        scheduler.note_sender(cast(Link, self))
+        self.received_octets += self.octets // 4
+        scheduler.note_sender(cast(Link, self))
+        self.sent_octets += self.octets - self.octets // 4
+
+
+def handed_out_max_beside(*talkers: Talker) -> int:
+    """What a pass hands out of a backlog after these have talked for a while."""
     loop: Any = NotingLoop()
     broker = Broker(Config(), Clock())
     scheduler = PassScheduler(loop, broker, 1024)
-    assert broker.pass_work.handed_out_max == HANDED_OUT_MAX
-    for senders, most in ((2, HANDED_OUT_ALONE_MAX), (3, HANDED_OUT_MAX), (0, HANDED_OUT_ALONE_MAX)):
-        for descriptor in (*range(senders), *range(senders)):
-            scheduler.note_sender(descriptor)
-        time.sleep(0.07)  # longer than senders are counted for
+    for talker in talkers:
+        talker.talk(scheduler)
+    assert len(scheduler.senders) <= SENDERS_FEW + 1
+    broker.pass_work.keep_waiting(False)
+    while scheduler.senders:
         scheduler.begin_turn(1)
         scheduler.end_turn()
-        assert broker.pass_work.handed_out_max == most
+    return broker.pass_work.handed_out_max
+
+
+def test_passes_are_long_where_a_few_send_much() -> None:
+    for count in range(1, SENDERS_FEW + 1):
+        assert handed_out_max_beside(*[Talker() for _ in range(count)]) == HANDED_OUT_ALONE_MAX
+
+
+def test_passes_are_short_where_more_than_a_few_send_something() -> None:
+    for count in (SENDERS_FEW + 1, 10 * SENDERS_FEW):
+        assert handed_out_max_beside(*[Talker() for _ in range(count)]) == HANDED_OUT_MAX
+
+
+def test_passes_are_short_where_somebody_sends_little() -> None:
+    """One who asks for little waits for each pass, however much the other one hoards."""
+    assert handed_out_max_beside(Talker(SENDER_BYTES_FEW - 1)) == HANDED_OUT_MAX
+    assert handed_out_max_beside(Talker(), Talker(100)) == HANDED_OUT_MAX
+
+
+def test_a_read_brings_less_where_others_wait() -> None:
+    pass_work = Broker(Config(), Clock()).pass_work
+    pass_work.keep_waiting(False)
+    pass_work.share(1)
+    alone = pass_work.copies_max
+    pass_work.keep_waiting(True)
+    pass_work.share(1)
+    assert pass_work.copies_max == alone // 2

@@ -50,7 +50,7 @@ Count = Callable[[QueueRow], int]
 SAME_OF_ALL = (
     *("node", "state", "recoverable_slaves", "reductions", "reductions_details", "garbage_collection"),
     *("exclusive_consumer_tag", "single_active_consumer_tag", "head_message_timestamp"),
-    *("message_bytes_paged_out", "message_bytes_unacknowledged"),
+    "message_bytes_unacknowledged",
 )
 BINDING_BODY = {"type": "object", "properties": {"routing_key": TEXT, "arguments": TABLE}}
 
@@ -146,7 +146,7 @@ def queue_listing(rows: list[tuple[QueueShapes, QueueRow]]) -> Listing[tuple[Que
         **dict.fromkeys(("owner_pid_details", "owner_pid_details.name"), owner_of),
         **dict.fromkeys(("backing_queue_status", "backing_queue_status.len"), lambda pair: pair[1].ready),
         "message_stats": counted(shapes.delivered_or_got),
-        "message_bytes_persistent": lambda pair: pair[1].ready_bytes if pair[1].number else 0,
+        "message_bytes_persistent": lambda pair: shapes.message_bytes(pair[1]) if pair[1].number else 0,
         "messages_ready_ram": lambda pair: pair[1].ready - pair[1].paged,
         "messages_unacknowledged_ram": lambda pair: pair[1].unacked,
         "policy": lambda pair: name_of(chosen_of(pair[0].policies, pair[1])),
@@ -158,7 +158,8 @@ def queue_listing(rows: list[tuple[QueueShapes, QueueRow]]) -> Listing[tuple[Que
         "messages_lost": lambda pair: pair[1].lost,
         "messages_paged_out": lambda pair: pair[1].paged,
         "messages_persistent": lambda pair: pair[1].ready + pair[1].unacked if pair[1].number else 0,
-        "message_bytes_ready": lambda pair: pair[1].ready_bytes,
+        "message_bytes_ready": counted(shapes.message_bytes),
+        "message_bytes_paged_out": lambda pair: pair[1].paged_bytes,
         "message_bytes_ram": lambda pair: pair[1].ready_bytes,
         "consumer_utilisation": lambda pair: pair[1].has_active,
         "consumer_capacity": lambda pair: pair[1].has_active,
@@ -167,7 +168,7 @@ def queue_listing(rows: list[tuple[QueueShapes, QueueRow]]) -> Listing[tuple[Que
         "vhost": lambda pair: pair[0].vhost,
         "consumers": lambda pair: pair[1].consumers,
         "memory": lambda pair: pair[1].ready_bytes,
-        "message_bytes": lambda pair: pair[1].ready_bytes,
+        "message_bytes": counted(shapes.message_bytes),
         "durable": lambda pair: pair[1].durable,
         "auto_delete": lambda pair: pair[1].auto_delete,
         "exclusive": lambda pair: pair[1].exclusive,

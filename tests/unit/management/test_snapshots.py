@@ -171,7 +171,7 @@ def test_each_column_of_queues_is_read_without_shaping_rows() -> None:
         idle_since=lambda *given: "2026-01-31 12:00:00",
         known_idle=lambda *given: "2026-01-31 12:00:00",
     )
-    plain = QueueRow("q", True, True, False, False, b"", 1, 1, 1, 2, *([3] * 17), 0, True, 0)
+    plain = QueueRow("q", True, True, False, False, b"", 1, 1, 1, 2, *([3] * 18), 0, True, 0)
     for row in (plain, plain._replace(is_stream=True)):
         listing = queue_listing([(owner, row)])
         shown = listing.shape((owner, row))

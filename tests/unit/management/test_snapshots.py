@@ -16,6 +16,7 @@ from flintmq.clock import Clock
 from flintmq.config import Config
 from flintmq.management import snapshots
 from flintmq.management.object_endpoints import QueueShapes, queue_listing
+from flintmq.management.queue_policies import QueuePolicies
 from flintmq.management.snapshots import QueueSnapshot
 from flintmq.snapshot_rows import QueueRow
 
@@ -164,7 +165,7 @@ def test_each_column_of_queues_is_read_without_shaping_rows() -> None:
     """To shape 100,000 queues for an order takes seconds."""
     owner = QueueShapes.__new__(QueueShapes)
     owner.vhost, owner.before, owner.seconds = "/", None, 0.0
-    owner.policies, owner.operator_policies = [], []
+    owner.policies = QueuePolicies([], [])
     owner.context = SimpleNamespace(  # type: ignore[assignment]
         node="n",
         clock=Clock(),

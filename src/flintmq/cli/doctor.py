@@ -433,7 +433,7 @@ def dead_letters(evidence: Evidence) -> Iterator[Finding]:
             f"the first of them died in queue {grave!r}: {text(death.get('reason'))}"
             f", {death.get('count', 1)} time(s)",
             f"flintmq peek {word(name)} shows them; when the cause is mended, "
-            f"flintmq move {word(name)} {word(grave)} has them tried again",
+            f"flintmq requeue {word(name)} has them tried again",
         )
 
 

@@ -54,19 +54,21 @@ class QueuePolicies:
     def __init__(self, policies: list[PolicyRow], operator_policies: list[PolicyRow]) -> None:
         self.policies = policies
         self.operator_policies = operator_policies
-        self.known: dict[tuple[str, str], Effective] = {}  # by the name and the type of a queue
+        # By the name of a queue: what its type follows from, and what holds for it.
+        self.known: dict[str, tuple[bytes, bool, Effective]] = {}
         self.combined: dict[tuple[str | None, str | None], Effective] = {}  # by the names of both policies
 
     def of(self, row: QueueRow) -> Effective:
         """What holds for the queue."""
         if not self.policies and not self.operator_policies:
             return NO_POLICY
-        place = (row.name, shapes.queue_type(row))
-        found = self.known.get(place)
-        if found is None:
-            if len(self.known) >= REMEMBERED_MAX:
-                self.known.clear()
-            found = self.known[place] = self.choose(*place)
+        known = self.known.get(row.name)
+        if known is not None and known[0] == row.arguments and known[1] == row.is_stream:
+            return known[2]
+        if len(self.known) >= REMEMBERED_MAX:
+            self.known.clear()
+        found = self.choose(row.name, shapes.queue_type(row))
+        self.known[row.name] = (row.arguments, row.is_stream, found)
         return found
 
     def choose(self, name: str, queue_type: str) -> Effective:

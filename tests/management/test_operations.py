@@ -85,6 +85,11 @@ def test_the_files_are_told(kept: Http) -> None:
     assert (Path(log).name, Path(node["audit_file"]).name) == ("broker.log", "audit.log")
 
 
+def test_the_limit_of_the_disk_is_told(kept: Http) -> None:
+    (node,) = kept.get("nodes")
+    assert node["disk_free_limit"] == 256 << 20
+
+
 def test_a_traceback_is_told_with_its_line(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("1 INFO one\n2 ERROR two\n    Traceback:\n    KeyError: 'x'\n3 INFO three\n")

@@ -204,7 +204,7 @@ def node_row(call: Call, now: Totals, before: Totals | None) -> dict[str, Any]:
         "sockets_total": files[1],
         "mem_limit": broker.get("memory-bytes-high", 0),
         "mem_alarm": "memory" in alarms,
-        "disk_free_limit": 0,
+        "disk_free_limit": broker.get("disk-bytes-free-min", 0),
         "disk_free_alarm": "disk" in alarms,
         "proc_total": files[1],
         "rates_mode": "basic",

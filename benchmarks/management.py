@@ -24,6 +24,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from flintmq.client import connect
+from flintmq.wire.tables import FieldTable
 
 QUEUES = 100_000
 PAGES = 3  # for each column: the median counts
@@ -33,7 +34,11 @@ QUIET_S = 5.0
 FILLED = 1000
 LOGIN = base64.b64encode(b"guest:guest").decode()
 # Besides the columns that a row has.
-DEEPER = ("message_stats.publish", "message_stats.publish_details.rate", "messages_details.rate")
+DEEPER = (
+    *("message_stats.publish", "message_stats.publish_details.rate", "messages_details.rate"),
+    *("arguments.x-max-length", "effective_policy_definition.message-ttl"),
+)
+POLICIES = 10
 
 
 class Api:
@@ -49,6 +54,14 @@ class Api:
         if response.status != 200:
             raise SystemExit(f"GET {path}: {response.status} {octets[:200]!r}")
         return octets
+
+    def put(self, path: str, body: object) -> None:
+        headers = {"authorization": f"Basic {LOGIN}", "content-type": "application/json"}
+        self.connection.request("PUT", f"/api/{path}", json.dumps(body), headers)
+        response = self.connection.getresponse()
+        octets = response.read()
+        if response.status not in (201, 204):
+            raise SystemExit(f"PUT {path}: {response.status} {octets[:200]!r}")
 
     def timed(self, path: str) -> float:
         began_s = time.perf_counter()
@@ -91,11 +104,22 @@ def served(process: subprocess.Popen[str]) -> Iterator[tuple[int, int]]:
 def declare(port: int, queues: int) -> None:
     with connect(f"amqp://guest:guest@127.0.0.1:{port}") as connection, connection.channel() as channel:
         for number in range(queues):
-            channel.queue(f"queue.{number * 7919 % queues:06}")
+            arguments: FieldTable = {"x-max-length": 1000 + number % 100} if number % 4 == 0 else {}
+            channel.queue(f"queue.{number * 7919 % queues:06}", arguments=arguments)
         for number in range(min(FILLED, queues)):
             for _ in range(1 + number % 7):
                 channel.publish(b"x" * 16, routing_key=f"queue.{number:06}")
-        channel.queue("queue.000000", passive=True)  # all of that is done
+        channel.queue("queue.000001", passive=True)  # all of that is done
+
+
+def set_policies(api: Api) -> None:
+    """Each queue has one of them, and half of them an operator policy too."""
+    for number in range(POLICIES):
+        definition = {"message-ttl": 3_600_000 + number}
+        body = {"pattern": f"^queue\\..*{number}$", "definition": definition, "apply-to": "queues"}
+        api.put(f"policies/%2F/policy-{number}", body)
+    body = {"pattern": "[02468]$", "definition": {"max-length": 100_000}, "apply-to": "queues"}
+    api.put("operator-policies/%2F/cap", body)
 
 
 def stand_by(port: int, pipe: Connection) -> None:
@@ -202,6 +226,7 @@ def main() -> None:
     with broker() as (amqp_port, http_port, pid):
         declare(amqp_port, queues)
         api = Api(http_port)
+        set_policies(api)
         management = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
         row(f"load of the machine, {os.cpu_count()} processors", *(f"{each:.1f}" for each in os.getloadavg()))
         row("first page, ms", f"{api.timed('queues?page=1&page_size=100'):.0f}")

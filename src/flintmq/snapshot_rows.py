@@ -37,7 +37,8 @@ class QueueRow(NamedTuple):
     ready: int
     unacked: int
     ready_bytes: int  # of what is in memory
-    paged: int
+    paged: int  # messages that lie on disk only
+    paged_bytes: int  # of their bodies
     entered: int  # messages that came
     settled: int  # acked or rejected
     unasked: int  # delivered without acks

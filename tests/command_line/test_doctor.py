@@ -212,7 +212,7 @@ def test_dead_letters_pile_up(findings: Look, connection: Connection) -> None:
         (kind,) = (found := findings())
         assert kind == "dead letters pile up"
         assert found[kind]["cause"] == "the first of them died in queue 'jobs': rejected, 1 time(s)"
-        assert "flintmq move 'graveyard' 'jobs'" in found[kind]["next_step"]
+        assert "flintmq requeue 'graveyard'" in found[kind]["next_step"]
         queue.delete()
         graveyard.delete()
 

@@ -130,6 +130,67 @@ def test_moving_messages(flintmq: Command) -> None:
         flintmq(f"delete queue {queue} -y")
 
 
+def test_dead_letters_go_back_to_where_they_died(flintmq: Command, broker: BrokerProcess) -> None:
+    """From one queue to two; what did not die, or whose queue is gone, stays."""
+    flintmq("declare queue grave")
+    for name in ("first", "second", "gone"):
+        flintmq(f"declare queue {name} -a x-dead-letter-exchange= -a x-dead-letter-routing-key=grave")
+    flintmq("publish grave living")
+    url = f"amqp://guest:guest@localhost:{broker.port}"
+    with connect(url) as connection, connection.channel(confirm=True) as channel:
+        for name, count in (("first", 3), ("second", 2), ("gone", 1)):
+            for _ in range(count):
+                channel.publish(b"x", routing_key=name, headers={"CC": ["grave.copies"]})
+                message = channel.get(name)
+                assert message is not None
+                message.reject(requeue=False)
+        while channel.queue("grave", passive=True).message_count < 7:
+            pass
+        channel.delete_queue("gone")
+    assert flintmq("requeue grave --limit 2").out.startswith("2 messages went back, 5 left")
+    assert flintmq("requeue grave --json").document == {"requeued": 3, "kept": 2, "left": 2}
+    said = flintmq("requeue grave")
+    assert (said.status, said.out) == (
+        0,
+        "0 messages went back, 2 left; 2 cannot go: "
+        "they did not die in another queue, it is gone, or another user's\n",
+    )
+    for name, count in (("first", 3), ("second", 2), ("grave", 2)):
+        assert flintmq(f"queues {name} --json").document[0]["messages_ready"] == count
+        flintmq(f"delete queue {name} -y")
+    assert flintmq("requeue grave").status == 5
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--url {url} status --json",
+        "--url={url} --json status",
+        "-V / --url {url} --timeout 20 --json status",
+        "-V/ --url={url} status --json",
+        "--url {url} ctl status --formatter json",
+        "--url {url} queues --json -- -odd-",
+        "--url {url} users --json",
+        "--url {url} definitions export",
+    ],
+)
+def test_options_of_the_broker_before_the_command(
+    flintmq: Command, broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.setenv("FLINTMQ_URL", "amqp://localhost:1")
+    said = flintmq(line.format(url=f"amqp://localhost:{broker.port}"))
+    assert (said.status, said.err) == (0, "")
+    assert said.document is not None
+
+
+def test_options_before_a_command_that_are_wrong(flintmq: Command) -> None:
+    for line in ("--colour red status", "--url", "--url amqp://localhost", "--url x serve", "-x"):
+        said = flintmq(line)
+        assert said.status == 2, line
+        assert "usage: flintmq" in said.err
+    assert flintmq("--version").status == 0
+
+
 def test_what_no_queue_takes_is_a_failure(flintmq: Command) -> None:
     said = flintmq("publish nowhere x")
     assert said.status == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,11 +19,23 @@ _MANAGEMENT = re.compile(r"management on http://127\.0\.0\.1:(\d+)")
 QUEUES = 1000
 
 
+def found_in(log: Path, pattern: re.Pattern[str]) -> str:
+    """What the broker says in its log, once it has said so."""
+    end_s = time.monotonic() + 30
+    while (found := pattern.search(log.read_text())) is None:
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+    return found[1]
+
+
 @pytest.fixture(scope="session")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Http]:
-    data: Path = tmp_path_factory.mktemp("data")
-    with BrokerProcess("--management-port", "0", "--data", str(data)) as broker:
-        api = Http(int(broker.wait_for(_MANAGEMENT)[1]), broker.port)
+    directory: Path = tmp_path_factory.mktemp("broker")
+    settings, log = directory / "flintmq.toml", directory / "broker.log"
+    settings.write_text(f'[audit]\nfile = "{directory}/audit.log"\n[log]\nfile = "{log}"\n')
+    options = ("--management-port", "0", "--data", str(directory / "data"), "--config", str(settings))
+    with BrokerProcess(*options) as broker:
+        api = Http(int(found_in(log, _MANAGEMENT)), broker.port)
         stage.declare(api)
         stage.fill(api, jobs=1500)
         stage.many_queues(api, QUEUES)

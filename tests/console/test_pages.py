@@ -39,6 +39,10 @@ PAGES = {
     "policies": "Policies",
     "definitions": "Definitions",
     "journal": "Journal",
+    "audit": "Audit",
+    "audit?outcome=refused": "Audit",
+    "log": "Log",
+    "log?level=warning": "Log",
 }
 # What people call slow is 200 ms; on a machine that tests other things meanwhile a test may not be so strict.
 SLOW_MS = 200
@@ -71,7 +75,7 @@ def test_no_page_is_wider_than_a_phone(console: Console) -> None:
 
 def test_no_table_is_cut_on_a_phone(console: Console) -> None:
     console.page.set_viewport_size({"width": 390, "height": 844})
-    for where in ("users", "users/shop", "policies", "hosts", "queues", "journal"):
+    for where in ("users", "users/shop", "policies", "hosts", "queues", "journal", "audit"):
         console.open(where)
         console.page.locator("main tbody tr").first.wait_for()
         cut = """() => [...document.querySelectorAll("main .table-scroll")]
@@ -81,6 +85,83 @@ def test_no_table_is_cut_on_a_phone(console: Console) -> None:
         tall = """() => [...document.querySelectorAll("main tbody .name")]
             .filter((each) => each.getClientRects().length > 1).map((each) => each.textContent)"""
         assert console.page.evaluate(tall) == [], where
+
+
+def test_the_audit_log_is_followed_and_filtered(console: Console, api: Http) -> None:
+    page = console.page
+    console.open("audit")
+    api.ok("PUT", "users/audited", {"password": "secret", "tags": ""})
+    added = page.locator("main tbody tr", has_text="user=audited").first
+    expect(added).to_contain_text("user.add")  # the page is live
+    expect(added.locator(".badge")).to_have_text("allowed")
+    assert "secret" not in page.locator("main").inner_text()
+    added.get_by_role("link", name="user.add").click()
+    expect(page).to_have_url(re.compile(r"#/audit\?.*event=user\.add"))
+    expect(page.get_by_label("Event", exact=True)).to_have_value("user.add")
+    expect(page.locator("main tbody tr", has_text="http.login")).to_have_count(0)
+    refused = Http(api.port, api.amqp_port, "nobody-here", "wrong")
+    assert refused("GET", "/api/whoami").status == 401
+    console.open("audit?outcome=refused")
+    expect(page.locator("main tbody tr", has_text="nobody-here").first).to_contain_text("refused")
+    expect(page.locator("main tbody tr .badge-good")).to_have_count(0)
+    page.keyboard.press("/")
+    expect(page.get_by_label("Entries with this text")).to_be_focused()
+    page.keyboard.type("no entry has this")
+    expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
+    page.get_by_role("link", name="Show all").click()
+    expect(page).to_have_url(re.compile("#/audit$"))
+    expect(page.locator("main tbody tr").first).to_be_visible()
+    api.ok("DELETE", "users/audited")
+
+
+def test_the_log_is_followed_and_filtered(console: Console, api: Http) -> None:
+    page = console.page
+    console.open("log?contains=to-be-told")
+    expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
+    api.ok("PUT", "users/to-be-told", {"password": "secret", "tags": ""})
+    try:
+        expect(page.locator(".log li").first).to_contain_text("to-be-told")
+    finally:
+        api.ok("DELETE", "users/to-be-told")
+    page.get_by_label("Level").select_option("error")
+    expect(page).to_have_url(re.compile("level=error"))
+    expect(page.get_by_role("heading", name="Nothing matches")).to_be_visible()
+    page.get_by_label("Live").uncheck()
+    expect(page).to_have_url(re.compile("paused=1"))
+
+
+def test_a_line_of_the_log_with_its_traceback(console: Console) -> None:
+    lines = [
+        "2026-01-31 12:00:02,001 ERROR a bug <b>ends</b> it\n    Traceback (most recent call):\n    KeyError",
+        '{"time": "2026-01-31T12:00:01.000+00:00", "level": "warning", "logger": "x", "message": "as JSON"}',
+        '{"time": "cut',
+    ]
+    console.page.route(
+        "**/api/flintmq/log*", lambda route: route.fulfill(json={"lines": lines, "more": True})
+    )
+    console.open("log")
+    rows = console.page.locator(".log li")
+    expect(rows.nth(0)).to_contain_text("a bug <b>ends</b> it")
+    rows.nth(0).get_by_text("Traceback", exact=True).click()
+    expect(rows.nth(0).locator("pre")).to_have_text("Traceback (most recent call):\nKeyError")
+    expect(rows.nth(1).locator(".badge-warn")).to_have_text("warning")
+    expect(rows.nth(1)).to_contain_text("as JSON")
+    expect(rows.nth(2)).to_contain_text('{"time": "cut')
+    console.page.get_by_role("button", name="Show up to 1,000").click()
+    expect(console.page.locator(".pager")).to_contain_text("shows 1,000 at most")
+
+
+def test_logs_that_are_not_kept_say_how_to(console: Console, api: Http) -> None:
+    (node,) = api.get("nodes")
+    node = {**node, "log_files": [], "audit_file": None}
+    console.page.route("**/api/nodes", lambda route: route.fulfill(json=[node]))
+    console.page.reload()  # what the page knew before is forgotten
+    console.settled()
+    for where, title in (("audit", "There is no audit log"), ("log", "The log goes to standard error")):
+        console.open(where)
+        expect(console.page.get_by_role("heading", name=title)).to_be_visible()
+        expect(console.page.get_by_label("Settings")).to_contain_text(f"[{where}]")
+    assert not any("/api/flintmq/log" in url or "/api/flintmq/audit" in url for url in console.asked)
 
 
 def test_a_policy_for_quorum_queues_can_be_changed(console: Console) -> None:

@@ -32,6 +32,10 @@ def has_lines(console: Console) -> None:
     console.page.wait_for_function("() => document.querySelectorAll('.spark').length >= 5", timeout=20_000)
 
 
+def has_rows(console: Console) -> None:
+    expect(console.page.locator("main tbody tr, .log li").nth(3)).to_be_visible()
+
+
 # The name of the picture, the page, light or dark, its size, and what it waits for.
 PICTURES: list[tuple[str, str, str, dict[str, int], Callable[[Console], None]]] = [
     ("console-graph", "exchanges?view=graph", "light", DESKTOP, has_rates),
@@ -41,6 +45,10 @@ PICTURES: list[tuple[str, str, str, dict[str, int], Callable[[Console], None]]] 
     ("console-overview-dark", "overview", "dark", DESKTOP, has_charts),
     ("console-dead-letters", "queues/%2F/dead-letters?tab=dead", "light", DESKTOP, has_charts),
     ("console-phone", "queues", "light", PHONE, has_lines),
+    ("console-audit", "audit", "light", DESKTOP, has_rows),
+    ("console-log", "log", "dark", DESKTOP, has_rows),
+    ("console-audit-phone", "audit", "dark", PHONE, has_rows),
+    ("console-log-phone", "log", "light", PHONE, has_rows),
 ]
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
+from broker_process import BrokerProcess
 from management_http import Http
 
 from flintmq.client import connect
+from flintmq.wire.properties import BasicProperties
+
+MANAGEMENT = re.compile(r"management on http://127\.0\.0\.1:(\d+)")
 
 
 @pytest.fixture
@@ -131,3 +137,56 @@ def test_a_quorum_queue_is_told_as_one_with_the_policy_of_its_type(http_api: Htt
         "voted": ("quorum", "of-quorum"),
         "kept": ("stream", "of-stream"),
     }
+
+
+def test_octets_of_messages_on_disk_are_told_after_a_restart(tmp_path: Path) -> None:
+    """Of a plain queue, one with priorities, one with a body in a file, one whose messages wait, a stream."""
+    retried = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 3_600_000}
+    bodies = {"plain": 1000, "ranked": 300, "large": 5_000_000, "retried": 500, "kept": 200}
+    arguments = {"ranked": {"x-max-priority": 5}, "retried": retried, "kept": {"x-queue-type": "stream"}}
+    options = ("--data", str(tmp_path), "--management-port", "0")
+    with (
+        BrokerProcess(*options) as broker,
+        connect(f"amqp://guest:guest@127.0.0.1:{broker.port}") as connection,
+        connection.channel(confirm=True) as channel,
+    ):
+        for name, octets in bodies.items():
+            channel.queue(name, durable=True, arguments=arguments.get(name, {}))
+            for number in range(3):
+                channel.publish(
+                    b"x" * octets,
+                    routing_key=name,
+                    properties=BasicProperties(delivery_mode=2, priority=number),
+                )
+        rejected = channel.get("retried")
+        assert rejected is not None
+        rejected.reject(requeue=True)
+        channel.queue("retried", passive=True, arguments=retried)  # it has been rejected
+    with BrokerProcess(*options) as broker:
+        http_api = Http(int(broker.wait_for(MANAGEMENT)[1]), broker.port)
+        rows = {row["name"]: row for row in http_api.get("queues/%2F")}
+        told = {name: row["message_bytes"] for name, row in rows.items()}
+        assert told.pop("kept") > 3 * 200
+        assert told == {"plain": 3000, "ranked": 900, "large": 15_000_000, "retried": 1000}
+        assert rows["plain"]["message_bytes_ready"] == rows["plain"]["message_bytes_persistent"] == 3000
+        assert rows["plain"]["message_bytes_paged_out"] == 3000
+        assert rows["plain"]["message_bytes_ram"] == rows["plain"]["memory"] == 0
+        assert rows["ranked"]["messages_paged_out"] == 3
+        assert rows["ranked"]["messages_ram"] == 0
+        assert rows["kept"]["messages_ram"] == 0
+        by_size = http_api.get("queues/%2F?sort=message_bytes&sort_reverse=true&columns=name")
+        assert [row["name"] for row in by_size][:2] == ["large", "plain"]
+        metrics = http_api("GET", "/metrics/per-object").octets.decode()
+        assert re.search(r'^rabbitmq_queue_messages_bytes\{.*queue="plain".*\} 3000', metrics, re.M)
+        # In memory, and given back: they are counted there.
+        with (
+            connect(f"amqp://guest:guest@127.0.0.1:{broker.port}") as connection,
+            connection.channel() as channel,
+        ):
+            first = channel.get("plain")
+            assert first is not None
+            first.reject(requeue=True)
+            channel.queue("plain", durable=True, passive=True)
+            row = http_api.get("queues/%2F/plain")
+        assert row["message_bytes_paged_out"] == 0
+        assert 3000 < row["message_bytes_ram"] == row["message_bytes"] < 3300

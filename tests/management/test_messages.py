@@ -157,6 +157,22 @@ def test_numbers_with_too_many_digits(http_api: Http, vhost: str) -> None:
     assert http_api.get(f"policies/{vhost}/p")["priority"] == -5
 
 
+def test_requeue_says_whether_more_is_left(http_api: Http, vhost: str) -> None:
+    http_api.ok("PUT", f"queues/{vhost}/grave")
+    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "grave"}
+    http_api.ok("PUT", f"queues/{vhost}/living", {"arguments": letters})
+    for number in range(5):
+        publish(http_api, vhost, "living", f"{number}")
+    ask = {"count": 5, "ackmode": "reject_requeue_false", "encoding": "auto"}
+    assert len(http_api("POST", f"/api/queues/{vhost}/living/get", ask).json()) == 5
+    publish(http_api, vhost, "grave", "never died")
+    path = f"/api/flintmq/queues/{vhost}/grave/requeue"
+    assert http_api("POST", path, {"limit": 2}).json() == {"requeued": 2, "kept": 0, "more": True}
+    assert http_api("POST", path, {}).json() == {"requeued": 3, "kept": 1, "more": False}
+    ready = {row["name"]: row["messages_ready"] for row in http_api.get(f"queues/{vhost}")}
+    assert ready == {"grave": 1, "living": 5}
+
+
 def test_a_get_of_large_messages_is_cut_short(http_api: Http, broker: BrokerProcess, vhost: str) -> None:
     """What one request holds in memory is bounded, whatever count it asks for."""
     http_api.ok("PUT", f"queues/{vhost}/q", {"durable": False})

@@ -79,6 +79,30 @@ def test_the_log(kept: Http) -> None:
     assert kept("GET", "/api/flintmq/log?level=loud").status == 400
 
 
+def test_the_files_are_told(kept: Http) -> None:
+    (node,) = kept.get("nodes")
+    (log,) = node["log_files"]
+    assert (Path(log).name, Path(node["audit_file"]).name) == ("broker.log", "audit.log")
+
+
+def test_the_limit_of_the_disk_is_told(kept: Http) -> None:
+    (node,) = kept.get("nodes")
+    assert node["disk_free_limit"] == 256 << 20
+
+
+def test_a_traceback_is_told_with_its_line(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("1 INFO one\n2 ERROR two\n    Traceback:\n    KeyError: 'x'\n3 INFO three\n")
+    bug = "2 ERROR two\n    Traceback:\n    KeyError: 'x'"
+    assert tail(log, 9, lambda line: True).lines == ["3 INFO three", bug, "1 INFO one"]
+    assert tail(log, 9, lambda line: "KeyError" in line).lines == [bug]
+    log.write_text("1 ERROR one\n" + "    deep\n" * 10_000)
+    (line,) = tail(log, 9, lambda line: " ERROR " in line).lines
+    assert line.count("\n") == log_tail.CONTINUED_MAX
+    log.write_text("    of a line that is gone\n")
+    assert tail(log, 9, lambda line: True).lines == []
+
+
 def test_without_files(http_api: Http) -> None:
     """The answer says which setting is missing."""
     for path, setting in zip(PATHS, ("data directory", "log.file", "audit.file"), strict=True):

@@ -85,6 +85,8 @@ def test_the_alarm_comes_while_there_is_room_to_let_go() -> None:
         appended.append(bench.journal.append_entry((1,), b"", bytes(1000)))
         bench.journal.commit_now()
     assert "cannot prepare a segment" in bench.alarms[0]
+    needed_mib = 2 * bench.journal.options.segment_octets / 2**20
+    assert bench.alarms[0].endswith(f"the journal needs {needed_mib:g} MiB free to go on")
     for sequence in appended:
         bench.journal.append_settle(1, sequence)
     bench.journal.commit_now()

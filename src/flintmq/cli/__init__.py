@@ -50,6 +50,7 @@ RUNNING: dict[str, tuple[str, str]] = {
     "unbind": ("operating.topology", "take a binding away"),
     "purge": ("operating.queues", "drop the messages that wait in a queue"),
     "move": ("operating.queues", "move messages from a queue to another"),
+    "requeue": ("operating.requeue", "send dead letters back to the queues that they died in"),
     "publish": ("operating.messages", "publish messages"),
     "get": ("operating.messages", "take messages from a queue"),
     "consume": ("operating.messages", "show messages as they come"),
@@ -191,8 +192,32 @@ def _add_journal(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         chosen.set_defaults(run=_journal)
 
 
+def with_command_first(words: list[str]) -> list[str]:
+    """Options that say which broker is meant may stand before the command: they go behind all other words."""
+    if not words or not words[0].startswith("-"):
+        return words
+    from flintmq.cli.operating import running_broker
+    from flintmq.cli.output import tables
+
+    known = argparse.ArgumentParser(add_help=False)
+    running_broker.add_options(known)
+    tables.add_options(known, is_list=True)
+    actions = known._option_string_actions
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        name, has_value, _ = words[at].partition("=")
+        if name not in actions and name[:2] == "-V":
+            name, has_value = "-V", "="  # as in -Vshop
+        if name not in actions:
+            return words
+        at += 1 if has_value or actions[name].nargs == 0 else 2
+    options, command = words[:at], words[at:]
+    end = command.index("--") if "--" in command else len(command)
+    return [*command[:end], *options, *command[end:]]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    words = sys.argv[1:] if argv is None else list(argv)
+    words = with_command_first(sys.argv[1:] if argv is None else list(argv))
     if words[:1] == ["ctl"] and words[1:2] not in (["-h"], ["--help"]):
         # Options of rabbitmqctl come before its commands as well as behind them: ctl takes them apart itself.
         options = argparse.Namespace(run=_ctl, words=words[1:])

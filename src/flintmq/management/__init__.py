@@ -7,9 +7,9 @@ broker's loop.
 
     app.py         finds the endpoint of a request, asks who it is, and calls it
     endpoints/     what a request does
-    answers/       how that looks in JSON
+    answers/       lists, filtered and sorted
     requests/      a request until its endpoint is called
-    broker_state/  the way to the broker, and what is known of it
+    broker_state/  the way to the broker, what is known of it, and how that looks in JSON
 
 Begin with app.py.
 """

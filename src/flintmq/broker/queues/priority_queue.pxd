@@ -55,4 +55,6 @@ cdef class PriorityQueue(Queue):
     @cython.locals(lane=Queue)
     cpdef restore_lane(self, long long priority, PagedTail tail)
     @cython.locals(lane=Queue)
+    cdef discount(self, Message message)
+    @cython.locals(lane=Queue)
     cpdef purge(self)

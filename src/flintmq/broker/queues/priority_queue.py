@@ -214,6 +214,10 @@ class PriorityQueue(Queue):
         else:
             lane.restore(tail, self.handed_out)
 
+    def discount(self, message: Message) -> None:
+        lane = self.lane(self.rank_of(message))
+        lane.discount(message)
+
     def purge(self) -> int:
         waiting = [] if self.rules is None else self.rules.purge()
         if waiting:

@@ -130,6 +130,7 @@ cdef class Queue:
     @cython.locals(redeliveries=cython.int)
     cpdef int redeliveries_of(self, Message message, long long position) except -1
     cpdef tidy_tail(self)
+    cdef discount(self, Message message)
     cpdef restore(self, PagedTail tail, unsigned long long handed_out)
     @cython.locals(entry=cython.ulonglong)
     cpdef int hand_out(self, Message message, Output output) except -1

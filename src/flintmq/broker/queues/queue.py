@@ -1494,8 +1494,13 @@ class Queue:
             if message is not None:
                 count, due_ms = returns[entry]
                 rules.loaded(message, self.store)
+                self.discount(message)
                 retries.wait_again(Delivery.create(0, message, self, None, place, count), due_ms)
             place += 1
+
+    def discount(self, message: Message) -> None:
+        """The paged tail of the message has been counted with it, and does not hold it any more."""
+        self.tail.octets -= message.body_size()
 
     def restored(self, is_timed: bool) -> None:
         """The queue has what recovery found of it; `is_timed`: some of that may expire."""
@@ -1505,9 +1510,6 @@ class Queue:
         limits = rules.limits
         if limits is not None and limits.bytes_max >= 0:
             limits.body_bytes = self.body_bytes()
-            for _, _, delivery in [] if rules.retries is None else rules.retries.waiting:
-                if delivery.message is not None:
-                    limits.left(delivery.message)
         if limits is not None and not limits.refuses and limits.is_exceeded(self.message_count()):
             rules.set_alarm(0, self.alarm_due)  # clients see it within its limits
         elif rules.expiry is not None and self.message_count():

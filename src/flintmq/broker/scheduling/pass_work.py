@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from flintmq.broker.scheduling.errands import Errand
     from flintmq.broker.scheduling.timetable import Timetable
 
-# What one read of a publisher may put into queues, a millisecond of work: a buffer full of small messages to a
-# thousand queues each would keep everybody else waiting for a second.
+# What one read of a publisher may put into queues, a millisecond of work: a buffer full of small messages to
+# a thousand queues each would keep everybody else waiting for a second.
 COPIES_MAX = 8192
 # The same where nobody else waits: as much as a read brings to ten queues, in a few milliseconds.
 COPIES_ALONE_MAX = 65_536

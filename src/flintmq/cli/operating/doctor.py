@@ -267,12 +267,19 @@ def disk(evidence: Evidence) -> Iterator[Finding]:
     alarms = [each for each in info.get("alarms", ()) if each["resource"] == "disk"]
     free, least = info.get("disk-bytes-free"), info.get("disk-bytes-free-min", 0)
     for alarm in alarms:
-        if "disk_free_bytes_min" in alarm["reason"] or os.strerror(errno.ENOSPC) in alarm["reason"]:
+        is_low = "disk_free_bytes_min" in alarm["reason"]
+        if is_low or os.strerror(errno.ENOSPC) in alarm["reason"]:
             yield Finding(
                 "disk full",
                 f"publishers are blocked: {alarm['reason']}",
                 f"the journal takes {tables.size(info['disk-bytes'])} of that disk",
-                "make room on the disk, drain durable queues, or lower disk_free_bytes_min in [limits]",
+                "make room on the disk, drain durable queues, or "
+                + (
+                    "lower disk_free_bytes_min in [limits]"
+                    if is_low
+                    else "move the data directory: the journal writes files of a fixed size, and a lower "
+                    "disk_free_bytes_min does not help"
+                ),
                 is_urgent=True,
             )
         else:
@@ -434,7 +441,7 @@ def dead_letters(evidence: Evidence) -> Iterator[Finding]:
             f"the first of them died in queue {grave!r}: {text(death.get('reason'))}"
             f", {death.get('count', 1)} time(s)",
             f"flintmq peek {word(name)} shows them; when the cause is mended, "
-            f"flintmq move {word(name)} {word(grave)} has them tried again",
+            f"flintmq requeue {word(name)} has them tried again",
         )
 
 

@@ -1,4 +1,1 @@
-"""How answers look in JSON: RabbitMQ's names of fields, and lists filtered, sorted and cut into pages.
-
-Read shapes.py first.
-"""
+"""Lists as requests ask for them: filtered, sorted, cut into pages, with the columns that are wanted."""

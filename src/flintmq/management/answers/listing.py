@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import orjson
 from starlette.responses import Response, StreamingResponse
 
-from flintmq.management.answers import shapes
+from flintmq.management.broker_state import shapes
 from flintmq.management.requests.faults import BadRequest
 from flintmq.name_pattern import NamePattern, PatternFault
 
@@ -134,19 +134,15 @@ class ListResponse(Response):
         if not COLUMN.fullmatch(column):
             raise BadRequest("sort must name a column")
         listing = self.listing
+        path = column.split(".")
+        part = listing.parts.get(path[0])
         key = listing.quick.get(column)
+        if key is None and part is not None:
+            key = order_within(part, path[1:])
         if key is None:
-            path = column.split(".")
-            part = listing.parts.get(path[0])
-            if rows and listing.quick and part is None and path[0] not in listing.shape(rows[0]):
+            if rows and listing.quick and path[0] not in listing.shape(rows[0]):
                 return rows  # no row has it
-
-            def key(row: Any) -> Any:
-                if part is not None:
-                    return orderly(inner(part(row), path[1:]))
-                return orderly(inner(listing.shape(row), path))
-
-            keys = await self.each(rows, key)
+            keys = await self.each(rows, lambda row: orderly(inner(listing.shape(row), path)))
         else:
             keys = []
             for start in range(0, len(rows), READ_TOGETHER):
@@ -203,6 +199,20 @@ class ListResponse(Response):
 def answer(call: Call, listing: Listing[Any]) -> Response:
     """The list as the query of the request wants it, made by the application."""
     return ListResponse(call, listing)
+
+
+def order_within(part: Callable[[Any], Any], path: list[str]) -> Callable[[Any], Any]:
+    """What rows are sorted by that lies in one column. Rows often share the very value: it is read once."""
+    known: dict[int, tuple[Any, Any]] = {}  # with the value itself, or another could come to have its number
+
+    def key(row: Any) -> Any:
+        value = part(row)
+        found = known.get(id(value))
+        if found is None:
+            found = known[id(value)] = (value, orderly(inner(value, path)))
+        return found[1]
+
+    return key
 
 
 def orderly(value: Any) -> tuple[int, Any]:

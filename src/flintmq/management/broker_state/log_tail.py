@@ -14,6 +14,10 @@ BLOCK_BYTES = 65_536
 # Read for one request, some hundredths of a second of work.
 READ_BYTES_MAX = 8_388_608
 LINE_BYTES_MAX = 16_384
+# A line that begins so belongs to the one before it: those of a traceback do.
+INDENT = "    "
+# Of the lines that belong to one, the last ones.
+CONTINUED_MAX = 200
 
 
 @dataclass
@@ -25,8 +29,12 @@ class Tail:
 
 
 def tail(path: Path, most: int, is_wanted: Callable[[str], bool]) -> Tail:
-    """The last lines that are wanted, the newest first. FileNotFoundError if there is no such log."""
+    """The last lines that are wanted, the newest first. FileNotFoundError if there is no such log.
+
+    What belongs to a line, such as a traceback, stands behind it, and is looked at with it.
+    """
     found = Tail([])
+    continued: list[str] = []
     room = READ_BYTES_MAX
     number = 0
     file = path
@@ -34,6 +42,13 @@ def tail(path: Path, most: int, is_wanted: Callable[[str], bool]) -> Tail:
         for octets, left in lines_backwards(file, room):
             room = left
             line = octets[:LINE_BYTES_MAX].decode("utf-8", "replace")
+            if line.startswith(INDENT):
+                if len(continued) < CONTINUED_MAX:
+                    continued.append(line)
+                continue
+            if continued:
+                line = "\n".join([line, *reversed(continued)])
+                continued = []
             if line and is_wanted(line):
                 if len(found.lines) == most:
                     found.more = True

@@ -18,6 +18,7 @@ import { Hosts } from "./pages/hosts.js";
 import { Policies } from "./pages/policies.js";
 import { Definitions } from "./pages/definitions.js";
 import { Journal } from "./pages/journal.js";
+import { Audit, Log } from "./pages/logs.js";
 
 // name, title, the key after g, the page, the page of one of them, and the tag that it takes
 const GROUPS = [
@@ -43,6 +44,8 @@ const GROUPS = [
   ["Broker", [
     ["definitions", "Definitions", "d", Definitions, null, "administrator"],
     ["journal", "Journal", "j", Journal, null, "monitoring"],
+    ["audit", "Audit", "a", Audit, null, "administrator"],
+    ["log", "Log", "r", Log, null, "administrator"],
   ]],
 ];
 const LEVELS = { administrator: ["administrator"], monitoring: ["administrator", "monitoring"] };

@@ -59,11 +59,11 @@ export function PageHead({ title, crumbs, badges, children, lead }) {
   </div>`;
 }
 
-export function Empty({ title, children, code }) {
+export function Empty({ title, children, code, label = "Example in Python" }) {
   return html`<div class="empty">
     <h3>${title}</h3>
     <p>${children}</p>
-    ${code && html`<pre class="code" tabindex="0" aria-label="Example in Python">${code}</pre>`}
+    ${code && html`<pre class="code" tabindex="0" aria-label=${label}>${code}</pre>`}
   </div>`;
 }
 

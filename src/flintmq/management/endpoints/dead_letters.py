@@ -1,27 +1,24 @@
-"""Dead letters, back to the queues that they died in.
-
-A message goes back by a publish that the broker confirms, and is acknowledged afterwards: what fails between
-the two leaves it in both queues, never in none.
-"""
+"""Dead letters, back to the queues that they died in; client/core/dead_letters.py knows these."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from flintmq.client.aio.channel import Channel
+from flintmq.client.core.dead_letters import (
+    HELD_BYTES_MAX,
+    LOOKED_AT_MAX,
+    TOGETHER,
+    place_of_death,
+    without_copies,
+)
 from flintmq.client.core.errors import PublishFailed
 from flintmq.client.core.message import Message
 from flintmq.management.endpoints.messages import number_of
 from flintmq.management.requests.routes import Call, endpoint
-from flintmq.wire.properties import BasicProperties
 
 # Of one request, which takes a second or two for so many; whoever wants more asks again.
 REQUEUED_MAX = 5_000
-# Messages that are looked at for it: those that cannot go back are taken out meanwhile, and returned.
-LOOKED_AT_MAX = 10_000
-TOGETHER = 256
-# Bodies that are held at a time: one more message is taken as long as there is less.
-HELD_BYTES_MAX = 8_388_608
 
 
 @endpoint("POST", "/api/flintmq/queues/{vhost}/{name}/requeue", body={"type": "object"})
@@ -45,7 +42,7 @@ async def requeue(call: Call) -> dict[str, Any]:
             sent = await send_back(channel, call["name"], call.identity.user, taken)
             requeued += sent
             kept += len(taken) - sent
-    return {"requeued": requeued, "kept": kept, "more": left > 0 and requeued < wanted}
+    return {"requeued": requeued, "kept": kept, "more": left > 0}
 
 
 async def take(channel: Channel, queue: str, most: int) -> list[Message]:
@@ -83,22 +80,3 @@ async def send_back(channel: Channel, queue: str, user: str, taken: list[Message
         if row not in failed:
             message.ack()
     return len(going) - len(failed)
-
-
-def place_of_death(message: Message, queue: str, user: str) -> str:
-    """The queue that a message died in last; nothing for one that did not, or that `user` cannot publish."""
-    properties = message.properties
-    deaths = (properties.headers or {}).get("x-death")
-    if properties.user_id not in (None, user) or not isinstance(deaths, list) or not deaths:
-        return ""
-    latest = deaths[0]
-    place = latest.get("queue") if isinstance(latest, dict) else None
-    return place if isinstance(place, str) and place != queue else ""
-
-
-def without_copies(message: Message) -> BasicProperties:
-    """The properties without the headers that would send copies to other queues."""
-    properties = message.properties
-    headers = {name: value for name, value in (properties.headers or {}).items() if name not in ("CC", "BCC")}
-    properties.headers = headers
-    return properties

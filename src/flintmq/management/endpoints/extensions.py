@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flintmq.client.core.errors import ServiceError
-from flintmq.management.answers import shapes
+from flintmq.management.broker_state import shapes
 from flintmq.management.endpoints.messages import body_out, number_of, properties_out
 from flintmq.management.requests.faults import BadRequest, NotFound
 from flintmq.management.requests.routes import MONITORING, Call, endpoint, text_of

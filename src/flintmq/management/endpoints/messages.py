@@ -8,7 +8,7 @@ from typing import Any
 
 from flintmq.client.core.errors import PublishFailed
 from flintmq.client.core.message import Message
-from flintmq.management.answers import shapes
+from flintmq.management.broker_state import shapes
 from flintmq.management.endpoints.queues_and_connections import named_exchange
 from flintmq.management.requests.faults import BadRequest
 from flintmq.management.requests.routes import Call, endpoint, number_in, required, table_of, text_of

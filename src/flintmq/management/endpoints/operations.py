@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from flintmq.management.answers import shapes
+from flintmq.management.broker_state import shapes
 from flintmq.management.broker_state.log_tail import Tail, tail
 from flintmq.management.requests.faults import BadRequest, HttpFault, NotFound
 from flintmq.management.requests.routes import ADMINISTRATOR, MONITORING, Call, endpoint

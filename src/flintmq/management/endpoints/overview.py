@@ -11,8 +11,8 @@ from starlette.responses import Response
 
 from flintmq import __version__
 from flintmq.client.core.errors import ClientError, ConnectFailed
-from flintmq.management.answers import shapes
 from flintmq.management.answers.listing import json_response
+from flintmq.management.broker_state import shapes
 from flintmq.management.broker_state.samples import Totals, rate
 from flintmq.management.requests.faults import BadRequest, NotAuthorised, NotFound, TooSlow
 from flintmq.management.requests.identities import COOKIE, SESSION_S, peer_of
@@ -204,7 +204,7 @@ def node_row(call: Call, now: Totals, before: Totals | None) -> dict[str, Any]:
         "sockets_total": files[1],
         "mem_limit": broker.get("memory-bytes-high", 0),
         "mem_alarm": "memory" in alarms,
-        "disk_free_limit": 0,
+        "disk_free_limit": broker.get("disk-bytes-free-min", 0),
         "disk_free_alarm": "disk" in alarms,
         "proc_total": files[1],
         "rates_mode": "basic",
@@ -218,7 +218,8 @@ def node_row(call: Call, now: Totals, before: Totals | None) -> dict[str, Any]:
         ],
         "applications": [{"name": "flintmq", "description": "FlintMQ", "version": __version__}],
         "contexts": contexts(call),
-        "log_files": [],
+        "log_files": [] if call.context.log_file is None else [call.context.log_file],
+        "audit_file": call.context.audit_file,
         "db_dir": broker.get("directory", ""),
         "config_files": [],
         "net_ticktime": 0,

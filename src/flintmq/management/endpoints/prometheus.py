@@ -18,7 +18,7 @@ from starlette.responses import Response, StreamingResponse
 
 from flintmq import __version__
 from flintmq.auth.user import is_loopback
-from flintmq.management.answers import shapes
+from flintmq.management.broker_state import shapes
 from flintmq.management.broker_state.samples import Totals
 from flintmq.management.endpoints.overview import RABBITMQ_VERSION, open_files, stats
 from flintmq.management.requests.faults import NotAuthorised
@@ -120,10 +120,11 @@ QUEUE_GAUGES = (
     ("messages_ready_ram", "Ready messages stored in memory", lambda row: row.ready - row.paged),
     ("messages_unacked_ram", "Unacknowledged messages stored in memory", lambda row: row.unacked),
     ("messages_persistent", "Persistent messages", lambda row: persistent(row)),
-    ("messages_bytes", "Size in bytes of ready messages in memory", lambda row: row.ready_bytes),
-    ("messages_ready_bytes", "Size in bytes of ready messages", lambda row: row.ready_bytes),
+    ("messages_bytes", "Size in bytes of ready messages", shapes.message_bytes),
+    ("messages_ready_bytes", "Size in bytes of ready messages", shapes.message_bytes),
     ("messages_ram_bytes", "Size of messages stored in memory", lambda row: row.ready_bytes),
     ("messages_paged_out", "Messages paged out to disk", lambda row: row.paged),
+    ("messages_paged_out_bytes", "Size in bytes of messages paged out to disk", lambda row: row.paged_bytes),
     ("process_memory_bytes", "Memory in bytes used by the queue", lambda row: row.ready_bytes),
 )
 

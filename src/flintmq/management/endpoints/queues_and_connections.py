@@ -11,9 +11,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from flintmq.management.answers import shapes
 from flintmq.management.answers.listing import Listing, answer
-from flintmq.management.requests.context import Context, PolicyRow
+from flintmq.management.broker_state import shapes
+from flintmq.management.broker_state.queue_policies import PolicyRow
+from flintmq.management.requests.context import Context
 from flintmq.management.requests.faults import BadRequest, NotAuthorised, NotFound
 from flintmq.management.requests.routes import (
     LIST_QUERY,
@@ -50,7 +51,7 @@ Count = Callable[[QueueRow], int]
 SAME_OF_ALL = (
     *("node", "state", "recoverable_slaves", "reductions", "reductions_details", "garbage_collection"),
     *("exclusive_consumer_tag", "single_active_consumer_tag", "head_message_timestamp"),
-    *("message_bytes_paged_out", "message_bytes_unacknowledged"),
+    "message_bytes_unacknowledged",
 )
 BINDING_BODY = {"type": "object", "properties": {"routing_key": TEXT, "arguments": TABLE}}
 
@@ -61,9 +62,6 @@ async def seen_hosts(call: Call) -> list[str]:
 
 
 # Queues
-
-# What `apply-to` of a policy calls the queues of a type.
-POLICY_TARGETS = {"classic": "classic_queues", "quorum": "quorum_queues", "stream": "streams"}
 
 
 class QueueShapes:
@@ -76,43 +74,21 @@ class QueueShapes:
 
     async def prepare(self) -> list[tuple[QueueShapes, QueueRow]]:
         rows = await self.snapshot.current()
-        await self.read_policies()
+        self.policies = await self.context.queue_policies(self.vhost)
         self.before = self.snapshot.earlier()
         self.seconds = 0.0 if self.before is None else self.snapshot.taken_s - self.before[0]
         return [(self, row) for row in rows.values()]
-
-    async def read_policies(self) -> None:
-        self.policies = await self.context.policies(self.vhost, False)
-        self.operator_policies = await self.context.policies(self.vhost, True)
 
     def shape(self, row: QueueRow) -> dict[str, Any]:
         before = None if self.before is None else self.before[1].get(row.name)
         signature = (row.ready, row.unacked, row.consumers, row.entered, row.settled, row.unasked)
         idle = self.context.idle_since(self.vhost, row.name, signature, self.context.clock.wall_ms())
         found = shapes.queue(row, self.vhost, self.context.node, before, self.seconds, idle)
-        return found | self.policy_fields(row)
-
-    def policy_fields(self, row: QueueRow) -> dict[str, Any]:
-        chosen, cap = chosen_of(self.policies, row), chosen_of(self.operator_policies, row)
-        definition = {} if chosen is None else dict(chosen.row["definition"])
-        for name, value in ({} if cap is None else cap.row["definition"]).items():
-            own = definition.get(name)
-            both = isinstance(own, int) and isinstance(value, int)
-            definition[name] = min(own, value) if both else value
-        return {
-            "policy": None if chosen is None else chosen.name,
-            "operator_policy": None if cap is None else cap.name,
-            "effective_policy_definition": shapes.plain(definition),
-        }
-
-
-def chosen_of(policies: list[PolicyRow], row: QueueRow) -> PolicyRow | None:
-    """The policy that holds for the queue."""
-    kinds = ("all", "queues", POLICY_TARGETS[shapes.queue_type(row)])
-    for each in policies:
-        if each.matches(row.name, kinds):
-            return each
-    return None
+        holding = self.policies.of(row)
+        found["policy"] = holding.policy
+        found["operator_policy"] = holding.operator_policy
+        found["effective_policy_definition"] = holding.definition
+        return found
 
 
 def name_of(policy: PolicyRow | None) -> str:
@@ -146,11 +122,12 @@ def queue_listing(rows: list[tuple[QueueShapes, QueueRow]]) -> Listing[tuple[Que
         **dict.fromkeys(("owner_pid_details", "owner_pid_details.name"), owner_of),
         **dict.fromkeys(("backing_queue_status", "backing_queue_status.len"), lambda pair: pair[1].ready),
         "message_stats": counted(shapes.delivered_or_got),
-        "message_bytes_persistent": lambda pair: pair[1].ready_bytes if pair[1].number else 0,
+        "message_bytes_persistent": lambda pair: shapes.message_bytes(pair[1]) if pair[1].number else 0,
         "messages_ready_ram": lambda pair: pair[1].ready - pair[1].paged,
         "messages_unacknowledged_ram": lambda pair: pair[1].unacked,
-        "policy": lambda pair: name_of(chosen_of(pair[0].policies, pair[1])),
-        "operator_policy": lambda pair: name_of(chosen_of(pair[0].operator_policies, pair[1])),
+        "policy": lambda pair: pair[0].policies.of(pair[1]).policy or "",
+        "operator_policy": lambda pair: pair[0].policies.of(pair[1]).operator_policy or "",
+        "effective_policy_definition": lambda pair: pair[0].policies.of(pair[1]).written,
         "idle_since": lambda pair: pair[0].context.known_idle(pair[0].vhost, pair[1].name),
         "messages_ram": lambda pair: pair[1].ready + pair[1].unacked - pair[1].paged,
         "messages_dropped": lambda pair: pair[1].overflowed,
@@ -158,7 +135,8 @@ def queue_listing(rows: list[tuple[QueueShapes, QueueRow]]) -> Listing[tuple[Que
         "messages_lost": lambda pair: pair[1].lost,
         "messages_paged_out": lambda pair: pair[1].paged,
         "messages_persistent": lambda pair: pair[1].ready + pair[1].unacked if pair[1].number else 0,
-        "message_bytes_ready": lambda pair: pair[1].ready_bytes,
+        "message_bytes_ready": counted(shapes.message_bytes),
+        "message_bytes_paged_out": lambda pair: pair[1].paged_bytes,
         "message_bytes_ram": lambda pair: pair[1].ready_bytes,
         "consumer_utilisation": lambda pair: pair[1].has_active,
         "consumer_capacity": lambda pair: pair[1].has_active,
@@ -167,7 +145,7 @@ def queue_listing(rows: list[tuple[QueueShapes, QueueRow]]) -> Listing[tuple[Que
         "vhost": lambda pair: pair[0].vhost,
         "consumers": lambda pair: pair[1].consumers,
         "memory": lambda pair: pair[1].ready_bytes,
-        "message_bytes": lambda pair: pair[1].ready_bytes,
+        "message_bytes": counted(shapes.message_bytes),
         "durable": lambda pair: pair[1].durable,
         "auto_delete": lambda pair: pair[1].auto_delete,
         "exclusive": lambda pair: pair[1].exclusive,
@@ -175,9 +153,7 @@ def queue_listing(rows: list[tuple[QueueShapes, QueueRow]]) -> Listing[tuple[Que
     }
     parts: dict[str, Any] = {
         "arguments": lambda pair: shapes.table(pair[1].arguments),
-        "effective_policy_definition": lambda pair: pair[0].policy_fields(pair[1])[
-            "effective_policy_definition"
-        ],
+        "effective_policy_definition": lambda pair: pair[0].policies.of(pair[1]).definition,
     }
     return Listing(rows, lambda pair: pair[0].shape(pair[1]), lambda pair: pair[1].name, quick, parts)
 

@@ -14,11 +14,11 @@ from weakref import WeakValueDictionary
 
 from flintmq.clock import Clock
 from flintmq.management.broker_state.broker_link import BrokerLink
+from flintmq.management.broker_state.queue_policies import PolicyRow, QueuePolicies
 from flintmq.management.broker_state.samples import Samples
 from flintmq.management.broker_state.snapshots import Snapshots
 from flintmq.management.requests.bodies import Bodies
 from flintmq.management.requests.identities import Identities
-from flintmq.name_pattern import NamePattern, PatternFault
 
 # Policies are asked for anew when they are older than this.
 POLICIES_S = 1.0
@@ -32,23 +32,6 @@ class Listening:
 
     amqp: list[dict[str, Any]]
     http: list[dict[str, Any]]
-
-
-class PolicyRow:
-    """A policy that can be asked whether it matches."""
-
-    def __init__(self, row: dict[str, Any]) -> None:
-        self.row = row
-        self.name: str = row["name"]
-        self.priority: int = row["priority"]
-        self.apply_to: str = row["apply-to"]
-        try:
-            self.pattern: NamePattern | None = NamePattern(row["pattern"])
-        except PatternFault:
-            self.pattern = None
-
-    def matches(self, name: str, kinds: tuple[str, ...]) -> bool:
-        return self.apply_to in kinds and self.pattern is not None and self.pattern.matches(name)
 
 
 class Context:
@@ -70,6 +53,7 @@ class Context:
         self.node = f"flintmq@{self.host}"
         self.is_secure = any(each.get("protocol") == "https" for each in listening.http)
         self._policies: dict[tuple[str, bool], tuple[float, list[PolicyRow]]] = {}
+        self._queue_policies: dict[str, QueuePolicies] = {}  # by virtual host
         self._idle: dict[tuple[str, str], tuple[Any, str]] = {}
         self._filters: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         # Counts of exchanges now and before, by virtual host: the time, and both counts by name.
@@ -91,6 +75,8 @@ class Context:
         rows = await self.rows("vhost.list")
         found = [row["virtual-host"] for row in rows if row["state"] == "running"]
         self.snapshots.forget_hosts(frozenset(found))
+        for gone in self._queue_policies.keys() - set(found):
+            del self._queue_policies[gone]
         return found
 
     async def rows(self, service: str, arguments: dict[str, Any] | None = None) -> list[dict[str, Any]]:
@@ -112,10 +98,26 @@ class Context:
             return known[1]
         service = "operator-policy.list" if is_operator else "policy.list"
         rows = await self.rows(service, {"virtual-host": virtual_host})
-        found = [PolicyRow(row) for row in rows]
-        found.sort(key=lambda policy: (-policy.priority, policy.name))
+        rows.sort(key=lambda row: (-row["priority"], row["name"]))
+        if known is not None and [policy.row for policy in known[1]] == rows:
+            found = known[1]  # the very same list: what was found out with it holds
+        else:
+            found = [PolicyRow(row) for row in rows]
         self._policies[virtual_host, is_operator] = (now_s, found)
         return found
+
+    async def queue_policies(self, virtual_host: str) -> QueuePolicies:
+        """Which policies hold for the queues of a virtual host."""
+        policies = await self.policies(virtual_host, False)
+        operator_policies = await self.policies(virtual_host, True)
+        known = self._queue_policies.get(virtual_host)
+        if (
+            known is None
+            or known.policies is not policies
+            or known.operator_policies is not operator_policies
+        ):
+            known = self._queue_policies[virtual_host] = QueuePolicies(policies, operator_policies)
+        return known
 
     def idle_since(self, virtual_host: str, name: str, signature: Any, now_ms: int) -> str | None:
         """Since when a queue looks as it does; None when it did otherwise the last time."""

@@ -18,6 +18,7 @@ obliged to the victim: the moved copy may die first.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import deque
 from typing import TYPE_CHECKING
@@ -87,7 +88,11 @@ class Reclaimer:
         if error is None:
             journal.writer.spares.append(name)
             return
-        self.space_alarm = f"cannot prepare a segment in {journal.directory}: {error.strerror or error}"
+        said = error.strerror or str(error)
+        if error.errno == errno.ENOSPC:
+            # As _watch_space has it: a lower disk_free_bytes_min changes nothing about that.
+            said += f"; the journal needs {2 * journal.options.segment_octets / 2**20:g} MiB free to go on"
+        self.space_alarm = f"cannot prepare a segment in {journal.directory}: {said}"
         journal.refresh_alarm()
         self._delete_quietly(name)
 

@@ -46,6 +46,10 @@ def test_a_disk_without_room_for_the_journal() -> None:
     finding = only(list(doctor.disk(evidence(look, look))))
     assert finding.kind == "disk full"
     assert finding.next_step.startswith("make room on the disk")
+    assert finding.next_step.endswith("a lower disk_free_bytes_min does not help")
+    reason = "/data has 9 octets free, less than the 10 of disk_free_bytes_min"
+    look = Look({**INFO, "alarms": [{"resource": "disk", "reason": reason}]}, 0)
+    assert "or lower disk_free_bytes_min" in only(list(doctor.disk(evidence(look, look)))).next_step
 
 
 def test_a_disk_with_room() -> None:

@@ -15,6 +15,7 @@ from flintmq.broker.services.request import SERVICES, Request
 from flintmq.clock import Clock
 from flintmq.config import Config
 from flintmq.management.broker_state import snapshots
+from flintmq.management.broker_state.queue_policies import QueuePolicies
 from flintmq.management.broker_state.snapshots import QueueSnapshot
 from flintmq.management.endpoints.queues_and_connections import QueueShapes, queue_listing
 from flintmq.snapshot_rows import QueueRow
@@ -164,14 +165,14 @@ def test_each_column_of_queues_is_read_without_shaping_rows() -> None:
     """To shape 100,000 queues for an order takes seconds."""
     owner = QueueShapes.__new__(QueueShapes)
     owner.vhost, owner.before, owner.seconds = "/", None, 0.0
-    owner.policies, owner.operator_policies = [], []
+    owner.policies = QueuePolicies([], [])
     owner.context = SimpleNamespace(  # type: ignore[assignment]
         node="n",
         clock=Clock(),
         idle_since=lambda *given: "2026-01-31 12:00:00",
         known_idle=lambda *given: "2026-01-31 12:00:00",
     )
-    plain = QueueRow("q", True, True, False, False, b"", 1, 1, 1, 2, *([3] * 17), 0, True, 0)
+    plain = QueueRow("q", True, True, False, False, b"", 1, 1, 1, 2, *([3] * 18), 0, True, 0)
     for row in (plain, plain._replace(is_stream=True)):
         listing = queue_listing([(owner, row)])
         shown = listing.shape((owner, row))

@@ -114,6 +114,11 @@ QUEUE_DEPTHS: dict[str, Callable[[QueueRow], int]] = {
 }
 
 
+def message_bytes(row: QueueRow) -> int:
+    """Octets of all that is ready, in memory or on disk."""
+    return row.ready_bytes + row.paged_bytes
+
+
 def queue_stats(row: QueueRow) -> dict[str, int]:
     return {name: count(row) for name, count in QUEUE_STATS.items()}
 
@@ -139,11 +144,11 @@ def queue(
         "garbage_collection": GARBAGE,
         "head_message_timestamp": None,
         "memory": row.ready_bytes,
-        "message_bytes": row.ready_bytes,
-        "message_bytes_paged_out": 0,
-        "message_bytes_persistent": row.ready_bytes if row.number else 0,
+        "message_bytes": message_bytes(row),
+        "message_bytes_paged_out": row.paged_bytes,
+        "message_bytes_persistent": message_bytes(row) if row.number else 0,
         "message_bytes_ram": row.ready_bytes,
-        "message_bytes_ready": row.ready_bytes,
+        "message_bytes_ready": message_bytes(row),
         "message_bytes_unacknowledged": 0,
         **with_rates(queue_depths(row), None if before is None else queue_depths(before), seconds),
         "messages_dropped": row.overflowed,

@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from running import Told, of_text, run
+from running import Told, of_text, run, run_until
 
 from flintmq.pipelines.run import reasons, status
 
@@ -136,6 +137,80 @@ parquet = "{out}"
         known = status.read(state / str(number), "test")
         assert known is not None
         assert known.flows["out"].restarts == 0
+
+
+def test_flows_that_fail_together_do_not_come_back_together(state: Path, tmp_path: Path) -> None:
+    from flintmq.pipelines.run.runner import Runner, RunOptions
+
+    told = Told()
+    sinks = "".join(
+        f'[[sink]]\nname = "out{number}"\nfrom = "rows"\nparquet = "{tmp_path}/{number}"\n'
+        for number in range(20)
+    )
+    pipeline = of_text(f'[pipeline]\nname = "test"\n[[source]]\nname = "rows"\nrate = 1\n{sinks}')
+    runner = Runner([pipeline], RunOptions(state), told)
+    try:
+        for failures in range(8):
+            now_s = runner.clock.monotonic_s()
+            for run in runner.runs:
+                runner._failed(run, OSError("the broker is away"), is_lasting=False)
+            longest_s = min(60.0, 2.0**failures)
+            delays_s = [run.due_s - now_s for run in runner.runs]
+            assert max(delays_s) - min(delays_s) > 0.1 * longest_s
+            assert min(delays_s) >= 0.5 * longest_s
+            assert min(delays_s) <= longest_s
+    finally:
+        runner._close()
+
+
+def test_a_second_run_with_another_state_takes_over_and_the_first_ends(
+    spark: Any, uri: str, connection: Any, state: Path, tmp_path: Path
+) -> None:
+    """Two runs that both came back would take the queue from each other for ever."""
+    from flintmq.pipelines.run.runner import Runner, RunOptions
+
+    with connection.channel(confirm=True) as channel:
+        channel.queue("contested", durable=True)
+        channel.publish(b"first", routing_key="contested", persistent=True)
+    text = """
+[pipeline]
+name = "contest"
+trigger = "0 seconds"
+[[source]]
+name = "rows"
+uri = "{uri}"
+queue = "contested"
+[[sink]]
+name = "out"
+from = "rows"
+parquet = "{out}"
+"""
+    pipeline = of_text(text.format(uri=uri, out=tmp_path / "out"))
+    told, outcome = Told(), []
+    first = Runner([pipeline], RunOptions(state / "one", backoff_s_min=0.01), told)
+    thread = threading.Thread(target=lambda: outcome.append(first.run(lambda: spark)))
+    thread.start()
+    try:
+        wait_for(lambda: first.runs[0].status.rows == 1, told)
+        told_second = run_until(spark, pipeline, state / "two", lambda: not thread.is_alive())
+    finally:
+        first.end()
+        thread.join(120)
+    assert outcome == [False]
+    assert not first.is_worth_another_run
+    assert any("with another --state" in line for line in told), told
+    assert "consumer 'contest.out.rows'" in told[-1]
+    assert first.runs[0].status.restarts == 0
+    assert not any("failed" in line or "again in" in line for line in told_second), told_second
+
+
+def wait_for(holds: Callable[[], bool], told: Told) -> None:
+    pause = threading.Event()
+    for _ in range(1500):
+        if holds():
+            return
+        pause.wait(0.1)
+    raise AssertionError(f"not seen: {told}")
 
 
 def test_reasons_that_last() -> None:

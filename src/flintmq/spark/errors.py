@@ -22,6 +22,10 @@ class DataLost(AmqpError):
     """Rows that the query still wants are gone from the broker."""
 
 
+class TakenOver(AmqpError):
+    """Another query reads a queue by now under the name of this one: a second try would only take it back."""
+
+
 class MadeAgain(AmqpError):
     """The queue that a feed knows is another one by now: its driver makes another feed for it."""
 

@@ -62,6 +62,10 @@ TAKEN = 1024
 ACKED = 1024
 ACKED_MAX = 16_384
 
+# What has ended an epoch, as readers are told.
+CLAIMED = "another reader of that name has claimed it"
+EXPIRED = "the lease has expired"
+
 # Work in portions, with what comes of it.
 Portions: TypeAlias = "Generator[None, None, T]"
 
@@ -79,6 +83,7 @@ class Lease:
         "alarm",
         "deliveries",
         "due_ms",
+        "ended_by",
         "ends",
         "epoch",
         "held_bytes",
@@ -97,6 +102,8 @@ class Lease:
         self.timetable: Timetable = queue.pass_work.timetable
         self.timeout_ms = timeout_ms
         self.epoch = 0
+        # What has ended the epoch before this one. After a restart nobody knows.
+        self.ended_by = f"{CLAIMED}, or {EXPIRED}"
         self.acked = 0
         self.last = 0
         self.ends: list[int] = []  # the last number of each grant that is not acked whole
@@ -112,13 +119,14 @@ class Lease:
     def claim(self) -> None:
         """A new reader takes over from the one before."""
         self.epoch += 1
+        self.ended_by = CLAIMED
 
     def check(self, epoch: int) -> None:
         if epoch != self.epoch:
             raise ServiceFault(
                 amqp.ACCESS_REFUSED,
                 f"'{self.name}' reads queue '{self.queue.name}' under epoch {self.epoch}, "
-                f"not {epoch}: another reader of that name has claimed it, or the lease has expired",
+                f"not {epoch}: {self.ended_by}",
             )
 
     # What it holds
@@ -272,19 +280,20 @@ class Lease:
     def release(self) -> int:
         """Gives back what is not acked; its numbers mean nothing any more."""
         returned = list(self.deliveries)
-        before = self.held_bytes, self.ends, self.acked, self.epoch
+        before = self.held_bytes, self.ends, self.acked, self.epoch, self.ended_by
         self.deliveries.clear()
         self.runs.clear()
         self.held_bytes = 0
         self.ends = []
         self.acked = self.last
-        self.claim()
+        self.epoch += 1
+        self.ended_by = EXPIRED
         try:
             self.keep()
             if returned:
                 self.queue.requeue(returned)
         except Exception:
-            self.held_bytes, self.ends, self.acked, self.epoch = before
+            self.held_bytes, self.ends, self.acked, self.epoch, self.ended_by = before
             self.deliveries.extend(returned)
             self.count_runs()
             self.keep()

@@ -95,7 +95,7 @@ class Transport:
                 await self.loop.create_connection(lambda: link, endpoint.host, endpoint.port, **options)
         except TimeoutError:
             raise silent(settings, endpoint, deadline) from None
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise connect_failed(settings, endpoint, error) from None
         assert link.transport is not None
         self._link = link
@@ -142,6 +142,7 @@ class Transport:
         """What is written in one turn of the loop leaves in one piece."""
         if not self._flush_due:
             self.check_process()
+            self._check_loop()
             self._flush_due = True
             self.loop.call_soon(self.flush)
 
@@ -224,9 +225,16 @@ class Transport:
         """Whether this process did not open the connection."""
         return os.getpid() != self._process
 
+    def _check_loop(self) -> None:
+        if self.loop.is_closed():
+            raise ClientError(
+                "the event loop of the connection is closed, and the connection with it; open another"
+            )
+
     def check_use(self) -> None:
         """Whether the connection may be used here: on its event loop, in its process."""
         self.check_process()
+        self._check_loop()
         if asyncio.get_running_loop() is not self.loop:
             raise ClientError(
                 "the connection belongs to another event loop; use it there, by "
@@ -249,8 +257,12 @@ class Transport:
     async def sleep(self, delay_s: float) -> None:
         await asyncio.sleep(delay_s)
 
+    def release(self) -> None:
+        """The connection is closed for good: it has nothing but its socket."""
+
     def run_soon(self, function: Callable[[], object]) -> None:
         """Has a function called on the connection's event loop: the one way in from another thread."""
+        self._check_loop()
         self.loop.call_soon_threadsafe(function)
 
 
@@ -325,24 +337,25 @@ class Waiters:
         waits to be read by the application."""
         self.transport = transport
         self.reading = reading
-        self.wakers: list[asyncio.Future[None]] = []
+        self.wakers: dict[asyncio.Future[None], None] = {}  # in the order in which they came
 
     def wake(self) -> None:
         if self.wakers:
-            wakers, self.wakers = self.wakers, []
+            wakers, self.wakers = self.wakers, {}
             for waker in wakers:
                 _wake(waker)
 
     async def wait(self, deadline: Deadline | None) -> None:
         """Until the next `wake`, or the time is over."""
         waker = self.transport.loop.create_future()
-        self.wakers.append(waker)
+        self.wakers[waker] = None
         timer = None if deadline is None else self.transport.loop.call_later(deadline.left_s(), _wake, waker)
         if self.reading:
             self.transport.core.begin_wait()
         try:
             await waker
         finally:
+            self.wakers.pop(waker, None)  # one whose time is over would stay until something comes
             if self.reading:
                 self.transport.core.end_wait()
             if timer is not None:

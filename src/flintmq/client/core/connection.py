@@ -373,7 +373,8 @@ class ConnectionCore(Intake):
         address = self.settings.address
         who, advice = self._login()
         error: ClientError
-        if state in (ClientState.LOGIN, ClientState.OPENING) and method.reply_code not in _REFUSALS:
+        is_refusal = state != ClientState.START and method.reply_code in _REFUSALS
+        if state in (ClientState.START, ClientState.LOGIN, ClientState.OPENING) and not is_refusal:
             error = ConnectFailed(f"{address} does not let anybody in now: {text}", *said)
         elif state == ClientState.LOGIN:
             error = LoginRefused(f"{address} refused {who} with {text}; {advice}", *said)

@@ -33,7 +33,7 @@ def silent(settings: Settings, endpoint: Endpoint, deadline: Deadline) -> Connec
     return ConnectFailed(f"{_address(settings, endpoint)} cannot be reached: no answer in {waited}")
 
 
-def connect_failed(settings: Settings, endpoint: Endpoint, error: OSError) -> ConnectFailed:
+def connect_failed(settings: Settings, endpoint: Endpoint, error: OSError | UnicodeError) -> ConnectFailed:
     """The error of a socket that was not to be had, by its cause."""
     address = _address(settings, endpoint)
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -42,6 +42,8 @@ def connect_failed(settings: Settings, endpoint: Endpoint, error: OSError) -> Co
     if isinstance(error, ssl.SSLError):
         reason = error.reason or error.strerror or type(error).__name__
         return ConnectFailed(f"{address} does not speak TLS with us: {reason}")
+    if isinstance(error, UnicodeError):
+        return ConnectFailed(f"{address} cannot be reached: no host can have that name")
     reason = error.strerror or str(error) or type(error).__name__
     return ConnectFailed(f"{address} cannot be reached: {reason}; is the broker running there?")
 

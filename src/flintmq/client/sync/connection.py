@@ -104,7 +104,7 @@ class Connection(Transport):
         opened = self.core.begin()
         try:
             if self.settings.token_provider is not None:
-                self.core.secret = str(finished(self.settings.token_provider()))
+                self.core.secret = self._token(self.settings.token_provider)
             self.connect_socket(endpoint, deadline)
             self.answer(opened, deadline)
         except BaseException as error:
@@ -113,13 +113,25 @@ class Connection(Transport):
             raise
         self.begin_beating()
 
+    def _token(self, provider: Callable[[], Any]) -> str:
+        """What the application's function gives. One that fails may be away for a while, as a broker may."""
+        try:
+            return str(finished(provider()))
+        except ClientError:
+            raise
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}"
+            raise ConnectFailed(
+                f"no token for {self.settings.address}: the provider raised {what}"
+            ) from error
+
     def update_secret(self, secret: str | None = None, reason: str = "renewed") -> None:
         """Gives the broker a new password or token before the old one ends; without one the provider of the
         settings is asked for it."""
         if secret is None:
             if self.settings.token_provider is None:
                 raise ClientError("there is no token_provider in the settings; give the secret itself")
-            secret = str(finished(self.settings.token_provider()))
+            secret = self._token(self.settings.token_provider)
         self.core.secret = secret
         self.run(lambda: self.core.update_secret(secret.encode(), reason))
 
@@ -427,6 +439,7 @@ class Connection(Transport):
         """
         if self.is_closed or self.is_foreign():
             return
+        self.check_use()
         ledgers = [core.ledger for core in self.core.channels.values() if core.ledger is not None]
         failures: list[PublishFailed] = []
         cause: ClientError | None = None
@@ -464,6 +477,7 @@ class Connection(Transport):
             self.core.closed.resolve(None)  # it is gone: closed as well
         finally:
             self.drop()
+            self.release()
             self._give_up(ConnectionClosed("the connection was closed"))
 
     def __enter__(self) -> Connection:
@@ -485,5 +499,9 @@ class Connection(Transport):
 def connect(source: str | Settings = "amqp://guest:guest@localhost", **options: Any) -> Connection:
     """Connects to a broker by URI or settings; options are fields of Settings and win over the URI."""
     connection = Connection(Settings.of(source, **options))
-    connection.open()
+    try:
+        connection.open()
+    except BaseException:
+        connection.release()
+        raise
     return connection

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from flintmq.client.core.connection import ConnectionCore
 from flintmq.client.core.deadline import Deadline
 from flintmq.client.core.endpoints import connect_failed, prepare_socket, silent
-from flintmq.client.core.errors import ClientError, ForkedConnection
+from flintmq.client.core.errors import ClientError, ConnectionClosed, ForkedConnection
 from flintmq.client.core.pending import Pending
 from flintmq.client.core.settings import Endpoint, Settings
 from flintmq.clock import Clock
@@ -121,7 +121,7 @@ class Transport:
                 made.close()
             if isinstance(error, TimeoutError):
                 raise silent(settings, endpoint, deadline) from None
-            if isinstance(error, OSError):
+            if isinstance(error, OSError | UnicodeError):
                 raise connect_failed(settings, endpoint, error) from None
             raise
         self._socket = made
@@ -220,9 +220,10 @@ class Transport:
         beat_s = self.core.beat_due_s()
         left_s = deadline.left_s() if beat_s is None else min(deadline.left_s(), max(beat_s, BEAT_S_MIN))
         self._poll.modify(self._socket, select.POLLIN | select.POLLOUT)
-        ready = [
-            each for each in self._poll.poll(math.ceil(left_s * 1000)) if each[0] != self._woken.fileno()
-        ]
+        found = self._poll.poll(math.ceil(left_s * 1000))
+        ready = [each for each in found if each[0] != self._woken.fileno()]
+        if len(ready) < len(found):
+            self._take_soon()
         if not ready and self.core.is_silent():
             self._lost("nothing was heard from it, and it takes nothing")
         elif ready and ready[0][1] & ~select.POLLOUT:
@@ -353,9 +354,10 @@ class Transport:
         ready = self._poll.poll(timeout_ms)
         if ready:
             self._flush()
-            if len(ready) > 1 or ready[0][0] != self._woken.fileno():
+            woken = self._woken.fileno()
+            if any(descriptor != woken for descriptor, _ in ready):
                 self._receive()
-            if not self._soon.empty():
+            if any(descriptor == woken for descriptor, _ in ready):
                 self._take_soon()
         elif beat_s is not None:
             self._beat()
@@ -364,8 +366,17 @@ class Transport:
         """Has a function called by the thread that works with the connection, in the call that waits or in
         the next one: the one way in from another thread."""
         self._soon.put(function)
-        with contextlib.suppress(BlockingIOError):  # it is awake already
+        try:
             self._waker.send(b"x")
+        except BlockingIOError:
+            pass  # it is awake already
+        except OSError:
+            raise ConnectionClosed("the connection was closed; open another") from None
+
+    def release(self) -> None:
+        """The connection is closed for good: nobody has to be woken any more."""
+        self._waker.close()
+        self._woken.close()
 
     def _take_soon(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -449,13 +460,13 @@ def _connected(endpoint: Endpoint, deadline: Deadline) -> socket.socket:
 def _resolved(endpoint: Endpoint, deadline: Deadline) -> list[tuple[int, Any]]:
     """The addresses of the endpoint. A thread asks for those of a name: the system may take its time."""
     found: list[tuple[int, Any]] = []
-    failures: list[OSError] = []
+    failures: list[OSError | UnicodeError] = []
 
     def look_up(flags: int) -> None:
         try:
             answers = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM, flags=flags)
             found.extend((family, address) for family, _, _, _, address in answers)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             failures.append(error)
 
     look_up(socket.AI_NUMERICHOST)

@@ -7,10 +7,11 @@ import re
 CHARACTERS_MAX = 600
 _PYTHON_LAST_LINE = re.compile(
     r"^((?:[A-Za-z_]\w*\.)*)"
-    r"([A-Z]\w*(?:Error|Exception|Fault|Lost|Option|Failed|Closed|Refused|Wrong)): (.+)"
+    r"([A-Z]\w*(?:Error|Exception|Fault|Lost|Option|Failed|Closed|Refused|Wrong)|TakenOver): (.+)"
 )
 # What the connector raises where a second try fails for the same reason, see flintmq.spark.errors.
 _LASTING = ("AmqpRefused", "BadOption", "DataLost")
+_TAKEN_OVER = "TakenOver"
 # SQL that raises because of a row, such as a malformed one, raises again when it reads the row again.
 _RAISED_BY_SQL = "[USER_RAISED_EXCEPTION]"
 # Errors of these say all in their text. Of others the name tells as much: KeyError: 'price'.
@@ -45,5 +46,15 @@ def is_lasting(error: BaseException) -> bool:
     """Whether the connector, or a row that the SQL does not take, needs a person first."""
     if _RAISED_BY_SQL in str(error):
         return True
+    return _raised(error) in _LASTING
+
+
+def is_taken_over(error: BaseException) -> bool:
+    """Whether another query reads the flow's queue now, under the same name."""
+    return _raised(error) == _TAKEN_OVER
+
+
+def _raised(error: BaseException) -> str:
+    """The class of the error in Python that ended a query; empty if none did."""
     found = [match[2] for line in str(error).splitlines() if (match := _PYTHON_LAST_LINE.match(line.strip()))]
-    return bool(found) and found[-1] in _LASTING
+    return found[-1] if found else ""

@@ -1,6 +1,6 @@
 """Runs pipelines: each flow a streaming query, watched, started again when it fails, ended when asked.
 
-                    +--------- failure: wait 1 s, 2 s, 4 s ... 60 s -------+
+                    +--- failure: wait up to 1 s, 2 s, 4 s ... 60 s -------+
                     v                                                      |
     starting --> running --> finished (all was read)                    waiting --> failed (restarts_max)
                     +------> stopped  (SIGTERM, Ctrl-C)
@@ -53,6 +53,10 @@ RESTARTS_MAX_OF_A_BOUNDED_RUN = 10
 # What the command ends with: 1 needs a person, 75 (EX_TEMPFAIL of sysexits) may go well the next time.
 EXIT_FAILED = 1
 EXIT_PASSING = 75
+TAKEN_OVER = (
+    "another run of a pipeline of this name reads its queue now, with another --state; end one of the two, "
+    "or give one another name"
+)
 # When no batch came for so long, what the last one told is history.
 PROGRESS_STALE_MS = 5_000
 
@@ -297,9 +301,17 @@ class Runner:
         error = query.exception()
         if error is not None:
             run.query = None
-            self._failed(run, error, self.options.available_now and reasons.is_lasting(error))
+            self._query_failed(run, error)
         else:
             self._finish(run)
+
+    def _query_failed(self, run: FlowRun, error: BaseException) -> None:
+        if reasons.is_taken_over(error):
+            # Two runs that both tried again would take the queue from each other for ever.
+            self.told(f"{run.name}: {TAKEN_OVER}")
+            self._failed(run, error, is_lasting=True)
+            return
+        self._failed(run, error, self.options.available_now and reasons.is_lasting(error))
 
     def _finish(self, run: FlowRun) -> None:
         run.status.state = status.FINISHED
@@ -353,10 +365,12 @@ class Runner:
             self.told(f"{run.name}: failed: {reason}")
             return
         delay_s = min(BACKOFF_S_MAX, self.options.backoff_s_min * 2.0 ** (run.failures - 1))
+        # Flows that failed together, as with their broker, do not all come back at the same moment.
+        delay_s *= self.clock.random.uniform(0.5, 1.0)
         run.due_s = self.clock.monotonic_s() + delay_s
         run.status.restarts += 1
         run.status.state = status.WAITING
-        self.told(f"{run.name}: {reason} (again in {delay_s:g} s)")
+        self.told(f"{run.name}: {reason} (again in {delay_s:.1f} s)")
 
     def _write(self, state: str | None) -> None:
         """The status files; without a state, that which the flows ended in."""

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from flintmq.client import Connection
 from flintmq.client.core.errors import ClientError, RequestUnknown, ServiceError
 from flintmq.spark.connections import close_quietly, open_connection, pooled, told_plainly
-from flintmq.spark.errors import AmqpError, DataLost, MadeAgain
+from flintmq.spark.errors import AmqpError, DataLost, MadeAgain, TakenOver
 from flintmq.spark.feeds.batch_shares import Span
 from flintmq.spark.feeds.feed import MADE_AGAIN, Feed, Task
 from flintmq.spark.feeds.record_batches import BatchMaker
@@ -41,6 +41,8 @@ ANSWER_S = 30.0
 # A broker that was killed does not remember what it was asked. Numbers of a lease belong to its epoch and to
 # one life of its queue, so asking again leases and acks the same messages. Each attempt outlives one kill.
 ASKED_MAX = 5
+# How the broker tells what has ended a lease. After a restart it names both.
+CLAIMED, EXPIRED = "has claimed it", "has expired"
 ANEW = "begin with a new checkpoint, or set failOnDataLoss to false to go on with what is in it now"
 
 
@@ -99,6 +101,12 @@ def fenced(error: ServiceError, queue: str, consumer: str) -> Exception:
     """403 means that somebody else has the lease now, or nobody."""
     if error.code not in (amqp.ACCESS_REFUSED, amqp.PRECONDITION_FAILED) or "epoch" not in error.text:
         return error
+    if CLAIMED in error.text and EXPIRED not in error.text:
+        return TakenOver(
+            f"Queue {queue!r} is not leased to this query any more: another one reads it as consumer "
+            f"{consumer!r}, and what this query has not committed too; give each query a 'consumerName' of "
+            "its own, and start this one again."
+        )
     return AmqpError(
         f"Queue {queue!r} is not leased to this query any more: another one reads it as consumer "
         f"{consumer!r}, or this one was not heard of for the time of 'leaseTimeout'. What this query has not "

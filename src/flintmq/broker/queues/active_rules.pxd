@@ -23,6 +23,7 @@ cdef class ActiveRules:
     cdef public bint persists
     cdef readonly long long expires_ms
     cdef long long unused_since_ms
+    cdef readonly bint is_consumed
     cdef public long long leaves_ms
 
     cpdef Expiry need_expiry(self)
@@ -32,6 +33,8 @@ cdef class ActiveRules:
     cpdef end_after(self, long long expires_ms)
     cpdef touch(self)
     cpdef bint pause_deletion(self) except -1
+    cpdef bint begins_consuming(self) except -1
+    cpdef restore_consumed(self)
     cpdef int loaded(self, Message message, Store store) except -1
     cpdef list purge(self)
     cdef set_alarm(self, long long due_ms, callback)

@@ -50,6 +50,7 @@ class ActiveRules:
         "expires_ms",
         "expiry",
         "host",
+        "is_consumed",
         "leaves_ms",
         "limits",
         "persists",
@@ -73,6 +74,7 @@ class ActiveRules:
         self.persists = False  # whether all messages are to last, whatever their publisher says
         self.expires_ms = -1  # of the queue itself
         self.unused_since_ms = 0
+        self.is_consumed = False  # whether an auto-delete queue with a pause has had a consumer
         self.leaves_ms = -1  # when the queue goes, as its last consumer has gone and none has come since
 
     def need_expiry(self) -> Expiry:
@@ -114,6 +116,17 @@ class ActiveRules:
             return False
         self.leaves_ms = self.timetable.now_ms() + pause_ms
         return True
+
+    def begins_consuming(self) -> bool:
+        """Whether the consumer that has come is the first, as the journal is to know of one that pauses."""
+        if self.is_consumed or self.settings.delete_pause_ms is None:
+            return False
+        self.is_consumed = True
+        return True
+
+    def restore_consumed(self) -> None:
+        """The queue had a consumer before the broker was restarted: its pause begins now."""
+        self.is_consumed = self.pause_deletion()
 
     def loaded(self, message: Message, store: Store | None) -> int:
         """A message is back from the disk; how often it came back to its queue, as far as was counted."""

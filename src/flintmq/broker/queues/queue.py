@@ -197,7 +197,8 @@ class Queue:
         self.creation_id: bytes | None = None  # made when somebody asks, see services/queue_identity.py
         self.user = ""  # who has declared it, where that was a client
         self.life = 0  # tells it in the journal from one of the same name that is being taken apart
-        self.returning = 0  # how many chores put messages back: until then their turn has not come
+        # How many chores put messages back, or pause it for a bug: until then the turn of none has come.
+        self.returning = 0
 
     def message_count(self) -> int:
         """How many are ready, not counting those handed out."""
@@ -649,15 +650,15 @@ class Queue:
             self.pass_work.queues.append(self)
 
     def pause(self) -> None:
-        """Takes the queue out of the pass work, and nothing puts it back there until `go_on`."""
+        """Takes the queue out of the pass work. Nothing is handed out, whoever asks for it, until `go_on`."""
         if self.dirty and self in self.pass_work.queues:
             self.pass_work.queues.remove(self)
         self.dirty = True
+        self.returning += 1
 
     def go_on(self) -> None:
         """The queue is served again."""
-        self.dirty = False
-        self.mark()
+        self.all_returned()
 
     def head(self) -> Message | None:
         """The next message to hand out."""
@@ -1138,7 +1139,7 @@ class Queue:
         return deliveries
 
     def all_returned(self) -> None:
-        """A chore has put back all it had."""
+        """A chore has put back all it had, or a pause is over."""
         self.returning -= 1
         if not self.returning:
             self.dirty = False

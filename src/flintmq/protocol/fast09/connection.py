@@ -67,6 +67,9 @@ class Told(Protocol):
     def channel_method(self, channel: Channel, method: Method, call: Call) -> None:
         """Any other, on a channel that is open, and open or close of a channel."""
 
+    def immediate_begins(self, channel: Channel, call: Call) -> None:
+        """A publish with `immediate` has come, and its content is to follow. It may close the channel."""
+
     def stage_begins(self, channel: Channel, destination: str, call: Call) -> None:
         """The header of a file.stage has come, with this destination."""
 
@@ -270,6 +273,10 @@ class Fast09Connection(Connection):
         elif name == "test.content":
             channel.method = amqp_methods.TestContent()
         elif name in ("jms.publish", "stream.publish"):
+            if method.immediate:
+                self.told.immediate_begins(channel, call)
+                if channel.state != phases.CHANNEL_OPEN:
+                    return
             is_stream = name == "stream.publish"
             channel.route = encode_shortstr(method.proxy)
             channel.flags = (_STREAM if is_stream else _PUBLISH) | (2 if method.immediate else 0)

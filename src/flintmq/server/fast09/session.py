@@ -255,6 +255,13 @@ class Fast09Session(Session):
 
     # Contents
 
+    def immediate_begins(self, channel: Channel, call: Call) -> None:
+        """What a commit finds without a consumer could be told of only when the commit is done."""
+        self.calls[channel.number] = call
+        if self.owner_of(channel).transaction is not None:
+            text = "an immediate message is not part of a transaction here"
+            self.fail(channel, ChannelFault(amqp.NOT_IMPLEMENTED, text))
+
     def stage_begins(self, channel: Channel, destination: str, call: Call) -> None:
         self.calls[channel.number] = call
         identifier = commands.staged_identifier(self, channel)

@@ -358,6 +358,22 @@ def test_a_body_may_come_in_any_pieces(peer: Peer) -> None:
     assert browsed(peer, "q") == "abc"
 
 
+def test_an_empty_body_frame_behind_a_body_means_nothing(peer: Peer) -> None:
+    peer.has_queue("q")
+    peer >> (
+        "01 01 | 06 05 00 0000 | 0000 00 00\n"
+        "02 01 | 06 00 0000000000000003 0200 01 'q'\n"
+        "03 01 | 'abc'\n03 01 |\n03 01 |\n"
+        "01 01 | 06 05 00 0000 | 0000 00 00\n"
+        "02 01 | 06 00 0000000000000000 0200 01 'q'\n"
+        "03 01 |"
+    )
+    assert browsed(peer, "q") == "abc"
+    assert browsed(peer, "q") == ""
+    peer >> "03 05 |"  # on a channel that was never opened it is a fault still
+    assert peer.hears()[4:11] == octets("01 0a 00 0000 | 01f8")
+
+
 def test_a_large_body_has_extended_frames(peer: Peer) -> None:
     peer.has_queue("q")
     body = bytes(range(256)) * 600  # 153,600 octets: 131,072 and the rest

@@ -1,7 +1,7 @@
 """The rules of one queue in force: the parts that the queue has beyond first in, first out.
 
     limits      limits.py            expiry   expiry.py           retries   retries.py
-    choice      consumer_choice.py   timeout  consumer_timeout.py
+    choice      consumer_choice.py   timeout  consumer_timeout.py goals     service_goals.py
 
 A part is None as long as the queue does without it. A plain queue has no ActiveRules at all, and pays for a
 test of one pointer. A queue gets them with its arguments or a policy (queue_rules.py), with the first message
@@ -23,6 +23,7 @@ from flintmq.broker.queues.expiry import Expiry
 from flintmq.broker.queues.limits import Limits
 from flintmq.broker.queues.queue_rules import PLAIN, QueueRules
 from flintmq.broker.queues.retries import Retries
+from flintmq.broker.queues.service_goals import ServiceGoals
 from flintmq.wire import traits
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class ActiveRules:
         "choice",
         "expires_ms",
         "expiry",
+        "goals",
         "host",
         "is_consumed",
         "leaves_ms",
@@ -71,6 +73,7 @@ class ActiveRules:
         self.retries: Retries | None = None
         self.choice: ConsumerChoice | None = None
         self.timeout: ConsumerTimeout | None = None
+        self.goals: ServiceGoals | None = None
         self.persists = False  # whether all messages are to last, whatever their publisher says
         self.expires_ms = -1  # of the queue itself
         self.unused_since_ms = 0
@@ -97,6 +100,17 @@ class ActiveRules:
         if self.choice is None:
             self.choice = ConsumerChoice(queue)
         return self.choice
+
+    def set_goals(self, settings: QueueRules) -> bool:
+        """Whether the queue has goals from now on."""
+        if settings.delivery_ms_max is None and settings.bandwidth_min is None:
+            self.goals = None
+            return False
+        if self.goals is None:
+            self.goals = ServiceGoals(self.timetable)
+        wait_ms_max = -1 if settings.delivery_ms_max is None else settings.delivery_ms_max
+        self.goals.set(wait_ms_max, settings.bandwidth_min or 0)
+        return True
 
     def end_after(self, expires_ms: int) -> None:
         """The queue ends when it was unused for so long; -1: it does not."""

@@ -233,6 +233,8 @@ class Queue:
             rules.need_choice(self).set_single_active()
         rules.timeout = consumer_timeout_of(self, settings.consumer_timeout_ms, rules.timeout)
         rules.end_after(-1 if settings.expires_ms is None else settings.expires_ms)
+        if rules.set_goals(settings):
+            self.pass_work.has_goals = True
         self.trim()
         self.watch()
 
@@ -744,6 +746,7 @@ class Queue:
     def dispatch_ruled(self) -> int:
         """The same under rules: what has expired dies, and priorities decide whose turn it is."""
         rules = self.need_rules()
+        goals = rules.goals
         pass_work = self.pass_work
         if rules.expiry is not None and self.expire():
             self.mark()  # there is more to expire, in the next pass
@@ -788,6 +791,8 @@ class Queue:
             except Exception:
                 consumer.undelivered(message, delivery.position, delivery.redeliveries)
                 raise
+            if goals is not None:
+                goals.handed_out(message, pass_work.now_ms)
         self.watch()
         return 0
 
@@ -881,8 +886,11 @@ class Queue:
                 else:
                     rules.choice.join(consumer)
                 consumer.deliver(message, position, redeliveries)  # if it fails, the message is where it was
-                if rules is not None and rules.limits is not None:
-                    rules.limits.left(message)
+                if rules is not None:
+                    if rules.limits is not None:
+                        rules.limits.left(message)
+                    if rules.goals is not None:
+                        rules.goals.handed_out(message, self.pass_work.now_ms)
                 return True
             else:
                 consumer.seen = position
@@ -951,8 +959,11 @@ class Queue:
         if rules.expiry is not None and self.expire():
             return None  # more than one pass may take has expired since `sweep`
         delivery = self.draw()
-        if delivery is not None and delivery.message is not None and rules.limits is not None:
-            rules.limits.left(delivery.message)
+        if delivery is not None and delivery.message is not None:
+            if rules.limits is not None:
+                rules.limits.left(delivery.message)
+            if rules.goals is not None:
+                rules.goals.handed_out(delivery.message, self.pass_work.now_ms)
         if rules.expiry is not None:
             # What has expired behind it is not counted as left. If that fails, the message is taken still.
             # A queue that a restart has left over its limit is not trimmed by those who read it.
@@ -976,6 +987,8 @@ class Queue:
             rules.touch()
             if rules.limits is not None:
                 rules.limits.left(message)
+            if rules.goals is not None:
+                rules.goals.handed_out(message, self.pass_work.now_ms)
             self.watch()
         return delivery
 

@@ -47,6 +47,7 @@ HOT_MODULES = (
     "broker.queues.expiry",
     "broker.queues.limits",
     "broker.queues.retries",
+    "broker.queues.service_goals",
     "broker.queues.ring",
     "broker.queues.stream_backlog",
     "broker.queues.stream_terms",

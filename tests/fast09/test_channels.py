@@ -42,13 +42,13 @@ def browsed(peer: Peer, queue: str) -> str:
     return b"".join(parts).decode()
 
 
-def closed_with(peer: Peer, code: int, ids: str) -> None:
+def closed_with(peer: Peer, code: int, ids: str, channel: int = 1) -> None:
     """The channel is closed with this code, by the class, method and synctag."""
     heard = peer.hears()
-    assert heard[:2] == b"\x01\x01", heard
+    assert heard[:2] == bytes((1, channel)), heard
     assert heard[4:11] == octets(f"02 04 00 0000 | {code:04x}"), heard
     assert heard.endswith(octets(ids)), heard
-    peer >> "01 01 | 02 05 00 0000"
+    peer >> f"01 {channel:02x} | 02 05 00 0000"
 
 
 # -- proxies and queues ----------------------------------------------------------------------------
@@ -358,6 +358,22 @@ def test_a_body_may_come_in_any_pieces(peer: Peer) -> None:
     assert browsed(peer, "q") == "abc"
 
 
+def test_an_empty_body_frame_behind_a_body_means_nothing(peer: Peer) -> None:
+    peer.has_queue("q")
+    peer >> (
+        "01 01 | 06 05 00 0000 | 0000 00 00\n"
+        "02 01 | 06 00 0000000000000003 0200 01 'q'\n"
+        "03 01 | 'abc'\n03 01 |\n03 01 |\n"
+        "01 01 | 06 05 00 0000 | 0000 00 00\n"
+        "02 01 | 06 00 0000000000000000 0200 01 'q'\n"
+        "03 01 |"
+    )
+    assert browsed(peer, "q") == "abc"
+    assert browsed(peer, "q") == ""
+    peer >> "03 05 |"  # on a channel that was never opened it is a fault still
+    assert peer.hears()[4:11] == octets("01 0a 00 0000 | 01f8")
+
+
 def test_a_large_body_has_extended_frames(peer: Peer) -> None:
     peer.has_queue("q")
     body = bytes(range(256)) * 600  # 153,600 octets: 131,072 and the rest
@@ -425,6 +441,25 @@ def test_immediate_asserts_a_consumer(peer: Peer) -> None:
     peer.hears()
     peer.publishes("b", "q", immediate=1)
     assert peer.hears().endswith(b"b")
+
+
+@pytest.mark.parametrize("tx_mode", [1, 2])
+@pytest.mark.parametrize("class_id", ["06", "08"])
+def test_immediate_is_no_part_of_a_transaction(
+    playbook: Playbook, peer: Peer, tx_mode: int, class_id: str
+) -> None:
+    peer.has_queue("q")
+    peer.opens_channel(2, tx_mode=tx_mode)
+    destination = f"{'0200' if class_id == '06' else '1000'} 01 'q'"
+    peer >> (
+        f"01 02 | {class_id} 05 80 0009 | 0000 00 01\n"
+        f"02 02 | {class_id} 00 0000000000000001 {destination}\n"
+        "03 02 | 'a'"
+    )
+    closed_with(peer, 540, f"{class_id} 05 0009", channel=2)
+    peer.opens_channel(2, tx_mode=tx_mode)
+    peer >> "01 01 | 06 07 00 0012 | 0000 00 01 'q' 02"
+    peer << "01 01 | 06 09 00 0012"
 
 
 def test_a_message_that_dies_in_its_queue_closes_no_channel(playbook: Playbook, peer: Peer) -> None:

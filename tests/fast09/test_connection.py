@@ -23,15 +23,46 @@ def test_a_connection_from_its_first_octet_to_its_last(stranger: Peer) -> None:
     stranger.hears_nothing()
     assert stranger.link.heartbeat_s == 10
     stranger >> "01 00 | 01 07 00 0004 | 01 '/' 03 'me1'"  # Open
-    stranger << "01 00 | 01 08 00 0000 | 03 'me1'"  # Open-Ok
+    stranger << "01 00 | 01 08 00 0004 | 03 'me1'"  # Open-Ok
     stranger >> "08 00 |"  # Heartbeat
     stranger >> "01 ff | 02 01 00 0005 | 00000000 00 00"  # Channel.Open
     stranger << "01 ff | 02 02 00 0005"
     stranger >> "01 ff | 02 04 00 0006 | 00c8 02 'Ok' 00 00 0000"  # Channel.Close
     stranger << "01 ff | 02 05 00 0006"
     stranger >> "01 00 | 01 0a 00 0007 | 00c8 03 'Bye' 00 00 0000"  # Connection.Close
-    stranger << "01 00 | 01 0b 00 0000"
+    stranger << "01 00 | 01 0b 00 0007"
     assert stranger.link.notes[-1] == "finish"
+
+
+def test_a_trace_follows_the_connection_too(stranger: Peer) -> None:
+    stranger >> OPENING
+    stranger.hears()
+    stranger >> "01 00 | 01 02 20 0001 | 05 'PLAIN' 05 'en_US'"
+    stranger << "01 00 | 01 03 20 0000 | 0000"  # Secure
+    stranger >> "01 00 | 01 04 20 0002 | 000c 00 'guest' 00 'guest'"
+    assert stranger.hears()[4:9] == octets("01 05 20 0000")  # Tune
+    stranger >> "01 00 | 01 06 00 0003 | 00010000 0010 0000 0000 07 00000000"
+    stranger >> "01 00 | 01 07 20 0004 | 01 '/' 02 'me'"
+    stranger << "01 00 | 01 08 20 0004 | 02 'me'"  # Open-Ok
+    stranger >> "01 01 | 02 01 20 0005 | 00000000 00 00"
+    stranger << "01 01 | 02 02 20 0005"
+    stranger >> "01 01 | 05 05 20 0006 | 0000 00 04 'none'"  # Queue.Purge of none
+    assert stranger.hears()[4:11] == octets("02 04 20 0000 | 0194")  # Channel.Close
+    stranger >> "01 02 | 02 01 00 0005 | 00000000 00 00"
+    stranger << "01 02 | 02 02 00 0005"
+    stranger >> "01 02 | 05 05 00 0006 | 0000 00 04 'none'"
+    assert stranger.hears()[4:11] == octets("02 04 00 0000 | 0194")
+    stranger >> "01 03 | 02 01 00 0007 | 00000000 00 00"
+    stranger << "01 03 | 02 02 00 0007"
+    stranger >> "01 03 | 05 01 20 0008 | 0000 00 09 'q' 00 00"  # a string that is cut short
+    assert stranger.hears()[4:11] == octets("01 0a 20 0000 | 01f6")  # Connection.Close
+
+
+def test_the_trace_of_a_close_is_that_of_its_own_method(peer: Peer) -> None:
+    peer >> "01 01 | 05 01 20 0002 | 0000 00 01 'q' 00 00"
+    peer.hears()
+    peer >> "01 00 | 01 0a 20 0007 | 00c8 03 'Bye' 00 00 0000"
+    peer << "01 00 | 01 0b 20 0007"
 
 
 def test_octets_may_come_one_by_one(stranger: Peer) -> None:
@@ -43,7 +74,7 @@ def test_octets_may_come_one_by_one(stranger: Peer) -> None:
     )
     for octet in said:
         stranger >> bytes((octet,))
-    assert stranger.hears().endswith(framed("01 00 | 01 08 00 0000 | 02 'me'"))
+    assert stranger.hears().endswith(framed("01 00 | 01 08 00 0004 | 02 'me'"))
     said = octets("09 00 0000 | 01 00 0001 000000000000000b") + octets("02 01 00 0005 | 00000000 00 00")
     for octet in said:
         stranger >> bytes((octet,))
@@ -225,7 +256,7 @@ def test_a_client_without_an_id_is_given_one(stranger: Peer) -> None:
     stranger.hears()
     stranger >> "01 00 | 01 07 00 0004 | 00 00"  # and without a path
     heard = stranger.hears()
-    assert heard[4:9] == octets("01 08 00 0000")
+    assert heard[4:9] == octets("01 08 00 0004")
     assert heard[10:].startswith(b"amq.client-")
 
 

@@ -484,6 +484,27 @@ def test_large_bodies_that_are_recovered_wait_for_each_other(playbook: TimedPlay
     client.client.heard().clear()
 
 
+def test_gets_whose_messages_are_recovered_meanwhile_are_answered(playbook: TimedPlaybook) -> None:
+    client = user(playbook, frame_max=4096)
+    client.client.declares("q")
+    client.client.publishes("q", b"1" * 100_000, b"2" * 100_000)
+    gets = [client.asks(MessageGet(queue="q", destination=name)) for name in ("a", "b")]
+    parts = [each for _, each in client.client.heard()]  # of the first body, as many as go unanswered
+    client.client.inbox.clear()
+    assert {type(each.method) for each in parts} == {MessageOpen, MessageAppend}
+    assert client.calls(MessageRecover(requeue=True)) == MessageOk()
+    client.answers(1, MessageOk())
+    closed = client.hears()
+    assert isinstance(closed.method, MessageClose)
+    answers = [client.hears(), client.hears()]
+    assert [(each.request_id, each.method) for each in answers] == [(get, MessageEmpty()) for get in gets]
+    client.client.hears_nothing()
+    client.client >> methods.BasicGet(queue="q", no_ack=True)
+    first = client.client.next(1)
+    assert isinstance(first, Carried)
+    assert (first.method.redelivered, first.body) == (True, b"1" * 100_000)
+
+
 def test_cancel_ends_a_consumer_and_an_unknown_one_is_no_error(client: Requester) -> None:
     client.does(MessageConsume(queue="q", destination="d"))
     client.does(MessageCancel(destination="d"))
@@ -512,6 +533,35 @@ def test_a_delivery_that_a_bug_meets_is_tried_again_in_a_while_and_not_in_each_p
         assert len(tries) == 1
     playbook.passes(AGAIN_MS)
     assert [client.takes()[1].body.octets for _ in range(2)] == [b"m", b"n"]
+
+
+@pytest.mark.parametrize("memory_max", [0, 2])
+def test_a_queue_that_a_bug_has_paused_hands_out_nothing_for_the_sake_of_memory(
+    paged: PagedPlaybook, memory_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = []
+
+    def deliver(*_: object) -> None:
+        tries.append(1)
+        raise RuntimeError("a bug")
+
+    client = user(paged)
+    client.client.declares("q", arguments={"x-max-in-memory-length": memory_max})
+    client.does(MessageConsume(queue="q", destination="d"))
+    with monkeypatch.context() as broken:
+        broken.setattr(MessageTerms, "deliver", deliver)
+        client.client.publishes("q", b"0")
+        paged.finish_pass()
+        before = len(tries)
+        assert before
+        for number in range(1, 6):
+            client.client.publishes("q", b"%d" % number)
+            paged.finish_pass()
+        assert len(tries) == before
+    paged.passes(AGAIN_MS)
+    paged.broker.timetable.run()
+    paged.finish_pass()
+    assert [client.takes()[1].body.octets for _ in range(6)] == [b"%d" % number for number in range(6)]
 
 
 def test_a_closed_channel_gives_its_messages_back(client: Requester) -> None:

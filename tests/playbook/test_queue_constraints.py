@@ -224,3 +224,33 @@ def test_a_queue_that_is_deleted_in_its_pause_stays_deleted() -> None:
     client.declares("q", auto_delete=True)
     playbook.passes(1000)
     assert playbook.depth("q") == 0
+
+
+def in_its_pause(playbook: PagedPlaybook, milliseconds: int) -> set[str]:
+    """The queues that are there so much later."""
+    playbook.passes(milliseconds)
+    playbook.broker.timetable.run()
+    playbook.finish_pass()
+    return set(playbook.broker.virtual_hosts["/"].queues)
+
+
+def test_a_pause_before_deletion_begins_again_when_the_broker_is_restarted(paged: PagedPlaybook) -> None:
+    client = paged.client()
+    for name in ("paused", "consumed", "new", "plain"):
+        pause = {} if name == "plain" else {"x-auto-delete-pause": 5000}
+        client.declares(name, durable=True, auto_delete=True, arguments=pause)
+    client.consumes("paused", "a")
+    client >> BasicCancel(consumer_tag="a")
+    client << BasicCancelOk(consumer_tag="a")
+    client.consumes("consumed", "b")
+    assert in_its_pause(paged, 4000) == {"paused", "consumed", "new", "plain"}
+    paged.restart()
+    assert in_its_pause(paged, 4000) == {"paused", "consumed", "new", "plain"}
+    reader = paged.client()
+    reader.consumes("consumed", "b")
+    assert in_its_pause(paged, 1000) == {"consumed", "new", "plain"}
+    paged.restart()
+    assert in_its_pause(paged, 4999) == {"consumed", "new", "plain"}
+    assert in_its_pause(paged, 1) == {"new", "plain"}
+    paged.restart()
+    assert in_its_pause(paged, 60_000) == {"new", "plain"}

@@ -1,6 +1,7 @@
-"""The long runs: python -m tests.simulation.run --seeds 0..99999 [--workers 2] [--steps 80] [--faults]
+"""The long runs: python -m tests.simulation.run --seeds 0..99999 [--workers 2] [--faults | --staging]
 
-With --faults the broker's own functions raise at calls that chance picks; for the pure build.
+With --faults the broker's own functions raise at calls that chance picks; for the pure build. With --staging
+the histories are of contents that come in parts.
 Prints each seed that failed, how far it has come every so often, and how many histories ran; the exit
 status says whether any failed. With --seconds it ends by itself, when the portions in work are done.
 """
@@ -15,15 +16,17 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 
 from flintmq.build import build
 
-from . import broker_history
+from . import broker_history, staging_history
 
 PORTION = 100
 TELL_S = 30.0
 
 
-def run_portion(first: int, last: int, steps: int, is_faulty: bool) -> tuple[int, list[tuple[int, str]]]:
+def run_portion(
+    first: int, last: int, steps: int, is_faulty: bool, is_staging: bool
+) -> tuple[int, list[tuple[int, str]]]:
     """How many lives there were, or faults, and the seeds that failed with their tracebacks."""
-    run_seed = broker_history.run_seed
+    run_seed = staging_history.run_seed if is_staging else broker_history.run_seed
     if is_faulty:
         from . import fault_history  # only here: it replaces functions of the broker
 
@@ -44,8 +47,11 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--faults", action="store_true", help="the broker's own functions raise")
+    parser.add_argument("--staging", action="store_true", help="contents that come in parts")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     arguments = parser.parse_args()
+    if arguments.faults and arguments.staging:
+        parser.error("--faults and --staging are histories of their own")
     if arguments.faults and build() != "pure":
         parser.error("functions of the compiled build cannot be made to raise: --faults is for the pure one")
     first, last = map(int, arguments.seeds.split(".."))
@@ -62,7 +68,9 @@ def main() -> int:
                 if start is None:
                     break
                 end = min(last, start + PORTION - 1)
-                portion = pool.submit(run_portion, start, end, arguments.steps, arguments.faults)
+                portion = pool.submit(
+                    run_portion, start, end, arguments.steps, arguments.faults, arguments.staging
+                )
                 running[portion] = end - start + 1
             if not running:
                 break

@@ -8,10 +8,11 @@ from contextlib import suppress
 import pytest
 
 from flintmq.errors import StorageFault
-from flintmq.storage.spool import STAGED, Spool
+from flintmq.storage.spool import STAGED, Spool, SpoolStore
 from flintmq.storage.staging_files import StagingFiles
 
-from .simulated_disk import PowerLost
+from . import staging_history
+from .simulated_disk import PowerLost, SimulatedDisk
 from .test_journal_failures import Bench
 
 KEY = STAGED + b"one"
@@ -91,3 +92,27 @@ def test_what_was_told_as_staged_is_there_after_a_crash(seed: int) -> None:
     for _ in range(LIVES):
         upload.live()
     assert upload.told
+
+
+@pytest.mark.parametrize("first", range(0, 60, 10))
+def test_contents_are_staged_and_published_over_many_lives(first: int) -> None:
+    for seed in range(first, first + 10):
+        staging_history.run_seed(seed)
+
+
+def test_the_name_of_a_content_without_a_file_is_not_given_again() -> None:
+    """A crash may leave nothing else of an epoch than the record of a content that was opened."""
+    disk = SimulatedDisk(random.Random(1))
+    before = SpoolStore(disk, "/data")
+    before.epoch = 2
+    record = before.stage().staged_reference()
+    after = SpoolStore(disk, "/data")
+    after.epoch = 2
+    found = after.reopen_staged(record)
+    assert found is not None
+    assert after.stage().path != found.path
+
+
+@pytest.mark.parametrize("seed", [2039, 2532, 3536])
+def test_two_contents_never_share_a_file(seed: int) -> None:
+    staging_history.run_seed(seed)

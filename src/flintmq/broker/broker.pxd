@@ -41,7 +41,7 @@ cdef class Broker:
 
     @cython.locals(
         pass_work=PassWork, queues=list, queue=Queue, due=list, confirms=Confirms, room=Room, most=Py_ssize_t,
-        least=Py_ssize_t, done=Py_ssize_t
+        least=Py_ssize_t, done=Py_ssize_t, favoured=set
     )
     cpdef finish_pass(self)
     @cython.locals(pass_work=PassWork, consumers=list)

@@ -28,6 +28,7 @@ from flintmq.broker.channels.client_connection import Connections
 from flintmq.broker.channels.connection_teardown import ConnectionTeardowns
 from flintmq.broker.channels.tickets import Tickets
 from flintmq.broker.policies import Policies
+from flintmq.broker.queues.service_goals import in_order_of_goals
 from flintmq.broker.scheduling.pass_work import PassWork, WaitingQueue
 from flintmq.broker.scheduling.timetable import Timetable
 from flintmq.broker.services import request
@@ -61,6 +62,7 @@ AGAIN_MS = 1000
 PASS_BYTES_MAX = 8_388_608
 # What a pass may load from disk for them.
 PASS_LOADED_BYTES_MAX = 2_097_152
+NOBODY: set[WaitingQueue] = set()
 
 
 def serve_again(queue: WaitingQueue) -> None:
@@ -222,11 +224,16 @@ class Broker:
             pass_work.chores.run()
         if pass_work.queues:
             queues, pass_work.queues = pass_work.queues, []
+            favoured: set[WaitingQueue] = NOBODY  # queues whose goals are due
+            if pass_work.has_goals:
+                queues, favoured = in_order_of_goals(queues, pass_work)
             room = pass_work.room
             most = room.held_bytes + PASS_BYTES_MAX
             least = pass_work.unwatched_bytes - PASS_LOADED_BYTES_MAX
             for done, queue in enumerate(queues, 1):
                 pass_work.begin_portion(len(queues) - done + 1)
+                if pass_work.has_goals and queue in favoured:
+                    pass_work.widen_portion()
                 try:
                     if pass_work.sampled_ms != pass_work.now_ms:
                         queue.dispatch_sampled()

@@ -262,6 +262,8 @@ class Recovery:
             queue.creation_id = known
         queue.life = whole_of(rest["life"]) if "life" in rest else 0
         queue.user = text_of(rest.get("user", ""))
+        if rest.get("consumed") and queue.rules is not None:
+            queue.rules.restore_consumed()
         host.count_queue(queue, 1)
         returns = self.returns.get(number, {})
         lanes = self.ranked.pop(number, {})

@@ -66,6 +66,8 @@ class TopologyJournal:
             fields["life"] = queue.life
         if queue.user:
             fields["user"] = queue.user
+        if queue.rules is not None and queue.rules.is_consumed:
+            fields["consumed"] = True
         value = encode_table(fields)
         self.sequence = self.journal.put_value(self.named(QUEUE, queue.name), value)
 

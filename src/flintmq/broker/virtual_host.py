@@ -514,6 +514,18 @@ class VirtualHost:
         declare_checks.check_exclusive_use(queue, consumer, self.name)
         consumer.channel.consumers[consumer.tag] = consumer
         queue.subscribe(consumer)
+        if queue.auto_delete:
+            self.note_consumed(queue)
+
+    def note_consumed(self, queue: Queue) -> None:
+        """After a restart a queue that pauses before it goes has to know whether it has had a consumer."""
+        if (
+            self.topology is not None
+            and queue.number
+            and queue.rules is not None
+            and queue.rules.begins_consuming()
+        ):
+            self.topology.put_queue(queue)
 
     def cancel(self, consumer: Consumer) -> None:
         """The client wants no more of it; an auto-delete queue goes with its last consumer."""
@@ -525,6 +537,7 @@ class VirtualHost:
     def drop_unconsumed(self, queue: Queue) -> None:
         if queue.auto_delete and not queue.consumers and not queue.deleted:
             if queue.rules is not None and queue.rules.pause_deletion():
+                self.note_consumed(queue)  # where a policy has brought the pause since its consumer came
                 queue.watch()
             else:
                 self.delete_queue(queue)

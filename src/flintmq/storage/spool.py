@@ -276,6 +276,8 @@ class SpoolStore:
         number, octets, _, _ = _REFERENCE.unpack_from(value)
         if not number:
             return None
+        # It may have no file yet, and be all that is left of its epoch: its name must not be used again.
+        self.epoch = max(self.epoch, (number >> 32) + 1)
         if octets:
             spool = self._found("a staged content", value[: _REFERENCE.size])
         else:

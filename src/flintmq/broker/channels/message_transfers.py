@@ -112,7 +112,7 @@ class IncomingReference:
 class OutgoingMessage:
     """A message on its way to the client whose body does not fit into one frame."""
 
-    __slots__ = ("arguments", "at", "body", "is_begun", "name", "settles", "then", "unanswered")
+    __slots__ = ("arguments", "at", "body", "instead", "is_begun", "name", "settles", "then", "unanswered")
 
     def __init__(self, arguments: bytes, body: Body, name: bytes, settles: int) -> None:
         self.arguments = arguments  # of its transfer
@@ -123,6 +123,7 @@ class OutgoingMessage:
         self.unanswered = 0
         self.is_begun = False
         self.then: Callable[[], None] | None = None  # done when all of it is sent
+        self.instead: Callable[[], None] | None = None  # done when its message has gone back to its queue
 
 
 class MessageTransfers:
@@ -237,8 +238,12 @@ class MessageTransfers:
         content: bytes,
         body: Body | None,
         then: Callable[[], None] | None = None,
+        instead: Callable[[], None] | None = None,
     ) -> None:
-        """Sends a transfer; `destination` is an encoded short string. `then` is called when it is sent."""
+        """Sends a transfer; `destination` is an encoded short string. `then` is called when it is sent.
+
+        `instead` is called if the message goes back to its queue before all of it is sent.
+        """
         channel = self.channel
         header = content[: message.header_size]
         lifetime_ms = message.lifetime_ms
@@ -257,10 +262,10 @@ class MessageTransfers:
             body = HeldBody(content, message.header_size)
         self.named += 1
         outgoing = OutgoingMessage(arguments, body, b"amq.reference-%d" % self.named, settles)
-        outgoing.then = then
+        outgoing.then, outgoing.instead = then, instead
         self.outgoing.append(outgoing)
         if len(self.outgoing) == 1:
-            self.advance(outgoing)
+            self.advance(outgoing, True)
 
     def answered(self, outgoing: OutgoingMessage) -> None:
         """The client has taken one more part of a body."""
@@ -270,16 +275,29 @@ class MessageTransfers:
             if not self.outgoing:
                 self.channel.wake_parked()
 
-    def advance(self, outgoing: OutgoingMessage | None) -> None:
-        """Sends what may be sent of the body that is on its way, and of those behind it."""
+    def advance(self, outgoing: OutgoingMessage | None, is_new: bool = False) -> None:
+        """Sends what may be sent of the body that is on its way, and of those behind it.
+
+        `is_new`: the channel holds the message of the body from the end of this delivery on.
+        """
         while outgoing is not None:
-            if not self.send_some(outgoing):
+            is_gone = outgoing.settles and not is_new and not self.channel.holds(outgoing.settles)
+            is_new = False
+            if is_gone:
+                self.give_up(outgoing)
+            elif not self.send_some(outgoing):
                 return
             self.outgoing.popleft()
             outgoing.body.close()
             if outgoing.then is not None:
                 outgoing.then()
             outgoing = self.outgoing[0] if self.outgoing else None
+
+    def give_up(self, outgoing: OutgoingMessage) -> None:
+        """Its message is on another way meanwhile. A reference without a transfer means nothing."""
+        if outgoing.is_begun:
+            self.ask(_CLOSE, encoded(methods.MessageClose(reference=outgoing.name)), None)
+        outgoing.then = outgoing.instead
 
     def send_some(self, outgoing: OutgoingMessage) -> bool:
         """Whether nothing is left to send of it."""
@@ -288,11 +306,6 @@ class MessageTransfers:
             outgoing.is_begun = True
             self.ask(_OPEN, encoded(methods.MessageOpen(reference=outgoing.name)), outgoing)
             outgoing.unanswered += 1
-        elif outgoing.settles and not channel.holds(outgoing.settles):
-            # Its message is on another way meanwhile. A reference without a transfer means nothing.
-            self.ask(_CLOSE, encoded(methods.MessageClose(reference=outgoing.name)), None)
-            outgoing.then = None
-            return True
         size = channel.output.frame_bytes_max - FRAMED_OCTETS - 12 - len(outgoing.name)
         while outgoing.at < outgoing.body.octets:
             if outgoing.unanswered >= APPENDS_MAX:

@@ -1,7 +1,7 @@
 """The rules of one queue in force: the parts that the queue has beyond first in, first out.
 
     limits      limits.py            expiry   expiry.py           retries   retries.py
-    choice      consumer_choice.py   timeout  consumer_timeout.py
+    choice      consumer_choice.py   timeout  consumer_timeout.py goals     service_goals.py
 
 A part is None as long as the queue does without it. A plain queue has no ActiveRules at all, and pays for a
 test of one pointer. A queue gets them with its arguments or a policy (queue_rules.py), with the first message
@@ -23,6 +23,7 @@ from flintmq.broker.queues.expiry import Expiry
 from flintmq.broker.queues.limits import Limits
 from flintmq.broker.queues.queue_rules import PLAIN, QueueRules
 from flintmq.broker.queues.retries import Retries
+from flintmq.broker.queues.service_goals import ServiceGoals
 from flintmq.wire import traits
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ class ActiveRules:
         "choice",
         "expires_ms",
         "expiry",
+        "goals",
         "host",
+        "is_consumed",
         "leaves_ms",
         "limits",
         "persists",
@@ -70,9 +73,11 @@ class ActiveRules:
         self.retries: Retries | None = None
         self.choice: ConsumerChoice | None = None
         self.timeout: ConsumerTimeout | None = None
+        self.goals: ServiceGoals | None = None
         self.persists = False  # whether all messages are to last, whatever their publisher says
         self.expires_ms = -1  # of the queue itself
         self.unused_since_ms = 0
+        self.is_consumed = False  # whether an auto-delete queue with a pause has had a consumer
         self.leaves_ms = -1  # when the queue goes, as its last consumer has gone and none has come since
 
     def need_expiry(self) -> Expiry:
@@ -96,6 +101,17 @@ class ActiveRules:
             self.choice = ConsumerChoice(queue)
         return self.choice
 
+    def set_goals(self, settings: QueueRules) -> bool:
+        """Whether the queue has goals from now on."""
+        if settings.delivery_ms_max is None and settings.bandwidth_min is None:
+            self.goals = None
+            return False
+        if self.goals is None:
+            self.goals = ServiceGoals(self.timetable)
+        wait_ms_max = -1 if settings.delivery_ms_max is None else settings.delivery_ms_max
+        self.goals.set(wait_ms_max, settings.bandwidth_min or 0)
+        return True
+
     def end_after(self, expires_ms: int) -> None:
         """The queue ends when it was unused for so long; -1: it does not."""
         if self.expires_ms < 0:
@@ -114,6 +130,17 @@ class ActiveRules:
             return False
         self.leaves_ms = self.timetable.now_ms() + pause_ms
         return True
+
+    def begins_consuming(self) -> bool:
+        """Whether the consumer that has come is the first, as the journal is to know of one that pauses."""
+        if self.is_consumed or self.settings.delete_pause_ms is None:
+            return False
+        self.is_consumed = True
+        return True
+
+    def restore_consumed(self) -> None:
+        """The queue had a consumer before the broker was restarted: its pause begins now."""
+        self.is_consumed = self.pause_deletion()
 
     def loaded(self, message: Message, store: Store | None) -> int:
         """A message is back from the disk; how often it came back to its queue, as far as was counted."""

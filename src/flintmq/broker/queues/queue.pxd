@@ -12,6 +12,7 @@ from flintmq.broker.queues.expiry cimport Expiry
 from flintmq.broker.queues.limits cimport Limits
 from flintmq.broker.queues.retries cimport Retries
 from flintmq.broker.queues.ring cimport Ring
+from flintmq.broker.queues.service_goals cimport ServiceGoals
 from flintmq.broker.queues.paged_tail cimport PagedTail
 from flintmq.broker.queues.stream_backlog cimport StreamBacklog
 from flintmq.broker.store.store cimport Store
@@ -149,7 +150,8 @@ cdef class Queue:
     )
     cdef int dispatch_sampled(self) except -1
     @cython.locals(
-        rules=ActiveRules, message=Message, consumer=Consumer, delivery=Delivery, pass_work=PassWork
+        rules=ActiveRules, message=Message, consumer=Consumer, delivery=Delivery, pass_work=PassWork,
+        goals=ServiceGoals
     )
     cdef int dispatch_ruled(self) except -1
     cpdef bint dispatch_selectively(self) except -1

@@ -197,7 +197,8 @@ class Queue:
         self.creation_id: bytes | None = None  # made when somebody asks, see services/queue_identity.py
         self.user = ""  # who has declared it, where that was a client
         self.life = 0  # tells it in the journal from one of the same name that is being taken apart
-        self.returning = 0  # how many chores put messages back: until then their turn has not come
+        # How many chores put messages back, or pause it for a bug: until then the turn of none has come.
+        self.returning = 0
 
     def message_count(self) -> int:
         """How many are ready, not counting those handed out."""
@@ -232,6 +233,8 @@ class Queue:
             rules.need_choice(self).set_single_active()
         rules.timeout = consumer_timeout_of(self, settings.consumer_timeout_ms, rules.timeout)
         rules.end_after(-1 if settings.expires_ms is None else settings.expires_ms)
+        if rules.set_goals(settings):
+            self.pass_work.has_goals = True
         self.trim()
         self.watch()
 
@@ -649,15 +652,15 @@ class Queue:
             self.pass_work.queues.append(self)
 
     def pause(self) -> None:
-        """Takes the queue out of the pass work, and nothing puts it back there until `go_on`."""
+        """Takes the queue out of the pass work. Nothing is handed out, whoever asks for it, until `go_on`."""
         if self.dirty and self in self.pass_work.queues:
             self.pass_work.queues.remove(self)
         self.dirty = True
+        self.returning += 1
 
     def go_on(self) -> None:
         """The queue is served again."""
-        self.dirty = False
-        self.mark()
+        self.all_returned()
 
     def head(self) -> Message | None:
         """The next message to hand out."""
@@ -748,6 +751,7 @@ class Queue:
     def dispatch_ruled(self) -> int:
         """The same under rules: what has expired dies, and priorities decide whose turn it is."""
         rules = self.need_rules()
+        goals = rules.goals
         pass_work = self.pass_work
         if rules.expiry is not None and self.expire():
             self.mark()  # there is more to expire, in the next pass
@@ -792,6 +796,8 @@ class Queue:
             except Exception:
                 consumer.undelivered(message, delivery.position, delivery.redeliveries)
                 raise
+            if goals is not None:
+                goals.handed_out(message, pass_work.now_ms)
         self.watch()
         return 0
 
@@ -885,8 +891,11 @@ class Queue:
                 else:
                     rules.choice.join(consumer)
                 consumer.deliver(message, position, redeliveries)  # if it fails, the message is where it was
-                if rules is not None and rules.limits is not None:
-                    rules.limits.left(message)
+                if rules is not None:
+                    if rules.limits is not None:
+                        rules.limits.left(message)
+                    if rules.goals is not None:
+                        rules.goals.handed_out(message, self.pass_work.now_ms)
                 return True
             else:
                 consumer.seen = position
@@ -955,8 +964,11 @@ class Queue:
         if rules.expiry is not None and self.expire():
             return None  # more than one pass may take has expired since `sweep`
         delivery = self.draw()
-        if delivery is not None and delivery.message is not None and rules.limits is not None:
-            rules.limits.left(delivery.message)
+        if delivery is not None and delivery.message is not None:
+            if rules.limits is not None:
+                rules.limits.left(delivery.message)
+            if rules.goals is not None:
+                rules.goals.handed_out(delivery.message, self.pass_work.now_ms)
         if rules.expiry is not None:
             # What has expired behind it is not counted as left. If that fails, the message is taken still.
             # A queue that a restart has left over its limit is not trimmed by those who read it.
@@ -980,6 +992,8 @@ class Queue:
             rules.touch()
             if rules.limits is not None:
                 rules.limits.left(message)
+            if rules.goals is not None:
+                rules.goals.handed_out(message, self.pass_work.now_ms)
             self.watch()
         return delivery
 
@@ -1143,7 +1157,7 @@ class Queue:
         return deliveries
 
     def all_returned(self) -> None:
-        """A chore has put back all it had."""
+        """A chore has put back all it had, or a pause is over."""
         self.returning -= 1
         if not self.returning:
             self.dirty = False

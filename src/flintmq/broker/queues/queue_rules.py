@@ -23,6 +23,8 @@ PRIORITY_MAX = 255
 # A quorum queue gives up on a message after so many returns, unless it says otherwise (RabbitMQ 4).
 QUORUM_DELIVERY_LIMIT = 20
 UNLIMITED = -1
+# Octets in a second, of x-min-bandwidth.
+BANDWIDTH_MAX = 4_294_967_295
 
 CLASSIC, QUORUM, STREAM = "classic", "quorum", "stream"
 DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX = "drop-head", "reject-publish", "reject-publish-dlx"
@@ -55,6 +57,8 @@ class QueueRules:
     force_persistent: bool = False
     delete_pause_ms: int | None = None
     return_undelivered: bool = False
+    delivery_ms_max: int | None = None
+    bandwidth_min: int | None = None
 
     def refuses_publishes(self) -> bool:
         return self.overflow in (REJECT_PUBLISH, REJECT_PUBLISH_DLX)
@@ -106,6 +110,8 @@ ARGUMENTS: dict[str, Argument] = {
     "x-force-persistent": Argument("force_persistent", switch),
     "x-auto-delete-pause": Argument("delete_pause_ms", whole(1, TIMER_MS_MAX)),
     "x-return-undelivered": Argument("return_undelivered", switch),
+    "x-max-delivery-time": Argument("delivery_ms_max", whole(1, TIMER_MS_MAX)),
+    "x-min-bandwidth": Argument("bandwidth_min", whole(1, BANDWIDTH_MAX)),
     "x-queue-type": Argument("", one_of(CLASSIC, QUORUM, STREAM), in_policies=False),
     "x-queue-mode": Argument("", one_of("default", "lazy")),
     "x-queue-version": Argument("", whole(1, 2)),

@@ -21,6 +21,7 @@ cdef class PassWork:
     cdef readonly dict asking
     cdef readonly dict awaiting
     cdef public bint has_chores
+    cdef public bint has_goals
     cdef public bint pressed
     cdef public bint is_promised
     cdef public Py_ssize_t copies
@@ -54,6 +55,8 @@ cdef class PassWork:
     cpdef keep_waiting(self, bint others)
     cpdef int begin_pass(self) noexcept
     cpdef int begin_portion(self, long long queues) noexcept
+    @cython.locals(more=cython.longlong)
+    cpdef int widen_portion(self) noexcept
     cpdef int end_portion(self) noexcept
     cpdef bint is_laden(self) noexcept
     cpdef bint has_work(self)

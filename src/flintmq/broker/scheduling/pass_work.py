@@ -92,6 +92,7 @@ class PassWork:
         "fates",
         "handed_out_max",
         "has_chores",
+        "has_goals",
         "hoard_bytes_max",
         "hoarders",
         "is_critical",
@@ -124,6 +125,7 @@ class PassWork:
         self.passes = 0  # that have ended
         self.chores = Chores(self)
         self.has_chores = False  # for the next pass
+        self.has_goals = False  # whether any queue has goals, see queues/service_goals.py
         # What connections have asked for and wait for, see errands.py: they are not read from meanwhile.
         self.asking: dict[int, deque[Errand]] = {}
         self.awaiting: dict[int, Callable[[], None]] = {}  # what to call when the last of them is done
@@ -208,6 +210,14 @@ class PassWork:
         if self.portion < PORTION_MIN:
             self.portion = PORTION_MIN
         self.pass_left -= self.portion
+        return 0
+
+    def widen_portion(self) -> int:
+        """The queue whose turn it is has a goal that is due: it gets half of what the others would have."""
+        more = self.pass_left // 2
+        if more > 0:
+            self.portion += more
+            self.pass_left -= more
         return 0
 
     def end_portion(self) -> int:

@@ -171,6 +171,8 @@ def queue_table(queue: Queue, request: Request) -> FieldTable:
     table["messages-dropped"] = 0 if tally is None else tally.overflowed
     table["messages-expired"] = 0 if tally is None else tally.expired
     table["messages-lost"] = 0 if tally is None else tally.lost
+    if rules is not None and rules.goals is not None:
+        table["messages-late"] = rules.goals.late
     oldest_ms = browsing.oldest_ms(queue)
     if oldest_ms is not None:
         table["oldest-ms"] = oldest_ms

@@ -16,6 +16,7 @@ cdef class Fast09Connection(Connection):
     cdef object told
     cdef readonly dict calls
     cdef readonly tuple failing
+    cdef readonly int failing_flags
 
     @cython.locals(at=Py_ssize_t)
     cpdef Py_ssize_t receive(self, bytearray buffer, Py_ssize_t size) except -1

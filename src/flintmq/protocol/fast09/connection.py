@@ -67,6 +67,9 @@ class Told(Protocol):
     def channel_method(self, channel: Channel, method: Method, call: Call) -> None:
         """Any other, on a channel that is open, and open or close of a channel."""
 
+    def immediate_begins(self, channel: Channel, call: Call) -> None:
+        """A publish with `immediate` has come, and its content is to follow. It may close the channel."""
+
     def stage_begins(self, channel: Channel, destination: str, call: Call) -> None:
         """The header of a file.stage has come, with this destination."""
 
@@ -95,7 +98,7 @@ class Told(Protocol):
 class Fast09Connection(Connection):
     """The receiving half of one connection."""
 
-    __slots__ = ("calls", "failing", "told")
+    __slots__ = ("calls", "failing", "failing_flags", "told")
 
     def __init__(self, events: Events, told: Told, output: Fast09Output, message_bytes_max: int) -> None:
         super().__init__(events, output, message_bytes_max)
@@ -103,6 +106,7 @@ class Fast09Connection(Connection):
         self.calls: dict[int, Call] = {}  # by channel: whose content is on its way
         # Class, method and synctag of what is being received, which a close names; none between frames.
         self.failing = NOBODY
+        self.failing_flags = 0  # of the same
 
     # Frames
 
@@ -134,6 +138,7 @@ class Fast09Connection(Connection):
                 break
             self.receive_frame(kind, number, bytes(buffer[start:end]))
             self.failing = NOBODY
+            self.failing_flags = 0
             at = end
         return at
 
@@ -167,7 +172,8 @@ class Fast09Connection(Connection):
     def receive_frame(self, kind: int, number: int, payload: bytes) -> None:
         channel = self.channel_of(number)
         call = self.calls.get(number)
-        self.failing = NOBODY if call is None else call.ids()
+        if call is not None:
+            self.failing, self.failing_flags = call.ids(), call.flags
         if kind == frames.TRACE:
             return  # nobody traces here (section 3.12.8)
         if kind == frames.HEARTBEAT:
@@ -183,8 +189,8 @@ class Fast09Connection(Connection):
         elif kind == frames.HEADER:
             self.receive_fast_header(number, channel, payload)
         else:
-            if channel is not None and not payload and channel.expects == phases.EXPECTS_BODY:
-                return  # an empty body frame means nothing (section 3.13.5)
+            if channel is not None and not payload and channel.expects != phases.EXPECTS_HEADER:
+                return  # an empty body frame means nothing, behind the last octet too (section 3.13.5)
             self.receive_body(number, channel, payload)
 
     def channel_of(self, number: int) -> Channel | None:
@@ -196,7 +202,7 @@ class Fast09Connection(Connection):
 
     def receive_fast_method(self, number: int, channel: Channel | None, payload: bytes) -> None:
         class_id, method_id, flags, synctag, kind = methods.read_ids(payload)
-        self.failing = (class_id, method_id, synctag)
+        self.failing, self.failing_flags = (class_id, method_id, synctag), flags
         is_closing = channel is not None and channel.state >= phases.CHANNEL_CLOSING
         if is_closing and (kind is None or kind.name not in ("channel.close", "channel.close-ok")):
             return  # discarded unseen, whatever it holds
@@ -270,6 +276,10 @@ class Fast09Connection(Connection):
         elif name == "test.content":
             channel.method = amqp_methods.TestContent()
         elif name in ("jms.publish", "stream.publish"):
+            if method.immediate:
+                self.told.immediate_begins(channel, call)
+                if channel.state != phases.CHANNEL_OPEN:
+                    return
             is_stream = name == "stream.publish"
             channel.route = encode_shortstr(method.proxy)
             channel.flags = (_STREAM if is_stream else _PUBLISH) | (2 if method.immediate else 0)

@@ -66,6 +66,7 @@ NAME_OCTETS_MAX = 255
 # So much of a reference gathers in memory before it goes to the staging store.
 HELD_BYTES_MAX = 1_048_576
 IMMEDIATE = 2  # the flag of a publish
+EMPTY = encode_method(amqp.VERSION_0_9, methods.MessageEmpty())
 
 
 def run(session: Session, channel: Channel, request_id: int, method: Method) -> None:
@@ -440,15 +441,21 @@ class GetTeller:
 
     def tell(self, message: Message, tag: int, redelivered: bool, content: bytes, body: Body | None) -> None:
         settles = 0 if self.no_ack else tag
-        self.transfers.deliver(self.destination, message, settles, redelivered, content, body, self.answer)
+        self.transfers.deliver(
+            self.destination, message, settles, redelivered, content, body, self.answer, self.take_back
+        )
 
     def answer(self) -> None:
         self.transfers.respond(self.request_id, OK)
 
+    def take_back(self) -> None:
+        """A recover or a timeout has put the message back before all of it was sent: nothing was got."""
+        self.transfers.respond(self.request_id, EMPTY)
+
 
 @request("message.get")
 def get(session: Session, channel: Channel, request_id: int, method: methods.MessageGet) -> None:
-    """Answered when the message is sent, or by message.empty."""
+    """Answered when the message is sent; by message.empty if there is none, or if it went back meanwhile."""
     owner, transfers = broker_channel(channel), transfers_of(channel)
     queue = named_queue(owner, method.queue, Operation.READ)
     if not method.no_ack and owner.unacked.fetched >= FETCHED_MAX and session.is_critical():
@@ -481,7 +488,7 @@ def take(channel: Channel, request_id: int, method: methods.MessageGet, queue: Q
     transfers = transfers_of(channel)
     teller = GetTeller(transfers, request_id, method.destination, method.no_ack)
     if not broker_channel(channel).get(queue, method.no_ack, teller):
-        transfers.respond(request_id, encode_method(amqp.VERSION_0_9, methods.MessageEmpty()))
+        transfers.respond(request_id, EMPTY)
 
 
 @request("message.qos")

@@ -82,11 +82,11 @@ class Fast09Session(Session):
         self.prefetch_max = 0
         self.consumer_tag = 0
         # By channel: what is being done or was done last, what waits for the disk, the method that waits for
-        # a back end, why it is closed, and the namespace of a queue that is being asserted.
+        # a back end, flags and ids of what closes it, and the namespace of a queue that is being asserted.
         self.calls: dict[int, Call] = {}
         self.waiting: dict[int, deque[Waiting]] = {}
         self.unanswered: dict[int, Method] = {}
-        self.failed: dict[int, tuple[int, int, int]] = {}
+        self.failed: dict[int, tuple[int, int, int, int]] = {}
         self.namespaces: dict[int, str] = {}
         self.destinations: dict[tuple[int, str], str] = {}  # of staged contents, by channel and identifier
         self.tested: dict[int, bytes] = {}  # by channel: the header of a test.content
@@ -128,6 +128,7 @@ class Fast09Session(Session):
         )
 
     def connection_method(self, said: FastMethod, call: Call) -> None:
+        self.calls[0] = call
         try:
             CONNECTION_METHODS[said.kind.name](self, said)
         except AnswerPending as pending:
@@ -184,17 +185,19 @@ class Fast09Session(Session):
         super().depart(kind, answer)
 
     def say(self, said: Method) -> None:
-        """What is said by methods of the connection class of AMQP."""
+        """What is said by methods of the connection class of AMQP, which follows from the last one heard."""
+        flags, synctag = self.answering(0)
         if isinstance(said, methods.ConnectionSecure):
-            self.write(0, method("connection.secure", challenge=bytes(said.challenge)))
+            self.write(0, method("connection.secure", challenge=bytes(said.challenge)), flags)
         elif isinstance(said, methods.ConnectionTune):
-            self.write(0, self.tuning(said))
+            self.write(0, self.tuning(said), flags)
         elif isinstance(said, methods.ConnectionOpenOk):
-            self.write(0, method("connection.open-ok", client_id=self.client_id))
+            self.write(0, method("connection.open-ok", client_id=self.client_id), flags, synctag)
         elif isinstance(said, methods.ConnectionClose):
-            self.write(0, closing("connection.close", said, self.fast.failing))
+            close = closing("connection.close", said, self.fast.failing)
+            self.write(0, close, self.fast.failing_flags & TRACER)
         elif isinstance(said, methods.ConnectionCloseOk):
-            self.write(0, method("connection.close-ok"))
+            self.write(0, method("connection.close-ok"), flags, synctag)
         else:
             raise ProtocolMisuse(f"{said.NAME} is no method of AMQP/Fast")
 
@@ -256,6 +259,13 @@ class Fast09Session(Session):
             check_ticket(self.owner_of(channel), asked)
 
     # Contents
+
+    def immediate_begins(self, channel: Channel, call: Call) -> None:
+        """What a commit finds without a consumer could be told of only when the commit is done."""
+        self.calls[channel.number] = call
+        if self.owner_of(channel).transaction is not None:
+            text = "an immediate message is not part of a transaction here"
+            self.fail(channel, ChannelFault(amqp.NOT_IMPLEMENTED, text))
 
     def stage_begins(self, channel: Channel, destination: str, call: Call) -> None:
         self.calls[channel.number] = call
@@ -379,9 +389,9 @@ class Fast09Session(Session):
     def send(self, number: int, said: Method) -> None:
         """What channels are told by methods of AMQP."""
         if isinstance(said, methods.ChannelClose):
-            failed = self.failed.pop(number, NOBODY)
+            flags, *failed = self.failed.pop(number, (0, *NOBODY))
             self.forget(number)
-            self.write(number, closing("channel.close", said, failed))
+            self.write(number, closing("channel.close", said, tuple(failed)), flags)
         elif isinstance(said, methods.ChannelCloseOk):
             flags, synctag = self.answering(number)
             self.forget(number)
@@ -472,11 +482,11 @@ class Fast09Session(Session):
             fault = ChannelFault(fault.code, fault.text)
         if channel is not None and isinstance(fault, ChannelFault):
             call = self.calls.get(channel.number)
-            self.failed[channel.number] = NOBODY if call is None else call.ids()
+            self.failed[channel.number] = (0, *NOBODY) if call is None else (call.flags & TRACER, *call.ids())
         super().fail(channel, fault)
 
 
-def closing(name: str, said: Any, failing: tuple[int, int, int]) -> FastMethod:
+def closing(name: str, said: Any, failing: tuple[int, ...]) -> FastMethod:
     class_id, method_id, synctag = failing
     return method(
         name,

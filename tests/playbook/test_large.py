@@ -55,6 +55,29 @@ def begin_body(client: Client, key: str, octets: int, exchange: str = "", channe
     client >> frame(amqp.FRAME_HEADER, channel, header)
 
 
+def test_others_have_their_turn_after_each_file(client: Client, tmp_path: Path) -> None:
+    """However many bodies begin in one read: to make a file may take a millisecond."""
+    pass_work, connection = client.session.broker.pass_work, client.session.connection
+    publish = encode_method(client.version, methods.BasicPublish(routing_key="q"))
+    header = amqp.CLASS_BASIC.to_bytes(2, "big") + b"\0\0" + len(LARGE).to_bytes(8, "big") + b"\0\0"
+    begun = b""
+    for channel in range(2, 8):
+        client >> frame(amqp.FRAME_METHOD, channel, encode_method(client.version, methods.ChannelOpen()))
+        begun += frame(amqp.FRAME_METHOD, channel, publish) + frame(amqp.FRAME_HEADER, channel, header)
+    assert len(client.heard()) == 6
+    client.inbox.clear()
+    pass_work.keep_waiting(False)
+    pass_work.share(1)
+    pass_work.copies = 0
+    used = connection.receive(bytearray(begun), len(begun))
+    assert used == len(begun) // 6
+    assert connection.paused
+    assert spools(tmp_path) == 1
+    connection.paused = False
+    client >> begun[used:]
+    assert spools(tmp_path) == 6
+
+
 @pytest.mark.parametrize("mode", [1, 2])
 def test_three_queues_share_one_file(playbook: Playbook, client: Client, tmp_path: Path, mode: int) -> None:
     for queue in ("a", "b", "c"):

@@ -1,5 +1,9 @@
 """How quick the HTTP API is with many queues: `python benchmarks/management.py [queues]`.
 
+`python benchmarks/management.py --watched [queues] [rounds]` tells what it costs to be watched instead: the
+loads a16, c16 and f of run.py beside 10,000 queues, with metrics scraped each second and what the console
+asks for on its first pages, and without, in random turns on one broker. The ratio of the medians counts.
+
 Starts a broker with its management process, declares queues, and asks for a page of 100 sorted by each
 column, and for the whole list. A bystander sends itself a message each few milliseconds meanwhile, from a
 process of its own. Prints one line for each figure; the load of the machine stands above them.
@@ -12,8 +16,10 @@ import http.client
 import json
 import multiprocessing
 import os
+import random
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,7 +27,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Event
 from pathlib import Path
+
+import brokers
+import run
+import scenarios
 
 from flintmq.client import connect
 from flintmq.wire.tables import FieldTable
@@ -39,6 +50,19 @@ DEEPER = (
     *("arguments.x-max-length", "effective_policy_definition.message-ttl"),
 )
 POLICIES = 10
+# Beside which loads are watched, how often and how long each is measured, and the pause before it.
+WATCHED_QUEUES = 10_000
+WATCHED_ROUNDS = 9
+WATCHED_S = 2.0
+SETTLED_S = 1.5
+# What a console asks for with the overview and the list of queues open.
+ASKED_BY_CONSOLE = (
+    "overview",
+    "nodes",
+    "flintmq/alarms",
+    "vhosts?columns=name",
+    "queues?page=1&page_size=50&sort=messages&sort_reverse=true",
+)
 
 
 class Api:
@@ -48,7 +72,13 @@ class Api:
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
 
     def get(self, path: str) -> bytes:
-        self.connection.request("GET", f"/api/{path}", headers={"authorization": f"Basic {LOGIN}"})
+        return self.octets_of(f"/api/{path}")
+
+    def scrape(self) -> bytes:
+        return self.octets_of("/metrics")
+
+    def octets_of(self, path: str) -> bytes:
+        self.connection.request("GET", path, headers={"authorization": f"Basic {LOGIN}"})
         response = self.connection.getresponse()
         octets = response.read()
         if response.status != 200:
@@ -70,12 +100,12 @@ class Api:
 
 
 @contextmanager
-def broker() -> Iterator[tuple[int, int, int]]:
+def broker(*more: str) -> Iterator[tuple[int, int, int]]:
     """A broker: its ports for AMQP and HTTP, and its process id."""
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as settings:
         settings.write("[limits]\nqueues_per_virtual_host_max = 1_000_000\n")
         settings.flush()
-        options = ["--port", "0", "--management-port", "0", "--config", settings.name]
+        options = ["--port", "0", "--management-port", "0", "--config", settings.name, *more]
         command = [sys.executable, "-m", "flintmq", "serve", *options]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         with served(process) as ports:
@@ -221,7 +251,51 @@ def refreshed(api: Api, pids: tuple[int, int]) -> None:
     row("a page each second, % of a processor: broker, API", *(f"{each:.1f}" for each in used))
 
 
+def watch(http_port: int, is_on: Event) -> None:
+    """While it is on: scrapes metrics each second, and asks as often for what a console shows."""
+    api = Api(http_port)
+    while True:
+        is_on.wait()
+        began_s = time.perf_counter()
+        for path in ASKED_BY_CONSOLE:
+            api.get(path)
+        api.scrape()
+        time.sleep(max(0.0, 1.0 - (time.perf_counter() - began_s)))
+
+
+def watched(queues: int, rounds: int) -> None:
+    figures = [scenarios.figures()[name] for name in ("a16", "c16", "f99")]
+    found: dict[tuple[str, bool], list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder, broker("--data", f"{folder}/data") as ports:
+        amqp_port, http_port, pid = ports
+        tool = run.build_load_tool(Path(folder))
+        declare(amqp_port, queues)
+        row(f"load of the machine, {os.cpu_count()} processors", *(f"{each:.1f}" for each in os.getloadavg()))
+        is_on = multiprocessing.Event()
+        watcher = multiprocessing.Process(target=watch, args=(http_port, is_on), daemon=True)
+        watcher.start()
+        with brokers.attached(amqp_port, pid) as target:
+            turns = [(figure, on) for figure in figures for on in (True, False)] * rounds
+            for figure, on in random.sample(turns, len(turns)):
+                (is_on.set if on else is_on.clear)()
+                time.sleep(SETTLED_S)  # what was begun before is over
+                report = run.measure(tool, target, figure.load, WATCHED_S)
+                if not report.get("ok") or not watcher.is_alive():
+                    raise SystemExit(f"{figure.name}: {report.get('failure') or 'the watcher has ended'}")
+                found.setdefault((figure.name, on), []).append(figure.read(report))
+        watcher.terminate()
+    row("median", "watched", "alone", "ratio")
+    for figure in figures:
+        with_it, without = (statistics.median(found[figure.name, on]) for on in (True, False))
+        row(f"{figure.name}, {figure.unit}", f"{with_it:,.0f}", f"{without:,.0f}", f"{with_it / without:.3f}")
+    row("load of the machine at the end", *(f"{each:.1f}" for each in os.getloadavg()))
+
+
 def main() -> None:
+    if sys.argv[1:2] == ["--watched"]:
+        given = [int(word) for word in sys.argv[2:]]
+        watched(given[0] if given else WATCHED_QUEUES, given[1] if len(given) > 1 else WATCHED_ROUNDS)
+        return
     queues = int(sys.argv[1]) if len(sys.argv) > 1 else QUEUES
     with broker() as (amqp_port, http_port, pid):
         declare(amqp_port, queues)

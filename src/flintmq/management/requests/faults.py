@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flintmq.client.core.errors import (
+    CallTimeout,
     ChannelClosed,
     ClientError,
     ConnectFailed,
@@ -77,6 +78,8 @@ def fault_of(error: ClientError) -> HttpFault:
         text = str(getattr(error, "text", "") or text)
     if isinstance(error, ConnectFailed) and "vhost" in text:  # connection.open was refused
         return NotFound("no such virtual host") if "not found" in text else NotAuthorised(text)
+    if isinstance(error, CallTimeout):
+        return Unavailable(f"the broker does not answer: {text}")
     if isinstance(error, LoginRefused):
         return NotAuthorised("the user may not log in any more")
     if code == amqp.NOT_FOUND:

@@ -295,3 +295,43 @@ def test_a_bad_row_of_a_stream_with_two_flows_gives_one_dead_letter(
     assert [message.body for message in drain(connection, "bad-rows")] == [b"{"]
     for place in ("out", "other"):
         assert parquet_rows(spark, tmp_path / place) == [(1, "a")]
+
+
+def test_a_column_of_another_type_does_not_spoil_a_directory(
+    spark: Any, uri: str, connection: Any, state: Path, tmp_path: Path
+) -> None:
+    """Neither the first rows nor the later ones could be read."""
+    sink = f'parquet = "{tmp_path}/lake"'
+
+    def run_with(schema: str, row: bytes) -> tuple[bool, list[str]]:
+        send(connection, "retyped", row)
+        more = f'format = "json"\nschema = "{schema}"'
+        return run(spark, of_text(text_of(uri, "retyped", more, sink)), state)
+
+    assert run_with("id BIGINT NOT NULL", b'{"id": 1}')[0]
+    assert run_with("id BIGINT NOT NULL, word STRING", b'{"id": 2, "word": "a"}')[0]
+    done, told = run_with("id STRING, word STRING", b'{"id": "three", "word": "b"}')
+    assert not done
+    assert "column 'id' is bigint in the files of" in told[-1]
+    assert "and string now" in told[-1]
+    merged = spark.read.option("mergeSchema", "true").parquet(f"{tmp_path}/lake")
+    assert sorted(tuple(row) for row in merged.select("id").collect()) == [(1,), (2,)]
+
+
+def test_a_delta_table_takes_a_new_column(
+    spark: Any, uri: str, connection: Any, state: Path, tmp_path: Path
+) -> None:
+    import deltalake
+
+    sink = f'delta = "{tmp_path}/table"'
+    rows = [
+        ("id BIGINT NOT NULL", b'{"id": 1}'),
+        ("id BIGINT NOT NULL, word STRING", b'{"id": 2, "word": "a"}'),
+    ]
+    for schema, row in rows:
+        send(connection, "widened", row)
+        more = f'format = "json"\nschema = "{schema}"'
+        done, told = run(spark, of_text(text_of(uri, "widened", more, sink)), state)
+        assert done, told
+    found = deltalake.DeltaTable(f"{tmp_path}/table").to_pyarrow_table().to_pylist()
+    assert sorted(found, key=lambda each: each["id"]) == [{"id": 1, "word": None}, {"id": 2, "word": "a"}]

@@ -46,11 +46,33 @@ def _writer(frame: DataFrame, pipeline: Pipeline, flow: Flow, record: FlowRecord
             made = made.option("figuresFile", record.figures)
         return made.options(**options)
     if sink.kind == "parquet":
+        _check_files(frame, sink)
         made = frame.writeStream.format("parquet").option("path", sink.target).options(**options)
         return made.partitionBy(*sink.given["partition_by"]) if "partition_by" in sink.given else made
     if sink.kind == "delta":
         return frame.writeStream.foreachBatch(DeltaWriter(pipeline, sink, record))
     return frame.writeStream.format("console").option("truncate", "false").options(**options)
+
+
+def _check_files(frame: DataFrame, sink: Sink) -> None:
+    """Parquet files take any type, but nobody can read a directory in which a column has two."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        known = {field.name: field.dataType for field in frame.sparkSession.read.parquet(sink.target).schema}
+    except AnalysisException:
+        return  # no directory, or no file in it yet
+    for field in frame.schema:
+        was = known.get(field.name)
+        # The type of a column that became a directory is guessed from its name.
+        if was is None or field.name in sink.given.get("partition_by", ()):
+            continue
+        if was.simpleString() != field.dataType.simpleString():
+            raise PipelineFailed(
+                f"sink {sink.name!r}: column {field.name!r} is {was.simpleString()} in the files of "
+                f"{sink.target}, and {field.dataType.simpleString()} now; give the column another name, or "
+                "the sink another directory"
+            )
 
 
 def ordered(frame: DataFrame, sink: Sink) -> DataFrame:
@@ -107,22 +129,25 @@ class DeltaWriter:
     def __call__(self, batch: DataFrame, number: int) -> None:
         import deltalake
 
+        known: set[str] | None = None
         if deltalake.DeltaTable.is_deltatable(self.table, self.options or None):
-            written = deltalake.DeltaTable(
-                self.table, storage_options=self.options or None
-            ).transaction_version(self.application)
+            table = deltalake.DeltaTable(self.table, storage_options=self.options or None)
+            written = table.transaction_version(self.application)
             if written is not None and written >= number:
                 return
+            known = {field.name for field in table.schema().fields}
         rows = batch.toArrow()
         if rows.num_rows == 0:
             return
         marks: Any = deltalake.CommitProperties(
             app_transactions=[deltalake.Transaction(self.application, number)]
         )
+        is_wider = known is not None and not known.issuperset(rows.column_names)
         deltalake.write_deltalake(
             self.table,
             rows,
             mode="append",
+            schema_mode="merge" if is_wider else None,
             partition_by=self.partition_by or None,
             commit_properties=marks,
             storage_options=self.options or None,

@@ -1,11 +1,11 @@
-"""Messages per second by AMQP/Fast 0.8 and by 0-9-1 Basic, in turns on one broker: through a queue, no acks.
+"""Messages per second by AMQP/Fast 0.8 and 0.9 and by 0-9-1 Basic, in turns: one queue, no acks.
 
     python benchmarks/fast_protocol.py --size 16 --seconds 3 --rounds 3
-    python benchmarks/fast_protocol.py --broker "path/to/flintmq serve --port {port} --data {directory}"
+    python benchmarks/fast_protocol.py --broker "flintmq serve --port {port} --fast09-port {fast09} ..."
 
 One thread sends octets that were made before, another counts those that come: all messages have the same
-size on the wire, so that the clients cost next to nothing. The last line has the rate of AMQP/Fast as a part
-of that of Basic, by medians, and the processor time of the broker for each message.
+size on the wire, so that the clients cost next to nothing. The last lines have the rate of each AMQP/Fast as
+a part of that of Basic, by medians, and the processor time of the broker for each message.
 """
 
 from __future__ import annotations
@@ -19,13 +19,17 @@ import threading
 import time
 from pathlib import Path
 
-from brokers import Broker, flintmq
+from brokers import Broker, flintmq, free_port
 
 from flintmq.client import connect as connect_basic
 from flintmq.client.fast.core import FastCore
+from flintmq.client.fast09.core import Fast09Core
 from flintmq.wire import amqp, methods
 from flintmq.wire.fast import commands, message_head
 from flintmq.wire.fast.message_head import MessageHead
+from flintmq.wire.fast09 import frames as frames09
+from flintmq.wire.fast09.methods import encode as encode09
+from flintmq.wire.fast09.methods import method as method09
 from flintmq.wire.methods import encode_method
 
 # What is sent at once: some thousand messages.
@@ -58,6 +62,41 @@ class FastPair:
         made.sendall(commands.encode(commands.ChannelOpen(1)))
         opening = commands.HandleOpen(1, 1, 1, producer=True, consumer=True, dest_name=QUEUE)
         made.sendall(commands.encode(opening))
+        return made
+
+    def close(self) -> None:
+        self.sender.close()
+        self.receiver.close()
+
+
+class Fast09Pair:
+    """The same by AMQP/Fast 0.9, which has a port of its own."""
+
+    name = "fast09"
+
+    def __init__(self, port: int, size: int) -> None:
+        self.sender = self.opened(port)
+        self.receiver = self.opened(port)
+        consume = method09("jms.consume", queue=QUEUE, auto_ack=True)
+        self.receiver.sendall(frames09.framed(frames09.METHOD, 1, encode09(consume, 0, 1)))
+        self.receiver.recv(READ_BYTES)
+        destination = bytes((len(QUEUE),)) + QUEUE.encode()
+        header = b"\x06\x00" + size.to_bytes(8, "big") + b"\x02\x00" + destination
+        content = frames09.framed(frames09.HEADER, 1, header) + frames09.framed(frames09.BODY, 1, bytes(size))
+        publish = method09("jms.publish", proxy="")
+        deliver = method09("jms.deliver", delivery_tag=1, proxy="", queue=QUEUE)
+        self.message = frames09.framed(frames09.METHOD, 1, encode09(publish, 0, 0)) + content
+        self.delivered_bytes = len(frames09.framed(frames09.METHOD, 1, encode09(deliver, 0, 0)) + content)
+
+    def opened(self, port: int) -> socket.socket:
+        core = Fast09Core("guest", "guest", "/", "", 0)
+        made = socket.create_connection(("127.0.0.1", port))
+        while not core.is_open:
+            made.sendall(core.take_output())
+            core.receive(made.recv(READ_BYTES))
+        opening = method09("channel.open")
+        made.sendall(frames09.framed(frames09.METHOD, 1, encode09(opening, 0, 1)))
+        made.recv(READ_BYTES)
         return made
 
     def close(self) -> None:
@@ -112,7 +151,7 @@ def frame(kind: int, channel: int, payload: bytes) -> bytes:
     return bytes((kind,)) + channel.to_bytes(2, "big") + len(payload).to_bytes(4, "big") + payload + b"\xce"
 
 
-def measured(broker: Broker, pair: FastPair | BasicPair, seconds: float) -> tuple[float, float]:
+def measured(broker: Broker, pair: FastPair | Fast09Pair | BasicPair, seconds: float) -> tuple[float, float]:
     """Messages that arrived in a second, and microseconds of the broker's processor time for each."""
     chunk = pair.message * max(1, CHUNK_BYTES // len(pair.message))
     is_over = threading.Event()
@@ -144,24 +183,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--size", type=int, default=16, help="octets of a body (16)")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement (3)")
-    parser.add_argument("--rounds", type=int, default=3, help="in which both have their turn (3)")
+    parser.add_argument("--rounds", type=int, default=3, help="in which each has its turn (3)")
     parser.add_argument(
         "--broker",
-        default="{python} -m flintmq serve --port {port} --data {directory}",
+        default="{python} -m flintmq serve --port {port} --fast09-port {fast09} --data {directory}",
         help="the command that runs it",
     )
     options = parser.parse_args()
-    rates: dict[str, list[tuple[float, float]]] = {"fast": [], "basic": []}
+    rates: dict[str, list[tuple[float, float]]] = {"fast": [], "fast09": [], "basic": []}
+    fast09_port = free_port()
+    command = options.broker.replace("{fast09}", str(fast09_port))
     with (
         tempfile.TemporaryDirectory() as directory,
-        flintmq(options.broker, Path(directory) / "broker") as broker,
+        flintmq(command, Path(directory) / "broker") as broker,
     ):
         url = f"amqp://guest:guest@127.0.0.1:{broker.port}/"
         for _ in range(options.rounds):
-            for kind in (FastPair, BasicPair):
+            for kind in (FastPair, Fast09Pair, BasicPair):
+                port = fast09_port if kind is Fast09Pair else broker.port
                 with connect_basic(url) as connection, connection.channel() as channel:
                     channel.queue(QUEUE)
-                    pair = kind(broker.port, options.size)
+                    pair = kind(port, options.size)
                     rate, cpu_us = measured(broker, pair, options.seconds)
                     pair.close()
                     channel.delete_queue(QUEUE)
@@ -171,9 +213,10 @@ def main() -> int:
         name: [statistics.median(column) for column in zip(*found, strict=True)]
         for name, found in rates.items()
     }
-    rate_part = medians["fast"][0] / medians["basic"][0]
-    cpu_part = medians["fast"][1] / medians["basic"][1]
-    print(f"fast / basic: {rate_part:.2f} of the rate, {cpu_part:.2f} of the processor time")
+    for name in ("fast", "fast09"):
+        rate_part = medians[name][0] / medians["basic"][0]
+        cpu_part = medians[name][1] / medians["basic"][1]
+        print(f"{name} / basic: {rate_part:.2f} of the rate, {cpu_part:.2f} of the processor time")
     return 0
 
 

@@ -138,3 +138,29 @@ def test_the_tests_that_the_page_names_are_there() -> None:
     named = re.findall(r"`(test_\w+)`", page)
     assert len(named) > 15
     assert [name for name in named if f"def {name}(" not in there] == []
+
+
+@pytest.mark.parametrize("name", ["jms.deliver", "stream.deliver"])
+@pytest.mark.parametrize("redelivered", [False, True])
+def test_a_delivery_is_encoded_as_its_method_is(name: str, redelivered: bool) -> None:
+    said = methods.method(
+        name, delivery_tag=1 << 63, redelivered=redelivered, proxy="p", namespace="n", queue="\u00fc"
+    )
+    tail = methods.delivery_tail("p", "n", "\u00fc")
+    made = methods.encode_delivery(said.kind.class_id, methods.TRACER, 1 << 63, redelivered, tail)
+    assert made == methods.encode(said, methods.TRACER)
+
+
+@pytest.mark.parametrize("body_size", [0, 1, (1 << 64) - 1])
+@pytest.mark.parametrize("octets", [3, 300])
+def test_headers_that_differ_in_their_size_alone_cross_alike(body_size: int, octets: int) -> None:
+    """Those of up to 256 octets are remembered, longer ones are not."""
+    properties = {"destination": "d", "headers": {"h": "x" * octets}}
+    header = content_header.ContentHeader(methods.CLASS_JMS, body_size, properties)
+    payload = content_header.encode(header)
+    for is_traced in (False, True, False):
+        found = crossing.crossed(payload, is_traced)
+        assert (found.class_id, found.weight, found.destination) == (methods.CLASS_JMS, 0, "d")
+        made = found.sized(payload)
+        assert made == crossing.amqp_header(header, is_traced)
+        assert crossing.fast_header(methods.CLASS_JMS, made, "d", 4096) == (payload, is_traced)

@@ -22,7 +22,7 @@ from flintmq.protocol.fast09.outbox import Fast09Output
 from flintmq.protocol.states import CONNECTION, HEADER, OTHER_HEADER, ConnectionState
 from flintmq.wire import amqp, traits
 from flintmq.wire import methods as amqp_methods
-from flintmq.wire.fast09 import content_header, crossing, frames, methods
+from flintmq.wire.fast09 import crossing, frames, methods
 from flintmq.wire.fast09.methods import Method
 from flintmq.wire.fields import encode_shortstr
 
@@ -306,26 +306,25 @@ class Fast09Connection(Connection):
             return
         if channel.expects != phases.EXPECTS_HEADER:
             raise self.unexpected(channel, "a content header")
-        header = content_header.decode(payload)
         call = self.calls[number]
         kind = call.kind
+        try:
+            header = crossing.crossed(payload, call.is_traced())
+        except ProtocolMisuse as misuse:
+            raise ConnectionFault(amqp.SYNTAX_ERROR, str(misuse), kind.class_id, kind.method_id) from misuse
         if header.class_id != kind.class_id:
             text = f"content header of class {header.class_id} after {kind.name}"
             raise ConnectionFault(amqp.UNEXPECTED_FRAME, text, kind.class_id, kind.method_id)
         if header.weight:
             text = f"content with {header.weight} child contents: structured content is not served"
             raise ConnectionFault(amqp.NOT_IMPLEMENTED, text, kind.class_id, kind.method_id)
-        destination = str(header.properties.get("destination", ""))
+        destination = header.destination
         if kind.class_id == methods.CLASS_TEST:
             self.told.test_begins(channel, payload, call)
-            size = header.body_size.to_bytes(8, "big")
-            made = amqp.CLASS_TEST.to_bytes(2, "big") + bytes(2) + size + bytes(2)
+            made = amqp.CLASS_TEST.to_bytes(2, "big") + bytes(2) + payload[2:10] + bytes(2)
             self.receive_header(number, channel, made)
             return
-        try:
-            made = crossing.amqp_header(header, call.is_traced())
-        except ProtocolMisuse as misuse:
-            raise ConnectionFault(amqp.SYNTAX_ERROR, str(misuse), kind.class_id, kind.method_id) from misuse
+        made = header.sized(payload)
         if kind.class_id == methods.CLASS_FILE:
             self.told.stage_begins(channel, destination, call)
         elif channel.method is None:

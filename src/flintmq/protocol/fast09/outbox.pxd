@@ -7,6 +7,10 @@ cdef class Target:
     cdef readonly str kind
     cdef readonly str namespace
     cdef readonly str queue
+    cdef readonly int class_id
+    cdef readonly dict tails
+
+    cpdef bytes tail(self, str proxy)
 
 
 cdef class Fast09Output(Output):

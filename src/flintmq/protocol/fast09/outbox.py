@@ -18,6 +18,9 @@ from flintmq.wire.fast09 import crossing, frames, methods
 from flintmq.wire.stream import Body, BodyStream
 from flintmq.wire.stream import Told as StreamTold
 
+# Proxies that the messages of a consumer come by, of up to 500 octets each.
+TAILS_MAX = 64
+
 RETURNS = (amqp.BASIC_RETURN, amqp.FILE_RETURN, amqp.STREAM_RETURN)
 
 
@@ -40,12 +43,22 @@ class Told(Protocol):
 class Target:
     """Where the deliveries of one consumer come from: the class of its methods, namespace and queue."""
 
-    __slots__ = ("kind", "namespace", "queue")
+    __slots__ = ("class_id", "kind", "namespace", "queue", "tails")
 
     def __init__(self, kind: str, namespace: str, queue: str) -> None:
         self.kind = kind  # jms.deliver or stream.deliver
         self.namespace = namespace
         self.queue = queue
+        self.class_id: int = methods.KINDS[kind].class_id
+        self.tails: dict[str, bytes] = {}  # by proxy: the end of a deliver, see methods.delivery_tail
+
+    def tail(self, proxy: str) -> bytes:
+        found = self.tails.get(proxy)
+        if found is None:
+            if len(self.tails) >= TAILS_MAX:
+                self.tails.clear()
+            found = self.tails[proxy] = methods.delivery_tail(proxy, self.namespace, self.queue)
+        return found
 
 
 class Fast09Output(Output):
@@ -82,8 +95,12 @@ class Fast09Output(Output):
         start: int,
     ) -> None:
         """A method, a content header, and the body that begins at `start`, or what is there of it."""
+        self.write_whole(channel, methods.encode(method, flags, synctag), header, content, start)
+
+    def write_whole(self, channel: int, method: bytes, header: bytes, content: bytes, start: int) -> None:
+        """The same with the octets of the method."""
         parts = [
-            frames.framed(frames.METHOD, channel, methods.encode(method, flags, synctag)),
+            frames.framed(frames.METHOD, channel, method),
             frames.framed(frames.HEADER, channel, header),
         ]
         end, most = len(content), self.frame_bytes_max
@@ -116,16 +133,11 @@ class Fast09Output(Output):
         header_size: int,
     ) -> None:
         target = self.targets[channel, consumer_tag]
-        method = methods.method(
-            target.kind,
-            delivery_tag=delivery_tag,
-            redelivered=bool(redelivered),
-            proxy=crossing.proxy_of(route),
-            namespace=target.namespace,
-            queue=target.queue,
-        )
-        header, flags = self.header_of(method.kind.class_id, content[:header_size], crossing.key_of(route))
-        self.write_carrying(channel, method, flags, 0, header, content, header_size)
+        class_id = target.class_id
+        header, flags = self.header_of(class_id, content[:header_size], crossing.key_of(route))
+        tail = target.tail(crossing.proxy_of(route))
+        method = methods.encode_delivery(class_id, flags, delivery_tag, bool(redelivered), tail)
+        self.write_whole(channel, method, header, content, header_size)
 
     def write_method_content(self, channel: int, payload: bytes, content: bytes, header_size: int) -> None:
         """basic.get-ok, and what comes back to its publisher."""

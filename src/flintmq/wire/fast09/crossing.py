@@ -16,9 +16,11 @@ TIMESTAMP_TEXT for a Timestamp that is no number, CLUSTER_ID for the property of
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from struct import Struct
-from typing import Any
+from typing import Any, NamedTuple
 
 from flintmq.errors import ProtocolMisuse
 from flintmq.wire.fast import tables as fast_tables
@@ -57,6 +59,45 @@ _SHARED = (
     "app_id",
 )
 _DIGITS_MAX = 19  # a number of seconds that 64 bits hold
+
+# Headers that differ in the body size alone are crossed once: so many of those seen last, in each direction,
+# of up to so many octets, which is 300 KiB at the most.
+_REMEMBERED = 256
+_REMEMBERED_OCTETS = 256
+# Where the body size lies, in 8 octets, in a header of AMQP/Fast and in one of AMQP.
+_FAST_SIZE, _AMQP_SIZE = 2, 4
+
+
+class Crossed(NamedTuple):
+    """A content header of AMQP/Fast, and that of AMQP, of a body of no octets."""
+
+    class_id: int
+    weight: int
+    destination: str
+    header: bytes
+
+    def sized(self, payload: bytes) -> bytes:
+        """The header of AMQP of a body as large as that of the header of AMQP/Fast."""
+        size = payload[_FAST_SIZE : _FAST_SIZE + 8]
+        return self.header[:_AMQP_SIZE] + size + self.header[_AMQP_SIZE + 8 :]
+
+
+def _crossed(payload: bytes, is_traced: bool) -> Crossed:
+    header = content_header.decode(payload)
+    has_other = header.class_id != methods.CLASS_TEST
+    made = amqp_header(header, is_traced) if has_other and not header.weight else bytes(_AMQP_HEAD.size)
+    return Crossed(header.class_id, header.weight, str(header.properties.get("destination", "")), made)
+
+
+_remembered_crossed = lru_cache(_REMEMBERED)(_crossed)
+
+
+def crossed(payload: bytes, is_traced: bool) -> Crossed:
+    """A header frame of AMQP/Fast; a bad one is a ConnectionFault, or a ProtocolMisuse."""
+    found: Callable[[bytes, bool], Crossed] = (
+        _remembered_crossed if len(payload) <= _REMEMBERED_OCTETS else _crossed
+    )
+    return found(payload[:_FAST_SIZE] + bytes(8) + payload[_FAST_SIZE + 8 :], is_traced)
 
 
 def amqp_header(header: ContentHeader, is_traced: bool) -> bytes:
@@ -116,6 +157,14 @@ def fast_header(class_id: int, octets: bytes, destination: str, bytes_max: int) 
     `octets` are a header of AMQP: of File for that class, else of Basic. Headers for which there is no room,
     or whose names AMQP/Fast does not know, are left out.
     """
+    size = octets[_AMQP_SIZE : _AMQP_SIZE + 8]
+    made = _remembered_fast_header if len(octets) <= _REMEMBERED_OCTETS else _fast_header
+    unsized = octets[:_AMQP_SIZE] + bytes(8) + octets[_AMQP_SIZE + 8 :]
+    header, is_traced = made(class_id, unsized, destination, bytes_max)
+    return header[:_FAST_SIZE] + size + header[_FAST_SIZE + 8 :], is_traced
+
+
+def _fast_header(class_id: int, octets: bytes, destination: str, bytes_max: int) -> tuple[bytes, bool]:
     amqp_class, _, body_size = _AMQP_HEAD.unpack_from(octets)
     found: Any = decode_properties(amqp_class, octets, _AMQP_HEAD.size, len(octets))
     headers: FieldTable = dict(found.headers or {})
@@ -142,6 +191,9 @@ def fast_header(class_id: int, octets: bytes, destination: str, bytes_max: int) 
             header.properties["headers"] = kept
             whole = content_header.encode(header)
     return whole, is_traced
+
+
+_remembered_fast_header = lru_cache(_REMEMBERED)(_fast_header)
 
 
 def _shown(text: str) -> str | None:

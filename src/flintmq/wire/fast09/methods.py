@@ -13,6 +13,7 @@ Queue.Cancel, which is in its grammar alone, is 5/9 with the fields of Queue.Reg
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct
 from typing import Any
 
@@ -28,6 +29,9 @@ REVISION = 0x0F
 HEAD_OCTETS = 5
 SHORTSTR_OCTETS_MAX = 255
 LONGSTR_OCTETS_MAX = 65_535
+# Methods with content that are remembered with what they say, and of how many octets.
+_REMEMBERED = 256
+_REMEMBERED_OCTETS = 256
 
 CLASS_JMS = 6
 CLASS_FILE = 7
@@ -36,6 +40,8 @@ CLASS_TEST = 11
 
 _HEAD = Struct(">BBBH")
 _SHORT = Struct(">H")
+_DELIVERY = Struct(">BBBHQ?")
+_DELIVER_ID = 6
 _SIZES = {"octet": 1, "short": 2, "long": 4, "longlong": 8}
 _DEFAULTS: dict[str, Any] = {"shortstr": "", "longstr": b"", "bit": False}
 
@@ -237,7 +243,21 @@ def read_ids(payload: bytes) -> tuple[int, int, int, int, MethodKind | None]:
 
 
 def decode(kind: MethodKind, payload: bytes) -> Method:
-    """The fields of a method frame; a bad one is a ConnectionFault that says what is bad."""
+    """The fields of a method frame; a bad one is a ConnectionFault that says what is bad.
+
+    Those of a method with content are the same for many contents, and are not to be changed.
+    """
+    if kind.has_content and len(payload) <= _REMEMBERED_OCTETS:
+        return _remembered(kind.name, payload[HEAD_OCTETS:])
+    return _decoded(kind, payload)
+
+
+@lru_cache(_REMEMBERED)
+def _remembered(name: str, arguments: bytes) -> Method:
+    return _decoded(KINDS[name], bytes(HEAD_OCTETS) + arguments)
+
+
+def _decoded(kind: MethodKind, payload: bytes) -> Method:
     values: dict[str, Any] = {}
     at = HEAD_OCTETS
     bit = 0  # how many of the bits of the octet before `at` are read
@@ -301,6 +321,16 @@ def encode(said: Method, flags: int = 0, synctag: int = 0) -> bytes:
     if bits:
         parts.append(_packed(bits))
     return b"".join(parts)
+
+
+def delivery_tail(proxy: str, namespace: str, queue: str) -> bytes:
+    """What a deliver of Jms or Stream has behind its tag and its bit, the same for many of them."""
+    return b"".join(encode_text(text, "deliver") for text in (proxy, namespace, queue))
+
+
+def encode_delivery(class_id: int, flags: int, tag: int, redelivered: bool, tail: bytes) -> bytes:
+    """The body of the method frame; `encode` makes the same of the whole method."""
+    return _DELIVERY.pack(class_id, _DELIVER_ID, flags, 0, tag, redelivered) + tail
 
 
 def _packed(bits: list[bool]) -> bytes:

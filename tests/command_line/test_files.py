@@ -182,7 +182,8 @@ def test_a_disk_that_fills_up_loses_nothing(
         said = flintmq(f"file receive {queue} in --count 1 {options}")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert (said.status, "File too large" in said.err) == (1, True), said
+    assert (said.status, "File too large: the message stays in queue" in said.err) == (1, True), said
+    assert "--data" not in said.err
     assert "a" not in names("in")
     assert flintmq(f"file receive {queue} in --count 1").status == 0
     assert names("in") == {"a": LARGE}
@@ -306,3 +307,93 @@ def test_files_are_not_moved_to_where_they_are_sent_from(flintmq: Command, queue
     said = flintmq(f"file send out --to {queue} --watch --move out/sent --idle 5")
     assert (said.status, "out/sent" in said.err) == (2, True), said
     assert names("out") == {"a": b"1"}
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names of files and folders that nobody may read, whoever runs the tests."""
+    names: set[str] = set()
+    opened, listed = Path.open, os.scandir
+
+    def open_file(self: Path, *given: Any, **options: Any) -> Any:
+        if self.name in names:
+            raise PermissionError(13, "Permission denied", str(self))
+        return opened(self, *given, **options)
+
+    def list_folder(path: Any) -> Any:
+        if Path(path).name in names:
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(Path, "open", open_file)
+    monkeypatch.setattr(os, "scandir", list_folder)
+    return names
+
+
+def test_what_cannot_be_read_is_told_and_the_others_are_sent(
+    flintmq: Command, queue: str, refused: set[str]
+) -> None:
+    for name in ("a", "locked", "shut/b", "z"):
+        written(f"out/{name}", name.encode())
+    refused |= {"locked", "shut"}
+    said = flintmq(f"file send out --to {queue}")
+    assert said.status == 1
+    assert said.lines[-1] == "2 files sent, 2 B"
+    assert "out/locked: cannot be read: Permission denied" in said.err
+    assert "out/shut: cannot be read: Permission denied" in said.err
+    refused.clear()
+    said = flintmq(f"file send out --to {queue} --json")
+    assert (said.status, said.document["files"], said.document["failed"]) == (0, 2, 0)
+
+
+def test_a_watched_folder_tells_once_of_what_cannot_be_read_and_goes_on(
+    flintmq: Command, queue: str, refused: set[str]
+) -> None:
+    written("out/locked", b"1")
+    written("out/other", b"2")
+    refused.add("locked")
+    said = flintmq(f"file send out --to {queue} --watch --delete --idle 2.5")
+    assert (said.status, said.err.count("out/locked: cannot be read")) == (1, 1), said
+    assert said.lines == ["other: sent, 1 B", "1 files sent, 1 B"]
+    assert sorted(os.listdir("out")) == ["locked"]
+
+
+def test_a_file_that_cannot_be_deleted_is_sent_once(
+    flintmq: Command, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written("out/a", b"1")
+
+    def refuse(self: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuse)
+        said = flintmq(f"file send out --to {queue} --watch --delete --idle 2.5")
+    assert (said.status, said.lines) == (1, ["a: sent, 1 B", "1 files sent, 1 B"])
+    assert said.err == "flintmq: out/a: was sent, but stays: Permission denied\n"
+
+
+def test_links_to_files_are_sent_and_links_to_folders_are_not(flintmq: Command, queue: str) -> None:
+    written("elsewhere/a", b"1")
+    Path("out").mkdir()
+    Path("out/file").symlink_to("../elsewhere/a")
+    Path("out/folder").symlink_to("../elsewhere")
+    Path("out/loop").symlink_to(".")
+    Path("out/nothing").symlink_to("nowhere")
+    said = flintmq(f"file send out --to {queue}")
+    assert (said.status, said.lines) == (0, ["file: sent, 1 B", "1 files sent, 1 B"])
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the colon names a stream of a file there")
+def test_a_name_with_a_colon_is_kept(flintmq: Command, queue: str) -> None:
+    written("out/12:30.log", b"1")
+    assert flintmq(f"file send out --to {queue}").status == 0
+    assert flintmq(f"file receive {queue} in --count 1").status == 0
+    assert names("in") == {"12:30.log": b"1"}
+
+
+def test_a_receiver_says_where_it_cannot_write(flintmq: Command, queue: str) -> None:
+    written("in", b"a file is in the way")
+    said = flintmq(f"file receive {queue} in --count 1")
+    assert (said.status, "in/.flintmq: cannot be made: " in said.err) == (1, True), said
+    assert "--data" not in said.err

@@ -53,10 +53,18 @@ def send(peer: Peer, identifier: str, body: bytes, queue: str, **properties: Any
 
 
 def received(peer: Peer, staged: int = 0) -> tuple[FileOpen, Content, FileDeliver]:
+    """All that is missing, which comes block by block."""
     found = peer.expect(1, FileOpen)
-    peer.send(1, FileOpenOk(staged_size=staged))
-    peer.expect(1, FileStage)
-    return found, peer.content(1), peer.expect(1, FileDeliver)
+    body = b""
+    while True:
+        peer.send(1, FileOpenOk(staged_size=staged + len(body)))
+        peer.expect(1, FileStage)
+        properties, block = peer.content(1)
+        body += block
+        if staged + len(body) == found.content_size:
+            return found, Content(properties, body), peer.expect(1, FileDeliver)
+        assert block
+        assert peer.expect(1, FileOpen) == found
 
 
 @pytest.fixture
@@ -120,6 +128,8 @@ def test_staging_goes_on_from_the_place_that_is_told(peer: Peer, connect: Connec
     assert received(peer)[1].body == b""
     assert opened(peer, f"{queue} other", 2) == 0
     peer.send_content(1, FileStage(), b"1", FileProperties())
+    assert opened(peer, f"{queue} other", 2) == 1
+    peer.send_content(1, FileStage(), b"23", FileProperties())
     peer.expect_channel_close(1, amqp.PRECONDITION_FAILED)
 
 

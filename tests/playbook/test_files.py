@@ -10,6 +10,7 @@ import pytest
 from playbook.dialogue import Carried, Client, frame
 from playbook.paged import PagedPlaybook
 from playbook.test_asked_permissions import SETTINGS, Back
+from playbook.test_large import sent_part, sent_rest
 from playbook.test_staging import settle, spools, staging
 
 from flintmq.auth import authentication
@@ -49,6 +50,7 @@ from flintmq.wire.properties import FileProperties
 
 LARGE = bytes(range(256)) * 20_000  # 5 MB: more than memory holds of one
 SMALL = b"a small file"
+BLOCK = 1 << 20
 
 
 @pytest.fixture
@@ -104,13 +106,25 @@ def consumes(client: Client, queue: str, **options: Any) -> None:
     client << FileConsumeOk(consumer_tag="c")
 
 
-def receives(client: Client, staged: int = 0) -> tuple[FileOpen, Carried, FileDeliver]:
-    opened = settled(client).hears(FileOpen)
+def takes_block(client: Client, staged: int = 0) -> Carried:
     client >> FileOpenOk(staged_size=staged)
     stage = settled(client).next(1)
     assert isinstance(stage, Carried)
     assert isinstance(stage.method, FileStage)
-    return opened, stage, client.hears(FileDeliver)
+    return stage
+
+
+def receives(client: Client, staged: int = 0) -> tuple[FileOpen, Carried, FileDeliver]:
+    """All blocks from there on, as one; behind each but the last, which are full, comes file.open again."""
+    opened = settled(client).hears(FileOpen)
+    body = b""
+    while True:
+        stage = takes_block(client, staged + len(body))
+        body += stage.body
+        if staged + len(body) == opened.content_size:
+            return opened, Carried(stage.method, body, stage.properties), client.hears(FileDeliver)
+        assert len(stage.body) == BLOCK
+        assert client.hears(FileOpen) == opened
 
 
 @pytest.mark.parametrize("version", [amqp.VERSION_0_8, amqp.VERSION_0_9])
@@ -170,6 +184,119 @@ def test_a_stage_that_breaks_goes_on_where_it_came_to(playbook: PagedPlaybook) -
     assert again == opened
     assert stage.body == LARGE[3_000_000:]
     assert delivered.redelivered
+
+
+def test_a_client_stages_block_by_block_and_hears_what_is_there(playbook: PagedPlaybook) -> None:
+    client = user(playbook)
+    declares(client, "q")
+    for start in range(0, len(LARGE), BLOCK):
+        assert opens(client, "one", len(LARGE)) == start
+        stages(client, LARGE[start : start + BLOCK], filename="f")
+    assert opens(client, "one", len(LARGE)) == len(LARGE)
+    publishes(client, "one", "q")
+    consumes(client, "q")
+    _, stage, _ = receives(client)
+    assert (stage.body, stage.properties.filename) == (LARGE, "f")
+
+
+def test_what_open_ok_tells_is_there_after_a_crash(playbook: PagedPlaybook) -> None:
+    client = user(playbook)
+    assert opens(client, "one", len(LARGE)) == 0
+    stages(client, LARGE[: BLOCK // 2])
+    assert opens(client, "one", len(LARGE)) == BLOCK // 2
+    playbook.restart()
+    assert opens(user(playbook), "one", len(LARGE)) == BLOCK // 2
+
+
+def test_a_file_of_which_blocks_are_missing_is_not_published(playbook: PagedPlaybook) -> None:
+    client = user(playbook)
+    declares(client, "q")
+    assert opens(client, "one", 10) == 0
+    stages(client, b"123456789")
+    client >> FilePublish(identifier="one", routing_key="q")
+    closes(client, 406, "9 of 10 octets")
+    assert opens(client, "one", 10) == 9
+    client >> Carried(FileStage(), b"01", FileProperties())
+    closes(client, 406, "no more than 1 may follow, not 2")
+    assert opens(client, "one", 10) == 9
+    stages(client, b"0")
+    publishes(client, "one", "q")
+    consumes(client, "q")
+    assert receives(client)[1].body == b"1234567890"
+
+
+def test_no_block_follows_before_the_client_has_the_one_before(playbook: PagedPlaybook) -> None:
+    client = user(playbook)
+    declares(client, "q")
+    sends(client, "one", "q", LARGE)
+    sends(client, "two", "q", SMALL)
+    consumes(client, "q")
+    opened = settled(client).hears(FileOpen)
+    assert takes_block(client).body == LARGE[:BLOCK]
+    assert client.hears(FileOpen) == opened
+    settled(client).hears_nothing()
+    # A client that has kept half of the block gets what is missing, and nothing of the other file.
+    assert takes_block(client, BLOCK // 2).body == LARGE[BLOCK // 2 : BLOCK // 2 + BLOCK]
+    assert client.hears(FileOpen) == opened
+    assert takes_block(client, len(LARGE) - 1).body == LARGE[-1:]
+    assert client.hears(FileDeliver).identifier == opened.identifier
+    assert receives(client)[1].body == SMALL
+
+
+def begins_block(client: Client) -> None:
+    """The first frames of a block are on their way to the client."""
+    declares(client, "q")
+    sends(client, "one", "q", LARGE)
+    consumes(client, "q")
+    settled(client).hears(FileOpen)
+    client >> FileOpenOk(staged_size=0)
+    assert BLOCK > len(sent_part(client)) > 100_000
+    assert client.output.streaming
+
+
+def gets_it_whole(playbook: PagedPlaybook, client: Client) -> None:
+    consumes(client, "q", no_ack=True)
+    assert receives(client)[1].body == LARGE
+    playbook.passes(1000)
+    settled(client)
+    assert spools(playbook) == []  # nobody has it open
+
+
+def test_a_cancel_while_a_block_is_on_its_way(playbook: PagedPlaybook) -> None:
+    client = user(playbook)
+    begins_block(client)
+    client >> FileCancel(consumer_tag="c")
+    *block, opened, cancelled = sent_rest(client)
+    assert block[-1][0] == amqp.FRAME_BODY
+    assert len(block[-1]) > 8
+    assert methods.decode_method(client.version, opened[7:-1]).NAME == "file.open"
+    assert methods.decode_method(client.version, cancelled[7:-1]) == FileCancelOk(consumer_tag="c")
+    client >> FileOpenOk(staged_size=BLOCK)
+    settled(client).hears_nothing()
+    gets_it_whole(playbook, client)
+
+
+def test_a_reject_while_a_block_is_on_its_way_calls_it_off(playbook: PagedPlaybook) -> None:
+    client = user(playbook)
+    begins_block(client)
+    client >> FileReject(delivery_tag=1, requeue=False)
+    empty, opened = sent_rest(client)
+    assert empty == frame(amqp.FRAME_BODY, 1, b"")
+    assert methods.decode_method(client.version, opened[7:-1]).NAME == "file.open"
+    client >> FileOpenOk(staged_size=BLOCK)
+    settled(client).hears_nothing()
+    assert playbook.queue("q").message_count() == 0
+    playbook.passes(1000)
+    settled(client)
+    assert spools(playbook) == []
+
+
+def test_the_end_of_a_channel_while_a_block_is_on_its_way(playbook: PagedPlaybook) -> None:
+    client = user(playbook)
+    begins_block(client)
+    client >> ChannelClose()
+    client.hears(methods.ChannelCloseOk)
+    gets_it_whole(playbook, user(playbook))
 
 
 def test_a_file_that_was_published_before_a_break_is_not_published_again(playbook: PagedPlaybook) -> None:
@@ -291,8 +418,8 @@ def test_what_does_not_fit_closes_the_channel(playbook: PagedPlaybook) -> None:
     client = user(playbook)
     declares(client, "q")
     assert opens(client, "one", 10) == 0
-    client >> Carried(FileStage(), b"123456789", FileProperties())
-    closes(client, 406, "10 are to follow, not 9")
+    client >> Carried(FileStage(), b"12345678901", FileProperties())
+    closes(client, 406, "no more than 10 may follow, not 11")
     assert opens(client, "one", 10) == 0
     stages(client, b"1234567890")
     client >> FileOpen(identifier="one", content_size=11)

@@ -24,7 +24,7 @@ from flintmq.config import Config
 from flintmq.config import Staging as Limits
 from flintmq.errors import ServiceFault
 from flintmq.protocol.outbox import Output
-from flintmq.server.storage import recovered_broker
+from flintmq.server.data_directory import recovered_broker
 from flintmq.storage.options import JournalOptions
 from flintmq.wire import methods, traits
 from flintmq.wire.fields import encode_shortstr

@@ -13,7 +13,6 @@ import google_crc32c
 from flintmq.broker.channels.file_transfers import OutgoingFile, transfers_of
 from flintmq.broker.queues.consumer_terms import ConsumerTerms
 from flintmq.wire import amqp, content_class, traits
-from flintmq.wire.fields import encode_shortstr
 from flintmq.wire.stream import HeldBody
 
 if TYPE_CHECKING:
@@ -50,8 +49,7 @@ class FileTerms(ConsumerTerms):
         route = message.shown_route()
         outgoing = OutgoingFile(consumer, tag, redelivered, route, identifier, header, body)
         transfers_of(channel).outgoing = outgoing
-        payload = amqp.FILE_OPEN.to_bytes(4, "big") + encode_shortstr(identifier)
-        channel.output.write_method(channel.number, payload + body.octets.to_bytes(8, "big"))
+        channel.output.write_method(channel.number, outgoing.open_payload())
 
 
 def identifier_of(consumer: Consumer, message: Message) -> str:

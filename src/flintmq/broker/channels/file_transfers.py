@@ -3,15 +3,19 @@
     client                                broker
     file.open(identifier, size) -------->
                                 <-------- file.open-ok(staged)          what is there already
-    file.stage + header + rest  -------->                               IncomingFile, to the staging store
+    file.stage + header + block -------->                               IncomingFile, to the staging store
+    ... once more from file.open, for as long as something is missing
     file.publish(identifier)    -------->                               staged_publish.py
 
     file.open(identifier, size) <--------                               OutgoingFile, begun by FileTerms
     file.open-ok(staged)        -------->
-                                <-------- file.stage + header + rest
+                                <-------- file.stage + header + block   BlockOfFile
+    ... once more from file.open, for as long as something is missing
                                 <-------- file.deliver(identifier)
 
-The body size in the header of a stage is that of the rest, which is what follows.
+The body size in the header of a stage is that of the block that follows. Each open-ok tells the sender that
+the block before it has arrived. So a sender that waits for it never sends more than one block twice. The
+broker does so; a client may also send all that is missing as one block.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.errors import ChannelFault, ServiceFault
 from flintmq.wire import amqp
+from flintmq.wire.fields import encode_shortstr
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +37,9 @@ if TYPE_CHECKING:
 
 # Written and synced at a time.
 PART_BYTES = 1_048_576
+# Sent to a client at a time: what a break of the connection may cost. A round trip of 10 ms for each block
+# leaves 100 MiB a second.
+BLOCK_BYTES = 1_048_576
 # Of the properties that a channel keeps of contents until they are published; those of one in any case.
 PROPERTIES_BYTES_MAX = 131_072
 
@@ -96,27 +104,28 @@ class IncomingFile:
             raise ChannelFault(amqp.RESOURCE_ERROR, text)
 
 
-class RestOfBody:
-    """A body from some octet on, see wire/stream.py."""
+class BlockOfFile:
+    """Some octets of an outgoing file, see wire/stream.py."""
 
-    __slots__ = ("body", "octets", "start")
+    __slots__ = ("octets", "outgoing", "start")
 
-    def __init__(self, body: Body, start: int) -> None:
-        self.body = body
+    def __init__(self, outgoing: OutgoingFile, start: int, octets: int) -> None:
+        outgoing.holders += 1
+        self.outgoing = outgoing
         self.start = start
-        self.octets = body.octets - start
+        self.octets = octets
 
     def read(self, at: int, count: int) -> bytes:
-        return self.body.read(self.start + at, count)
+        return self.outgoing.body.read(self.start + at, count)
 
     def close(self) -> None:
-        self.body.close()
+        self.outgoing.release()
 
 
 class OutgoingFile:
     """A delivery that waits for the client to say how much of the content it has."""
 
-    __slots__ = ("body", "consumer", "header", "identifier", "redelivered", "route", "tag")
+    __slots__ = ("body", "consumer", "header", "holders", "identifier", "redelivered", "route", "tag")
 
     def __init__(
         self,
@@ -135,6 +144,18 @@ class OutgoingFile:
         self.identifier = identifier
         self.header = header
         self.body = body
+        self.holders = 1  # the channel; each block that is on its way is one more
+
+    def release(self) -> None:
+        """One holder less: the last one closes the body, which a block may still be read from until then."""
+        self.holders -= 1
+        if not self.holders:
+            self.body.close()
+
+    def open_payload(self) -> bytes:
+        """The file.open that asks the client how much it has."""
+        payload = amqp.FILE_OPEN.to_bytes(4, "big") + encode_shortstr(self.identifier)
+        return payload + self.body.octets.to_bytes(8, "big")
 
 
 class FileTransfers:
@@ -162,7 +183,7 @@ class FileTransfers:
         outgoing, self.outgoing = self.outgoing, None
         if outgoing is not None:
             self.abandoned += 1
-            outgoing.body.close()
+            outgoing.release()
         return outgoing
 
     def close(self) -> None:

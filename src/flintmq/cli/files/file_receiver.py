@@ -28,6 +28,7 @@ from flintmq.cli.files.file_sender import FILENAME, MODIFIED_MS, READ_BYTES, SHA
 from flintmq.cli.files.patient_connection import PatientConnection
 from flintmq.cli.files.text_conversion import TextConversion
 from flintmq.cli.output.statuses import CommandFault
+from flintmq.errors import FlintError
 
 PART_BYTES = 1_048_576
 LEASE_MS = 600_000
@@ -92,7 +93,10 @@ class FileReceiver:
         self.epoch_made = 0  # the connection under which the lease was claimed
         self.asked: AskedAck | None = None
         self.received_bytes = 0  # all that has come, with what came twice
-        self.parts.mkdir(parents=True, exist_ok=True)
+        try:
+            self.parts.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CommandFault(f"{error.filename}: cannot be made: {error.strerror}") from error
 
     def receive(self, wait_ms: int, told: Told) -> tuple[str, int] | None:
         """Receives the next file: its path below the folder and its size; None if nothing comes meanwhile."""
@@ -105,6 +109,14 @@ class FileReceiver:
                         f"{wrong}: the checksum is not that of the file that was sent, twice: the message "
                         f"stays in queue {self.queue!r}"
                     ) from None
+            except FlintError:
+                raise  # of the connection, which may be an OSError too
+            except OSError as error:
+                place = error.filename or self.folder
+                raise CommandFault(
+                    f"{place}: {error.strerror or error}: the message stays in queue {self.queue!r}, "
+                    f"and what has come of it in {self.parts}"
+                ) from error
         raise AssertionError("each attempt returns or raises")
 
     def transfer(self, wait_ms: int, told: Told) -> tuple[str, int] | None:
@@ -286,8 +298,10 @@ def safe_name(given: object) -> str:
     parts = given.replace("\\", "/").split("/")
     for part in parts:
         is_long = len(part.encode("utf-8", "replace")) > NAME_OCTETS_MAX
-        if part in ("", ".", "..") or is_long or not part.isprintable() or ":" in part:
+        if part in ("", ".", "..") or is_long or not part.isprintable():
             return ""
+        if part[1:] == ":" or (os.name == "nt" and ":" in part):
+            return ""  # a drive, or there a stream of another file
     return "" if parts[0] == PARTS else "/".join(parts)
 
 

@@ -61,21 +61,32 @@ class Summary:
     modified_ns: int
 
 
-def files_of(paths: Iterable[str]) -> list[OutgoingFile]:
-    """The files that are named, and all below the folders that are, under names relative to these."""
+def files_of(paths: Iterable[str], unreadable: Callable[[OSError], None]) -> list[OutgoingFile]:
+    """The files that are named, and all below the folders that are, under names relative to these.
+
+    Links to files are files, links to folders are not followed. Folders that cannot be read are told.
+    """
     found = []
     for given in paths:
         path = Path(given)
         if path.is_dir():
-            inside = [
-                each for each in sorted(path.rglob("*")) if each.is_file() and not is_hidden(each, path)
-            ]
+            inside = sorted(files_below(path, unreadable))
             found += [OutgoingFile(each, each.relative_to(path).as_posix()) for each in inside]
         elif path.is_file():
             found.append(OutgoingFile(path, path.name))
         else:
             raise CommandFault(f"{path}: there is no such file or folder", statuses.NOT_FOUND)
     return found
+
+
+def files_below(folder: Path, unreadable: Callable[[OSError], None]) -> Iterator[Path]:
+    """All files that are not hidden."""
+    for above, folders, names in os.walk(folder, onerror=unreadable):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            path = Path(above, name)
+            if not name.startswith(".") and path.is_file():
+                yield path
 
 
 def is_hidden(path: Path, folder: Path) -> bool:

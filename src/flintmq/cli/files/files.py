@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from flintmq.cli.operating.topology import done
 from flintmq.cli.output import statuses, tables
 from flintmq.cli.output.statuses import CommandFault
 from flintmq.clock import Clock
+from flintmq.errors import FlintError
 
 if TYPE_CHECKING:
     from flintmq.cli.files.file_sender import FileSender, OutgoingFile
@@ -67,51 +69,104 @@ class Sending:
     def __init__(self, options: argparse.Namespace, sender: FileSender) -> None:
         self.options = options
         self.sender = sender
-        self.files = self.octets = self.skipped = 0
+        self.files = self.octets = self.skipped = self.failed = 0
+        self.failing: set[str] = set()  # what goes wrong in this look at the folders
+        self.told: set[str] = set()  # and in the look before, of which nobody has to be told again
+        self.left: dict[Path, tuple[int, int]] = {}  # files that were sent and could not be deleted or moved
 
-    def send(self, file: OutgoingFile) -> None:
-        from flintmq.cli.files.file_sender import set_aside
-
-        before = state_of(file)
-        with tables.Progress(file.name, before[0]) as progress:
-            sent = self.sender.send(file, self.options.again, progress.tell)
-        if (self.options.delete or self.options.move is not None) and state_of(file) != before:
-            self.say(f"{file.name}: has changed since it was sent: it stays")
-        elif self.options.delete:
-            file.path.unlink()
-        elif self.options.move is not None:
-            set_aside(file, Path(self.options.move))
+    def send(self, file: OutgoingFile) -> bool:
+        """Whether it was sent; why not is told, and the others follow all the same."""
+        try:
+            before = state_of(file)
+            with tables.Progress(file.name, before[0]) as progress:
+                sent = self.sender.send(file, self.options.again, progress.tell)
+        except FlintError:
+            raise  # of the connection, which may be an OSError too
+        except FileNotFoundError:
+            if not self.options.watch:
+                self.fail(f"{file.path}: is gone")
+            return False  # somebody has taken it away meanwhile
+        except OSError as error:
+            self.unreadable(error)
+            return False
+        self.put_away(file, before)
         if sent is None:
             self.skipped += 1
             self.say(f"{file.name}: was sent before")
-            return
+            return True
         self.files += 1
         self.octets += sent
         self.say(f"{file.name}: sent, {tables.size(sent)}")
+        return True
+
+    def put_away(self, file: OutgoingFile, before: tuple[int, int]) -> None:
+        """Deletes or moves a file that was sent, if that was asked for."""
+        from flintmq.cli.files.file_sender import set_aside
+
+        if not self.options.delete and self.options.move is None:
+            return
+        try:
+            if state_of(file) != before:
+                self.say(f"{file.name}: has changed since it was sent: it stays")
+            elif self.options.delete:
+                file.path.unlink()
+            else:
+                set_aside(file, Path(self.options.move))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self.left[file.path] = before
+            self.fail(f"{file.path}: was sent, but stays: {error.strerror or error}")
+
+    def unreadable(self, error: OSError) -> None:
+        self.fail(f"{error.filename}: cannot be read: {error.strerror or error}")
+
+    def fail(self, line: str) -> None:
+        if line not in self.failing and line not in self.told:
+            self.failed += 1
+            print(f"flintmq: {tables.printable(line)}", file=sys.stderr, flush=True)
+        self.failing.add(line)
 
     def say(self, line: str) -> None:
         if not self.options.json:
             print(tables.printable(line), flush=True)
 
-    def watch(self) -> None:
-        """Sends what is in the folders and comes to them, each file when it is at rest."""
+    def send_all(self) -> None:
         from flintmq.cli.files.file_sender import files_of
 
+        for file in files_of(self.options.paths, self.unreadable):
+            self.send(file)
+
+    def watch(self) -> None:
+        """Sends what is in the folders and comes to them, each file when it is at rest."""
         clock = Clock()
         last_s = clock.monotonic_s()
         seen: dict[Path, tuple[int, int]] = {}
         while self.options.idle is None or clock.monotonic_s() - last_s < self.options.idle:
-            found: dict[Path, tuple[int, int]] = {}
-            for file in files_of(self.options.paths):
-                try:
-                    found[file.path] = state_of(file)
-                    if seen.get(file.path) == found[file.path]:
-                        self.send(file)
-                        last_s = clock.monotonic_s()
-                except FileNotFoundError:
-                    continue  # somebody has taken it away meanwhile
-            seen = found
+            seen, is_any_sent = self.look(seen)
+            if is_any_sent:
+                last_s = clock.monotonic_s()
+            self.told, self.failing = self.failing, set()
             clock.sleep(LOOK_S)
+
+    def look(self, seen: dict[Path, tuple[int, int]]) -> tuple[dict[Path, tuple[int, int]], bool]:
+        """Sends what is as it was seen before: what is seen now, and whether something was sent."""
+        from flintmq.cli.files.file_sender import files_of
+
+        found: dict[Path, tuple[int, int]] = {}
+        is_any_sent = False
+        for file in files_of(self.options.paths, self.unreadable):
+            try:
+                state = found[file.path] = state_of(file)
+            except FileNotFoundError:
+                continue  # somebody has taken it away meanwhile
+            except OSError as error:
+                self.unreadable(error)
+                continue
+            if seen.get(file.path) == state and self.left.get(file.path) != state:
+                is_any_sent |= self.send(file)
+        self.left = {path: state for path, state in self.left.items() if path in found}
+        return found, is_any_sent
 
 
 def state_of(file: OutgoingFile) -> tuple[int, int]:
@@ -133,7 +188,7 @@ def check_folder(given: str, paths: list[str]) -> None:
 
 
 def send(options: argparse.Namespace) -> int:
-    from flintmq.cli.files.file_sender import FileSender, files_of
+    from flintmq.cli.files.file_sender import FileSender
     from flintmq.cli.files.patient_connection import PatientConnection
 
     if options.watch and not (options.delete or options.move):
@@ -144,22 +199,21 @@ def send(options: argparse.Namespace) -> int:
         check_folder(options.move, options.paths)
     exchange, key = destination_of(options.to)
     conversion = text_conversion.conversion_of(options)
-    files = files_of(options.paths)
     with PatientConnection(options, options.patience) as broker:
         sending = Sending(options, FileSender(broker, exchange, key, conversion))
         if options.watch:
             sending.watch()
         else:
-            for file in files:
-                sending.send(file)
+            sending.send_all()
     facts: dict[str, Any] = {
         "files": sending.files,
         "octets": sending.octets,
         "skipped": sending.skipped,
+        "failed": sending.failed,
         "octets_sent": sending.sender.sent_bytes,
     }
     done(options, f"{sending.files:,} files sent, {tables.size(sending.octets)}", facts)
-    return 0
+    return statuses.FAILED if sending.failed else 0
 
 
 def receive(options: argparse.Namespace) -> int:

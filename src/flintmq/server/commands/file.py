@@ -11,9 +11,10 @@ from flintmq.auth import Operation
 from flintmq.broker import queue_namespaces, quotas
 from flintmq.broker.channels.file_terms import FileTerms
 from flintmq.broker.channels.file_transfers import (
+    BLOCK_BYTES,
+    BlockOfFile,
     IncomingFile,
     OutgoingFile,
-    RestOfBody,
     refused,
     transfers_of,
 )
@@ -77,7 +78,7 @@ def opened(session: Session, channel: Channel, method: methods.FileOpen, staging
 
 
 def begun(session: Session, channel: Channel, header: bytes) -> StagedContent:
-    """The content that a file.stage with this header is the rest of."""
+    """The content that a file.stage with this header is the next block of."""
     owner = broker_channel(channel)
     transfers = transfers_of(owner)
     content, transfers.opened = transfers.opened, None
@@ -85,11 +86,11 @@ def begun(session: Session, channel: Channel, header: bytes) -> StagedContent:
         raise ConnectionFault(
             amqp.COMMAND_INVALID, "no content is open on this channel: send file.open first"
         )
-    rest = int.from_bytes(header[4:12], "big")
-    if content.staged + rest != content.size:
+    block = int.from_bytes(header[4:12], "big")
+    if content.staged + block > content.size:
         text = (
             f"content '{content.identifier}' has {content.staged} of {content.size} octets: "
-            f"{content.size - content.staged} are to follow, not {rest}"
+            f"no more than {content.size - content.staged} may follow, not {block}"
         )
         raise ChannelFault(amqp.PRECONDITION_FAILED, text)
     transfers.keep_properties(content.identifier, to_basic(header)[PROPERTIES_AT:])
@@ -108,7 +109,7 @@ def incoming_of(session: Session, channel: Channel, content: StagedContent) -> I
 
 @beginning("file.stage")
 def stage_begins(session: Session, channel: Channel, method: methods.FileStage, header: bytes) -> None:
-    """A large rest goes to the disk as it comes."""
+    """A large block goes to the disk as it comes."""
     stages = [each.sink for each in session.connection.all_channels() if isinstance(each.sink, IncomingFile)]
     if len(stages) >= STAGES_MAX:
         text = f"{STAGES_MAX} contents are being staged on this connection: wait for one of them"
@@ -122,7 +123,7 @@ def stage_begins(session: Session, channel: Channel, method: methods.FileStage, 
 def file_stage(
     session: Session, channel: Channel, method: methods.FileStage, content: bytes, header_size: int
 ) -> None:
-    """The whole rest has come; what follows on the connection waits until it is on disk."""
+    """The whole block has come; what follows on the connection waits until it is on disk."""
     owner = broker_channel(channel)
     transfers = transfers_of(owner)
     incoming, transfers.incoming = transfers.incoming, None
@@ -211,7 +212,7 @@ def file_cancel(session: Session, channel: Channel, method: methods.FileCancel) 
         if transfers.outgoing is not None and transfers.outgoing.consumer is consumer:
             outgoing = transfers.abandon()
             if outgoing is not None and owner.holds(outgoing.tag):
-                reject(owner, outgoing.tag, True, method.NAME)
+                owner.reject(outgoing.tag, False, True, method.NAME)  # a block on its way comes whole
             owner.flow(owner.flowing)
     if not method.no_wait:
         session.send(channel.number, methods.FileCancelOk(consumer_tag=method.consumer_tag))
@@ -219,19 +220,28 @@ def file_cancel(session: Session, channel: Channel, method: methods.FileCancel) 
 
 @command("file.open-ok")
 def file_open_ok(session: Session, channel: Channel, method: methods.FileOpenOk) -> None:
-    """The client has so much of the content: the rest follows, and then the delivery."""
+    """The client has so much of the content: a block follows, and the delivery if that was the last one."""
     owner = broker_channel(channel)
-    found = stage_due(owner, method.staged_size)
-    if found is None:
+    block = block_due(owner, method.staged_size, BLOCK_BYTES)
+    if block is None:
         return
-    outgoing, header = found
+    outgoing = block.outgoing
+    header = outgoing.header[:4] + block.octets.to_bytes(8, "big") + outgoing.header[12:]
     if owner.numeric:
         header = header_edits.with_numbers(header)
     stage = encode_method(session.connection.version, methods.FileStage())
     session.output.write_method_content(channel.number, stage, header, len(header))
-    stream_rest(owner, outgoing, method.staged_size)
+    stream_block(owner, block)
+    if block.start + block.octets < outgoing.body.octets:
+        session.output.write_method(channel.number, outgoing.open_payload())
+    else:
+        session.send(channel.number, delivery_of(outgoing))
+        end_staging(owner, outgoing)
+
+
+def delivery_of(outgoing: OutgoingFile) -> methods.FileDeliver:
     route = outgoing.route
-    delivery = methods.FileDeliver(
+    return methods.FileDeliver(
         consumer_tag=outgoing.consumer.tag,
         delivery_tag=outgoing.tag,
         redelivered=outgoing.redelivered,
@@ -239,12 +249,10 @@ def file_open_ok(session: Session, channel: Channel, method: methods.FileOpenOk)
         routing_key=route[2 + route[0] :].decode("utf-8", "surrogateescape"),
         identifier=outgoing.identifier,
     )
-    session.send(channel.number, delivery)
-    owner.flow(owner.flowing)  # wakes who waited for this one
 
 
-def stage_due(owner: BrokerChannel, staged: int) -> tuple[OutgoingFile, bytes] | None:
-    """What is to be staged at a client that has so much of it, and the header of the rest.
+def block_due(owner: BrokerChannel, staged: int, octets_max: int) -> BlockOfFile | None:
+    """What is to be staged next at a client that has so much of the content.
 
     None if nobody sends it any more.
     """
@@ -259,16 +267,22 @@ def stage_due(owner: BrokerChannel, staged: int) -> tuple[OutgoingFile, bytes] |
     if staged > size:
         text = f"content '{outgoing.identifier}' has {size} octets: {staged} cannot be staged of it"
         raise ChannelFault(amqp.PRECONDITION_FAILED, text)
-    transfers.outgoing = None
-    return outgoing, outgoing.header[:4] + (size - staged).to_bytes(8, "big") + outgoing.header[12:]
+    return BlockOfFile(outgoing, staged, min(size - staged, octets_max))
 
 
-def stream_rest(owner: BrokerChannel, outgoing: OutgoingFile, staged: int) -> None:
-    """The body from `staged` on, behind the header that was just written."""
-    if staged == outgoing.body.octets:
-        outgoing.body.close()
+def stream_block(owner: BrokerChannel, block: BlockOfFile) -> None:
+    """The octets of the block, behind the header that was just written."""
+    if block.octets:
+        owner.stream(block, block.outgoing.tag)
     else:
-        owner.stream(RestOfBody(outgoing.body, staged), outgoing.tag)
+        block.close()
+
+
+def end_staging(owner: BrokerChannel, outgoing: OutgoingFile) -> None:
+    """The last block of the content is on its way: the next content may begin."""
+    transfers_of(owner).outgoing = None
+    outgoing.release()
+    owner.flow(owner.flowing)  # wakes who waited for this one
 
 
 @command("file.ack")

@@ -18,7 +18,7 @@ from flintmq.protocol.fast09.outbox import Target
 from flintmq.server.commands import channel as channel_class
 from flintmq.server.commands import dtx as dtx_commands
 from flintmq.server.commands import queue as queue_class
-from flintmq.server.commands.file import stage_due, stream_rest
+from flintmq.server.commands.file import block_due, end_staging, stream_block
 from flintmq.server.commands.stream import consume_stream
 from flintmq.server.fast.handle_commands import QUEUE_ARGUMENTS
 from flintmq.server.fast09 import registrations
@@ -39,6 +39,8 @@ COMMANDS: dict[str, Command] = {}
 # Of Channel.Open, which the document does not number.
 NO_TRANSACTIONS, STANDARD_TRANSACTIONS, DISTRIBUTED_TRANSACTIONS = 0, 1, 2
 CONSUMER_TAG_MAX = 65_535
+# File.Stage answers File.Open-Ok with all that is missing: no content has more octets.
+WHOLE_FILE = (1 << 64) - 1
 
 
 def run(session: Fast09Session, channel: Channel, said: Method) -> None:
@@ -362,14 +364,15 @@ def file_open(session: Fast09Session, channel: Channel, said: Method) -> None:
 def file_open_ok(session: Fast09Session, channel: Channel, said: Method) -> None:
     """The client has so much of the content: the rest follows, and then the delivery."""
     owner = session.owner_of(channel)
-    found = stage_due(owner, said.staged_size)
-    if found is None:
+    block = block_due(owner, said.staged_size, WHOLE_FILE)
+    if block is None:
         return
-    outgoing, rest = found
+    outgoing = block.outgoing
+    rest = outgoing.header[:4] + block.octets.to_bytes(8, "big") + outgoing.header[12:]
     out, number = session.out, channel.number
     header, flags = out.header_of(CLASS_FILE, rest, crossing.key_of(outgoing.route))
     out.write_carrying(number, method("file.stage"), flags, session.answering(number)[1], header, b"", 0)
-    stream_rest(owner, outgoing, said.staged_size)
+    stream_block(owner, block)
     target = out.targets.get((number, encode_shortstr(outgoing.consumer.tag)))
     delivery = method(
         "file.deliver",
@@ -381,7 +384,7 @@ def file_open_ok(session: Fast09Session, channel: Channel, said: Method) -> None
         identifier=outgoing.identifier,
     )
     out.write_said(number, delivery, flags, 0)
-    owner.flow(owner.flowing)  # wakes who waited for this one
+    end_staging(owner, outgoing)
 
 
 @command("file.publish")

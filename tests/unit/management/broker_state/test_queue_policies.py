@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from flintmq.management.context import Context, Listening
 
 from flintmq.management import queue_policies
 from flintmq.management.broker_state.queue_policies import PolicyRow, QueuePolicies
+from flintmq.management.requests.context import Context, Listening
 from flintmq.snapshot_rows import QueueRow
 
 PLAIN = QueueRow("orders", True, False, False, False, b"", 0, 1, 0, 0, *([0] * 18), 0, False, 0)

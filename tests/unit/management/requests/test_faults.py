@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flintmq.client.core.errors import CallTimeout
-from flintmq.management.faults import fault_of
+from flintmq.management.requests.faults import fault_of
 
 
 def test_a_broker_that_does_not_answer_is_no_mistake_of_the_client() -> None:

@@ -31,7 +31,7 @@ COPIES_SHORT_MAX = 4096
 # have come since the last one. The queues that have something share it, and none gets less than so many.
 HANDED_OUT_MAX = 512
 # The same where hardly anybody sends anything who could be kept waiting: some milliseconds.
-HANDED_OUT_ALONE_MAX = 4096
+HANDED_OUT_ALONE_MAX = 16_384
 PORTION_MIN = 64
 UNBOUNDED = 1 << 62
 # Up to so many links that are read in one turn have the whole of it each; more of them share it.

@@ -81,8 +81,6 @@ HOT_MODULES = (
     "server.event_loop.pass_scheduler",
     "server.event_loop.read_coalescing",
     "server.network.readiness",
-    "server.sessions.handshake",
-    "server.sessions.parting",
     "server.sessions.session",
     "storage.journal.appender",
     "storage.journal.batch",

@@ -47,9 +47,9 @@ def test_only_files_of_the_console_are_served(api: Http) -> None:
         "/index.html",
         "/console/",
         "/console/app.js",
-        "/../static.py",
-        "/console/../../static.py",
-        "/console/%2e%2e/%2e%2e/static.py",
+        "/../app.py",
+        "/console/../../app.py",
+        "/console/%2e%2e/%2e%2e/app.py",
         "//etc/passwd",
     ):
         assert http("GET", path).status == 404, path

@@ -243,6 +243,38 @@ def test_no_block_follows_before_the_client_has_the_one_before(playbook: PagedPl
     assert receives(client)[1].body == SMALL
 
 
+def test_an_offset_that_another_connection_was_told_later_holds_alone(playbook: PagedPlaybook) -> None:
+    """What a lost connection had on its way would be staged, and then once more by the one that follows."""
+    lost, follower = user(playbook), user(playbook)
+    declares(follower, "q")
+    assert opens(lost, "one", 3000) == 0
+    assert opens(follower, "one", 3000) == 0
+    lost >> Carried(FileStage(), b"a" * 1000, FileProperties())
+    closes(lost, 406, "was opened once more")
+    stages(follower, b"a" * 1000 + b"b" * 2000)
+    publishes(follower, "one", "q")
+    consumes(follower, "q")
+    assert receives(follower)[1].body == b"a" * 1000 + b"b" * 2000
+
+
+def test_no_block_follows_of_a_message_that_is_back_in_its_queue(playbook: PagedPlaybook) -> None:
+    client, other = user(playbook), user(playbook)
+    declares(client, "q")
+    sends(client, "one", "q", LARGE)
+    consumes(client, "q")
+    settled(client).hears(FileOpen)
+    takes_block(client)
+    client.hears(FileOpen)
+    consumes(other, "q")
+    client >> methods.BasicRecover(requeue=True)
+    settled(client)
+    client >> FileOpenOk(staged_size=BLOCK)
+    settled(client)
+    assert not [each for _, each in client.heard() if isinstance(each, Carried)]
+    client.inbox.clear()
+    assert receives(other)[1].body == LARGE
+
+
 def begins_block(client: Client) -> None:
     """The first frames of a block are on their way to the client."""
     declares(client, "q")

@@ -9,6 +9,8 @@ from playbook.dialogue import Carried, Client
 from playbook.hourglass import TimedPlaybook
 from playbook.test_services import ask, reply_queue
 
+from flintmq.broker.messages.message import new_message
+from flintmq.broker.queues.service_goals import ServiceGoals
 from flintmq.broker.scheduling.pass_work import HANDED_OUT_MAX
 from flintmq.config import Config, PolicySettings
 from flintmq.wire import methods
@@ -177,3 +179,15 @@ def test_wrong_goals_are_refused(playbook: TimedPlaybook, argument: str, value: 
     client >> QueueDeclare(queue="q", arguments={argument: value})
     close = client.hears(ChannelClose)
     assert (close.reply_code, argument in close.reply_text) == (406, True)
+
+
+def test_a_burst_is_no_debt_of_hours() -> None:
+    """What went out while nobody else waited does not keep the queue from its bandwidth later."""
+    timetable = TimedPlaybook().broker.timetable
+    goals = ServiceGoals(timetable)
+    goals.set(-1, 1000)
+    now_ms = timetable.now_ms()
+    for _ in range(100):
+        goals.handed_out(new_message(b"\0\0", bytes(14) + bytes(1_000_000), 14, 0, 1), now_ms)
+    assert not goals.is_owed(now_ms)
+    assert goals.is_owed(now_ms + 2000)

@@ -34,7 +34,8 @@ class ServiceGoals:
         self.timetable = timetable
         self.wait_ms_max = -1  # that a message should wait for a consumer; -1 for any
         self.bandwidth = 0  # octets of bodies in a second that are handed out at least; 0 for none
-        self.owed = 0  # thousandths of octets; what went beyond the bandwidth is below 0
+        # Thousandths of octets; what went beyond the bandwidth is below 0, by what a second brings at most.
+        self.owed = 0
         self.filled_ms = timetable.now_ms()
         self.late = 0  # messages that were handed out after they had waited longer
 
@@ -70,6 +71,7 @@ class ServiceGoals:
         """Whether the queue has handed out less than its bandwidth."""
         # The product fits in 64 bits: no more than what fills it up is added, however long ago that was.
         most = self.bandwidth * OWED_MS
+        self.owed = max(self.owed, -most)
         needed_ms = (most - self.owed) // self.bandwidth + 1
         self.owed = min(most, self.owed + self.bandwidth * min(max(0, now_ms - self.filled_ms), needed_ms))
         self.filled_ms = now_ms

@@ -183,7 +183,7 @@ class PassWork:
 
     def load(self) -> None:
         """What is being read now has to wait for others."""
-        self.copies = COPIES_ALONE_MAX + 1
+        self.copies = self.copies_max + 1
 
     def share(self, links: int) -> None:
         """So many links are about to be read in one turn: what each of them may bring."""

@@ -145,6 +145,8 @@ class StreamQueue(Queue):
 
     def dispatch(self) -> int:
         """Gives each reader what there is for it."""
+        if self.returning:
+            return 0
         self.dirty = False
         for consumer in list(self.active):
             reader = self.readers.get(consumer)

@@ -38,6 +38,8 @@ ALIASES = {
     "-n": "--node",
     "-t": "--timeout",
     "-l": "--longnames",
+    "-V": "--vhost",
+    "--virtual-host": "--vhost",
 }
 # Which every command takes; each has its meaning there, or changes nothing on a single node.
 COMMON = frozenset(

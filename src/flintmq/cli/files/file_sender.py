@@ -85,7 +85,14 @@ def files_below(folder: Path, unreadable: Callable[[OSError], None]) -> Iterator
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             path = Path(above, name)
-            if not name.startswith(".") and path.is_file():
+            if name.startswith("."):
+                continue
+            try:
+                is_file = path.is_file()
+            except OSError as error:  # of a folder that may be listed and not entered
+                unreadable(error)
+                continue
+            if is_file:
                 yield path
 
 

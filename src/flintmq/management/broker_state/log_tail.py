@@ -42,6 +42,8 @@ def tail(path: Path, most: int, is_wanted: Callable[[str], bool]) -> Tail:
         for octets, left in lines_backwards(file, room):
             room = left
             line = octets[:LINE_BYTES_MAX].decode("utf-8", "replace")
+            if not line:
+                continue  # behind the last end of a line, or where the room ends
             if line.startswith(INDENT):
                 if len(continued) < CONTINUED_MAX:
                     continued.append(line)
@@ -49,7 +51,7 @@ def tail(path: Path, most: int, is_wanted: Callable[[str], bool]) -> Tail:
             if continued:
                 line = "\n".join([line, *reversed(continued)])
                 continued = []
-            if line and is_wanted(line):
+            if is_wanted(line):
                 if len(found.lines) == most:
                     found.more = True
                     return found

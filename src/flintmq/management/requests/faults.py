@@ -9,6 +9,8 @@ from flintmq.client.core.errors import (
     ConnectFailed,
     ConnectionClosed,
     LoginRefused,
+    PublishFailed,
+    RequestUnknown,
     ServiceError,
 )
 from flintmq.wire import amqp
@@ -80,6 +82,8 @@ def fault_of(error: ClientError) -> HttpFault:
         return NotFound("no such virtual host") if "not found" in text else NotAuthorised(text)
     if isinstance(error, CallTimeout):
         return Unavailable(f"the broker does not answer: {text}")
+    if isinstance(error, RequestUnknown) or (isinstance(error, PublishFailed) and error.unknown):
+        return Unavailable(text)
     if isinstance(error, LoginRefused):
         return NotAuthorised("the user may not log in any more")
     if code == amqp.NOT_FOUND:

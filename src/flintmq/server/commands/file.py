@@ -71,7 +71,9 @@ def opened(session: Session, channel: Channel, method: methods.FileOpen, staging
         content = staging.open(host, user, method.identifier, method.content_size)
     except ServiceFault as fault:
         raise refused(fault) from fault
-    transfers_of(owner).opened = content
+    transfers = transfers_of(owner)
+    transfers.opened = content
+    content.writer = transfers  # whoever opened it before was told an offset that may not hold any more
     if owner.store is not None:
         owner.store.hold_back(session.output, owner.store.last())
     session.send(channel.number, methods.FileOpenOk(staged_size=content.staged))
@@ -86,6 +88,9 @@ def begun(session: Session, channel: Channel, header: bytes) -> StagedContent:
         raise ConnectionFault(
             amqp.COMMAND_INVALID, "no content is open on this channel: send file.open first"
         )
+    if content.writer is not transfers:
+        text = f"content '{content.identifier}' was opened once more: send file.open again to go on with it"
+        raise ChannelFault(amqp.PRECONDITION_FAILED, text)
     block = int.from_bytes(header[4:12], "big")
     if content.staged + block > content.size:
         text = (
@@ -267,6 +272,9 @@ def block_due(owner: BrokerChannel, staged: int, octets_max: int) -> BlockOfFile
     if staged > size:
         text = f"content '{outgoing.identifier}' has {size} octets: {staged} cannot be staged of it"
         raise ChannelFault(amqp.PRECONDITION_FAILED, text)
+    if not outgoing.consumer.no_ack and not owner.holds(outgoing.tag):
+        end_staging(owner, outgoing)  # the message is back in its queue, for others
+        return None
     return BlockOfFile(outgoing, staged, min(size - staged, octets_max))
 
 

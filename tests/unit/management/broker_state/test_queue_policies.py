@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.management import queue_policies
+from flintmq.management.broker_state import queue_policies
 from flintmq.management.broker_state.queue_policies import PolicyRow, QueuePolicies
 from flintmq.management.requests.context import Context, Listening
 from flintmq.snapshot_rows import QueueRow

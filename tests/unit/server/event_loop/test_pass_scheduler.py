@@ -117,4 +117,4 @@ def test_a_read_brings_less_where_others_wait() -> None:
     alone = pass_work.copies_max
     pass_work.keep_waiting(True)
     pass_work.share(1)
-    assert pass_work.copies_max == alone // 2
+    assert pass_work.copies_max == alone // 8

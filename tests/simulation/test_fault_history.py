@@ -72,5 +72,5 @@ def test_a_dead_letter_that_a_bug_drops_is_found() -> None:
 from flintmq.broker.exchanges.dead_letter import DeadLetters
 DeadLetters.try_again = lambda self, failed: [queue.settle(message) for queue, message, _, _ in failed]
 """
-    done = run_pure("-c", sabotage + HUNT.replace("range(100)", "range(740, 900)"))
+    done = run_pure("-c", sabotage + HUNT.replace("range(100)", "range(374, 500)"))
     assert "is lost" in done.stderr

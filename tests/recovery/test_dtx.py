@@ -230,6 +230,22 @@ def test_a_commit_larger_than_a_group(start: Any, drain: Drain) -> None:
         peer.expect_channel_close(1, amqp.NOT_FOUND)
 
 
+def test_what_a_branch_has_locked_takes_no_room_of_its_queue_after_a_restart(
+    start: Any, publish: Any, drain: Drain
+) -> None:
+    life = start()
+    with life.connect() as peer:
+        limit = {"x-max-length-bytes": 1000}
+        peer.call(1, methods.QueueDeclare(queue="from", durable=True, arguments=limit))
+        publish(peer, "from", [b"a" * 400, b"b" * 400])
+        work(peer, [])
+        call(peer, prepare())
+        life.kill()
+    with start().connect() as peer:
+        publish(peer, "from", [b"c" * 400])
+        assert [body[:1] for body, _ in drain(peer, "from")] == [b"b", b"c"]
+
+
 def listen(peer: Peer) -> None:
     peer.call(1, methods.QueueDeclare(queue="replies", exclusive=True))
     peer.call(1, methods.BasicConsume(queue="replies", consumer_tag="r", no_ack=True))

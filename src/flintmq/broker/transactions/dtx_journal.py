@@ -47,6 +47,8 @@ _HEAD_MARK = 0xFFFFFFFF
 _VERSION = 1
 _RECORD = struct.Struct("<BIQB")
 _PUBLISH = 4
+# Messages that are read at a time to know how large they are: 32 MiB at most, as larger bodies lie in files.
+LOADED_ENTRIES = 8
 
 
 class Marker(NamedTuple):
@@ -173,9 +175,9 @@ class FoundBranches:
                     locks.append((Settlement(kind), queue, entry))
                     taken.setdefault(queue, set()).add(entry_number.of_journal(entry))
         for number, entries in taken.items():
-            keep_others(tails, number, entries)
+            keep_others(tails, number, entries, store)
             for priority in list(ranked.get(number, ())):
-                keep_others(ranked[number], priority, entries)
+                keep_others(ranked[number], priority, entries, store)
 
     def drop_unfinished(self, store: Store) -> None:
         """Branches that were never prepared, or not to the end, leave nothing behind."""
@@ -295,12 +297,25 @@ def _table(octets: bytes) -> FieldTable:
     return decode_table(octets, 0, len(octets))[0]
 
 
-def keep_others(tails: dict[int, PagedTail], key: int, entries: set[int]) -> None:
+def keep_others(tails: dict[int, PagedTail], key: int, entries: set[int], store: Store) -> None:
     """Takes the entries from one of the paged tails, if it is there."""
     if key in tails:
         kept = PagedTail()
+        locked: list[int] = []
         for entry in tails[key]:
-            if entry not in entries:
+            if entry in entries:
+                locked.append(entry)
+            else:
                 kept.push(entry)
-        kept.octets = tails[key].octets
+        kept.octets = tails[key].octets - body_octets(locked, store)
         tails[key] = kept
+
+
+def body_octets(entries: list[int], store: Store) -> int:
+    """What the bodies of these messages come to."""
+    octets = 0
+    for start in range(0, len(entries), LOADED_ENTRIES):
+        for message in store.load(entries[start : start + LOADED_ENTRIES]):
+            if message is not None:
+                octets += message.body_size()
+    return octets

@@ -48,7 +48,7 @@ HEARTBEAT = bytes((amqp.FRAME_HEARTBEAT, 0, 0, 0, 0, 0, 0, amqp.FRAME_END))
 # A method that is no publish or ack takes some 40 microseconds: after 8 of them others have their turn.
 METHOD_COPIES = 1024
 # A file for a large body takes some 200, or as long as the file system likes: others have a turn after it.
-SPOOL_COPIES = 65_537  # one more than COPIES_ALONE_MAX of pass_work.py
+SPOOL_COPIES = 65_537  # one more than COPIES_ALONE_MAX of broker/scheduling/pass_work.py
 # A field of its arguments takes some two more.
 FIELD_COPIES = 48
 # A request with a larger body is held back as a publish is.

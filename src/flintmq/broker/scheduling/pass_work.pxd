@@ -5,6 +5,7 @@ from flintmq.protocol.outbox cimport Room
 cdef Py_ssize_t COPIES_ALONE_MAX
 cdef Py_ssize_t COPIES_MAX
 cdef Py_ssize_t COPIES_SHORT_MAX
+cdef Py_ssize_t LINKS_FEW
 cdef Py_ssize_t LINKS_MAX
 cdef Py_ssize_t COPIES_MIN
 cdef long long PORTION_MIN

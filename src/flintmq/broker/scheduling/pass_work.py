@@ -36,7 +36,9 @@ PORTION_MIN = 64
 UNBOUNDED = 1 << 62
 # Up to so many links that are read in one turn have the whole of it each; more of them share it.
 LINKS_MAX = 16
-COPIES_MIN = 64
+# More than so many in one turn are others for each other, whoever has sent before.
+LINKS_FEW = 3
+COPIES_MIN = 32
 # Buckets: turns of the event loop, 100 us to 3.3 s; times in queues, 1 ms to 4.7 hours.
 TURN_BUCKETS = (100, 2, 16)
 WAIT_BUCKETS = (1000, 4, 13)
@@ -133,7 +135,7 @@ class PassWork:
         self.pressed = False
         # Messages put into queues by what is being read now, one of them many times where it goes to many.
         self.copies = 0
-        self.copies_full = COPIES_MAX  # what they may come to where few links are read in a turn
+        self.copies_full = COPIES_MAX  # what they may come to where no more than LINKS_FEW are read in a turn
         self.copies_max = COPIES_MAX
         # Messages put into queues since the last pass. What this pass may still hand out, and what the queue
         # may whose turn it is: as much as it likes outside of a pass. A message that is loaded from disk
@@ -187,7 +189,9 @@ class PassWork:
 
     def share(self, links: int) -> None:
         """So many links are about to be read in one turn: what each of them may bring."""
-        most = COPIES_SHORT_MAX if self.is_short else self.copies_full
+        most = self.copies_full if links <= LINKS_FEW else COPIES_MAX
+        if self.is_short:
+            most = COPIES_SHORT_MAX
         if links > LINKS_MAX:
             most = max(COPIES_MIN, most // links)
         self.copies_max = most

@@ -118,3 +118,6 @@ def test_a_read_brings_less_where_others_wait() -> None:
     pass_work.keep_waiting(True)
     pass_work.share(1)
     assert pass_work.copies_max == alone // 8
+    pass_work.keep_waiting(False)
+    pass_work.share(4)  # a crowd that sends after a silence
+    assert pass_work.copies_max == alone // 8

@@ -1,8 +1,14 @@
 """How quick the HTTP API is with many queues: `python benchmarks/management.py [queues]`.
 
-`python benchmarks/management.py --watched [queues] [rounds]` tells what it costs to be watched instead: the
-loads a16, c16 and f of run.py beside 10,000 queues, with metrics scraped each second and what the console
-asks for on its first pages, and without, in random turns on one broker. The ratio of the medians counts.
+`python benchmarks/management.py --watched [queues] [rounds] [figures]` tells what it costs to be watched
+instead: the loads a16, c16 and f of run.py beside 10,000 queues, in random turns on one broker: alone,
+watched, and beside a control. Watched means that metrics are scraped each second, and that two tabs of the
+console are open, on the overview and on the list of queues. A process sends what these tabs ask for, as often
+as they do: a browser runs on the machine of an operator, and must not take a processor of the broker here.
+The control is a process that uses as much of a processor as the management process does, at the same
+priority, and asks nothing: what it costs the loads is for want of a third processor. The ratio of the medians
+counts. Before the turns the processor time of the broker, of the management process and of the one who asks
+is counted, without a load.
 
 Starts a broker with its management process, declares queues, and asks for a page of 100 sorted by each
 column, and for the whole list. A bystander sends itself a message each few milliseconds meanwhile, from a
@@ -13,6 +19,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import itertools
 import json
 import multiprocessing
 import os
@@ -24,7 +31,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
@@ -35,6 +42,7 @@ import run
 import scenarios
 
 from flintmq.client import connect
+from flintmq.management import priority
 from flintmq.wire.tables import FieldTable
 
 QUEUES = 100_000
@@ -50,18 +58,33 @@ DEEPER = (
     *("arguments.x-max-length", "effective_policy_definition.message-ttl"),
 )
 POLICIES = 10
-# Beside which loads are watched, how often and how long each is measured, and the pause before it.
+# Beside how many queues loads are watched, how often and how long each is measured, and the pause before it.
 WATCHED_QUEUES = 10_000
 WATCHED_ROUNDS = 9
-WATCHED_S = 2.0
+WATCHED_S = 2.5
 SETTLED_S = 1.5
-# What a console asks for with the overview and the list of queues open.
-ASKED_BY_CONSOLE = (
-    "overview",
-    "nodes",
-    "flintmq/alarms",
-    "vhosts?columns=name",
-    "queues?page=1&page_size=50&sort=messages&sort_reverse=true",
+WATCHED_FIGURES = "a16,c16,f99"
+# How long processor time is counted without a load.
+COUNTED_S = 15.0
+SCRAPE_S = 1.0
+# What the console asks for each so many seconds: the overview in one tab, the list of queues in another. One
+# tab asks half of that time after the other, so that each measured stretch meets what one of them asks.
+CONSOLE_S = 5.0
+TABS = (
+    (
+        "overview?msg_rates_age=600&msg_rates_incr=5&lengths_age=600&lengths_incr=5",
+        "nodes",
+        "queues?page=1&page_size=6&sort=messages&sort_reverse=true&columns=name,vhost,type,messages,"
+        "messages_ready,messages_unacknowledged,consumers,message_stats",
+        "flintmq/alarms",
+        "flintmq/alarms",
+    ),
+    (
+        "queues?page=1&page_size=50&sort=messages&sort_reverse=true&columns=name,vhost,type,state,durable,"
+        "auto_delete,exclusive,policy,arguments,consumers,leases,messages,messages_ready,"
+        "messages_unacknowledged,message_bytes,message_stats,idle_since",
+        "flintmq/alarms",
+    ),
 )
 
 
@@ -252,56 +275,123 @@ def refreshed(api: Api, pids: tuple[int, int]) -> None:
 
 
 def watch(http_port: int, is_on: Event) -> None:
-    """While it is on: scrapes metrics each second, and asks as often for what a console shows."""
+    """While it is on: scrapes metrics each second, and asks for what the console shows."""
     api = Api(http_port)
+    tabs = itertools.cycle(TABS)
+    scrape_s = ask_s = 0.0  # when the next one is due
     while True:
         is_on.wait()
-        began_s = time.perf_counter()
-        for path in ASKED_BY_CONSOLE:
-            api.get(path)
-        api.scrape()
+        now_s = time.perf_counter()
+        if now_s >= scrape_s:
+            api.scrape()
+            scrape_s = max(scrape_s + SCRAPE_S, now_s)
+        if now_s >= ask_s:
+            for path in next(tabs):
+                api.get(path)
+            ask_s = max(ask_s + CONSOLE_S / len(TABS), now_s)
+        time.sleep(max(0.0, min(scrape_s, ask_s) - time.perf_counter()))
+
+
+def burn(burnt_s: float, is_on: Event) -> None:
+    """While it is on: uses so much of a processor each second, at the priority of the management process."""
+    priority.give_way()
+    while True:
+        is_on.wait()
+        began_s, until_s = time.perf_counter(), time.process_time() + burnt_s
+        while time.process_time() < until_s:
+            pass
         time.sleep(max(0.0, 1.0 - (time.perf_counter() - began_s)))
 
 
-def watched(queues: int, rounds: int) -> None:
-    figures = [scenarios.figures()[name] for name in ("a16", "c16", "f99")]
-    found: dict[tuple[str, bool], list[float]] = {}
+class Beside:
+    """What goes on beside a load: one of the processes, or none of them."""
+
+    def __init__(self) -> None:
+        self.started: dict[str, tuple[multiprocessing.Process, Event]] = {}
+
+    def start(self, name: str, target: Callable[..., None], argument: float) -> int:
+        """Its process id; it waits for its turn."""
+        is_on = multiprocessing.Event()
+        process = multiprocessing.Process(target=target, args=(argument, is_on), daemon=True)
+        process.start()
+        self.started[name] = (process, is_on)
+        assert process.pid is not None
+        return process.pid
+
+    def turn(self, name: str) -> None:
+        """The turn of this one alone, of whom "" is nobody; what was begun before is over when it returns."""
+        for each, (process, is_on) in self.started.items():
+            if not process.is_alive():
+                raise SystemExit(f"{each} has ended")
+            (is_on.set if each == name else is_on.clear)()
+        time.sleep(SETTLED_S)
+
+    def stop(self) -> None:
+        for process, _ in self.started.values():
+            process.terminate()
+
+
+def used_ms(pids: Sequence[int]) -> list[float]:
+    """Milliseconds of a processor that each process uses in a second."""
+    before = [cpu_s(pid) for pid in pids]
+    began_s = time.perf_counter()
+    time.sleep(COUNTED_S)
+    took_s = time.perf_counter() - began_s
+    return [1000 * (cpu_s(pid) - was) / took_s for pid, was in zip(pids, before, strict=True)]
+
+
+def watched(queues: int, rounds: int, names: str) -> None:
+    figures = scenarios.choose(scenarios.figures(), names)
+    found: dict[tuple[str, str], list[float]] = {}
+    beside = Beside()
     with tempfile.TemporaryDirectory() as folder, broker("--data", f"{folder}/data") as ports:
         amqp_port, http_port, pid = ports
+        management = child_of(pid)
         tool = run.build_load_tool(Path(folder))
         declare(amqp_port, queues)
         row(f"load of the machine, {os.cpu_count()} processors", *(f"{each:.1f}" for each in os.getloadavg()))
-        is_on = multiprocessing.Event()
-        watcher = multiprocessing.Process(target=watch, args=(http_port, is_on), daemon=True)
-        watcher.start()
+        watcher = beside.start("watched", watch, http_port)
+        pids = (pid, management, watcher)
+        row(f"without a load, {queues} queues, ms of CPU a second", "broker", "API", "asker")
+        for name in ("", "watched"):
+            beside.turn(name)
+            time.sleep(CONSOLE_S)  # each queue has been told once
+            used = used_ms(pids)
+            row(name or "alone", *(f"{each:.1f}" for each in used))
+        beside.start("control", burn, used[1] / 1000)
         with brokers.attached(amqp_port, pid) as target:
-            turns = [(figure, on) for figure in figures for on in (True, False)] * rounds
-            for figure, on in random.sample(turns, len(turns)):
-                (is_on.set if on else is_on.clear)()
-                time.sleep(SETTLED_S)  # what was begun before is over
+            turns = [(figure, name) for figure in figures for name in ("", "watched", "control")] * rounds
+            for figure, name in random.sample(turns, len(turns)):
+                beside.turn(name)
                 report = run.measure(tool, target, figure.load, WATCHED_S)
-                if not report.get("ok") or not watcher.is_alive():
-                    raise SystemExit(f"{figure.name}: {report.get('failure') or 'the watcher has ended'}")
-                found.setdefault((figure.name, on), []).append(figure.read(report))
-        watcher.terminate()
-    row("median", "watched", "alone", "ratio")
+                if not report.get("ok"):
+                    raise SystemExit(f"{figure.name}: {report.get('failure')}")
+                found.setdefault((figure.name, name), []).append(figure.read(report))
+        beside.stop()
+    row("median", "alone", "watched", "ratio", "control", "ratio")
     for figure in figures:
-        with_it, without = (statistics.median(found[figure.name, on]) for on in (True, False))
-        row(f"{figure.name}, {figure.unit}", f"{with_it:,.0f}", f"{without:,.0f}", f"{with_it / without:.3f}")
+        alone, *others = (statistics.median(found[figure.name, name]) for name in ("", "watched", "control"))
+        told = [text for each in others for text in (f"{each:,.0f}", f"{each / alone:.3f}")]
+        row(f"{figure.name}, {figure.unit}", f"{alone:,.0f}", *told)
     row("load of the machine at the end", *(f"{each:.1f}" for each in os.getloadavg()))
+
+
+def child_of(pid: int) -> int:
+    """The management process of a broker."""
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
 
 
 def main() -> None:
     if sys.argv[1:2] == ["--watched"]:
-        given = [int(word) for word in sys.argv[2:]]
-        watched(given[0] if given else WATCHED_QUEUES, given[1] if len(given) > 1 else WATCHED_ROUNDS)
+        given = [*sys.argv[2:], *("", "", "")]
+        watched(int(given[0] or WATCHED_QUEUES), int(given[1] or WATCHED_ROUNDS), given[2] or WATCHED_FIGURES)
         return
     queues = int(sys.argv[1]) if len(sys.argv) > 1 else QUEUES
     with broker() as (amqp_port, http_port, pid):
         declare(amqp_port, queues)
         api = Api(http_port)
         set_policies(api)
-        management = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+        management = child_of(pid)
         row(f"load of the machine, {os.cpu_count()} processors", *(f"{each:.1f}" for each in os.getloadavg()))
         row("first page, ms", f"{api.timed('queues?page=1&page_size=100'):.0f}")
         bystander = Bystander(amqp_port)

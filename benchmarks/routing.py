@@ -186,10 +186,10 @@ def measure(title: str, exchange: Exchange, bindings: list[Bound], messages: lis
 
 
 def through_topics(chance: random.Random, queues: list[Queue]) -> None:
-    """VirtualHost.route_of for keys as they come, its cache filled by the first round."""
+    """Router.route_of for keys as they come, its cache filled by the first round."""
     host, exchange = virtual_host("topic", topic_bindings(chance, 100_000, queues))
     octets = [routes_octets(exchange.name, key) for key, _ in topic_keys(chance)]
-    route_of = host.route_of
+    route_of = host.router.route_of
 
     def look_up() -> None:
         for route in octets:
@@ -197,7 +197,7 @@ def through_topics(chance: random.Random, queues: list[Queue]) -> None:
 
     first = per_second(look_up, len(octets))
     cached = max(per_second(look_up, len(octets)) for _ in range(ROUNDS))
-    rest = f"   first round {first:,.0f}, {len(host.routes):,} keys"
+    rest = f"   first round {first:,.0f}, {len(host.router.routes):,} keys"
     sys.stdout.write(f"{'topic 100,000, cached':<26}{cached:>42,.0f}{rest}\n")
 
 

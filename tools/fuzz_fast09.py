@@ -193,7 +193,8 @@ class Speaker(fuzz_fast.Speaker):
         for start, stop in ((0, cut), (cut, len(body))):
             if start < stop or chance.random() < 0.05:
                 said += self.framed(channel, body[start:stop], frames.BODY)
-        return said
+        # What is like the one before is taken another way.
+        return said * chance.choice((2, 3)) if chance.random() < 0.3 else said
 
     def property_of(self, name: str, form: str) -> Any:
         chance = self.chance

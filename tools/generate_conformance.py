@@ -219,12 +219,15 @@ def main(arguments: Sequence[str], say: Callable[[str], object] = print) -> int:
     except Malformed as error:
         say(str(error))
         return 1
-    found = faults(rules)
-    page = render(rules)
-    if "--check" not in arguments:
-        PAGE.write_text(page, encoding="utf-8")
-    elif not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != page:
-        found.append(f"{PAGE.relative_to(ROOT)} is stale")
+    return finish(PAGE, render(rules), faults(rules), "--check" in arguments, say)
+
+
+def finish(place: Path, page: str, found: list[str], is_check: bool, say: Callable[[str], object]) -> int:
+    """Writes the page, or compares it with the one that is there; the exit status, with all faults said."""
+    if not is_check:
+        place.write_text(page, encoding="utf-8")
+    elif not place.is_file() or place.read_text(encoding="utf-8") != page:
+        found.append(f"{place.relative_to(ROOT)} is stale")
     for fault in found:
         say(fault)
     return 1 if found else 0

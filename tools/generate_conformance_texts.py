@@ -19,7 +19,7 @@ from pathlib import Path
 
 from generate_conformance import KINDS as XML_KINDS
 from generate_conformance import LEVELS as XML_LEVELS
-from generate_conformance import ROOT, Malformed
+from generate_conformance import ROOT, Malformed, finish
 
 TABLES = ROOT / "spec" / "texts"
 TESTS = ROOT / "tests"
@@ -220,15 +220,7 @@ def main(arguments: Sequence[str], say: Callable[[str], object] = print) -> int:
     except Malformed as error:
         say(str(error))
         return 1
-    found = faults(documents)
-    page = render(documents)
-    if "--check" not in arguments:
-        PAGE.write_text(page, encoding="utf-8")
-    elif not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != page:
-        found.append(f"{PAGE.relative_to(ROOT)} is stale")
-    for fault in found:
-        say(fault)
-    return 1 if found else 0
+    return finish(PAGE, render(documents), faults(documents), "--check" in arguments, say)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ says what would be. Whoever calls the check knows where the value stands, and sa
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -56,6 +55,8 @@ def shown(value: object) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """What was meant by a name that is not known; None if no known name is like it."""
+    import difflib  # by whoever has made a mistake
+
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return near[0] if near else None
 

@@ -63,12 +63,15 @@ class OrderedNames(Generic[Item]):
 
     def append(self, item: Item) -> None:
         """Puts an item behind all others, where it belongs."""
-        if self.parts and len(self.parts[-1]) < PART_ITEMS_MAX:
-            self.parts[-1].append(item)
-            self.ends[-1] = self.place(item)
+        place_of = self.place_of
+        place = item if place_of is None else place_of(item)
+        last = self.parts[-1] if self.parts else None
+        if last is not None and len(last) < PART_ITEMS_MAX:
+            last.append(item)
+            self.ends[-1] = place
         else:
             self.parts.append([item])
-            self.ends.append(self.place(item))
+            self.ends.append(place)
 
     def discard(self, item: Item) -> None:
         """Takes an item out, if it is there."""
@@ -88,7 +91,7 @@ class OrderedNames(Generic[Item]):
             self.ends[number] = self.place(part[-1])
 
     def after(self, place: Any) -> Iterator[Item]:
-        """Those behind a place, None for all; the directory must not change meanwhile."""
+        """The items behind a place, all if None. The directory must not change meanwhile."""
         first = 0 if place is None else bisect_right(self.ends, place)
         if first < len(self.parts):
             part = self.parts[first]
@@ -96,3 +99,15 @@ class OrderedNames(Generic[Item]):
             yield from part[start:]
             for number in range(first + 1, len(self.parts)):
                 yield from self.parts[number]
+
+    def portion(self, place: Any, most: int) -> list[Item]:
+        """The first of those behind a place, None for all; at least one if there is any, `most` at the most.
+
+        It ends where a part does: items are copied together, whoever walks over many takes little time here.
+        """
+        number = 0 if place is None else bisect_right(self.ends, place)
+        if number == len(self.parts):
+            return []
+        part = self.parts[number]
+        start = 0 if place is None else bisect_right(part, place, key=self.place_of)
+        return part[start : start + most]

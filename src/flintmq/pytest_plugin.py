@@ -12,8 +12,13 @@ unacked ones. Under pytest-xdist each worker has brokers of its own.
 
 from __future__ import annotations
 
+import argparse
+import os
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatch
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -25,6 +30,23 @@ SOURCE = pytest.StashKey[Source]()
 SOURCE_FIXTURE = "_flintmq_source"
 # A function that takes one of them: of a test, or of a fixture that stands on it.
 NAMED = re.compile(rb"\bdef \w+\([^)]*\bflintmq(_session|_virtual_host)?\s*[,:)]")
+# How much is looked at before conftest files are loaded: a millisecond or two, in a project of any size.
+EARLY_FILES_MAX = 50
+EARLY_ENTRIES_MAX = 500
+# Options of a run that executes neither tests nor fixtures.
+WITHOUT_TESTS = (
+    "collectonly",
+    "help",
+    "version",
+    "markers",
+    "cacheshow",
+    "showfixtures",
+    "show_fixtures_per_test",
+    "setupplan",
+)
+# Options of pytest-xdist: tests run in its workers, which are given the same options, not in the controller.
+WITH_WORKERS = ("numprocesses", "tx")
+WORKER = "PYTEST_XDIST_WORKER"
 LEFTOVERS = "flintmq_leftovers"
 LEFTOVERS_KNOWN = ("tell", "fail", "ignore")
 SECTION = "flintmq"
@@ -57,40 +79,81 @@ def flintmq_options() -> tuple[str, ...]:
 
 
 def source_of(config: pytest.Config) -> Source:
-    """One for the whole run, made when it is first needed."""
+    """One for the whole run, made when it is first needed, and closed however the run ends."""
     source = config.stash.get(SOURCE, None)
     if source is None:
         source = config.stash[SOURCE] = new_source()
+        config.add_cleanup(source.close)
     return source
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """The nursery loads while conftest files do, if one of the first files has a test of a broker."""
+    given = early_config.known_args_namespace
+    if not has_tests(given):
+        return
+    patterns = ["conftest.py", *early_config.getini("python_files")]
+    named = given.file_or_dir or early_config.getini("testpaths") or ["."]
+    places = [early_config.invocation_params.dir / word.partition("::")[0] for word in named]
+    if any(map(names_broker, islice(early_files(places, patterns), EARLY_FILES_MAX))):
+        source_of(early_config)
+
+
+def has_tests(options: argparse.Namespace) -> bool:
+    """Whether tests run in this process."""
+    names = WITHOUT_TESTS if WORKER in os.environ else WITHOUT_TESTS + WITH_WORKERS
+    return not any(getattr(options, name, None) for name in names)
+
+
+def early_files(places: Sequence[Path], patterns: Sequence[str]) -> Iterator[Path]:
+    """Files with tests, those nearest to the given places first, as far as a short look finds them."""
+    # Unlike Path.is_file, these are False for whatever the system refuses to look at.
+    yield from filter(os.path.isfile, places)
+    folders = deque(filter(os.path.isdir, places))
+    left = EARLY_ENTRIES_MAX
+    while folders and left > 0:
+        try:
+            with os.scandir(folders.popleft()) as entries:
+                found = sorted(islice(entries, left), key=lambda entry: entry.name)
+                folders.extend(
+                    Path(entry.path)
+                    for entry in found
+                    if entry.is_dir() and not entry.name.startswith((".", "_"))
+                )
+        except OSError:  # pytest says what is wrong with it
+            continue
+        left -= len(found)
+        for entry in found:
+            if any(fnmatch(entry.name, pattern) for pattern in patterns):
+                yield Path(entry.path)
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> None:
     """The nursery loads while the tests are, from the first file on that has a test of a broker."""
     config = parent.config
-    if config.option.collectonly or SOURCE in config.stash or file_path.suffix != ".py":
+    if SOURCE in config.stash or file_path.suffix != ".py" or not has_tests(config.option):
         return
-    try:
-        names_broker = bool(NAMED.search(file_path.read_bytes()))
-    except OSError:  # pytest says what is wrong with it
-        return
-    if names_broker:
+    if names_broker(file_path):
         source_of(config)
+
+
+def names_broker(file_path: Path) -> bool:
+    """Whether a file has a function that takes a fixture of a broker."""
+    try:
+        return bool(NAMED.search(file_path.read_bytes()))
+    except OSError:  # pytest says what is wrong with it
+        return False
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """The nursery loads while other tests run, if any test will need it."""
-    if session.config.option.collectonly:
+    if not has_tests(session.config.option):
         return
     for item in session.items:
         if SOURCE_FIXTURE in getattr(item, "fixturenames", ()):
             source_of(session.config)
             return
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    source = config.stash.get(SOURCE, None)
-    if source is not None:
-        source.close()
 
 
 @pytest.fixture(scope="session")

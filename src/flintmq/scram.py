@@ -18,8 +18,6 @@ import hashlib
 import hmac
 import re
 import secrets
-import stringprep
-import unicodedata
 from dataclasses import dataclass
 
 SHA256_OCTETS = 32
@@ -37,19 +35,6 @@ _CLIENT_FIRST = re.compile(r"([ny]),(?:a=([^,]*))?,(n=([^,]+),r=([\x21-\x2b\x2d-
 _CLIENT_FINAL = re.compile(r"(c=([A-Za-z0-9+/=]+),r=([\x21-\x2b\x2d-\x7e]+)(?:,[^p].*)?),p=([A-Za-z0-9+/=]+)")
 _SERVER_FIRST = re.compile(r"r=([\x21-\x2b\x2d-\x7e]+),s=([A-Za-z0-9+/=]+),i=(\d{1,9})(?:,.*)?")
 _SERVER_FINAL = re.compile(r"v=([A-Za-z0-9+/=]+)(?:,.*)?")
-
-# Characters that a password may not have, by RFC 4013.
-_PROHIBITED = (
-    stringprep.in_table_c12,
-    stringprep.in_table_c21_c22,
-    stringprep.in_table_c3,
-    stringprep.in_table_c4,
-    stringprep.in_table_c5,
-    stringprep.in_table_c6,
-    stringprep.in_table_c7,
-    stringprep.in_table_c8,
-    stringprep.in_table_c9,
-)
 
 
 class ScramFault(ValueError):
@@ -214,13 +199,28 @@ def prepared(password: bytes) -> bytes:
         text = password.decode()
     except UnicodeDecodeError:
         return password
+    import stringprep  # by the few who have such a password
+    import unicodedata
+
+    # Characters that a password may not have, by RFC 4013.
+    prohibited = (
+        stringprep.in_table_c12,
+        stringprep.in_table_c21_c22,
+        stringprep.in_table_c3,
+        stringprep.in_table_c4,
+        stringprep.in_table_c5,
+        stringprep.in_table_c6,
+        stringprep.in_table_c7,
+        stringprep.in_table_c8,
+        stringprep.in_table_c9,
+    )
     mapped = "".join(
         " " if stringprep.in_table_c12(letter) else letter
         for letter in text
         if not stringprep.in_table_b1(letter)
     )
     normal = unicodedata.normalize("NFKC", mapped)
-    if any(prohibits(letter) for prohibits in _PROHIBITED for letter in normal):
+    if any(prohibits(letter) for prohibits in prohibited for letter in normal):
         return password
     return normal.encode()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from live.certificates import Authority
 from live.serving import serving
 
 from flintmq.client import ConnectFailed, aio, connect
+from flintmq.client.core.endpoints import connect_failed
+from flintmq.client.core.settings import parse_uri
 
 
 def test_tls(tmp_path: Path) -> None:
@@ -49,3 +52,23 @@ def test_tls(tmp_path: Path) -> None:
             assert connection.is_open
         with pytest.raises(ConnectFailed):
             connect(f"amqps://guest:guest@127.0.0.1:{broker.ports['amqp']}?verify=verify_none")
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "told"),
+    [
+        (
+            62,
+            "Hostname mismatch, certificate is not valid for 'x'.",
+            "'x'; connect by a name that its certificate",
+        ),
+        (64, "IP address mismatch, certificate is not valid for '::1'.", "'::1'; connect by a name that its"),
+        (10, "certificate has expired", "expired; have the certificate of the broker renewed"),
+        (18, "self-signed certificate", "self-signed certificate; name its authority: ?cacertfile=FILE"),
+    ],
+)
+def test_a_certificate_that_is_not_trusted_comes_with_what_helps(code: int, message: str, told: str) -> None:
+    error = ssl.SSLCertVerificationError()
+    error.verify_code, error.verify_message = code, message
+    settings = parse_uri("amqps://mq.example.com")
+    assert told in str(connect_failed(settings, settings.endpoints[0], error))

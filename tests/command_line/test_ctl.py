@@ -237,9 +237,107 @@ def test_an_import_for_trial_imports_nothing(flintmq: Command, tmp_path: Path) -
     flintmq("ctl delete_vhost imported")
 
 
+def test_values_that_are_not_valid_end_with_the_status_of_rabbitmqctl(flintmq: Command) -> None:
+    for line in (
+        """set_policy bad '^tmp' '{"message-ttl":-1}'""",
+        "set_policy bad '^tmp' 'not json'",
+        "set_permissions guest '(' '.*' '.*'",
+        "set_parameter c n 'not json'",
+        "purge_queue nowhere",
+    ):
+        assert flintmq(f"ctl {line}").status == 69, line
+
+
 def test_a_policy_below_zero(flintmq: Command) -> None:
     """A policy that gives way to those without a priority."""
     assert flintmq("""ctl set_policy --priority -10 low '^x' '{"max-length":5}'""").status == 0
     assert flintmq("ctl -q list_policies name priority").lines == ["name\tpriority", "low\t-10"]
     assert flintmq("""ctl set_policy --priority 1.5 low '^x' '{"max-length":5}'""").status == 64
     flintmq("ctl clear_policy low")
+
+
+def test_the_health_checks_that_supervisors_run(flintmq: Command, tmp_path: Path) -> None:
+    """Those of rabbitmq-diagnostics too, as liveness probes have them."""
+    node = "flintmq@localhost"
+    assert flintmq("ctl -q check_alarms").out == f"Node {node} reported no alarms, local or clusterwide\n"
+    assert flintmq("ctl check_local_alarms").lines[-1] == f"Node {node} reported no local alarms"
+    assert flintmq("ctl -q alarms").out == f"Node {node} reported no alarms, local or clusterwide\n"
+    assert flintmq("ctl check_virtual_hosts").lines[-1] == f"Node {node} reported all vhosts as running"
+    assert flintmq("ctl node_health_check").lines[-1] == "Health check passed"
+    assert flintmq("ctl is_running").lines[-1] == f"FlintMQ on node {node} is fully booted and running"
+    assert flintmq("ctl -q server_version").lines == ["3.10.8"]
+    assert flintmq("ctl check_port_connectivity").lines[-1].startswith("Successfully connected to ")
+    assert flintmq("ctl await_online_nodes 1").status == 0
+    assert flintmq("ctl await_online_nodes 3").status == 69
+    for word in ("check_alarms", "check_port_connectivity", "is_running", "node_health_check"):
+        assert flintmq(f"ctl {word} --url amqp://localhost:1").status == 69
+    settings = tmp_path / "flintmq.toml"
+    settings.write_text('[limits]\nmemory_high_bytes = "1MiB"\n')
+    with BrokerProcess("--config", str(settings)) as blocked:
+        url = f"--url amqp://localhost:{blocked.port}"
+        for word, status in (("check_alarms", 69), ("check_local_alarms", 69), ("node_health_check", 70)):
+            said = flintmq(f"ctl {word} {url}")
+            assert said.status == status
+            assert "emory alarm on node" in said.err or "resource alarm(s) in effect: memory" in said.err
+        assert flintmq(f"ctl -q alarms {url}").out == f"Memory alarm on node {node}\n"
+
+
+def test_the_cluster_of_one_node(flintmq: Command) -> None:
+    lines = flintmq("ctl cluster_status").lines
+    assert lines[0] == "Cluster status of node flintmq@localhost ..."
+    assert lines[lines.index("Running Nodes") + 2] == "flintmq@localhost"
+    found = json.loads(flintmq("ctl cluster_status --formatter json").out)
+    assert found["disk_nodes"] == found["running_nodes"] == ["flintmq@localhost"]
+    assert (found["partitions"], found["alarms"], found["ram_nodes"]) == ({}, [], [])
+    assert flintmq("ctl -q list_feature_flags").lines[0] == "name\tstate"
+    assert flintmq("ctl enable_feature_flag all").out == "Enabling all feature flags ...\n"
+    assert flintmq("ctl enable_feature_flag stream_queue").status == 0
+    assert flintmq("ctl enable_feature_flag nonsense").status == 64
+
+
+def test_global_parameters(flintmq: Command) -> None:
+    said = flintmq("""ctl set_global_parameter mine '{"a":1}'""")
+    assert said.out == 'Setting global runtime parameter "mine" to "{"a":1}" ...\n'
+    assert flintmq("ctl -q list_global_parameters").lines == ["name\tvalue", 'mine\t{"a":1}']
+    assert flintmq("ctl clear_global_parameter mine").status == 0
+    again = flintmq("ctl clear_global_parameter mine")
+    assert (again.status, again.err) == (69, "Error:\nParameter does not exist\n")
+
+
+def test_what_only_erlang_or_the_settings_can_do_is_refused_with_what_to_do(flintmq: Command) -> None:
+    for word, way in (
+        ("rotate_logs", "SIGHUP"),
+        ("set_log_level debug", "SIGHUP"),
+        ("wait /run/pid", "await_startup"),
+        ("force_gc", "nothing to collect"),
+        ("forget_cluster_node x", "single node"),
+        ("sync_queue q", "single node"),
+        ("suspend_listeners", "firewall"),
+        ("report", "flintmq doctor"),
+    ):
+        refused = flintmq(f"ctl {word}")
+        assert refused.status == 69, word
+        assert refused.err.startswith(f"Error:\n{word.split()[0]}: ")
+        assert way in refused.err
+
+
+def test_the_pid_of_another_node_closes_no_connection_of_this_one(
+    flintmq: Command, broker: BrokerProcess
+) -> None:
+    with connect(f"amqp://guest:guest@localhost:{broker.port}", recovery=None) as connection:
+        number = connection.request("connection.list").results["rows"][-1]["number"]
+        for pid in (f"<rabbit@elsewhere.1.{number}.0>", f"<0.{number}.0>"):
+            said = flintmq(f"ctl close_connection '{pid}' because")
+            assert (said.status, said.err) == (69, f"Error:\n{pid}: no pid of list_connections\n")
+        connection.request("broker.info")
+        assert flintmq(f"ctl close_connection '<flintmq@localhost.1.{number}.0>' because").status == 0
+        closed_with(connection, "because")
+
+
+def test_a_virtual_host_that_the_asker_may_not_enter(flintmq: Command) -> None:
+    assert flintmq("ctl add_vhost apart").status == 0
+    said = flintmq("ctl -q list_queues -p apart")
+    assert said.status == 69
+    assert "flintmq ctl set_permissions -p apart USER" in said.err
+    assert flintmq("ctl -q list_queues -p nowhere").status == 65
+    assert flintmq("ctl delete_vhost apart").status == 0

@@ -15,6 +15,7 @@ from live.certificates import Authority
 from flintmq.cli.operating import doctor
 from flintmq.client import Connection, connect
 from flintmq.clock import Clock
+from flintmq.wire.properties import BasicProperties
 
 Found = dict[str, Any]
 USERS = """
@@ -125,6 +126,31 @@ def test_a_message_that_was_forgotten(
         queue.delete()
 
 
+def test_a_message_that_its_consumer_gives_back_again_and_again(
+    findings: Look, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connection.channel(confirm=True, prefetch=1) as channel:
+        queue = channel.queue("poisoned")
+        channel.publish(b"cannot be parsed", routing_key="poisoned")
+        with queue.consume(timeout_s=5) as consumer:
+            held = consumer.take(1, timeout_s=5)
+
+            def give_back() -> None:
+                for _ in range(doctor.GIVEN_BACK):
+                    held.pop().reject(requeue=True)
+                    held.extend(consumer.take(1, timeout_s=5))
+
+            between_looks(monkeypatch, give_back)
+            (kind,) = (found := findings())
+            assert kind == "messages given back again and again"
+            assert found[kind]["seen"].startswith("consumer ")
+            assert "gives back what queue 'poisoned' hands to it" in found[kind]["seen"]
+            assert found[kind]["cause"].startswith(f"{doctor.GIVEN_BACK} deliveries in ")
+            assert "flintmq peek 'poisoned'" in found[kind]["next_step"]
+            assert "delivery-limit" in found[kind]["next_step"]
+        queue.delete()
+
+
 def test_trouble_in_another_virtual_host(
     flintmq: Command, findings: Look, broker: BrokerProcess, connection: Connection
 ) -> None:
@@ -143,7 +169,10 @@ def test_trouble_in_another_virtual_host(
             assert found[kind]["seen"].startswith("virtual host 'orders': 1 messages went nowhere")
             assert "flintmq bindings -V 'orders'" in found[kind]["next_step"]
             said = flintmq("doctor --seconds 0")
-            assert said.err == "flintmq: 1 virtual hosts were not looked at, such as closed\n"
+            assert said.err == (
+                "flintmq: 1 virtual hosts were not looked at, such as closed, as user 'root' may not enter "
+                "them: flintmq permissions set\n"
+            )
             assert findings("-V /") == {}
     finally:
         for name in ("orders", "closed"):
@@ -215,6 +244,23 @@ def test_dead_letters_pile_up(findings: Look, connection: Connection) -> None:
         assert "flintmq requeue 'graveyard'" in found[kind]["next_step"]
         queue.delete()
         graveyard.delete()
+
+
+@pytest.mark.parametrize("is_of_the_queue", [True, False])
+def test_dead_letters_that_wait_to_be_tried_again_are_no_trouble(
+    findings: Look, connection: Connection, monkeypatch: pytest.MonkeyPatch, is_of_the_queue: bool
+) -> None:
+    """In a queue that sends them on after a time: its own, or that of each message."""
+    monkeypatch.setattr(doctor, "ABANDONED_MS", 0)
+    back = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "jobs"}
+    lifetime = {"x-message-ttl": 3_600_000} if is_of_the_queue else {}
+    properties = BasicProperties(expiration=None if is_of_the_queue else "3600000")
+    death = {"queue": "jobs", "reason": "rejected", "count": 1, "exchange": "", "routing-keys": ["jobs"]}
+    with connection.channel(confirm=True) as channel:
+        retry = channel.queue("retry", arguments={**back, **lifetime})
+        channel.publish(b"later", routing_key="retry", headers={"x-death": [death]}, properties=properties)
+        assert findings() == {}
+        retry.delete()
 
 
 def test_dead_letters_that_were_sent_back_are_no_trouble(findings: Look, connection: Connection) -> None:

@@ -12,7 +12,7 @@ import pytest
 from broker_process import BrokerProcess
 from command_line.conftest import Command, closed_with
 
-from flintmq.cli.operating import bench
+from flintmq.cli.operating import bench, requeue
 from flintmq.client import connect
 
 
@@ -181,6 +181,16 @@ def test_options_of_the_broker_before_the_command(
     said = flintmq(line.format(url=f"amqp://localhost:{broker.port}"))
     assert (said.status, said.err) == (0, "")
     assert said.document is not None
+
+
+def test_requeue_tells_what_it_has_not_looked_at(flintmq: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requeue, "LOOKED_AT_MAX", 5)
+    flintmq("declare queue alive")
+    flintmq("publish alive --count 9 x")
+    said = flintmq("requeue alive --limit 1")
+    assert said.out.startswith("0 messages went back, 9 left; 5 cannot go: ")
+    assert said.out.endswith("; 4 behind them were not looked at\n")
+    flintmq("delete queue alive --yes")
 
 
 def test_options_before_a_command_that_are_wrong(flintmq: Command) -> None:
@@ -419,9 +429,10 @@ def test_bench_ends_when_an_alarm_blocks_its_producers(
         url = f"amqp://localhost:{full.port}"
         while flintmq(f"alarms --url {url}").status == 0:
             pass
-        said = flintmq(f"bench --time 0.1 -y 0 -c 10 --url {url}")
-    assert said.status == 1
-    assert said.err.endswith("taken no message of the load for 0.5 s; see: flintmq alarms\n")
+        for amount in ("--time 0.1", "-C 10000"):
+            said = flintmq(f"bench {amount} -y 0 -c 10 --url {url}")
+            assert said.status == 1
+            assert said.err.endswith("taken no message of the load for 0.5 s; see: flintmq alarms\n")
 
 
 def test_bench_asks_before_it_takes_from_a_queue_in_use(flintmq: Command, broker: BrokerProcess) -> None:

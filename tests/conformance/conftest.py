@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -53,13 +54,20 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 def connect(broker: BrokerProcess, version: str) -> Iterator[Connect]:
     """Opens further connections, with channel 1 open; the arguments are those of Peer.connect."""
     with ExitStack() as peers:
+        yield partial(connected, peers, broker, version)
 
-        def make(**wishes: Any) -> Peer:
-            made = peers.enter_context(Peer.connect(broker.port, version, **wishes))
-            made.open(1)
-            return made
 
-        yield make
+@pytest.fixture
+def connect_091(broker: BrokerProcess) -> Iterator[Connect]:
+    """The same in 0-9-1, whatever the version under test."""
+    with ExitStack() as peers:
+        yield partial(connected, peers, broker, "0-9-1")
+
+
+def connected(peers: ExitStack, broker: BrokerProcess, version: str, **wishes: Any) -> Peer:
+    made = peers.enter_context(Peer.connect(broker.port, version, **wishes))
+    made.open(1)
+    return made
 
 
 @pytest.fixture

@@ -177,8 +177,6 @@ def test_a_passive_declare_only_looks(peer: Peer, name: str) -> None:
 )
 @rule(
     "0-9-1/exchange.declare/passive/equivalent",
-    "0-9/exchange.declare/durable/sticky",
-    "0-9/exchange.declare/auto-delete/sticky",
     "extensions/exchange.declare/auto-delete/amq_exchange_25",
 )
 def test_declared_again_an_exchange_has_to_be_the_same(
@@ -193,19 +191,40 @@ def test_declared_again_an_exchange_has_to_be_the_same(
     peer.call(1, methods.ExchangeDelete(exchange=name))
 
 
-@pytest.mark.parametrize("durable", [True, False])
-@rule("0-9,0-9-1/exchange.declare/durable/support")
-def test_exchanges_may_be_durable_or_transient(peer: Peer, name: str, durable: bool) -> None:
-    peer.call(1, methods.ExchangeDeclare(exchange=name, type="direct", durable=durable))
-    assert routes(peer, name)
-    # That it took note of the flag shows when the other one is declared.
-    peer.send(1, methods.ExchangeDeclare(exchange=name, type="direct", durable=not durable))
-    peer.expect_channel_close(1, amqp.PRECONDITION_FAILED)
-    peer.open(1)
+@pytest.mark.parametrize("flag", ["durable", "auto_delete"])
+@rule("0-9/exchange.declare/durable/sticky", "0-9/exchange.declare/auto-delete/sticky")
+def test_declared_again_an_exchange_keeps_its_flags(
+    peer: Peer, name: str, flag: str, connect_091: Connect
+) -> None:
+    flags = {"durable": False, "auto_delete": False}
+    peer.call(1, methods.ExchangeDeclare(exchange=name, type="direct", **flags))
+    peer.call(1, methods.ExchangeDeclare(exchange=name, type="direct", **flags | {flag: True}))
+    # To a client of 0-9-1 the flags have to be those of the first time.
+    connect_091().call(1, methods.ExchangeDeclare(exchange=name, type="direct", **flags))
     peer.call(1, methods.ExchangeDelete(exchange=name))
 
 
-@rule("0-9,0-9-1/exchange.delete/exchange/exists")
+@pytest.mark.parametrize("durable", [True, False])
+@rule("0-9,0-9-1/exchange.declare/durable/support")
+def test_exchanges_may_be_durable_or_transient(
+    peer: Peer, name: str, durable: bool, connect_091: Connect
+) -> None:
+    peer.call(1, methods.ExchangeDeclare(exchange=name, type="direct", durable=durable))
+    assert routes(peer, name)
+    # That it took note of the flag shows when a client of 0-9-1 declares the other one.
+    other = connect_091()
+    other.send(1, methods.ExchangeDeclare(exchange=name, type="direct", durable=not durable))
+    other.expect_channel_close(1, amqp.PRECONDITION_FAILED)
+    peer.call(1, methods.ExchangeDelete(exchange=name))
+
+
+@rule("0-9/exchange.delete/exchange/exists")
+def test_an_exchange_that_is_not_there_cannot_be_deleted(peer: Peer, name: str) -> None:
+    peer.send(1, methods.ExchangeDelete(exchange=name))
+    peer.expect_channel_close(1, amqp.NOT_FOUND)
+
+
+@rule("0-9-1/exchange.delete/exchange/exists")
 def test_deleting_what_is_not_there_is_no_error(peer: Peer, name: str) -> None:
     peer.call(1, methods.ExchangeDelete(exchange=name))
 

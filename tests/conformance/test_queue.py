@@ -52,7 +52,18 @@ def test_a_queue_without_a_name_gets_one_of_its_own(peer: Peer, connect: Connect
     assert len(set(names)) == 20
 
 
-@rule("0-9/queue.declare/queue/reserved-prefix", "0-9-1/queue.declare/queue/reserved")
+@rule("0-9/queue.declare/queue/reserved-prefix")
+def test_a_name_that_begins_with_amq_ends_the_connection(peer: Peer) -> None:
+    generated = declare(peer)
+    assert generated.startswith("amq.")
+    peer.call(1, methods.QueueDeclare(queue=generated, passive=True))
+    peer.call(1, methods.QueueDeclare(queue=generated, exclusive=True))
+    peer.send(1, methods.QueueDeclare(queue="amq.mine"))
+    closed = peer.expect_connection_close(amqp.NOT_ALLOWED)
+    assert (closed.class_id, closed.method_id) == (50, 10)
+
+
+@rule("0-9-1/queue.declare/queue/reserved")
 def test_names_that_begin_with_amq_are_reserved(peer: Peer) -> None:
     refused(peer, amqp.ACCESS_REFUSED, methods.QueueDeclare(queue="amq.mine"))
     generated = declare(peer)
@@ -77,8 +88,7 @@ def test_a_passive_declare_only_looks(peer: Peer, name: str) -> None:
 )
 @rule(
     "0-9-1/queue.declare/passive/equivalent",
-    "0-9/queue.declare/durable/pre-existence",
-    "0-9,0-9-1/queue.declare/auto-delete/pre-existence",
+    "0-9-1/queue.declare/auto-delete/pre-existence",
 )
 def test_declared_again_a_queue_has_to_be_the_same(peer: Peer, name: str, difference: dict[str, Any]) -> None:
     for _ in range(2):
@@ -90,13 +100,31 @@ def test_declared_again_a_queue_has_to_be_the_same(peer: Peer, name: str, differ
     peer.call(1, methods.QueueDelete(queue=name))
 
 
+@pytest.mark.parametrize("flag", ["durable", "auto_delete"])
+@rule("0-9/queue.declare/durable/pre-existence", "0-9/queue.declare/auto-delete/pre-existence")
+def test_declared_again_a_queue_keeps_its_flags(
+    peer: Peer, name: str, flag: str, connect_091: Connect
+) -> None:
+    flags = {"durable": False, "auto_delete": False}
+    peer.call(1, methods.QueueDeclare(queue=name, **flags))
+    peer.publish(1, b"one", key=name)
+    found = peer.call(1, methods.QueueDeclare(queue=name, **flags | {flag: True}))
+    assert (found.queue, found.message_count) == (name, 1)
+    # To a client of 0-9-1 the flags have to be those of the first time.
+    connect_091().call(1, methods.QueueDeclare(queue=name, **flags))
+    peer.call(1, methods.QueueDelete(queue=name))
+
+
 @pytest.mark.parametrize("durable", [True, False])
 @rule("0-9,0-9-1/queue.declare/durable/types")
-def test_queues_may_be_durable_or_transient(peer: Peer, name: str, durable: bool) -> None:
+def test_queues_may_be_durable_or_transient(
+    peer: Peer, name: str, durable: bool, connect_091: Connect
+) -> None:
     declare(peer, queue=name, durable=durable, exclusive=False)
     peer.publish(1, b"one", key=name)
     assert bodies(peer, name) == [b"one"]
-    refused(peer, amqp.PRECONDITION_FAILED, methods.QueueDeclare(queue=name, durable=not durable))
+    # That it took note of the flag shows when a client of 0-9-1 declares the other one.
+    refused(connect_091(), amqp.PRECONDITION_FAILED, methods.QueueDeclare(queue=name, durable=not durable))
     peer.call(1, methods.QueueDelete(queue=name))
 
 
@@ -281,9 +309,18 @@ def test_both_ends_of_a_binding_have_to_be_there(peer: Peer, name: str) -> None:
     )
 
 
+@rule("0-9/queue.unbind/queue/02", "0-9/queue.unbind/exchange/03")
+def test_what_is_not_there_cannot_be_unbound(peer: Peer, name: str) -> None:
+    queue = declare(peer)
+    refused(
+        peer,
+        amqp.NOT_FOUND,
+        methods.QueueUnbind(queue=name, exchange="amq.direct"),
+        methods.QueueUnbind(queue=queue, exchange=name),
+    )
+
+
 @rule(
-    "0-9/queue.unbind/queue/02",
-    "0-9/queue.unbind/exchange/03",
     "0-9-1/queue.unbind/queue/must-exist",
     "0-9-1/queue.unbind/exchange/must-exist",
 )

@@ -75,7 +75,8 @@ def test_no_page_is_wider_than_a_phone(console: Console) -> None:
 
 def test_no_table_is_cut_on_a_phone(console: Console) -> None:
     console.page.set_viewport_size({"width": 390, "height": 844})
-    for where in ("users", "users/shop", "policies", "hosts", "queues", "journal", "audit"):
+    message = "queues/%2F/dead-letters"
+    for where in ("users", "users/shop", "policies", "hosts", "queues", message, "journal", "audit"):
         console.open(where)
         console.page.locator("main tbody tr").first.wait_for()
         cut = """() => [...document.querySelectorAll("main .table-scroll")]
@@ -171,6 +172,50 @@ def test_a_policy_for_quorum_queues_can_be_changed(console: Console) -> None:
     expect(choice).to_be_visible()
     options = choice.locator("option").all_text_contents()
     assert {"classic_queues", "quorum_queues", "streams"} <= set(options)
+
+
+def test_messages_on_disk_are_not_said_to_be_in_memory(console: Console, api: Http) -> None:
+    queue = api.get("queues/%2F/orders.overseas")
+    queue |= {"messages_ready": 9, "message_bytes": 3 << 20, "message_bytes_ready": 3 << 20}
+    console.page.route("**/api/queues/%2F/orders.overseas*", lambda route: route.fulfill(json=queue))
+    shown = {
+        0: "3.00 MiB on disk",
+        1 << 20: "3.00 MiB, 1.00 MiB of it in memory",
+        3 << 20: "3.00 MiB in memory",
+    }
+    for in_memory, note in shown.items():
+        queue["message_bytes_ram"] = in_memory
+        console.open("overview")
+        console.open("queues/%2F/orders.overseas")
+        expect(console.page.locator(".figure-note").first).to_have_text(note)
+
+
+def test_a_histogram_is_one_line_of_the_journal(console: Console) -> None:
+    console.open("journal")
+    row = console.row("flintmq_turn_seconds")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text(re.compile(r"[\d,]+ times, .* ms each, 99 of 100 within .* ms"))
+    expect(console.page.locator("main tbody")).not_to_contain_text("_bucket")
+
+
+def test_figures_leave_no_hole_on_a_phone(console: Console) -> None:
+    console.page.set_viewport_size({"width": 390, "height": 844})
+    console.open("overview")
+    last = console.page.locator(".figures .figure").last
+    ends = """each => {
+      const row = each.parentElement.getBoundingClientRect();
+      return row.right - each.getBoundingClientRect().right;
+    }"""
+    assert last.evaluate(ends) < 3
+
+
+def test_rates_and_times_are_not_rounded_to_others(console: Console) -> None:
+    told = """async () => {
+      const page = document.querySelector("script[type=module]").src;
+      const { rate, duration } = await import(page.replace("app.js", "format.js"));
+      return [rate(0.25), rate(0.75), rate(1.5), duration(59_700), duration(3_599_700)];
+    }"""
+    assert console.page.evaluate(told) == ["0.25/s", "0.75/s", "1.5/s", "59 s", "59 min 59 s"]
 
 
 def test_charts_are_drawn(console: Console) -> None:

@@ -114,7 +114,64 @@ def is_end_with_consumer(found: Any) -> bool:
     return ended and takes_all and all(" " not in where for where in found.where)
 
 
+def is_fetched_before_limit(found: Any) -> bool:
+    """Whether a channel fetched a message, set a limit for all its consumers, and only deliveries differ."""
+    fetched: set[tuple[int, int]] = set()
+    for each in (part for operation in found.operations for part in operation.parts()):
+        at = at_of(each)
+        if each.name == "get" and not each.arguments.get("no_ack"):
+            fetched.add(at)
+        elif at in fetched and is_global_limit(each):
+            return not any(where.endswith("answers") for where in found.where)
+    return False
+
+
+def is_global_limit(operation: Operation) -> bool:
+    given = operation.arguments
+    return operation.name == "qos" and bool(given.get("global")) and bool(given.get("count"))
+
+
+def is_fetched_beside_delivery(found: Any) -> bool:
+    """Whether a consume and a get came in one piece under a limit for the channel, and what they brought
+    differs in delivery tags alone.
+    """
+    last = found.operations[-1]
+    names = [part.name for part in last.parts()]
+    if last.name != "together" or not {"consume", "get"} <= set(names):
+        return False
+    here = [each for each in found.operations if at_of(each) == at_of(last)]
+    if not any(is_global_limit(part) for each in here for part in each.parts()):
+        return False
+    return all(without_tags(found.ours, where) == without_tags(found.theirs, where) for where in found.where)
+
+
+def at_of(operation: Operation) -> tuple[int, int]:
+    return operation.connection, operation.channel
+
+
+def without_tags(told: Any, where: str) -> list[Any]:
+    events = told.get(where)
+    if not isinstance(events, list):
+        return [events]
+    return [
+        (name, {key: value for key, value in fields.items() if key != "delivery_tag"})
+        for name, fields in events
+    ]
+
+
 KNOWN: list[Known] = [
+    Known(
+        "fetched before a limit",
+        "A message fetched by `basic.get` counts against no limit of `basic.qos`; RabbitMQ counts those that "
+        "are unacked when a channel first gets a limit with `global`.",
+        is_fetched_before_limit,
+    ),
+    Known(
+        "fetched beside a delivery",
+        "When a channel with a limit for all its consumers sends a consume and a get in one piece, delivery "
+        "tags follow the order of the requests; RabbitMQ may number the fetched message first.",
+        is_fetched_beside_delivery,
+    ),
     Known(
         "end of a connection",
         "When a connection ends, none of its consumers gets what another of its channels gives back; with "

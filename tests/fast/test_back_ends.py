@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from fast.conversation import HEAD, FastClient, framed, octets
 from playbook.dialogue import Playbook
+from playbook.hourglass import Hourglass
 from playbook.test_asked_permissions import SETTINGS, Back
 
 from flintmq.auth import authentication
-from flintmq.auth.asked_permissions import Question, ask_at_once
+from flintmq.auth.asked_permissions import FAULT_S, Question, ask_at_once
+from flintmq.auth.backend import Identity
+from flintmq.clock import Clock
 from flintmq.config import parse
+from flintmq.server.fast.handle_commands import ASKED_AT_ONCE
 
 QUESTIONS_MAX = 20
 
@@ -17,8 +23,8 @@ QUESTIONS_MAX = 20
 class Scene:
     """Bob, of whom the back end says what he may do when the test says so."""
 
-    def __init__(self) -> None:
-        playbook = Playbook(parse(SETTINGS))
+    def __init__(self, clock: Clock | None = None) -> None:
+        playbook = Playbook(parse(SETTINGS), clock)
         self.asked: list[Question] = []
         playbook.broker.authentication.answers.asking = self.asked.append
         self.other = playbook.client()
@@ -111,3 +117,63 @@ def test_a_subscription_has_one_queue(scene: Scene) -> None:
     assert len(scene.queues) == 2
     scene.other.publishes("a.b", b"one", exchange="amq.topic")
     assert bob.hears()[2:5] == octets("29 0001")
+
+
+class FailingBack(Back):
+    """Has no answer about most names, and takes longer to fail than a refusal for that is kept."""
+
+    def __init__(self, clock: Hourglass) -> None:
+        self.clock = clock
+
+    def may_enter(self, identity: Identity, virtual_host: str, peer_address: str) -> bool:
+        if virtual_host == "/":
+            return True
+        self.clock.now_s += 2 * FAULT_S
+        raise OSError("out of order")
+
+    def may(self, identity: Identity, virtual_host: str, kind: str, name: str, operation: str) -> bool:
+        self.clock.now_s += 2 * FAULT_S
+        if name == "a.2":
+            return True
+        raise OSError("out of order")
+
+
+def test_a_consumer_of_many_hears_of_a_back_end_that_fails_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Hourglass()
+    monkeypatch.setattr(authentication, "backend", lambda name, auth, own_clock: FailingBack(clock))
+    scene = Scene(clock)
+    for number in range(1, 11):
+        scene.other.declares(f"a.{number}")
+    bob = scene.bob
+    bob >> "1e 0001 0001 0001 0000 03 02 'a.' 00 00 0000"
+    bob >> "20 0001 0004 0001 00 00 0000"
+    assert len(scene.asked) == ASKED_AT_ONCE
+    scene.answer()
+    bob << "30 0001 0004 00c8 02 'Ok'"
+    consumed = {name: len(queue.consumers) for name, queue in scene.queues.items()}
+    assert [name for name, count in consumed.items() if count] == ["a.2"]
+
+
+@pytest.mark.parametrize(
+    ("path", "questions"), [("shut", 1), ("none", 1), ("/shut", 2), ("/none", 2), ("/as-is", 2)]
+)
+def test_a_path_of_no_virtual_host_is_refused_no_sooner_than_another(
+    monkeypatch: pytest.MonkeyPatch, path: str, questions: int
+) -> None:
+    """Nor later, though the back end takes longer for its answers than they are kept."""
+    clock = Hourglass()
+    monkeypatch.setattr(authentication, "backend", lambda name, auth, own_clock: FailingBack(clock))
+    playbook = Playbook(replace(parse(SETTINGS), virtual_hosts=("/", "shut", "/as-is")), clock)
+    asked: list[Question] = []
+    playbook.broker.authentication.answers.asking = asked.append
+    bob = FastClient(playbook)
+    bob >> octets("80 01")
+    bob >> "0b 05 'PLAIN' 001b 05 'LOGIN' 'S' 0003 'bob' 08 'PASSWORD' 'S' 0003 'bob'"
+    bob.hears()
+    bob >> f"0d 0000 {len(path):02x} '{path}' 00 0000"
+    for _ in range(questions):
+        bob.hears_nothing()
+        assert len(asked) == 1
+        ask_at_once(asked.pop())
+    assert f"access to vhost '{path}' refused".encode() in bob.hears()
+    assert asked == []

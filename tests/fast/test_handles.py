@@ -267,6 +267,22 @@ def test_a_prefetch_is_for_all_queues_of_a_name_together(fast: FastClient, clien
     assert [whole.count(encode_shortstr(name)) for name in names] == [2, 2, 2]
 
 
+def test_a_handle_that_lost_its_queue_is_closed_before_its_next_command(
+    playbook: Playbook, fast: FastClient, client: Client
+) -> None:
+    """The consumer of a command that the handle was closed in the middle of stayed for ever."""
+    for name in ("a1", "a2"):
+        client.declares(name)
+    fast.opens_handle("a")
+    fast >> "20 0001 0000 0001 00 01 '1' 0000"
+    host = playbook.broker.virtual_hosts["/"]
+    host.delete_queue(host.queues["a1"])  # by another connection, which was read from just before
+    said = octets("000d 20 0001 0000 0001 00 01 '2' 0000 ce")
+    fast.session.connection.receive(bytearray(said), len(said))
+    assert not host.queues["a2"].consumers
+    assert fast.hears()[2:7] == octets("31 0001 0194")
+
+
 def consumed_one_by_one(fast: FastClient, client: Client, *, transacted: bool) -> None:
     """Two queues with a message each, of which one at a time comes to the handle."""
     for name in ("a.1", "a.2"):

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
+import weakref
+from pathlib import Path
 
 import pytest
 from fast.conversation import HEAD, FastClient, framed, octets
 from playbook.dialogue import Client, Playbook
 from playbook.hourglass import TimedPlaybook
+from playbook.paged import PagedPlaybook
 
+from flintmq.broker.store.spooling import HELD_BYTES_MAX
 from flintmq.server.fast import restarts
+from flintmq.server.fast.session import FastSession
 
 BODY = b"a message of some length"
 BLOCK = len(BODY).to_bytes(4, "big") + octets(HEAD)
@@ -206,3 +212,35 @@ def test_what_is_kept_in_memory_is_limited(
     for number in range(4):
         breaks_off(playbook, 2**31 + number)
     assert [each.octets for each in playbook.broker.clients.kept.values()] == [5, 5]
+
+
+def test_a_large_body_that_goes_on_elsewhere_has_left_its_first_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who sends the rest gives others their turn when the body gets its file."""
+    told: list[FastSession] = []
+    monkeypatch.setattr(FastSession, "file_opened", lambda session: told.append(session))
+    playbook = PagedPlaybook(tmp_path / "data")
+    playbook.client().declares("q", durable=True)
+    body = BODY.ljust(4_194_304, b".")  # the least that is spooled
+    block = len(body).to_bytes(4, "big") + octets(HEAD)
+    fast = restartable(playbook)
+    fast >> prepare(5, "", block)
+    fast << "2c 0001 00000005"
+    fast.session.release()
+    playbook.finish_pass()
+    first = weakref.ref(fast.session)
+    del fast
+    gc.collect()
+    assert len(playbook.broker.clients.kept) == 1
+    assert first() is None
+    again = restartable(playbook)
+    again >> prepare(4, "", block)
+    again << "2c 0001 00000005"
+    assert told == []
+    again >> rest(5, 5 + HELD_BYTES_MAX, "05", body=body)
+    assert told == [again.session]
+    again.session.release()
+    playbook.finish_pass()
+    playbook.end()
+    playbook.close()

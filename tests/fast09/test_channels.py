@@ -490,6 +490,33 @@ def test_a_queue_that_is_deleted_closes_the_channels_of_its_consumers(playbook: 
     closed_with(peer, 404, "00 00 0000")
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "01 01 | 06 01 00 0007 | 0000 00 01 'r' 0000 0000 02",  # Consume
+        "01 01 | 08 01 00 0007 | 0000 00 01 'r' 0000 0000 00000000 00",
+        "01 01 | 06 03 00 0007 | 0001",  # Cancel
+    ],
+)
+def test_a_channel_that_lost_its_queue_is_closed_before_its_next_method(
+    playbook: Playbook, peer: Peer, said: str
+) -> None:
+    """The method was done on the channel that it had closed itself: its consumer stayed for ever."""
+    peer.has_queue("q")
+    peer.has_queue("r")
+    peer.opens_channel(2)
+    peer >> "01 01 | 06 01 00 0004 | 0000 00 01 'q' 0000 0000 02"
+    peer.hears()
+    peer >> "01 02 | 05 07 00 0006 | 0000 00 01 'q' 00\n" + said  # Delete, on another channel
+    heard = peer.hears()
+    deleted = framed("01 02 | 05 08 00 0006 | 00000000")
+    assert heard.startswith(deleted), heard
+    assert heard[len(deleted) + 4 :].startswith(octets("02 04 00 0000 | 0194")), heard
+    assert heard.count(b"the queue 'q' of a consumer was deleted") == 1
+    assert heard.endswith(octets("00 00 0000")), heard
+    assert not playbook.broker.virtual_hosts["/"].queues["r"].consumers
+
+
 def test_who_deletes_the_queue_keeps_the_channel(peer: Peer) -> None:
     peer.has_queue("q")
     peer >> "01 01 | 06 01 00 0004 | 0000 00 01 'q' 0000 0000 02"

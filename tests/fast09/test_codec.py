@@ -120,13 +120,13 @@ def test_a_content_header_of_each_class() -> None:
 def test_a_timestamp_that_is_no_number_is_kept() -> None:
     header = ContentHeader(methods.CLASS_JMS, 0, {"timestamp": "2005-04-16"})
     made = crossing.amqp_header(header, False)
-    assert crossing.fast_header(methods.CLASS_JMS, made, "", 4096) == (content_header.encode(header), False)
+    assert crossing.fast_header(methods.CLASS_JMS, made, b"", 4096) == (content_header.encode(header), False)
 
 
 def test_headers_without_room_are_left_out() -> None:
     headers = {f"h{number}": "x" * 100 for number in range(100)}
     made = crossing.amqp_header(ContentHeader(methods.CLASS_JMS, 0, {"headers": headers}), False)
-    whole, _ = crossing.fast_header(methods.CLASS_JMS, made, "q", 4096)
+    whole, _ = crossing.fast_header(methods.CLASS_JMS, made, b"q", 4096)
     assert 3900 < len(whole) <= 4096
     assert content_header.decode(whole).properties["headers"].items() <= headers.items()
 
@@ -163,4 +163,4 @@ def test_headers_that_differ_in_their_size_alone_cross_alike(body_size: int, oct
         assert (found.class_id, found.weight, found.destination) == (methods.CLASS_JMS, 0, "d")
         made = found.sized(payload)
         assert made == crossing.amqp_header(header, is_traced)
-        assert crossing.fast_header(methods.CLASS_JMS, made, "d", 4096) == (payload, is_traced)
+        assert crossing.fast_header(methods.CLASS_JMS, made, b"d", 4096) == (payload, is_traced)

@@ -19,6 +19,7 @@ import pika
 import pytest
 from broker_process import BrokerProcess
 from live.serving import Serving, serving, write
+from management_http import Http
 
 from flintmq import __version__
 from flintmq.build import build
@@ -76,6 +77,47 @@ def test_a_log_file_is_opened_again_at_sighup(tmp_path: Path) -> None:
         wait_until(lambda: file.exists() and "SIGHUP: the log file is open again" in file.read_text())
     assert "SIGHUP" not in moved.read_text()
     assert LOGGED.match(file.read_text().splitlines()[-1])[1] == "flintmq is stopping"  # type: ignore[index]
+
+
+@pytest.mark.parametrize("closed", ["<&-", "<&- >&-", "<&- >&- 2>&-", "2>&-"])
+def test_it_runs_and_ends_in_order_though_it_was_given_closed_standard_descriptors(
+    closed: str, tmp_path: Path
+) -> None:
+    """Else the first socket or file takes the number of a closed one, and what goes to standard error."""
+    file = tmp_path / "flintmq.log"
+    settings = write(tmp_path / "flintmq.toml", f'[log]\nfile = "{file}"\n')
+    command = [sys.executable, "-m", "flintmq", "serve", "--port", "0", "--host", "127.0.0.1"]
+    command += ["--config", str(settings), "--data", str(tmp_path / "data"), "--management-port", "0"]
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", *command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(lambda: process.poll() is not None or "management on" in told(file))
+        assert process.poll() is None
+        found = re.search(r"listening on amqp://127\.0\.0\.1:(\d+)", told(file))
+        assert found
+        if sys.platform == "linux":
+            assert [os.readlink(f"/proc/{process.pid}/fd/{n}") for n in range(3)].count(os.devnull) == 3
+        pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", int(found[1]))).close()
+        management = re.search(r"management on http://127\.0\.0\.1:(\d+)", told(file))
+        assert management
+        assert Http(int(management[1]), int(found[1])).get("overview")["product_version"]
+        if sys.platform == "linux":
+            (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            assert [os.readlink(f"/proc/{child}/fd/{n}") for n in range(3)] == [os.devnull] * 3
+        process.terminate()
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert "flintmq is stopping" in told(file)
+
+
+def told(file: Path) -> str:
+    return file.read_text() if file.exists() else ""
 
 
 def test_sighup_without_anything_to_read_is_told() -> None:
@@ -211,7 +253,8 @@ def test_a_taken_port() -> None:
     assert status == 1
     assert line == (
         f"flintmq: cannot listen on 127.0.0.1 port {port}: Address already in use "
-        "(another program has this port; stop it, or choose a port with --port)"
+        "(another program or another setting has this port; stop the program, or choose a port "
+        "with --port or --management-port)"
     )
 
 

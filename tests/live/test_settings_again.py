@@ -158,6 +158,7 @@ def test_wrong_settings_change_nothing(reading: Reading, settings: str, why: str
     told = reading.broker.wait_for(re.compile("ERROR the settings stay as they were: (.*)"))[1]
     assert why in told
     assert "hunter2" not in told
+    assert reading.broker.wait_for(re.compile("INFO SIGHUP: (.*)"))[1] == "nothing was read again"
     assert reading.may_log_in("ann")
 
 

@@ -286,11 +286,16 @@ def test_a_bad_certificate_or_key_is_one_line(authority: Authority, tmp_path: Pa
     good, other = authority.sign("good"), authority.sign("other")
     locked = authority.sign("locked", passphrase=b"secret")
     rubbish = write(tmp_path / "rubbish.pem", "not a certificate\n")
-    for certificate, key in (
-        (rubbish, good.key),
-        (good.certificate, rubbish),
-        (good.certificate, other.key),
-        (locked.certificate, locked.key),
+    of_other_kind = tmp_path / "rsa.key"
+    made = ["openssl", "genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"]
+    subprocess.run([*made, "-out", str(of_other_kind)], check=True, capture_output=True)
+    unreadable = "together: what is needed is not in the file, or is encrypted; give"
+    for certificate, key, why in (
+        (rubbish, good.key, unreadable),
+        (good.certificate, rubbish, unreadable),
+        (good.certificate, other.key, "together: the key is not that of the certificate; give"),
+        (good.certificate, of_other_kind, "together: the key is not that of the certificate; give"),
+        (locked.certificate, locked.key, unreadable),
     ):
         file = write(
             tmp_path / "bad.toml", f'[tls]\ncertificate = "{certificate}"\nkey = "{key}"\nport = 0\n'
@@ -298,5 +303,6 @@ def test_a_bad_certificate_or_key_is_one_line(authority: Authority, tmp_path: Pa
         line = refused(file)
         named = f'flintmq: {file}: tls.certificate = "{certificate}" and tls.key = "{key}" are not'
         assert line.startswith(named)
+        assert why in line
     text = f'[tls]\ncertificate = "{good.certificate}"\nkey = "{good.key}"\nauthority = "{rubbish}"\n'
     assert 'tls.authority = "' in refused(write(tmp_path / "bad.toml", text))

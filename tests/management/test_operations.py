@@ -73,6 +73,20 @@ def test_the_audit_log(kept: Http) -> None:
     assert "secret" not in json.dumps(kept.get("flintmq/audit?limit=1000"))
 
 
+def test_the_audit_log_tells_who_purges_and_from_where_and_nothing_of_the_process_itself(kept: Http) -> None:
+    """Deletions go over a connection of the management process; the address is that of the browser."""
+    kept.ok("PUT", "queues/%2F/emptied", {"durable": True})
+    kept.ok("DELETE", "queues/%2F/emptied/contents")
+    assert kept.as_user("management")("DELETE", "/api/queues/%2F/emptied").status in (401, 403)
+    (purge,) = kept.get("flintmq/audit?event=queue.purge&limit=1")["entries"]
+    assert (purge["user"], purge["address"], purge["subject"]) == ("guest", "127.0.0.1", "emptied")
+    (refused,) = kept.get("flintmq/audit?event=operation&outcome=refused&limit=1")["entries"]
+    assert (refused["user"], refused["address"]) == ("management", "127.0.0.1")
+    entries = kept.get("flintmq/audit?limit=1000")["entries"]
+    assert "http.login" in {entry["event"] for entry in entries}
+    assert [entry for entry in entries if entry["event"] in ("login", "connection.open")] == []
+
+
 def test_the_log(kept: Http) -> None:
     assert any("user.add" in line for line in kept.get("flintmq/log?contains=user.add")["lines"])
     assert not any(" INFO " in line for line in kept.get("flintmq/log?level=warning")["lines"])

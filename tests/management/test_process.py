@@ -53,6 +53,8 @@ def test_it_is_started_again_and_ends_with_the_broker() -> None:
             assert second != first
             assert connection.is_open
     assert not is_there(second)
+    assert [line for line in broker.lines if "@management" in line and "shutting down" in line] == []
+    assert [line for line in broker.lines if "@management" in line and "close-ok" in line] == []
 
 
 def test_it_ends_when_the_broker_is_killed() -> None:

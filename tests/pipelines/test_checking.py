@@ -137,6 +137,17 @@ def test_a_queue_feeds_one_sink() -> None:
     assert len(of_text(changed("queue =", "stream =") + second).flows()) == 2
 
 
+def test_a_directory_takes_the_batches_of_one_sink() -> None:
+    """Spark takes a batch of the second for one of the first that has its number, and leaves it out."""
+    text = changed("queue =", "stream =")
+    text += '[[sink]]\nname = "one"\nfrom = "dear"\nparquet = "out/"\n'
+    second = '[[sink]]\nname = "two"\nfrom = "dear"\nparquet = "./out"\n'
+    ((line, said),) = findings(text + second)
+    assert line == len((text + second).splitlines())
+    assert said.startswith("the sink 'one' writes to './out' as well, and a directory of Parquet files takes")
+    assert len(of_text(text + second.replace("./out", "other")).flows()) == 3
+
+
 def test_what_leads_nowhere() -> None:
     text = GOOD + '[[source]]\nname = "other"\nqueue = "other"\n'
     assert findings(text) == [(15, "source 'other' leads to no sink")]

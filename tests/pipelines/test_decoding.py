@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
+import pyarrow
 import pytest
 from running import drain
 
@@ -43,6 +45,40 @@ def test_malformed_rows_go_to_an_exchange_with_the_reason(rows: Any, uri: str, c
 
 def test_malformed_rows_are_dropped(rows: Any) -> None:
     assert decode(rows, "json", SCHEMA, "drop").count() == 1
+
+
+def arrow_of(*rows: dict[str, Any]) -> bytes:
+    octets = io.BytesIO()
+    table = pyarrow.Table.from_pylist(list(rows))
+    with pyarrow.ipc.new_stream(octets, table.schema) as writer:
+        writer.write_table(table)
+    return octets.getvalue()
+
+
+def test_a_schema_may_have_a_column_called_value(spark: Any, uri: str, connection: Any) -> None:
+    """In the frame of the amqp source a column of that name is the body of the message."""
+    measured = {"sensor": "a", "value": 1.5}
+    with connection.channel(confirm=True) as channel:
+        channel.queue("measured", durable=True)
+        channel.publish_many([arrow_of(measured), b"not arrow"], routing_key="measured")
+    frame = spark.read.format("amqp").option("url", uri).option("queue", "measured").load()
+    made = decode(frame, "arrow", "sensor STRING, value DOUBLE", "drop")
+    assert [row.asDict() for row in made.collect()] == [measured]
+    text = decode(frame, "arrow", "sensor STRING, value STRING", "drop")
+    assert text.collect() == [], "1.5 is no text, and the octets of the message are none"
+
+
+def test_a_message_that_lacks_a_column_is_malformed_in_any_format(
+    spark: Any, uri: str, connection: Any
+) -> None:
+    whole, lacking = {"id": 1, "name": "a"}, {"id": None, "name": "b"}
+    with connection.channel(confirm=True) as channel:
+        channel.queue("lacking", durable=True)
+        channel.publish_many([arrow_of(whole, whole), arrow_of(whole, lacking)], routing_key="lacking")
+    frame = spark.read.format("amqp").option("url", uri).option("queue", "lacking").load()
+    assert [row.asDict() for row in decode(frame, "arrow", SCHEMA, "drop").collect()] == [whole, whole]
+    with pytest.raises(Exception, match="offset 1 of lacking is malformed: it has no id"):
+        decode(frame, "arrow", SCHEMA).collect()
 
 
 def test_what_is_asked_wrongly_is_told(rows: Any) -> None:

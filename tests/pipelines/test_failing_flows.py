@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from running import Told, of_text, run, run_until
@@ -163,6 +165,156 @@ def test_flows_that_fail_together_do_not_come_back_together(state: Path, tmp_pat
         runner._close()
 
 
+def test_a_run_ends_while_a_sink_hangs(
+    spark: Any, state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a table in a store that does not answer."""
+    import deltalake
+
+    begun, released = threading.Event(), threading.Event()
+
+    def hang(*_: object, **__: object) -> None:
+        begun.set()
+        released.wait()
+
+    monkeypatch.setattr(deltalake, "write_deltalake", hang)
+    settings = 'spark = { "spark.sql.streaming.stopTimeout" = "1s" }'
+    text = HEAD.replace('name = "test"', f'name = "test"\n{settings}')
+    pipeline = of_text(f'{text}[[sink]]\nname = "out"\nfrom = "rows"\ndelta = "{tmp_path}/table"\n')
+    try:
+        run_until(spark, pipeline, state, begun.is_set)
+    finally:
+        released.set()
+    known = status.read(state, "test")
+    assert known is not None
+    assert known.state == status.STOPPED
+    assert "test.out: the query was not ended: " in caplog.text
+
+
+def test_flows_are_stopped_at_the_same_time(state: Path, tmp_path: Path) -> None:
+    """Each may wait for its batch as long as Spark waits: one after the other an init system ends them."""
+    from flintmq.pipelines.run.runner import Runner, RunOptions
+
+    flows = 5
+    sinks = "".join(
+        f'[[sink]]\nname = "out{number}"\nfrom = "rows"\nparquet = "{tmp_path}/{number}"\n'
+        for number in range(flows)
+    )
+    all_wait = threading.Barrier(flows)
+    stopped: list[int] = []
+
+    def stop() -> None:
+        stopped.append(all_wait.wait(30))
+
+    runner = Runner([of_text(f"{HEAD}{sinks}")], RunOptions(state), Told())
+    for flow in runner.runs:
+        flow.query = SimpleNamespace(isActive=True, stop=stop)  # type: ignore[assignment]
+    runner.end()
+    assert runner.run(lambda: cast(Any, None))
+    assert sorted(stopped) == list(range(flows))
+    assert {flow.status.state for flow in runner.runs} == {status.STOPPED}
+
+
+def test_every_run_has_a_limit_for_the_end_of_a_query() -> None:
+    from flintmq.pipelines.run.sessions import settings_for
+
+    assert settings_for("local[2]", {})["spark.sql.streaming.stopTimeout"] == "20s"
+
+
+def test_pipelines_that_run_together_do_not_share_a_directory(state: Path, tmp_path: Path) -> None:
+    from flintmq.pipelines.errors import PipelineFailed
+    from flintmq.pipelines.run.runner import Runner, RunOptions
+
+    text = f'{HEAD}[[sink]]\nname = "out"\nfrom = "rows"\nparquet = "{tmp_path}/out"\n'
+    pipelines = [of_text(text), of_text(text.replace('name = "test"', 'name = "other"'))]
+    with pytest.raises(PipelineFailed, match=r"test.out and other.out both write to .*name another"):
+        Runner(pipelines, RunOptions(state), Told())
+    Runner(pipelines[:1], RunOptions(state), Told())._close()  # the name was let go
+
+
+def checkpoint_of(state: Path, pipeline: str) -> Path:
+    """A healthy checkpoint of the flow out, with its record."""
+    made = state / "checkpoints" / pipeline / "out"
+    (made / "offsets").mkdir(parents=True)
+    (made / "offsets" / "0").write_text("v1")
+    return made
+
+
+def test_a_reset_that_is_refused_leaves_every_checkpoint_where_it_is(state: Path, tmp_path: Path) -> None:
+    """The directory has batches: Spark would leave out those of a new checkpoint."""
+    from flintmq.pipelines.errors import CheckpointUnfit
+    from flintmq.pipelines.run.runner import Runner, RunOptions
+
+    text = f'{HEAD}[[sink]]\nname = "out"\nfrom = "rows"\nparquet = "{tmp_path}/out"\n'
+    first = of_text(text.replace('name = "test"', 'name = "first"').replace(f"{tmp_path}/out", "elsewhere"))
+    pipelines = [first, of_text(text)]
+    Runner(pipelines, RunOptions(state), Told())._close()
+    healthy = [checkpoint_of(state, pipeline.name) for pipeline in pipelines]
+    (tmp_path / "out" / "_spark_metadata").mkdir(parents=True)
+    (tmp_path / "out" / "_spark_metadata" / "0").write_text("v1")
+    with pytest.raises(
+        CheckpointUnfit, match=r"--reset was refused and set nothing aside: .*has batches up to 0"
+    ):
+        Runner(pipelines, RunOptions(state, reset=True), Told())
+    assert [path.name for path in state.glob("checkpoints/*/*.old")] == []
+    assert all(path.is_dir() for path in healthy)
+    Runner(pipelines, RunOptions(state), Told())._close()  # goes on
+    shutil.rmtree(tmp_path / "out")
+    Runner(pipelines, RunOptions(state, reset=True), Told())._close()
+    assert not any(path.exists() for path in healthy)
+
+
+@pytest.mark.parametrize("obstacle", ["shared directory", "remote checkpoint", "name in use"])
+def test_a_run_that_is_refused_sets_nothing_aside(state: Path, tmp_path: Path, obstacle: str) -> None:
+    from flintmq.errors import FlintError
+    from flintmq.pipelines.run.runner import Runner, RunOptions
+
+    text = f'{HEAD}[[sink]]\nname = "out"\nfrom = "rows"\nparquet = "{tmp_path}/out"\n'
+    other = text.replace('name = "test"', 'name = "other"')
+    if obstacle != "shared directory":
+        other = other.replace(f"{tmp_path}/out", f"{tmp_path}/other")
+    if obstacle == "remote checkpoint":
+        other = other.replace('name = "other"', 'name = "other"\ncheckpoint = "s3a://bucket/c"')
+    pipelines = [of_text(text), of_text(other)]
+    Runner(pipelines[:1], RunOptions(state), Told())._close()
+    healthy = checkpoint_of(state, "test")
+    running = Runner(pipelines[1:], RunOptions(state), Told()) if obstacle == "name in use" else None
+    try:
+        with pytest.raises(FlintError):
+            Runner(pipelines, RunOptions(state, reset=True), Told())
+    finally:
+        if running is not None:
+            running._close()
+    assert healthy.is_dir()
+
+
+def progress_of(batch: int, time: str, run_id: str = "first") -> dict[str, Any]:
+    return {
+        "runId": run_id, "batchId": batch, "timestamp": f"2026-01-01T{time}.000Z", "numInputRows": 5,
+        "durationMs": {}, "sources": [],
+    }  # fmt: skip
+
+
+def test_batches_count_while_the_clock_goes_back(tmp_path: Path) -> None:
+    """Else the failures of a flow that does well again are not forgotten."""
+    from flintmq.pipelines.queries.fingerprint import FlowRecord
+    from flintmq.pipelines.run.runner import FlowRun
+
+    pipeline = of_text(f'{HEAD}[[sink]]\nname = "out"\nfrom = "rows"\nparquet = "{tmp_path}/out"\n')
+    run = FlowRun(pipeline, pipeline.flows()[0], FlowRecord("", "id"))
+    told = [progress_of(0, "12:00:00"), progress_of(1, "12:00:01"), progress_of(2, "11:00:02")]
+    for seen, rows in ((told[:2], 10), (told, 15), (told[1:], 15), ([progress_of(3, "11:00:03")], 20)):
+        run.query = SimpleNamespace(recentProgress=seen)  # type: ignore[assignment]
+        run.failures = 3
+        run.observe(0)
+        run.observe(0)
+        assert run.status.rows == rows
+        assert run.failures == (3 if seen == told[1:] else 0)
+    run.query = SimpleNamespace(recentProgress=[progress_of(3, "11:00:03", "second")])  # type: ignore[assignment]
+    run.observe(0)
+    assert run.status.rows == 25, "a query that was started again runs its batch again"
+
+
 def test_a_second_run_with_another_state_takes_over_and_the_first_ends(
     spark: Any, uri: str, connection: Any, state: Path, tmp_path: Path
 ) -> None:
@@ -192,7 +344,8 @@ parquet = "{out}"
     thread.start()
     try:
         wait_for(lambda: first.runs[0].status.rows == 1, told)
-        told_second = run_until(spark, pipeline, state / "two", lambda: not thread.is_alive())
+        second = of_text(text.format(uri=uri, out=tmp_path / "other"))  # a directory takes one of the two
+        told_second = run_until(spark, second, state / "two", lambda: not thread.is_alive())
     finally:
         first.end()
         thread.join(120)
@@ -211,6 +364,25 @@ def wait_for(holds: Callable[[], bool], told: Told) -> None:
             return
         pause.wait(0.1)
     raise AssertionError(f"not seen: {told}")
+
+
+@pytest.mark.parametrize("available_now", [True, False])
+def test_a_checkpoint_that_does_not_fit_ends_its_flow_in_every_run(state: Path, available_now: bool) -> None:
+    """A batch of the same number comes again at each start, and the table refuses it each time."""
+    from flintmq.pipelines.run.runner import Runner, RunOptions
+
+    told = Told()
+    pipeline = of_text(f'{HEAD}[[sink]]\nname = "out"\nfrom = "rows"\ndelta = "table"\n')
+    runner = Runner([pipeline], RunOptions(state, available_now), told)
+    try:
+        (run,) = runner.runs
+        text = "Traceback ...\nflintmq.pipelines.errors.CheckpointUnfit: batch 1 has the number of another."
+        runner._query_failed(run, RuntimeError(text))
+        assert run.status.state == status.FAILED
+        assert told == ["test.out: failed: batch 1 has the number of another."]
+        assert not runner.is_worth_another_run
+    finally:
+        runner._close()
 
 
 def test_reasons_that_last() -> None:

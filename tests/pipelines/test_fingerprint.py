@@ -81,14 +81,11 @@ def test_claim(tmp_path: Path) -> None:
     clock, checkpoint = Clock(), str(tmp_path / "c")
     flow = of_text(TEXT).flows()[0]
     changed = of_text(TEXT.replace("GROUP BY symbol", "GROUP BY price")).flows()[0]
+    fingerprint.claim(checkpoint, tmp_path, changed, False, clock)  # nothing was run yet
     first = fingerprint.claim(checkpoint, tmp_path, flow, False, clock)
-    assert fingerprint.claim(checkpoint, tmp_path, changed, False, clock).id == first.id, (
-        "nothing was run yet"
-    )
-    fingerprint.claim(checkpoint, tmp_path, flow, False, clock)
     Path(first.checkpoint).mkdir()
     (Path(first.checkpoint) / "metadata").write_text("{}")
-    assert fingerprint.claim(checkpoint, tmp_path, flow, False, clock) == first
+    assert fingerprint.claim(checkpoint, tmp_path, flow, False, clock).id == first.id
     with pytest.raises(CheckpointUnfit, match=r"transform counted has changed.*--reset"):
         fingerprint.claim(checkpoint, tmp_path, changed, False, clock)
     fresh = fingerprint.claim(checkpoint, tmp_path, changed, True, clock)
@@ -110,6 +107,31 @@ def test_remote_checkpoints(tmp_path: Path) -> None:
     changed = of_text(TEXT.replace("GROUP BY symbol", "GROUP BY price")).flows()[0]
     with pytest.raises(CheckpointUnfit, match="has changed"):
         fingerprint.claim("s3a://bucket/checkpoints/", tmp_path / "r", changed, False, Clock())
+
+
+def test_another_remote_checkpoint_is_a_new_beginning(tmp_path: Path) -> None:
+    """What the flow was when the first was made does not concern the second; that of the first is kept."""
+    flow = of_text(TEXT).flows()[0]
+    changed = of_text(TEXT.replace("GROUP BY symbol", "GROUP BY price")).flows()[0]
+    first = fingerprint.claim("s3a://bucket/one", tmp_path, flow, False, Clock())
+    second = fingerprint.claim("s3a://bucket/two", tmp_path, changed, False, Clock())
+    assert second.id != first.id
+    assert fingerprint.claim("s3a://bucket/one/", tmp_path, flow, False, Clock()).id == first.id
+    with pytest.raises(CheckpointUnfit, match="s3a://bucket/one/counted: transform counted has changed"):
+        fingerprint.claim("s3a://bucket/one", tmp_path, changed, False, Clock())
+
+
+def test_no_reset_is_advised_for_a_remote_checkpoint(tmp_path: Path) -> None:
+    flow = of_text(TEXT).flows()[0]
+    changed = of_text(TEXT.replace("GROUP BY symbol", "GROUP BY price")).flows()[0]
+    fingerprint.claim("s3a://bucket/c", tmp_path, flow, False, Clock())
+    with pytest.raises(CheckpointUnfit, match=r"Undo that, or name another checkpoint\.$"):
+        fingerprint.claim("s3a://bucket/c", tmp_path, changed, False, Clock())
+    (record,) = tmp_path.iterdir()
+    record.write_text("")
+    with pytest.raises(CheckpointUnfit, match=r"Restore it from a copy, or name another checkpoint\.$"):
+        fingerprint.claim("s3a://bucket/c", tmp_path, flow, False, Clock())
+    fingerprint.claim("s3a://bucket/other", tmp_path, flow, False, Clock())
 
 
 def test_records_of_format_1_go_on(tmp_path: Path) -> None:
@@ -134,10 +156,12 @@ def test_a_changed_sink_is_told(tmp_path: Path) -> None:
     assert told == "the sink has changed: rows went to exchange out, and go to exchange other from here on"
     assert fingerprint.claim(str(tmp_path), tmp_path, other, False, Clock()).told == ""
     Path(record.checkpoint).rmdir()
-    assert fingerprint.claim(str(tmp_path), tmp_path, other, False, Clock()).told == (
+    anew = fingerprint.claim(str(tmp_path), tmp_path, other, False, Clock())
+    assert anew.told == (
         f"it was started before, but its checkpoint {record.checkpoint} is not there: it begins anew, and "
         "rows that it wrote before may be written again"
     )
+    assert anew.id != record.id, "a table takes its batches for those of another"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 9, "id": "a", "parts": {}}', "[" * 100_000])

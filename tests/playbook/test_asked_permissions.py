@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from playbook.dialogue import Client, Playbook, Request, Response, carrying
 
@@ -230,3 +232,32 @@ def test_requests_of_the_message_class_wait_too(monkeypatch: pytest.MonkeyPatch)
     scene.waits()
     assert isinstance(bob.next(1), Request)
     bob << Response(6, 6, MessageOk())
+
+
+class NarrowBack(Back):
+    """Lets bob into one virtual host."""
+
+    def may_enter(self, identity: Identity, virtual_host: str, peer_address: str) -> bool:
+        return virtual_host == "/"
+
+
+@pytest.mark.parametrize("name", ["shut", "none"])
+def test_a_virtual_host_that_is_not_there_is_refused_no_sooner_than_another(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Else the time would tell which there are."""
+    monkeypatch.setattr(authentication, "backend", lambda name, auth, clock: NarrowBack())
+    playbook = Playbook(replace(parse(SETTINGS), virtual_hosts=("/", "shut")))
+    asked: list[Question] = []
+    playbook.broker.authentication.answers.asking = asked.append
+    bob = playbook.stranger()
+    bob.greet()
+    bob.log_in("bob", "bob")
+    bob.hears(ConnectionTune)
+    bob >> ConnectionTuneOk(channel_max=0, frame_max=0, heartbeat=0)
+    bob >> ConnectionOpen(virtual_host=name)
+    bob.hears_nothing()
+    assert len(asked) == 1
+    ask_at_once(asked.pop())
+    closed = bob.hears(ConnectionClose, 0)
+    assert f"access to vhost '{name}' refused for user 'bob'" in closed.reply_text

@@ -9,6 +9,7 @@ import pytest
 from playbook.dialogue import Client, Playbook, carrying
 from playbook.paged import PagedPlaybook
 
+from flintmq.broker import policy_enforcement
 from flintmq.broker.exchanges.binding import Binding
 from flintmq.broker.exchanges.exchange import DirectExchange
 from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES
@@ -253,7 +254,7 @@ def test_the_alternate_exchange_of_a_policy_gets_what_is_kept_out() -> None:
     bind(client, "q", "gate")
     bind(client, "q", "x", "fits", x_via="gate")
     (host,) = client.playbook.broker.virtual_hosts.values()
-    host.reapply_policies()
+    policy_enforcement.reapply(host)
     for key in ("fits", "does not"):
         send(client, "gate", key, key.encode())
     assert client.gets_all("q") == [b"fits"]

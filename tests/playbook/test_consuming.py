@@ -34,6 +34,8 @@ from flintmq.wire.methods import (
     ConnectionClose,
     QueueDeclare,
     QueueDeclareOk,
+    QueueDelete,
+    QueueDeleteOk,
     TxSelect,
     TxSelectOk,
 )
@@ -125,6 +127,25 @@ def test_cancel_keeps_what_is_unacked(client: Client) -> None:
     client.publishes("q", b"2")
     client >> BasicAck(delivery_tag=1)
     assert client.gets_all("q") == [b"2"]
+
+
+class Faulty:
+    """A consumer that cannot be told."""
+
+    def notify_cancel(self) -> None:
+        raise RuntimeError("a bug")
+
+
+def test_a_bug_in_telling_one_consumer_keeps_no_other_from_hearing(
+    playbook: Playbook, caplog: pytest.LogCaptureFixture
+) -> None:
+    client, other = playbook.client(), playbook.client()
+    other.declares("q")
+    client.consumes("q", tag="c")
+    playbook.broker.pass_work.lost_consumers.append(Faulty())
+    other >> QueueDelete(queue="q") << QueueDeleteOk(message_count=0)
+    assert client.hears(BasicCancel).consumer_tag == "c"
+    assert "a bug keeps a consumer from hearing that its queue is gone" in caplog.text
 
 
 def test_cancel_of_nobody(client: Client) -> None:

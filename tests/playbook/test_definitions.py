@@ -236,6 +236,26 @@ def test_an_administrator_may_take_over_from_another(boss: Client) -> None:
     assert imported(boss, document)["applied"]
 
 
+def test_an_operator_policy_comes_as_rabbitmqctl_writes_it(boss: Client) -> None:
+    """`rabbitmqctl export_definitions` writes what `set_operator_policy` has set as an array of pairs."""
+    rules = {"pattern": ".*", "definition": [["max-length", 1000]], "priority": 0, "apply-to": "all"}
+    cap = {"vhost": "/", "component": "operator_policy", "name": "cap", "value": rules}
+    report = imported(boss, {"parameters": [cap]})
+    assert not report["refused"]
+    found = exported(boss)["parameters"]
+    assert [each["value"]["definition"] for each in found] == [{"max-length": 1000}]
+    assert imported(boss, {"parameters": [cap]})["changed"] == {}
+
+
+@pytest.mark.parametrize("definition", [[["max-length"]], [[1, 2]], ["max-length", 1], "max-length"])
+def test_pairs_that_are_none_are_refused(boss: Client, definition: Any) -> None:
+    cap = {"vhost": "/", "component": "operator_policy", "name": "cap"}
+    rules = {"pattern": ".*", "definition": definition}
+    assert "definition: expected an object" in reasons(
+        imported(boss, {"parameters": [{**cap, "value": rules}]})
+    )
+
+
 def test_an_import_twice_changes_nothing(boss: Client) -> None:
     imported(boss, DOCUMENT)
     before = exported(boss)

@@ -26,13 +26,17 @@ from flintmq.wire.methods import (
     ExchangeBindOk,
     ExchangeDeclare,
     ExchangeDeclareOk,
+    ExchangeDelete,
+    ExchangeDeleteOk,
     Method,
     QueueBind,
     QueueBindOk,
     QueueDeclare,
+    QueueDeclareOk,
     QueueDelete,
     QueueDeleteOk,
     QueuePurge,
+    QueueUnbind,
 )
 
 EARLY = [amqp.VERSION_0_8, amqp.VERSION_0_9]
@@ -248,6 +252,7 @@ def test_with_0_9_1_it_may(client: Client) -> None:
         (ExchangeDeclare(exchange="amq.direct", type="fanout", durable=True), 530),
         (QueuePurge(queue=""), 530),
         (QueueDeclare(queue="", passive=True), 530),
+        (QueueDeclare(queue="amq.mine"), 530),
         (BasicGet(queue=""), 530),
     ],
 )
@@ -266,6 +271,83 @@ def test_a_missing_queue_is_not_deleted(playbook: Playbook, version: int) -> Non
     assert (close.reply_code, close.reply_text) == (404, "NOT_FOUND - no queue 'none' in vhost '/'")
 
 
+@pytest.mark.parametrize("version", EARLY)
+@pytest.mark.parametrize(
+    ("method", "text"),
+    [
+        (ExchangeDelete(exchange="none"), "NOT_FOUND - no exchange 'none' in vhost '/'"),
+        (QueueUnbind(queue="q", exchange="none"), "NOT_FOUND - no exchange 'none' in vhost '/'"),
+        (QueueUnbind(queue="none", exchange="amq.direct"), "NOT_FOUND - no queue 'none' in vhost '/'"),
+    ],
+)
+def test_what_is_missing_is_neither_deleted_nor_unbound(
+    playbook: Playbook, version: int, method: Method, text: str
+) -> None:
+    client = playbook.client(version)
+    client.declares("q")
+    client >> method
+    close = client.hears(ChannelClose)
+    assert (close.reply_code, close.reply_text) == (404, text)
+
+
+@pytest.mark.parametrize("version", EARLY)
+def test_declared_again_the_flags_stay_as_they_are(playbook: Playbook, version: int) -> None:
+    client = playbook.client(version)
+    client >> ExchangeDeclare(exchange="amq.direct", type="direct")  # which is durable
+    client << ExchangeDeclareOk()
+    client >> ExchangeDeclare(exchange="e", type="direct", auto_delete=True)
+    client << ExchangeDeclareOk()
+    client >> ExchangeDeclare(exchange="e", type="direct", durable=True)
+    client << ExchangeDeclareOk()
+    client >> QueueDeclare(queue="q")
+    client << QueueDeclareOk(queue="q")
+    client >> QueueDeclare(queue="q", durable=True, auto_delete=True)
+    client << QueueDeclareOk(queue="q")
+    later = playbook.client()
+    later >> ExchangeDeclare(exchange="e", type="direct", auto_delete=True)
+    later << ExchangeDeclareOk()
+    later >> QueueDeclare(queue="q")
+    later << QueueDeclareOk(queue="q")
+
+
+@pytest.mark.parametrize("version", EARLY)
+def test_the_binding_to_the_nameless_exchange_may_be_made_once_more(playbook: Playbook, version: int) -> None:
+    client = playbook.client(version)
+    client.declares("q")
+    client >> QueueBind(queue="q", exchange="", routing_key="q")
+    client << QueueBindOk()
+    client >> QueueBind(queue="", exchange="")
+    client << QueueBindOk()
+    client.publishes("q", b"once")
+    assert (client.gets("q"), client.gets("q")) == (b"once", None)
+    client >> QueueBind(queue="q", exchange="", routing_key="other")
+    assert client.hears(ChannelClose).reply_code == 403
+
+
+def test_with_0_9_1_it_may_not(client: Client) -> None:
+    client.declares("q")
+    client >> QueueBind(queue="q", exchange="", routing_key="q")
+    assert client.hears(ChannelClose).reply_code == 403
+
+
+@pytest.mark.parametrize("version", EARLY)
+def test_a_private_queue_is_declared_again_by_its_connection_alone(playbook: Playbook, version: int) -> None:
+    client = playbook.client(version)
+    client >> QueueDeclare(queue="mine", exclusive=True)
+    client << QueueDeclareOk(queue="mine")
+    client.publishes("mine", b"one")
+    client >> QueueDeclare(queue="mine")
+    client << QueueDeclareOk(queue="mine", message_count=1)
+    other = playbook.client(version)
+    other >> QueueDeclare(queue="mine")
+    assert other.hears(ChannelClose).reply_code == 405
+    other >> ChannelCloseOk() >> ChannelOpen()
+    other.hears(ChannelOpenOk)
+    client.declares("shared")
+    client >> QueueDeclare(queue="shared", exclusive=True)  # it cannot be given to one of them
+    assert client.hears(ChannelClose).reply_code == 405
+
+
 def test_0_9_1_has_the_answers_of_rabbitmq(client: Client) -> None:
     has_the_answers_of_rabbitmq(client)
 
@@ -281,7 +363,13 @@ def test_aioamqp_has_the_answers_of_rabbitmq_though_it_opens_with_0_9(playbook: 
 def has_the_answers_of_rabbitmq(client: Client) -> None:
     client >> QueueDelete(queue="none")
     client << QueueDeleteOk()
+    client >> ExchangeDelete(exchange="none")
+    client << ExchangeDeleteOk()
+    client.declares("again")
     for method, code in (
+        (QueueDeclare(queue="again", durable=True), 406),
+        (ExchangeDeclare(exchange="amq.direct", type="direct"), 406),
+        (QueueDeclare(queue="amq.mine"), 403),
         (ExchangeDeclare(exchange="new", type="nonsense"), 406),
         (ExchangeDeclare(exchange="amq.direct", type="fanout", durable=True), 406),
         (QueuePurge(queue=""), 404),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from playbook.dialogue import Carried, Client, Playbook, carrying, frame
 
+from flintmq.broker.store.spooling import HELD_BYTES_MAX
 from flintmq.clock import Clock
 from flintmq.config import Access, Config, RealmSettings, Storage
 from flintmq.server.data_directory import open_broker
@@ -56,7 +57,7 @@ def begin_body(client: Client, key: str, octets: int, exchange: str = "", channe
 
 
 def test_others_have_their_turn_after_each_file(client: Client, tmp_path: Path) -> None:
-    """However many bodies begin in one read: to make a file may take a millisecond."""
+    """However many bodies get so far in one read: to make a file may take a millisecond."""
     pass_work, connection = client.session.broker.pass_work, client.session.connection
     publish = encode_method(client.version, methods.BasicPublish(routing_key="q"))
     header = amqp.CLASS_BASIC.to_bytes(2, "big") + b"\0\0" + len(LARGE).to_bytes(8, "big") + b"\0\0"
@@ -64,6 +65,7 @@ def test_others_have_their_turn_after_each_file(client: Client, tmp_path: Path) 
     for channel in range(2, 8):
         client >> frame(amqp.FRAME_METHOD, channel, encode_method(client.version, methods.ChannelOpen()))
         begun += frame(amqp.FRAME_METHOD, channel, publish) + frame(amqp.FRAME_HEADER, channel, header)
+        begun += frame(amqp.FRAME_BODY, channel, LARGE[:HELD_BYTES_MAX])
     assert len(client.heard()) == 6
     client.inbox.clear()
     pass_work.keep_waiting(False)
@@ -76,6 +78,47 @@ def test_others_have_their_turn_after_each_file(client: Client, tmp_path: Path) 
     connection.paused = False
     client >> begun[used:]
     assert spools(tmp_path) == 6
+
+
+def test_a_body_that_is_announced_and_does_not_come_has_no_file(client: Client, tmp_path: Path) -> None:
+    """Thousands of them are easily announced. What has come so far is counted as memory."""
+    client.declares("q")
+    begin_body(client, "q", len(LARGE))
+    client >> frame(amqp.FRAME_BODY, 1, LARGE[: HELD_BYTES_MAX - 1])
+    assert spools(tmp_path) == 0
+    assert client.session.content_bytes() == HELD_BYTES_MAX - 1
+    client >> frame(amqp.FRAME_BODY, 1, LARGE[HELD_BYTES_MAX - 1 : HELD_BYTES_MAX])
+    assert spools(tmp_path) == 1
+    assert client.session.content_bytes() == 0
+    for at in range(HELD_BYTES_MAX, len(LARGE), 100_000):
+        client >> frame(amqp.FRAME_BODY, 1, LARGE[at : at + 100_000])
+    client >> methods.BasicGet(queue="q", no_ack=True)
+    assert isinstance(heard := client.next(1), Carried)
+    assert heard.body == LARGE
+
+
+def test_others_have_their_turn_after_some_bodies_that_begin(client: Client) -> None:
+    pass_work, connection = client.session.broker.pass_work, client.session.connection
+    begun = encode_begun(client, range(2, 42))
+    pass_work.keep_waiting(True)
+    pass_work.share(1)
+    pass_work.copies = 0
+    used = connection.receive(bytearray(begun), len(begun))
+    assert connection.paused
+    assert 4 < used * 40 // len(begun) < 16
+
+
+def encode_begun(client: Client, channels: range) -> bytes:
+    """Publishes of large messages up to their headers, on channels that are opened for them."""
+    begun = b""
+    for channel in channels:
+        client >> frame(amqp.FRAME_METHOD, channel, encode_method(client.version, methods.ChannelOpen()))
+        publish = encode_method(client.version, methods.BasicPublish(routing_key="q"))
+        header = amqp.CLASS_BASIC.to_bytes(2, "big") + b"\0\0" + len(LARGE).to_bytes(8, "big") + b"\0\0"
+        begun += frame(amqp.FRAME_METHOD, channel, publish) + frame(amqp.FRAME_HEADER, channel, header)
+    assert len(client.heard()) == len(channels)
+    client.inbox.clear()
+    return begun
 
 
 @pytest.mark.parametrize("mode", [1, 2])
@@ -173,7 +216,7 @@ def test_a_publish_that_is_refused_is_refused_at_once(
 def test_a_body_that_stops_coming_leaves_no_file(playbook: Playbook, client: Client, tmp_path: Path) -> None:
     client.declares("q")
     begin_body(client, "q", len(LARGE))
-    client >> frame(amqp.FRAME_BODY, 1, LARGE[:1000])
+    client >> frame(amqp.FRAME_BODY, 1, LARGE[:HELD_BYTES_MAX])
     assert spools(tmp_path) == 1
     client >> methods.ConnectionClose(reply_code=200)
     client << methods.ConnectionCloseOk()

@@ -66,6 +66,26 @@ def test_the_oldest_of_all_priorities_counts(playbook: PagedPlaybook, client: Cl
     assert age(client, "q") == 4000
 
 
+def test_how_long_the_oldest_message_lives(playbook: PagedPlaybook, client: Client) -> None:
+    """By the expiration that it carries; the time to live of all messages of a queue is told beside it."""
+
+    def told(queue: str) -> tuple[object, object]:
+        found = ask(client, "queue.info", queue=queue)
+        return found.get("oldest-lifetime-ms"), found.get("message-ttl-ms")
+
+    reply_queue(client)
+    client.declares("q", durable=True)
+    client.declares("delay", durable=True, arguments={"x-message-ttl": 60_000})
+    client.publishes("q", *[b"plain"] * KEPT_MESSAGES, delivery_mode=2)
+    client.publishes("q", b"mortal", delivery_mode=2, expiration="5000")
+    assert playbook.queue("q").tail.count
+    assert told("q") == (None, None)
+    assert told("delay") == (None, 60_000)
+    for _ in range(KEPT_MESSAGES):
+        assert client.gets("q") == b"plain"
+    assert told("q") == (5000, None)
+
+
 def test_a_message_that_came_back_keeps_its_age(playbook: PagedPlaybook, client: Client) -> None:
     reply_queue(client)
     client.declares("q")

@@ -240,6 +240,7 @@ def outcome(client: Client) -> int:
             return code
 
 
+EVERYTHING = dict.fromkeys(("configure", "write", "read"), ".*")
 CASES = [(row, version) for row in ROWS for version in row.versions]
 
 
@@ -261,6 +262,30 @@ def test_what_an_operation_takes(playbook: TimedPlaybook, row: Row, version: str
     permit(playbook, PermissionSettings(**patterns))
     row.act(ann)
     assert outcome(ann) == 0
+
+
+REMOVABLE = {"ex": methods.ExchangeDelete(exchange="ex"), "ex2": methods.ExchangeDelete(exchange="ex2")} | {
+    name: methods.QueueDelete(queue=name) for name in ("q", "q2", "log")
+}
+MISSING = [
+    (row, version, kind, name) for row, version in CASES for kind, name in row.needs() if name in REMOVABLE
+]
+
+
+@pytest.mark.parametrize(
+    ("row", "version", "kind", "name"), MISSING, ids=lambda each: getattr(each, "name", each)
+)
+def test_what_is_not_there_is_refused_alike(
+    playbook: TimedPlaybook, row: Row, version: str, kind: str, name: str
+) -> None:
+    """Whoever lacks the permission does not hear whether there is something of that name."""
+    ann = visitor(playbook, version)
+    permit(playbook, PermissionSettings(**{**EVERYTHING, kind: f"^(?!{name}$)"}))
+    boss = playbook.clients[0]
+    boss >> REMOVABLE[name]
+    assert isinstance(boss.next(1), methods.ExchangeDeleteOk | methods.QueueDeleteOk)
+    row.act(ann)
+    assert outcome(ann) == 403
 
 
 def picture(playbook: TimedPlaybook) -> object:

@@ -102,6 +102,14 @@ def test_lists_come_in_pages(client: Client) -> None:
     assert "next" not in second
 
 
+def test_readers_with_leases_are_counted(client: Client) -> None:
+    reply_queue(client)
+    client.declares("q")
+    assert "leases" not in ask(client, "queue.info", queue="q")
+    ask(client, "queue.lease", queue="q", consumer="nightly", claim=True, max_rows=1)
+    assert ask(client, "queue.info", queue="q")["leases"] == 1
+
+
 def test_a_page_fits_in_a_frame(playbook: Playbook) -> None:
     client = playbook.client(frame_max=4096)
     reply_queue(client)

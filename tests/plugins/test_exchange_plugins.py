@@ -14,6 +14,7 @@ import pytest
 from broker_process import BrokerProcess
 from peer import Peer
 
+from flintmq import entry_points
 from flintmq.broker.exchanges import exchange_plugins
 from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES
 from flintmq.wire import methods
@@ -37,7 +38,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_all_that_are_installed_and_right(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     assert exchange_plugins.load(None) == ["x-length", "x-shaky"]
-    told = {record.args[0]: record.getMessage() for record in caplog.records if record.levelname == "ERROR"}  # type: ignore[index]
+    told = {record.args[1]: record.getMessage() for record in caplog.records if record.levelname == "ERROR"}  # type: ignore[index]
     assert told.keys() == {"taken", "incomplete", "number", "absent", "missing"}
     assert "'direct' already" in told["taken"]
     assert "does not define prepare, attach, detach, route" in told["incomplete"]
@@ -76,18 +77,26 @@ def test_without_plug_ins_their_discovery_loads_nothing() -> None:
         assert done.stdout.strip() == is_loaded
 
 
+def test_exchange_types_can_be_the_first_that_a_program_imports() -> None:
+    code = (
+        "from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES; print(len(EXCHANGE_TYPES) > 4)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "True", done.stderr
+
+
 @pytest.mark.parametrize("kind", ["dist-info", "egg-info"])
 def test_wherever_a_package_says_so(tmp_path: Path, kind: str) -> None:
     about = tmp_path / f"theirs-1.0.{kind}"
     about.mkdir()
     (about / "entry_points.txt").write_text("[console_scripts]\nx = y:z\n")
     nowhere = str(tmp_path / "nowhere")
-    assert not exchange_plugins.is_named.__wrapped__((nowhere, str(tmp_path)))
+    assert not entry_points.is_named.__wrapped__((nowhere, str(tmp_path)), exchange_plugins.GROUP)
     (about / "entry_points.txt").write_text("[flintmq.exchanges]\nx = y:z\n")
-    assert exchange_plugins.is_named.__wrapped__((nowhere, str(tmp_path)))
+    assert entry_points.is_named.__wrapped__((nowhere, str(tmp_path)), exchange_plugins.GROUP)
     archive = tmp_path / "archive.zip"
     archive.write_bytes(b"PK")
-    assert exchange_plugins.is_named.__wrapped__((str(archive),))
+    assert entry_points.is_named.__wrapped__((str(archive),), exchange_plugins.GROUP)
 
 
 def test_a_finder_of_packages_that_lie_nowhere_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,9 +109,9 @@ def test_a_finder_of_packages_that_lie_nowhere_on_the_path(monkeypatch: pytest.M
         def find_distributions(*_: object) -> tuple[()]:
             return ()
 
-    assert not exchange_plugins.is_named.__wrapped__(())
+    assert not entry_points.is_named.__wrapped__((), exchange_plugins.GROUP)
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder])
-    assert exchange_plugins.is_named.__wrapped__(())
+    assert entry_points.is_named.__wrapped__((), exchange_plugins.GROUP)
 
 
 def test_only_those_that_are_wanted(caplog: pytest.LogCaptureFixture) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from flintmq import pytest_plugin
 from flintmq.auth.passwords import hash_password_quickly
 from flintmq.client import connect
 from flintmq.server.server import STOP_TIMEOUT_S
@@ -56,6 +57,11 @@ ServedBroker = object
 children = pathlib.Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text()
 pathlib.Path("children").write_text(children)
 """
+CHILDREN_OF_THE_CONTROLLER = f"""
+import os
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    exec({CHILDREN_WHEN_IMPORTED!r})
+"""
 HANGING_TEST = """
 import pytest
 
@@ -73,7 +79,7 @@ import os, pathlib, time
 def test_that_never_ends(flintmq):
     child = os.fork()
     if child:
-        pathlib.Path("told.new").write_text(f"{flintmq.port} {child}")
+        pathlib.Path("told.new").write_text(f"{flintmq.process} {child}")
         os.rename("told.new", "told")
     time.sleep(3600)
 """
@@ -104,14 +110,14 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
 
 
 @contextlib.contextmanager
-def their_pytest(directory: Path, test: str) -> Iterator[subprocess.Popen[str]]:
+def their_pytest(directory: Path, test: str, *words: str) -> Iterator[subprocess.Popen[str]]:
     """A pytest of somebody else's, with the plug-in and no other."""
     (directory / "test_theirs.py").write_text(test)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "flintmq.pytest_plugin", "-p", "no:cacheprovider"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     with subprocess.Popen(
-        [*command, "."], cwd=directory, env=environment, stdout=subprocess.PIPE, text=True
+        [*command, *(words or ["."])], cwd=directory, env=environment, stdout=subprocess.PIPE, text=True
     ) as theirs:
         try:
             yield theirs
@@ -141,11 +147,11 @@ def processes_of(mark: str) -> list[int]:
 def test_a_pytest_that_is_killed_leaves_no_broker_behind(tmp_path: Path, end: signal.Signals) -> None:
     with their_pytest(tmp_path, THEIR_TEST) as theirs:
         wait_until((tmp_path / "told").exists, 60)
-        port, child = map(int, (tmp_path / "told").read_text().split())
-        assert is_listening(port)
+        broker, child = map(int, (tmp_path / "told").read_text().split())
+        assert is_there(broker)
         theirs.send_signal(end)
     try:
-        wait_until(lambda: not is_listening(port))
+        wait_until(lambda: not is_there(broker))
     finally:
         os.kill(child, signal.SIGKILL)
 
@@ -257,6 +263,81 @@ def test_the_nursery_loads_while_tests_are_collected(tmp_path: Path, code: str, 
     assert bool((tmp_path / "children").read_text()) is is_needed
 
 
+@pytest.mark.parametrize(
+    ("words", "is_needed"),
+    [
+        ((".",), True),
+        (("test_theirs.py",), True),
+        (("test_theirs.py::test_one",), True),
+        (("--rootdir=.",), True),  # without a file or folder
+        (("unit",), False),
+        (("missing.py",), False),
+        (("--collect-only", "."), False),
+        (("--markers",), False),
+        (("--cache-show", "-p", "cacheprovider"), False),
+        (("-p", "xdist", "-n", "0"), True),
+        (("-p", "xdist", "-n", "1"), True),  # the worker imports it after the controller
+    ],
+)
+def test_the_nursery_loads_while_conftest_files_do(
+    tmp_path: Path, words: tuple[str, ...], is_needed: bool
+) -> None:
+    (tmp_path / "unit").mkdir()
+    (tmp_path / "unit" / "test_unit.py").write_text("def test_two(): ...")
+    (tmp_path / "conftest.py").write_text(CHILDREN_WHEN_IMPORTED)
+    with their_pytest(tmp_path, "def test_one(flintmq): ...", *words) as theirs:
+        theirs.wait(60)
+    assert bool((tmp_path / "children").read_text()) is is_needed
+
+
+@pytest.mark.parametrize("option", ["--collect-only", "--fixtures", "--fixtures-per-test", "--setup-plan"])
+def test_a_run_that_only_collects_tests_has_no_nursery(tmp_path: Path, option: str) -> None:
+    test = f"{CHILDREN_WHEN_IMPORTED}\ndef test_one(flintmq): ..."
+    with their_pytest(tmp_path, test, option, ".") as theirs:
+        assert theirs.wait(60) == pytest.ExitCode.OK
+    assert not (tmp_path / "children").read_text()
+
+
+def test_the_controller_of_workers_has_no_nursery(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(CHILDREN_OF_THE_CONTROLLER)
+    with their_pytest(tmp_path, "def test_one(flintmq): ...", "-p", "xdist", "-n", "1", ".") as theirs:
+        assert theirs.wait(60) == pytest.ExitCode.OK
+    assert not (tmp_path / "children").read_text()
+
+
+@pytest.mark.parametrize("word", ["a" * 300, "a" * 5000])
+def test_the_early_look_leaves_a_word_that_is_no_path_to_pytest(tmp_path: Path, word: str) -> None:
+    """The system does not look for a name of more than 255 octets, and says so by another error."""
+    with their_pytest(tmp_path, "def test_one(flintmq): ...", word) as theirs:
+        said, _ = theirs.communicate(timeout=60)
+        assert theirs.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "Traceback" not in said
+
+
+def test_the_early_look_for_tests_ends_in_a_large_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pytest_plugin, "EARLY_ENTRIES_MAX", 5)
+    for number in range(10):
+        (tmp_path / f"test_{number}.py").touch()
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "test_deep.py").touch()
+    found = list(pytest_plugin.early_files([tmp_path, tmp_path / "gone"], ["test_*.py"]))
+    assert 4 <= len(found) <= 5
+
+
+def test_a_conftest_that_fails_leaves_no_nursery_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = f"FLINTMQ_TEST_MARK={tmp_path}"
+    monkeypatch.setenv(*mark.split("=", 1))
+    (tmp_path / "conftest.py").write_text(f"{CHILDREN_WHEN_IMPORTED}\nraise ValueError")
+    with their_pytest(tmp_path, "def test_one(flintmq): ...") as theirs:
+        assert theirs.wait(60) == pytest.ExitCode.USAGE_ERROR
+    assert (tmp_path / "children").read_text()
+    assert not processes_of(mark)
+
+
 def test_brokers_beside_each_other(source: Source) -> None:
     brokers = [ServedBroker(source, ()) for _ in range(3)]
     for broker in brokers:
@@ -327,15 +408,15 @@ def test_a_broker_that_does_not_start_says_why(
 
 def test_brokers_that_are_left_end_with_their_nursery() -> None:
     source = ForkingSource()
-    ports = [ServedBroker(source, ()).port for _ in range(2)]
+    processes = [ServedBroker(source, ()).process for _ in range(2)]
     source.process.kill()
     source.close()
-    wait_until(lambda: not any(map(is_listening, ports)))
+    wait_until(lambda: not any(map(is_there, processes)))
 
 
 def test_a_test_may_kill_its_broker(source: Source) -> None:
     broker = ServedBroker(source, ())
     os.kill(broker.process, signal.SIGKILL)
-    wait_until(lambda: not is_listening(broker.port))
+    wait_until(lambda: not is_there(broker.process))
     broker.stop()
     ServedBroker(source, ()).stop()

@@ -41,7 +41,7 @@ def ask(client: Client, name: str, body: bytes = b"", /, **arguments: Any) -> An
 
 def test_all_that_are_installed_and_right(caplog: pytest.LogCaptureFixture) -> None:
     assert service_plugins.load(None) == ADDED
-    told = {record.args[0]: record.getMessage() for record in caplog.records if record.levelname == "ERROR"}  # type: ignore[index]
+    told = {record.args[1]: record.getMessage() for record in caplog.records if record.levelname == "ERROR"}  # type: ignore[index]
     assert told.keys() == {"example.wrong", "example.number", "example.absent", "broker.info", "nodots"}
     assert "no signature" in told["example.wrong"]
     assert "5 is not a function" in told["example.number"]

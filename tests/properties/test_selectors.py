@@ -17,8 +17,8 @@ from flintmq.broker.matching.lookup import lookup_of
 from flintmq.broker.matching.selector_parser import parse_selector
 from flintmq.broker.matching.wildcard import Wildcard
 from flintmq.errors import ChannelFault
-from flintmq.regexp import Regexp, StateBudget
-from flintmq.regexp_parser import Machine, parse_regexp
+from flintmq.patterns.regexp import Regexp, StateBudget
+from flintmq.patterns.regexp_parser import Machine, parse_regexp
 from flintmq.wire.headers import read_headers, read_property
 from flintmq.wire.properties import BasicProperties, decode_basic_properties, encode_properties
 from flintmq.wire.tables import decode_table

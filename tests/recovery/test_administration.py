@@ -645,7 +645,7 @@ def expect_own(broker: Broker, is_own: bool) -> None:
     if is_own:
         assert found.marker("m", ann) is not None
     else:
-        with pytest.raises(ChannelFault, match="belongs to user 'ann'"):
+        with pytest.raises(ChannelFault, match="belongs to another user than 'ann'"):
             found.marker("m", ann)
 
 

@@ -138,6 +138,41 @@ def test_the_threshold_blocks_before_the_disk_is_full(start: Any, small_disk: Pa
         life.stop()
 
 
+def test_a_low_threshold_means_what_it_says_on_a_disk_with_little_room(start: Any, small_disk: Path) -> None:
+    """A file of the usual size would not fit beside what is to be left free."""
+    least = 16 << 20
+    filler = small_disk / "filler"
+    filler.write_bytes(bytes(DISK_OCTETS - (40 << 20)))
+    limit = f"[limits]\ndisk_free_bytes_min = {least}\n"
+    life = start(limit, small_disk / "data")
+    with life.connect() as peer, life.connect() as consumer:
+        peer.call(1, methods.QueueDeclare(queue="q", durable=True))
+        flood = Flood(peer, "q")
+        blocked = flood.until_blocked()
+        assert f"less than the {least} of disk_free_bytes_min" in blocked.reason
+        filesystem = os.statvfs(small_disk)
+        assert least - (8 << 20) < filesystem.f_bavail * filesystem.f_frsize < least
+        assert flood.confirmed * BODY_OCTETS > 12 << 20
+        confirmed = flood.confirmed
+        # With a limit and acks: whoever needs no acks is handed more than the test reads.
+        consumer.call(1, methods.BasicQos(prefetch_count=confirmed // 2))
+        consumer.call(1, methods.BasicConsume(queue="q", consumer_tag="half"))
+        for number in range(confirmed // 2):
+            assert _NUMBER.unpack_from(consumer.delivery(1)[1].body)[0] == number
+        consumer.send(1, methods.BasicAck(delivery_tag=confirmed // 2, multiple=True))
+    life.kill()
+    filler.unlink()
+    life = start(NO_THRESHOLD, small_disk / "data")  # with files of another size
+    with life.connect() as peer, life.connect() as consumer:
+        assert numbers(consumer, "q", 1)[0] <= confirmed // 2
+        peer.call(1, methods.QueueDeclare(queue="other", durable=True))
+        flood = Flood(peer, "other")
+        flood.publish()
+        while flood.confirmed < flood.sent:
+            flood.next()
+    life.stop()
+
+
 def test_no_threshold_can_be_met_by_a_disk_too_small_and_consumers_are_served(
     start: Any, small_disk: Path
 ) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flintmq.config import PermissionSettings
-from flintmq.name_pattern import NamePattern, PatternFault
+from flintmq.patterns.name_pattern import NamePattern, PatternFault
 
 # Decisions kept for one pattern. A name has at most 255 octets, so a full cache is under 1 MiB.
 DECISIONS_MAX = 1024

@@ -5,8 +5,9 @@ broker.py       the broker, which puts all of it together and ends each pass; be
                 static_topology.py (what the settings declare), quotas.py and memory_shedding.py
 services        requests to the broker itself, over AMQP
 administration  users, permissions, limits and virtual hosts, changed at run time
-virtual_host.py one name space; beside it policies.py, topology_journal.py, topology_teardown.py, and for
-                what is declared declare_checks.py, queue_templates.py and queue_namespaces.py
+virtual_host.py one name space; beside it policies.py and policy_enforcement.py, topology_journal.py,
+                topology_teardown.py, and for what is declared declare_checks.py, queue_templates.py and
+                queue_namespaces.py
 transactions    tx, and distributed transactions by dtx
 channels        what clients do: publish, consume, ack, confirm
 streams         queues that keep what was read

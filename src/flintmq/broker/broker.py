@@ -267,7 +267,10 @@ class Broker:
         if pass_work.lost_consumers:
             consumers, pass_work.lost_consumers = pass_work.lost_consumers, []
             for consumer in consumers:
-                consumer.notify_cancel()
+                try:
+                    consumer.notify_cancel()
+                except Exception:  # the others are to hear of theirs
+                    log.exception("a bug keeps a consumer from hearing that its queue is gone")
 
     def has_work(self) -> bool:
         return self.pass_work.has_work()

@@ -19,6 +19,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from flintmq.auth import AnswerPending
+from flintmq.broker import policy_enforcement
 from flintmq.broker.queues.queue_rules import (
     ARGUMENTS,
     CLASSIC,
@@ -27,10 +28,10 @@ from flintmq.broker.queues.queue_rules import (
     Given,
     check_definition,
 )
-from flintmq.checks import NAME_OCTETS_MAX, Unfit, octets_of
+from flintmq.checks import NAME_OCTETS_MAX, Unfit, octets_of, suggestion
 from flintmq.config.policies import POLICY_TARGETS
 from flintmq.errors import ConfigFault
-from flintmq.name_pattern import NamePattern, PatternFault
+from flintmq.patterns.name_pattern import NamePattern, PatternFault
 
 if TYPE_CHECKING:
     from flintmq.broker.store.store import Store
@@ -111,7 +112,8 @@ class Policy:
         known = OPERATOR_KEYS if self.is_operator else KEYS
         for key, value in self.definition.items():
             if key not in known:
-                raise Unfit(f"'{key}': no such key; known are {', '.join(sorted(known))}")
+                meant = suggestion(key, known) or f"; known are {', '.join(sorted(known))}"
+                raise Unfit(f"'{key}': no such key{meant}")
             if key == "alternate-exchange" and not isinstance(value, str):
                 raise Unfit("'alternate-exchange': expected text")
         if not self.definition:
@@ -199,7 +201,7 @@ class Policies:
             self.insert(policy)
 
     def reconfigure(self, configured: list[Policy]) -> None:
-        """Those of the configuration are these now; the others stay."""
+        """Replaces the policies of the configuration; policies that were set at run time stay."""
         for kept in (self.ordinary, self.operators):
             for those in kept.values():
                 those[:] = [policy for policy in those if not policy.is_configured]
@@ -207,7 +209,7 @@ class Policies:
             self.insert(policy)
         self.changed()
         for host in self.virtual_hosts.values():
-            host.reapply_policies()
+            policy_enforcement.reapply(host)
 
     # What holds
 
@@ -303,7 +305,7 @@ class Policies:
         if host.topology is not None:
             host.topology.put_policy(policy)
         self.insert(policy)
-        host.reapply_policies()
+        policy_enforcement.reapply(host)
         return policy
 
     def delete(self, virtual_host: str, name: str, is_operator: bool = False) -> bool:
@@ -317,7 +319,7 @@ class Policies:
             host.topology.delete_policy(policy)
         (self.operators if is_operator else self.ordinary)[virtual_host].remove(policy)
         self.changed()
-        host.reapply_policies()
+        policy_enforcement.reapply(host)
         return True
 
     def forget_host(self, host: VirtualHost) -> Iterator[None]:
@@ -377,7 +379,7 @@ def check_count(virtual_host: str, count: int) -> None:
 
 
 def configured_policies(config: Config) -> list[Policy]:
-    """Those of the configuration; a ConfigFault says which one is wrong."""
+    """The policies of the configuration; a ConfigFault says which one is wrong."""
     found: list[Policy] = []
     for where, settings, is_operator in (
         ("policies", config.policies, False),

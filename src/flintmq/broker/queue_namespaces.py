@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 NAMESPACE = "x-namespace"
 SEPARATOR = ":"
-NAME_OCTETS_MAX = 255
 
 
 def qualified(name: str, arguments: FieldTable) -> tuple[str, FieldTable]:
@@ -30,8 +29,8 @@ def qualified(name: str, arguments: FieldTable) -> tuple[str, FieldTable]:
     if not namespace or SEPARATOR in namespace:
         raise arguments_of.wrong(NAMESPACE, f"text without '{SEPARATOR}'")
     whole = f"{namespace}{SEPARATOR}{name}"
-    if len(whole.encode("utf-8", "surrogateescape")) > NAME_OCTETS_MAX:
-        raise arguments_of.wrong(NAMESPACE, f"at most {NAME_OCTETS_MAX} octets together with the name")
+    if checks.octets_of(whole) > checks.NAME_OCTETS_MAX:
+        raise arguments_of.wrong(NAMESPACE, f"at most {checks.NAME_OCTETS_MAX} octets together with the name")
     rest = dict(arguments)
     del rest[NAMESPACE]
     return whole, rest

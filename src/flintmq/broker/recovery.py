@@ -212,7 +212,7 @@ class Recovery:
             lease.resume()
 
     def queue_numbers(self) -> set[int]:
-        """Those that the journal knows, served here or not."""
+        """The numbers of all queues that the journal knows, served here or not."""
         return set(self.numbers)
 
     def holds_ends_of(self, binding: FieldTable) -> bool:
@@ -267,21 +267,32 @@ class Recovery:
         host.count_queue(queue, 1)
         returns = self.returns.get(number, {})
         lanes = self.ranked.pop(number, {})
+        if returns or lanes or tail is not None:
+            self.restore_messages(queue, returns, lanes, tail)
+        if number in self.timed or queue.rules is not None:
+            queue.restored(number in self.timed)
+
+    def restore_messages(
+        self,
+        queue: Queue,
+        returns: dict[int, tuple[int, int]],
+        lanes: dict[int, PagedTail],
+        tail: PagedTail | None,
+    ) -> None:
+        """What waits in a queue, in its lanes and among what came back."""
         waiting = self.waiting_among(returns, queue, [*lanes.values(), *([] if tail is None else [tail])])
         if not isinstance(queue, PriorityQueue) and lanes:
             tail = merged([*lanes.values(), *([] if tail is None else [tail])])
             lanes = {}
         if tail is not None or lanes:
-            queue.restore(without(tail or PagedTail(), waiting), self.handed_out.get(number, 0))
+            queue.restore(without(tail or PagedTail(), waiting), self.handed_out.get(queue.number, 0))
         for priority, lane in lanes.items():
             if isinstance(queue, PriorityQueue):
                 queue.restore_lane(priority, without(lane, waiting))
-        if queue.duplicates is not None and host.store is not None:
-            queue.duplicates.recall(queue.tail, host.store)
+        if queue.duplicates is not None and queue.store is not None:
+            queue.duplicates.recall(queue.tail, queue.store)
         if returns:
             queue.restore_returns(returns, sorted(waiting))
-        if number in self.timed or queue.rules is not None:
-            queue.restored(number in self.timed)
 
     def waiting_among(
         self, returns: dict[int, tuple[int, int]], queue: Queue, tails: list[PagedTail]

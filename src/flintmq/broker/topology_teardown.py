@@ -93,7 +93,7 @@ def of_exchange(host: VirtualHost, gone: Exchange) -> Iterator[None]:
 
 
 def of_queue(host: VirtualHost, gone: Queue) -> Iterator[None]:
-    """Its consumers hear of it, its leases end, and nothing leads to it."""
+    """The consumers of the queue hear of its end, its leases end, and no binding leads to it."""
     gone.consumers.reverse()  # the oldest one is the first to hear, and the last is cheap to take
     while gone.consumers:
         for _ in range(min(CONSUMERS, len(gone.consumers))):
@@ -124,7 +124,7 @@ def ways_to(host: VirtualHost, gone: Queue | Exchange) -> Iterator[None]:
 
 
 def of_connection(host: VirtualHost, origin: int) -> Iterator[None]:
-    """Its exclusive queues, which VirtualHost.disown_exclusive has made gone for everybody."""
+    """Deletes the exclusive queues of a connection, which VirtualHost.disown_exclusive has hidden."""
     try:
         while owned := host.exclusive.get(origin):
             for _ in range(min(QUEUES, len(owned))):

@@ -1,19 +1,18 @@
 """A virtual host: the exchanges, queues and bindings of one name space. Its router has the routes.
 
 Everything here speaks of names, raises ChannelFaults with RabbitMQ's wording, and keeps the topology
-consistent: what is deleted leaves no binding, no consumer and no cached route behind. Who may do
-what is checked before it is called.
+consistent: a queue or exchange that is deleted leaves no binding, no consumer and no cached route behind.
+Callers check permissions before they call. Beside this file: declare_checks.py refuses a declare,
+policy_enforcement.py puts the rules of queues into force, topology_journal.py writes the topology down,
+topology_teardown.py takes apart what a deleted queue or exchange leaves behind.
 """
 
 from __future__ import annotations
 
-import logging
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from flintmq import checks
-from flintmq.auth import Heeded, Operation, require, require_topic
-from flintmq.broker import declare_checks, topology_teardown
+from flintmq.broker import declare_checks, policy_enforcement, topology_teardown
 from flintmq.broker.channels import direct_reply, undelivered
 from flintmq.broker.channels.host_tally import HostTally
 from flintmq.broker.exchanges import arguments as arguments_of
@@ -27,15 +26,7 @@ from flintmq.broker.queues.consumer import Consumer
 from flintmq.broker.queues.deduplication import DEDUPLICATED
 from flintmq.broker.queues.priority_queue import kind_of_queue
 from flintmq.broker.queues.queue import Queue
-from flintmq.broker.queues.queue_rules import (
-    PLAIN,
-    STREAM,
-    Given,
-    check_arguments,
-    check_properties,
-    combine,
-    kind_of,
-)
+from flintmq.broker.queues.queue_rules import STREAM, Given, check_arguments, check_properties
 from flintmq.broker.scheduling.pass_work import PassWork
 from flintmq.broker.topology_journal import TopologyJournal
 from flintmq.broker.topology_teardown import HostTeardown
@@ -45,22 +36,12 @@ from flintmq.ordered_names import OrderedNames
 from flintmq.wire import amqp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flintmq.auth import User
     from flintmq.broker.broker import Broker
     from flintmq.broker.messages.message import Message
     from flintmq.broker.policies import Policies
     from flintmq.broker.store.store import Store
     from flintmq.broker.streams.streams import Streams
     from flintmq.wire.tables import FieldTable
-
-log = logging.getLogger("flintmq.virtual_host")
-
-# Queues that policies are put into force for in one step: some 10 microseconds each, where there are not more
-# policies than these.
-GOVERNED = 16
-POLICIES_FEW = 32
 
 PREDECLARED = (
     ("amq.direct", "direct", False),
@@ -139,33 +120,6 @@ class VirtualHost:
             undelivered.died(self.broker.clients.find, self, messages, reason)
         queue.let_go_all(messages)
 
-    # Publishing
-
-    def check_publish(self, exchange: Exchange | None, user: User) -> None:
-        """Raises unless the user may publish to the exchange."""
-        name = "" if exchange is None else exchange.name
-        require(user, self.name, Operation.WRITE, "exchange", name)
-        if exchange is not None and exchange.internal:
-            raise ChannelFault(
-                amqp.ACCESS_REFUSED,
-                f"cannot publish to internal exchange '{name}' in vhost '{self.name}'",
-                60,
-                40,
-            )
-
-    def check_topic(
-        self, exchange: Exchange | None, user: User, operation: Operation, key: str, origin: int
-    ) -> Heeded:
-        """Raises unless the user may use the routing key; what was heeded for that."""
-        if exchange is None or (self.name, exchange.name) not in user.topic_permissions:
-            return Heeded.NOTHING
-        if not exchange.routes_by_topic():
-            return Heeded.NOTHING
-        client = None if self.broker is None else self.broker.connections.get(origin)
-        client_id = None if client is None else client.client_properties.get("client_id")
-        known = client_id if isinstance(client_id, str) else None
-        return require_topic(user, self.name, operation, exchange.name, key, known)
-
     # Exchanges
 
     def find_exchange(self, name: str, class_id: int = 0, method_id: int = 0) -> Exchange:
@@ -236,7 +190,7 @@ class VirtualHost:
         self.remove_exchange(exchange)
 
     def remove_exchange(self, exchange: Exchange) -> None:
-        """It is gone at once; its bindings, and what depends on them, go in portions."""
+        """The exchange is gone at once. Its bindings, and what depends on them, go in portions."""
         del self.exchanges[exchange.name]
         self.exchange_names.discard(exchange.name)
         exchange.deleted = True
@@ -378,7 +332,7 @@ class VirtualHost:
         self.queues[name] = queue
         self.queue_names.add(name)
         self.count_queue(queue, 1)
-        self.govern(queue, given)
+        policy_enforcement.enforce(self, queue, given)
         if number and self.topology is not None:
             self.topology.put_queue(queue)
         if exclusive:
@@ -405,13 +359,13 @@ class VirtualHost:
             queue: Queue = self.need_streams().restore(self.name, name, number, arguments)
             given: Given = {}
         else:
-            given = self.given_by(name, arguments)
+            given = policy_enforcement.given_by_arguments(self, name, arguments)
             queue = kind_of_queue(given)(
                 name, self.pass_work, True, False, auto_delete, arguments, 0, self.store, number
             )
         self.queues[name] = queue
         self.queue_names.add(name)
-        self.govern(queue, given)
+        policy_enforcement.enforce(self, queue, given)
         self.router.queue_came_or_went(name)
         return queue
 
@@ -420,56 +374,6 @@ class VirtualHost:
             raise ChannelFault(amqp.PRECONDITION_FAILED, "this broker has no room for streams", 50, 10)
         return self.streams
 
-    def govern(self, queue: Queue, given: Given) -> None:
-        """Puts the rules that hold for the queue into force: those of its arguments and of policies.
-
-        A stream has its own.
-        """
-        policies = (
-            []
-            if self.policies is None
-            else self.policies.given(self.name, queue.name, kind_of(queue.arguments))
-        )
-        rules = None if queue.is_stream else combine(given, *policies)
-        if rules is not None:
-            queue.apply(rules, self)
-        elif queue.rules is not None:
-            queue.apply(PLAIN, self)
-
-    def given_by(self, name: str, arguments: FieldTable) -> Given:
-        """What the arguments of a queue ask for that is there already."""
-        try:
-            return check_arguments(arguments, f"queue '{name}' in vhost '{self.name}'")
-        except ChannelFault as fault:
-            # It was declared by a version that did not know the argument: the queue is worth more.
-            log.error("arguments of a queue mean nothing here: %s", fault.reply_text)
-            return {}
-
-    def reapply_policies(self) -> None:
-        """Policies have changed: they hold for what is declared from now on, and soon for what is there."""
-        self.router.rewired()
-        self.pass_work.chores.begin(self.govern_all())
-
-    def govern_all(self) -> Iterator[None]:
-        last: str | None = None
-        policies = self.policies
-        many = 0 if policies is None else policies.count(self.name) // POLICIES_FEW
-        while names := list(islice(self.queue_names.after(last), max(1, GOVERNED // (1 + many)))):
-            for name in names:
-                queue = self.queues.get(name)
-                if queue is not None and policies is not None:
-                    decision = policies.decision(self.name, name, kind_of(queue.arguments))
-                    if decision is not None:
-                        changes = policies.changes
-                        yield from decision.make()
-                        if changes != policies.changes:
-                            return  # all queues are looked at anew
-                if queue is not None and self.queues.get(name) is queue:
-                    self.govern(queue, self.given_by(name, queue.arguments))
-            last = names[-1]
-            self.router.rewired()  # a route knows whether its queues have rules
-            yield
-
     def delete_queue(self, queue: Queue) -> int:
         """Deletes the queue with its messages; tells its consumers. The number of messages ready."""
         count = queue.message_count()
@@ -477,6 +381,7 @@ class VirtualHost:
         self.tally.queues_deleted += 1
         del self.queues[queue.name]
         self.queue_names.discard(queue.name)
+        self.tally.queue_marks.forget(queue.name, self.pass_work.passes)
         self.count_queue(queue, -1)
         owned = self.exclusive.get(queue.owner)
         if owned is not None:

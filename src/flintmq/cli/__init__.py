@@ -216,7 +216,25 @@ def with_command_first(words: list[str]) -> list[str]:
     return [*command[:end], *options, *command[end:]]
 
 
+def open_standard_descriptors() -> None:
+    """Has descriptors 0, 1 and 2 open, on the null device where whoever started the process has closed them.
+
+    Else the next socket or file takes such a number: what is written to standard error ends up in a file of
+    the journal, and uvloop aborts the process when it closes one of the three.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is this one, as those below it are open.
+            os.open(os.devnull, os.O_RDONLY if mode == "r" else os.O_WRONLY)
+            # Else processes that this one starts, as that of management, have it closed again.
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
+    open_standard_descriptors()
     words = with_command_first(sys.argv[1:] if argv is None else list(argv))
     if words[:1] == ["ctl"] and words[1:2] not in (["-h"], ["--help"]):
         # Options of rabbitmqctl come before its commands as well as behind them: ctl takes them apart itself.

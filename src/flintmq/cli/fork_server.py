@@ -256,13 +256,14 @@ def load() -> None:
     """What every broker needs, so that none has to load it."""
     import flintmq.cli.local.serve
     import flintmq.server  # noqa: F401
-    from flintmq.broker.exchanges.exchange_plugins import installed
+    from flintmq.broker.exchanges.exchange_plugins import GROUP
     from flintmq.build import build, event_loop
     from flintmq.cli import parser
+    from flintmq.entry_points import installed
 
     build()
     parser("serve")
-    installed()
+    installed(GROUP)
     if event_loop() == "uvloop":
         import uvloop  # noqa: F401
 

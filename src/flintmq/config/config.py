@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -100,6 +99,8 @@ def load(
 
 def parse(text: str, source: str = "configuration") -> Config:
     """The settings that a TOML text holds; `source` names it in faults."""
+    import tomllib  # by whoever has a file
+
     try:
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:

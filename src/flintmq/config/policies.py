@@ -11,7 +11,7 @@ from flintmq import checks
 from flintmq.checks import Unfit
 from flintmq.config.tables import Document, listed, setting, table_setting
 from flintmq.errors import ConfigFault
-from flintmq.name_pattern import NamePattern, PatternFault
+from flintmq.patterns.name_pattern import NamePattern, PatternFault
 
 POLICY_TARGETS = ("all", "queues", "classic_queues", "quorum_queues", "streams", "exchanges")
 

@@ -7,8 +7,7 @@ broker's loop.
 
     app.py         finds the endpoint of a request, asks who it is, and calls it
     endpoints/     what a request does
-    answers/       lists, filtered and sorted
-    requests/      a request until its endpoint is called
+    requests/      a request on its way to the endpoint, and lists as it asks for them
     broker_state/  the way to the broker, what is known of it, and how that looks in JSON
 
 Begin with app.py.

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import signal
 import socket
 import sys
@@ -18,7 +17,7 @@ from starlette.types import ASGIApp
 from uvicorn import Config
 from uvicorn import Server as UvicornServer
 
-from flintmq.management import pipeline_watch
+from flintmq.management import pipeline_watch, priority
 from flintmq.management.app import App
 from flintmq.management.broker_state.broker_link import BrokerLink
 from flintmq.management.requests.context import Context, Listening
@@ -29,8 +28,6 @@ log = logging.getLogger("flintmq.management")
 CONNECTIONS_MAX = 1000
 # For the TLS handshake, before any limit of ours counts the connection.
 HANDSHAKE_S = 5.0
-# Where processors are scarce the broker goes first.
-NICENESS = 5
 
 
 class HttpServer(UvicornServer):
@@ -109,13 +106,13 @@ async def serve(settings: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    os.nice(NICENESS)
     settings = json.loads(sys.argv[1])
     logging.basicConfig(
         level=settings["log_level"].upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
+    priority.give_way()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(serve(settings))
 

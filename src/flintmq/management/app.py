@@ -22,7 +22,6 @@ import flintmq.management.endpoints.prometheus
 import flintmq.management.endpoints.queues_and_connections
 import flintmq.management.requests.openapi  # noqa: F401
 from flintmq.client.core.errors import ClientError
-from flintmq.management.answers.listing import ListResponse, columns_of, json_response, narrowed
 from flintmq.management.requests.console_files import StaticFiles
 from flintmq.management.requests.context import Context
 from flintmq.management.requests.faults import (
@@ -34,6 +33,7 @@ from flintmq.management.requests.faults import (
     fault_of,
 )
 from flintmq.management.requests.identities import NOBODY, Identity
+from flintmq.management.requests.listing import ListResponse, columns_of, json_response, narrowed
 from flintmq.management.requests.routes import (
     ADMINISTRATOR,
     MONITORING,

@@ -194,7 +194,7 @@ class ClientConnection:
         frames = octets.readable(buffer)
         at = 0
         while size - at >= 8 and self.state != phases.CONNECTION_CLOSED and not self.paused:
-            if self.state == ClientState.START and octets.equal(frames, 0, 4, b"AMQP"):
+            if self.state == phases.CONNECTION_START and octets.equal(frames, 0, 4, b"AMQP"):
                 raise ConnectionFault(amqp.NOT_IMPLEMENTED, other_version(octets.copy(frames, 4, 8)))
             length = octets.read_long(frames, at + 3)
             if length + 8 > self.frame_bytes_max:

@@ -332,7 +332,7 @@ class Connection:
         return channel
 
     def all_channels(self) -> list[Channel]:
-        """Those that have been opened and not been closed yet."""
+        """The channels that are open or closing."""
         return [channel for channel in (*self.channels, *self.far_channels.values()) if channel is not None]
 
     def forget_channel(self, channel: Channel) -> None:

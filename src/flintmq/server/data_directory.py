@@ -34,6 +34,10 @@ log = logging.getLogger("flintmq.storage")
 
 # Progress is told when another tenth of at least this much has been read: some seconds of work.
 PROGRESS_BYTES_MIN = 536_870_912
+# Files of the journal, of which it prepares one ahead: two of them are a quarter of the room that is to be
+# left free, at most. In smaller ones the journal would end a file several times in a sync of a fast disk.
+SEGMENT_OCTETS_MIN = 4_194_304
+SEGMENT_SHARE = 8
 # A clock that is behind by more than this was set; by less, it was trimmed.
 CLOCK_BEHIND_MS = 1000
 
@@ -54,6 +58,7 @@ def open_broker(config: Config, clock: Clock, wake: Callable[[], None]) -> Broke
         sync=SyncPolicy(config.storage.sync),
         sync_interval_ms=config.storage.sync_interval_ms,
         disk_free_octets_min=config.limits.disk_free_bytes_min,
+        segment_octets=segment_octets(config.limits.disk_free_bytes_min),
     )
     # Millions of objects come to stay: looking for garbage among them, again and again, takes long.
     is_collecting = gc.isenabled()
@@ -67,6 +72,18 @@ def open_broker(config: Config, clock: Clock, wake: Callable[[], None]) -> Broke
     for line in report.lines():
         log.log(logging.ERROR if line in losses else logging.INFO, "recovery: %s", line)
     return broker
+
+
+def segment_octets(free_bytes_min: int) -> int:
+    """The size of the journal's files, so that a limit on free space means what it says.
+
+    The limit is reached before a file finds no room, and the room for two, which the journal asks for before
+    an alarm ends, is less than the limit. Where nothing has to be left free the files are of the usual size.
+    """
+    usual = JournalOptions().segment_octets
+    if not free_bytes_min:
+        return usual
+    return min(usual, max(SEGMENT_OCTETS_MIN, free_bytes_min // SEGMENT_SHARE)) & ~4095
 
 
 def recovered_broker(

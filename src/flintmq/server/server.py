@@ -13,6 +13,7 @@ import logging
 import ssl
 import time
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from flintmq.auth.failed_logins import UNTRIED
@@ -59,6 +60,11 @@ READ_BYTES_ALARMED = 16_384
 PRESSED_S = 0.005
 # How often the broker looks after itself.
 TICK_S = 0.5
+# What clients of AMQP/Fast need is loaded so long after the server listens, one after the other: the start
+# does not wait for it, and the first client does not load files of a version that was installed meanwhile.
+LOAD_S = 0.1
+FAST = "flintmq.server.fast.session"
+FAST09 = "flintmq.server.fast09.session"
 # A tick with fewer turns of the event loop than this, and less work, is a quiet moment. Turns alone do not
 # tell: where each takes long there are few.
 QUIET_TURNS_MAX = 50
@@ -80,7 +86,9 @@ class Server:
     def __init__(self, config: Config, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
         self.config = config
         self.loop = loop
+        self.is_recovered = False
         self.broker = open_broker(config, clock, self.wake)
+        self.is_recovered = True
         self.broker.condition = self.condition
         self.broker.administration.hashing = self.hash_password
         self.audit: AuditLog | None = None
@@ -126,6 +134,8 @@ class Server:
         tls = self.config.tls
         if tls is not None:
             self.certificates = Certificates(tls)
+        if self.config.listen.fast09_port is not None:
+            import_module(FAST09)
         try:
             urls = self.listen_on("amqp", self.config.listen.port, None)
             if tls is not None and self.certificates is not None:
@@ -136,6 +146,8 @@ class Server:
         except OSError:
             self.close_listeners()
             raise
+        self.loop.call_later(LOAD_S, load, FAST)
+        self.loop.call_later(2 * LOAD_S, load, FAST09)
         self.ticker = self.loop.call_later(TICK_S, self.tick)
         self.check_alarm()  # from the first octet on memory is watched
         self.scheduler.set_alarm_clock()  # recovery may have set some
@@ -201,13 +213,12 @@ class Server:
     def connected(self, link: Link) -> None:
         """The peer has so long for the handshake."""
         self.links[link] = None
-        is_one_of_many = len(self.links) > CONNECTIONS_CRITICAL
-        if is_one_of_many and self.broker.pass_work.is_critical:
+        if self.broker.pass_work.is_critical and len(self.links) > CONNECTIONS_CRITICAL:
             self.look_again()
-        if is_one_of_many and self.broker.pass_work.is_critical:
-            log.warning("%s is refused: %s", link.session, self.alarm.reason)
-            link.drop()
-            return
+            if self.broker.pass_work.is_critical:
+                log.warning("%s is refused: %s", link.session, self.alarm.reason)
+                link.drop()
+                return
         self.strangers.add(link)
 
     def opened(self, link: Link) -> None:
@@ -237,6 +248,8 @@ class Server:
 
     def disk_done(self) -> None:
         """The journal's threads have finished something."""
+        if not self.is_recovered:
+            return  # the start has failed meanwhile, and what they did concerns nobody
         if self.broker.store is not None:
             self.broker.store.collect()
         if self.broker.streams is not None:
@@ -499,3 +512,11 @@ class Server:
         self.http_login_threads.close()
         self.question_threads.close()
         self.alarm.close()
+
+
+def load(name: str) -> None:
+    """Loads a module before somebody needs it."""
+    try:
+        import_module(name)
+    except Exception:
+        log.exception("%s cannot be loaded: clients that need it will be dropped", name)

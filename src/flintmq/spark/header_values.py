@@ -66,9 +66,11 @@ def described(value: FieldValue) -> Header:
 
 
 def _plain(value: FieldValue) -> Any:
-    """For JSON: what it has no form for is a table with the one key of its type."""
+    """For JSON: what it has no form for is a table with the one key of its type, as is a table that looks
+    like one of these."""
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
+        made = {name: _plain(each) for name, each in value.items()}
+        return {"$table": made} if len(made) == 1 and next(iter(made)).startswith("$") else made
     if isinstance(value, list):
         return [_plain(each) for each in value]
     if isinstance(value, bytes):
@@ -96,6 +98,8 @@ def _restored(value: Any) -> FieldValue:
                 return Decimal(given)
             if name == "$seconds":
                 return Timestamp(given)
+            if name == "$table":
+                return {inner: _restored(each) for inner, each in given.items()}
         return {name: _restored(each) for name, each in value.items()}
     return value  # type: ignore[no-any-return]
 
@@ -137,7 +141,7 @@ def _value_of(name: str, given: Any) -> FieldValue:
             return _restored(json.loads(given["string"]))
         if kind in ("string", "binary", "long", "double", "boolean", "timestamp") and given[kind] is not None:
             return given[kind]  # type: ignore[no-any-return]
-    except (KeyError, TypeError, ValueError, InvalidOperation):
+    except (KeyError, TypeError, ValueError, AttributeError, InvalidOperation):
         pass  # told below, with the name
     raise AmqpError(
         f"Header {name!r} says it is of type {kind!r} and has no such value; fill the field of that type."

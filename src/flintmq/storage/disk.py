@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import sys
-import tempfile
 import threading
 
 from flintmq.errors import StorageFault
@@ -72,6 +70,8 @@ class Disk:
         os.rmdir(path)
 
     def make_temporary_directory(self, prefix: str) -> str:
+        import tempfile  # by whoever needs one: it takes a millisecond to load
+
         return tempfile.mkdtemp(prefix=prefix)
 
     def open(self, path: str, create: bool = False) -> int:
@@ -207,6 +207,11 @@ class Disk:
             os.close(handle)
 
     def free_octets(self, path: str) -> int:
+        if hasattr(os, "statvfs"):
+            volume = os.statvfs(path)
+            return volume.f_bavail * volume.f_frsize
+        import shutil  # Windows
+
         return shutil.disk_usage(path).free
 
     def lock(self, path: str) -> int:

@@ -257,7 +257,7 @@ class SpoolStore:
             self._leaving.popleft()[1].discard()
 
     def named(self) -> list[Spool]:
-        """Those that records on disk may name."""
+        """The spools that records on disk may name."""
         staged = [spool for spool in self.staged.values() if spool.octets]
         return [*self.adopted.values(), *[spool for _, spool in self._leaving if spool.octets], *staged]
 

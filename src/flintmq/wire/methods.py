@@ -3363,20 +3363,16 @@ def decode_method(version: int, payload: bytes) -> Method:
     Octets after the last argument are a fault in 0-9-1. Some clients of older versions send them.
     """
     end = len(payload)
-    if end < amqp.METHOD_HEADER_BYTES:
-        raise ConnectionFault(amqp.SYNTAX_ERROR, f"a method frame of {end} octets")
-    code = int.from_bytes(payload[:4], "big")
-    decode = _DECODERS[version].get(code)
+    decode = _DECODERS[version].get(payload[:4])
     if decode is None:
-        raise _unknown(code)
+        raise _unknown(payload)
     try:
         method, at = decode(payload, end)
         if at != end and version == amqp.VERSION_0_9_1:
             text = f"{method.NAME} has {end - at} octets after its last argument"
             raise ConnectionFault(amqp.FRAME_ERROR, text)
     except PeerFault as fault:
-        fault.class_id = code >> 16
-        fault.method_id = code & 0xFFFF
+        fault.class_id, fault.method_id = _HH.unpack_from(payload)
         raise
     return method
 
@@ -3411,9 +3407,11 @@ def encode_content(content: Content) -> bytes:
     return _BI.pack(content.is_reference, len(content.octets)) + content.octets
 
 
-def _unknown(code: int) -> ConnectionFault:
-    """The fault of a code that is no method of the version."""
-    class_id, method_id = code >> 16, code & 0xFFFF
+def _unknown(payload: bytes) -> ConnectionFault:
+    """The fault of a payload that does not begin with the code of a method of the version."""
+    if len(payload) < amqp.METHOD_HEADER_BYTES:
+        return ConnectionFault(amqp.SYNTAX_ERROR, f"a method frame of {len(payload)} octets")
+    class_id, method_id = _HH.unpack_from(payload)
     if class_id in _CLASS_IDS:
         text = f"method {class_id}.{method_id} is not implemented in this version"
         return ConnectionFault(amqp.NOT_IMPLEMENTED, text, class_id, method_id)
@@ -6795,11 +6793,11 @@ _LAYOUTS: tuple[tuple[int, type[Method], _Decode | None, _Encode | None, tuple[i
 
 _CLASS_IDS = frozenset(method.CLASS_ID for method in METHODS)
 _BY_CODE: dict[int, dict[int, type[Method]]] = {8: {}, 9: {}, 91: {}}
-_DECODERS: dict[int, dict[int, _Decode]] = {8: {}, 9: {}, 91: {}}
+_DECODERS: dict[int, dict[bytes, _Decode]] = {8: {}, 9: {}, 91: {}}  # by the octets of the code
 _ENCODERS: dict[int, dict[type[Method], tuple[bytes, _Encode]]] = {8: {}, 9: {}, 91: {}}
 
 for _code, _class, _decode, _encode, _versions in _LAYOUTS:
     for _version in _versions:
         _BY_CODE[_version][_code] = _class
-        _DECODERS[_version][_code] = _decode or partial(_decode_bare, _class)
+        _DECODERS[_version][_I.pack(_code)] = _decode or partial(_decode_bare, _class)
         _ENCODERS[_version][_class] = (_I.pack(_code), _encode or _encode_bare)

@@ -24,7 +24,7 @@ NOTED = 0x40000
 BLIND = 0x80000
 # Nor this: the broker itself has put it where it is, from where it would come again if that were lost.
 MOVED = 0x100000
-# Its headers are for tables.py to judge before the message is accepted, see broker/channels/inspection.py.
+# tables.py has to judge the headers before the message is accepted, see broker/channels/publish_checks.py.
 UNPROVEN = 0x200000
 # There are more headers than HEADERS_MAX: not for a client to publish.
 TOO_MANY = 0x400000

@@ -14,7 +14,7 @@ from flintmq.auth.passwords import PasswordPolicy, ScryptHash, hash_password_qui
 from flintmq.auth.user import is_loopback
 from flintmq.config import ALL_PERMISSIONS, Config, PasswordHashing, PermissionSettings
 from flintmq.errors import ConfigFault
-from flintmq.name_pattern import PatternFault
+from flintmq.patterns.name_pattern import PatternFault
 
 HERE = "127.0.0.1"
 AWAY = "192.0.2.1"

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from playbook.hourglass import TimedPlaybook, letter
 
+from flintmq.broker import policy_enforcement
 from flintmq.broker.policies import LOOKS_MAX, POLICIES_MAX, Policies, Policy
 from flintmq.broker.queues.queue_rules import QueueRules
 from flintmq.checks import Unfit
 from flintmq.config import parse
 from flintmq.errors import ConfigFault
-from flintmq.name_pattern import NamePattern
+from flintmq.patterns.name_pattern import NamePattern
 from flintmq.wire.methods import (
     BasicNack,
     BasicQos,
@@ -241,7 +242,7 @@ def test_a_step_puts_many_policies_into_force_for_few_queues(monkeypatch: pytest
     compared: list[str] = []
     monkeypatch.setattr(NamePattern, "may_match", lambda self, name: compared.append(name))
     steps = []
-    for _ in host.govern_all():
+    for _ in policy_enforcement.enforce_all(host):
         steps.append(len(compared))
         compared.clear()
     assert sum(steps) >= 64 * 500

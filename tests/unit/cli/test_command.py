@@ -20,6 +20,7 @@ import pytest
 import flintmq
 from flintmq import config
 from flintmq.auth.passwords import parse_hash
+from flintmq.broker.services.system_services import PROTOCOLS
 from flintmq.build import build, compiled_modules, event_loop
 from flintmq.cli import main, parser
 from flintmq.cli.local import password
@@ -80,7 +81,13 @@ def test_a_wrong_setting_is_one_line_and_status_2(
         (
             OSError(errno.EADDRINUSE, "Address already in use"),
             "flintmq: Address already in use "
-            "(another program has this port; stop it, or choose a port with --port)",
+            "(another program or another setting has this port; stop the program, or choose a port "
+            "with --port or --management-port)",
+        ),
+        (
+            OSError(errno.EMFILE, "Too many open files", "/d/lock"),
+            "flintmq: /d/lock: Too many open files "
+            "(the limit on open files is too low; raise it: ulimit -n, or LimitNOFILE= of a service)",
         ),
         (StorageFault("segment 3 is damaged"), "flintmq: segment 3 is damaged"),
         (OSError(errno.EIO, "Input/output error", "/d/journal"), "flintmq: /d/journal: Input/output error"),
@@ -159,7 +166,9 @@ def test_info_tells_version_build_and_protocols(capsys: pytest.CaptureFixture[st
     assert lines["build"].split(" ")[0] == build()
     assert lines["python"].startswith(platform.python_version())
     assert lines["event loop"] == event_loop()
-    assert lines["protocols"] == "AMQP 0-9-1, AMQP 0-9, AMQP 0-8"
+    assert lines["protocols"] == "AMQP 0-9-1, AMQP 0-9, AMQP 0-8, AMQP/Fast 0.9, AMQP/Fast 0.8"
+    served = [f"AMQP {name}".replace("AMQP Fast", "AMQP/Fast") for name in PROTOCOLS.values()]
+    assert sorted(served) == sorted(lines["protocols"].split(", "))
 
 
 def test_the_build_is_compiled_where_machine_code_lies(tmp_path: Path) -> None:

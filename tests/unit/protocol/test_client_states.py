@@ -42,6 +42,7 @@ def test_what_servers_send_is_a_notice_or_the_answer_to_a_call() -> None:
 
 
 def test_the_numbers_for_compiled_code_are_those_of_the_states() -> None:
+    assert ClientState.START == phases.CONNECTION_START
     assert ClientState.OPEN == phases.CONNECTION_OPEN
     assert ClientState.CLOSING == phases.CONNECTION_CLOSING
     assert ClientState.CLOSED == phases.CONNECTION_CLOSED

@@ -41,6 +41,23 @@ def test_what_was_read_can_be_written_again() -> None:
 
 
 @pytest.mark.parametrize(
+    "table",
+    [
+        {"$binary": "no digits"},
+        {"$binary": "00"},
+        {"$table": {"a": 1}},
+        {"$table": {"$seconds": "x"}},
+        {"$": b"x"},
+        {"$timestamp": {"$decimal": [Decimal("1.5")]}},
+    ],
+)
+def test_a_table_that_looks_like_a_value_stays_a_table(table: FieldTable) -> None:
+    """Names are for whoever publishes: none of them may end the query that copies the message."""
+    for value in (table, [table], {"inner": table}):
+        assert table_of([("a", described(value))]) == {"a": value}
+
+
+@pytest.mark.parametrize(
     ("value", "kind"), [("a", "string"), (7, "long"), (True, "boolean"), (0.5, "double")]
 )
 def test_the_value_is_in_the_field_of_its_type(value: FieldValue, kind: str) -> None:

@@ -341,3 +341,32 @@ def test_an_entry_without_owners_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="owners"):
         journal.append_entry((1, 1), b"", b"")
     journal.close()
+
+
+class CountedDisk(Disk):
+    """Says how much is free."""
+
+    free = 1 << 40
+
+    def free_octets(self, path: str) -> int:
+        return self.free
+
+
+def test_a_file_of_another_size_is_no_spare(tmp_path: Path) -> None:
+    """A segment that was made larger for one record gives its room back when the disk is short of it."""
+    disk = CountedDisk()
+    options = JournalOptions(threaded=False, segment_octets=1 << 16, disk_free_octets_min=1000)
+    journal = Journal.open(str(tmp_path), disk, options)
+    journal.recover(Told())
+    settle_down(journal)
+    large = journal.append_entry((1,), b"head", b"x" * 1_000_000)
+    settle_down(journal)
+    disk.free = 0
+    settle_down(journal)
+    journal.append_entry((1,), b"head", b"y" * 60_000)  # takes the spare, and none is made in its place
+    settle_down(journal)
+    assert max(file.stat().st_size for file in tmp_path.iterdir()) > 1_000_000
+    journal.append_settle(1, large)
+    settle_down(journal)
+    assert max(file.stat().st_size for file in tmp_path.iterdir()) < 1_000_000
+    journal.close()

@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from flintmq.auth.passwords import PasswordHash
+from flintmq.broker.administration.administrator_access import AdministratorAccess
 from flintmq.broker.administration.changes import Changes
 from flintmq.broker.administration.limits import USER, AdministeredLimits
 from flintmq.broker.administration.parameters import Parameters
@@ -24,7 +25,6 @@ from flintmq.broker.administration.records import FoundRecords, Records
 from flintmq.broker.administration.topic_permissions import AdministeredTopicPermissions
 from flintmq.broker.administration.users import AdministeredUsers
 from flintmq.broker.administration.virtual_hosts import VirtualHosts
-from flintmq.broker.administration.way_in import WayIn
 from flintmq.config import ALL_PERMISSIONS, DefaultUser
 from flintmq.errors import ConnectionFault, ServiceFault
 from flintmq.wire import amqp
@@ -69,7 +69,7 @@ class Administration:
             self.virtual_hosts.find,
             broker.pass_work.chores.begin,
         )
-        self.way_in = WayIn(broker.users, broker.virtual_hosts, self.limits)
+        self.administrator_access = AdministratorAccess(broker.users, broker.virtual_hosts, self.limits)
         self.parameters = Parameters(self.records, self.virtual_hosts.require)
         self.policies = broker.policies
         # A hash takes tens of milliseconds: a server has another thread make it.

@@ -13,9 +13,9 @@ tells one may be in the middle of something. To post one is no event.
 from __future__ import annotations
 
 import logging
-import platform
 from collections import deque
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from flintmq.broker.administration.queue_growth import QueueGrowth
@@ -79,7 +79,6 @@ class Events:
 
     def __init__(self, administration: Administration) -> None:
         self.broker = administration.broker
-        self.node = f"flintmq@{platform.node() or 'localhost'}"
         self.waiting: deque[tuple[Router, Message]] = deque()
         self.waiting_bytes = 0
         self.is_posting = False
@@ -89,23 +88,30 @@ class Events:
             int, str
         ] = {}  # names of those that were told of: a socket that ended has none
 
+    @cached_property
+    def node(self) -> str:
+        """As RabbitMQ names nodes. The machine's name is asked for when somebody hears of an event."""
+        import platform
+
+        return f"flintmq@{platform.node() or 'localhost'}"
+
     # Who hears
 
-    def first(self) -> str:
-        """The virtual host that hears of everything."""
-        return FIRST if FIRST in self.broker.virtual_hosts else self.broker.config.virtual_hosts[0]
-
-    def is_heard(self, virtual_host: str) -> bool:
-        """Whether something is bound to the exchange of that virtual host."""
-        host = self.broker.virtual_hosts.get(virtual_host)
-        exchange = None if host is None else host.exchanges.get(NAME)
-        return exchange is not None and bool(exchange.bindings)
-
     def hearers(self, virtual_host: str) -> list[str]:
-        """The virtual hosts whose exchanges an event of this one is for; empty for one of the broker."""
-        first = self.first()
-        names = (first,) if virtual_host in ("", first) else (first, virtual_host)
-        return [name for name in names if self.is_heard(name)]
+        """The virtual hosts whose exchanges an event of this one is for; empty for one of the broker.
+
+        The first virtual host hears of everything, and nobody hears of anything where nothing is bound to
+        the exchange.
+        """
+        hosts = self.broker.virtual_hosts
+        first = FIRST if FIRST in hosts else self.broker.config.virtual_hosts[0]
+        heard = []
+        for name in (first, virtual_host) if virtual_host and virtual_host != first else (first,):
+            host = hosts.get(name)
+            exchange = None if host is None else host.exchanges.get(NAME)
+            if exchange is not None and exchange.bindings:
+                heard.append(name)
+        return heard
 
     # Telling
 
@@ -237,6 +243,8 @@ class Events:
 
     def logged_in(self, user: str, peer_address: str, error: str, kind: str = "network") -> None:
         """Somebody has logged in, or was refused for a reason."""
+        if not self.hearers(""):
+            return
         fields = {"name": user, "peer_host": peer_address, "connection_type": kind}
         if error:
             self.tell("user.authentication.failure", "", {**fields, "error": error})

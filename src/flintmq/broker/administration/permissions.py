@@ -16,7 +16,7 @@ from flintmq.auth.user import User
 from flintmq.broker.administration import records
 from flintmq.broker.administration.faults import fixed, missing, unfit
 from flintmq.config import PermissionSettings, guest_alone
-from flintmq.name_pattern import NamePattern, PatternFault
+from flintmq.patterns.name_pattern import NamePattern, PatternFault
 
 if TYPE_CHECKING:
     from flintmq.broker.administration.records import FoundRecords, Records

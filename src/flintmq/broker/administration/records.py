@@ -75,7 +75,7 @@ class Records:
 
 
 class FoundRecords:
-    """Those that recovery has found in the journal, in its order."""
+    """The records that recovery has found, in the order of the journal."""
 
     def __init__(self) -> None:
         self.found: dict[bytes, list[tuple[bytes, bytes]]] = {kind: [] for kind in KINDS}

@@ -14,7 +14,7 @@ from flintmq.auth.permissions import TopicPermissions
 from flintmq.broker.administration import records
 from flintmq.broker.administration.faults import missing, unfit
 from flintmq.config import NAME_OCTETS_MAX
-from flintmq.name_pattern import PatternFault
+from flintmq.patterns.name_pattern import PatternFault
 
 if TYPE_CHECKING:
     from flintmq.auth.user import User

@@ -43,7 +43,7 @@ class AdministeredUsers:
         users.on_renewed = self.hash_renewed
 
     def after(self, name: str) -> Iterator[User]:
-        """Those behind a name, in the order of names."""
+        """The users behind a name, in the order of names."""
         return (self.find(each) for each in self.users.names.after(name or None))
 
     def name_portions(self) -> Iterator[list[str]]:

@@ -66,7 +66,7 @@ class VirtualHosts:
         return name in self.broker.config.virtual_hosts
 
     def names_after(self, name: str) -> Iterator[str]:
-        """Those behind a name, in the order of names, with those that are being taken down."""
+        """The virtual hosts behind a name, in the order of names; also those that are being taken down."""
         return self.broker.host_names.after(name or None)
 
     def can_be_configured(self, name: str) -> bool:

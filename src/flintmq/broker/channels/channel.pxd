@@ -73,6 +73,7 @@ cdef class Channel:
     cpdef disown_publish(self)
     @cython.locals(route=Route)
     cpdef Route find_route(self, bytes route_octets)
+    cdef Route new_route(self, bytes route_octets)
     cdef check_route(self, Route route)
     @cython.locals(route=Route)
     cpdef check_copies(self, list keys)

@@ -1,7 +1,7 @@
-"""A channel as the broker sees it: what it publishes, what it holds unacked, its transaction.
+"""A channel as the broker sees it: what the client publishes, consumes and settles on it.
 
-What the client has and is to settle is in unacked.py, when publishes are confirmed in confirms.py.
-Writes into its connection's output; knows nothing of sockets or of states.
+unacked.py keeps the deliveries that the client has to settle, confirms.py knows which publishes wait for a
+confirm. A channel writes into the output of its connection; it knows nothing of sockets or protocol states.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from flintmq.auth import Heeded, Operation
-from flintmq.broker.channels import inspection, teardown
+from flintmq.auth import Heeded, Operation, require
+from flintmq.broker.channels import publish_checks, routing_permissions, teardown
 from flintmq.broker.channels.confirms import Confirms
-from flintmq.broker.channels.settlement import OverdueDeliveries, unknown_tag
+from flintmq.broker.channels.overdue_deliveries import OverdueDeliveries, unknown_tag
 from flintmq.broker.channels.unacked import UnackedDeliveries
 from flintmq.broker.messages import cc_bcc, entry_number
 from flintmq.broker.messages.message import Message
@@ -22,6 +22,7 @@ from flintmq.broker.messages.published import lifetime_ms_of, refused
 from flintmq.broker.queues import put_flags
 from flintmq.broker.queues.delivery import Delivery
 from flintmq.broker.streams.stream_arguments import refuse_too_large
+from flintmq.errors import ChannelFault
 from flintmq.wire import amqp, content, header_edits, octets, traits
 from flintmq.wire.content_class import class_of, from_basic
 from flintmq.wire.stream import HeldBody
@@ -47,11 +48,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flintmq.channel")
 
-# Deliveries acked by one method at once, some milliseconds; more in portions.
+# Deliveries that one ack settles at once, some milliseconds; more are settled in portions.
 SETTLED_MAX = 8192
 # Exchanges, and routing keys of them, that a channel keeps as writable where keys matter: 520 octets each.
 WRITABLE_MAX = 64
-# What tells a publisher that its message comes back, by the class of the content; else basic.return.
+# The method that returns a message to its publisher, by the class of the content; else basic.return.
 RETURNS = {traits.FILE_CONTENT: amqp.FILE_RETURN, traits.STREAM_CONTENT: amqp.STREAM_RETURN}
 
 _RETURN_HEAD = struct.Struct(">IH")
@@ -112,7 +113,7 @@ class Channel:
         self, number: int, origin: int, virtual_host: VirtualHost, user: User, output: Output
     ) -> None:
         self.number = number
-        self.origin = origin  # the number of its connection
+        self.origin = origin  # the number of the connection
         self.virtual_host = virtual_host
         self.user = user
         self.output = output
@@ -135,7 +136,7 @@ class Channel:
         self.stream_qos = (0, 0, 0)
         self.late: OverdueDeliveries | None = None  # deliveries that were taken back as overdue
         self.unrouted = 0  # messages published that went to no queue, whether or not they were returned
-        # For those who look on: all publishes, acks, deliveries that need no ack, and what is seldom.
+        # Counts for the HTTP API and metrics: publishes, acks, deliveries that need no ack, and rare events.
         self.publishes = 0
         self.acks = 0
         self.unasked = 0
@@ -155,14 +156,14 @@ class Channel:
         self.messages: MessageTransfers | None = None  # what the message class has on its way
         self.by_standard = False  # faults are those of AMQP 0-8 and 0-9, where RabbitMQ has others for 0-9-1
         # Exchanges that the user may write to, as found since `Router.rights` last changed; exchange and key,
-        # in octets, where the client's id decides about keys. Where it does not, the route knows.
+        # in octets, where the client's id decides about keys. Where the id does not matter, the route knows.
         self.writable: set[Exchange | bytes | None] = set()
         self.rights = self.router.rights
 
     # Publishing
 
     def publish(self, route_octets: bytes, flags: int, whole: bytes, header_size: int) -> int:
-        """basic.publish with its content, header first. A fault leaves it counted: see `disown_publish`.
+        """basic.publish with its content, header first. A publish at fault is counted: see `disown_publish`.
 
         A content of another class comes with a basic header too, and its class among the flags.
         """
@@ -182,7 +183,7 @@ class Channel:
         route.passed += 1
         if found & (traits.HAS_USER_ID | traits.HAS_REPLY_TO | traits.HAS_COPIES):
             size = len(whole)
-            whole = inspection.look_into(self, whole, header_size, found)
+            whole = publish_checks.look_into(self, whole, header_size, found)
             header_size += len(whole) - size
             found &= ~traits.UNPROVEN
         found |= flags & traits.CONTENT_CLASSES
@@ -197,13 +198,15 @@ class Channel:
         return 0
 
     def disown_publish(self) -> None:
-        """The newest publish was at fault: it is not to be confirmed."""
+        """The newest publish was at fault: no confirm counts it."""
         if self.confirms.active and self.transaction is None:
             self.confirms.published -= 1
 
     def find_route(self, route_octets: bytes) -> Route:
         """The route of this exchange and key, if there is one and the user may write to it."""
-        route = self.router.route_of(route_octets)
+        route = self.router.routes.get(route_octets)
+        if route is None or route.generation != self.router.generation:
+            route = self.new_route(route_octets)
         if self.rights != self.router.rights:
             self.rights = self.router.rights
             self.writable.clear()
@@ -216,11 +219,19 @@ class Channel:
         self.last_route = route
         return route
 
+    def new_route(self, route_octets: bytes) -> Route:
+        """Who may not write to an exchange need not know whether there is one of that name."""
+        try:
+            return self.router.route_of(route_octets)
+        except ChannelFault:
+            name = route_octets[1 : 1 + route_octets[0]].decode("utf-8", "surrogateescape")
+            require(self.user, self.virtual_host.name, Operation.WRITE, "exchange", name)
+            raise
+
     def check_route(self, route: Route) -> None:
-        """Raises unless the user may publish to the exchange, with this key; keeps what was found out."""
-        host = self.virtual_host
-        host.check_publish(route.exchange, self.user)
-        heeded = host.check_topic(route.exchange, self.user, Operation.WRITE, route.key, self.origin)
+        """Raises unless the user may publish to the exchange with this key; keeps the answer."""
+        routing_permissions.check_publish(self, route.exchange)
+        heeded = routing_permissions.check_topic(self, route.exchange, Operation.WRITE, route.key)
         if heeded is Heeded.NOTHING:
             self.writable.add(route.exchange)
             return
@@ -236,10 +247,10 @@ class Channel:
         route = self.last_route
         if route is not None and self.user.topic_permissions:
             for key in keys:
-                self.virtual_host.check_topic(route.exchange, self.user, Operation.WRITE, key, self.origin)
+                routing_permissions.check_topic(self, route.exchange, Operation.WRITE, key)
 
     def forward(self, message: Message, route: Route, flags: int) -> int:
-        """Gives the message to its queues, or returns it."""
+        """Routes the message to its queues, or returns it to the publisher."""
         if message.traits & traits.HAS_COPIES:
             return self.forward_copies(message, route, flags)
         queues = route.queues
@@ -254,7 +265,7 @@ class Channel:
         return self.hand_on(message, route, queues, flags)
 
     def hand_on(self, message: Message, route: Route, queues: list[Queue], flags: int) -> int:
-        """Gives the message to these queues, or returns it."""
+        """Gives the message to these queues, or returns it to the publisher."""
         if self.router.is_traced:
             self.trace_publish(message, route, queues)
         if not queues:
@@ -262,7 +273,7 @@ class Channel:
             if flags & 1:  # mandatory
                 self.give_back(message, amqp.NO_ROUTE, "NO_ROUTE")
             return 0
-        if flags & 2:  # immediate: only queues that hand it on at once
+        if flags & 2:  # immediate: only queues that deliver the message at once
             queues = [queue for queue in queues if queue.can_take_now(message)]
             if not queues:
                 self.give_back(message, amqp.NO_CONSUMERS, "NO_CONSUMERS")
@@ -283,7 +294,7 @@ class Channel:
         return 0
 
     def note_outcome(self, happened: int) -> None:
-        """What has become of a message beside being in its queues, see queues/put_flags.py."""
+        """Acts on the flags of an enqueue, see queues/put_flags.py."""
         if happened & put_flags.REFUSED and self.confirms.active:
             self.confirms.lost.append(self.confirms.published)
         if happened & put_flags.IN_STREAM and self.virtual_host.streams is not None:
@@ -302,7 +313,7 @@ class Channel:
             self.router.firehose.delivered(self, message, queue, redelivered)
 
     def forward_copies(self, message: Message, route: Route, flags: int) -> int:
-        """The same for a message with further keys in CC and BCC."""
+        """As `forward`, for a message with further keys in CC and BCC."""
         keys = [route.key, *cc_bcc.keys_of(message)]
         queues = self.router.match_keys(route.exchange, keys, message, self)
         if queues is None:
@@ -314,7 +325,7 @@ class Channel:
             return self.hand_on(shown, route, queues, flags)
 
     def give_back(self, message: Message, code: int, text: str) -> None:
-        """What is being published has no taker: it comes back, or the message class has a reject for it."""
+        """No queue takes the message: the publisher gets it back, or a reject in the message class."""
         if self.messages is not None and self.messages.takes_back():
             self.returns += 1
             return
@@ -332,7 +343,7 @@ class Channel:
         self.write_content(payload, message, body, 0)
 
     def write_content(self, payload: bytes, message: Message, body: Body | None, tag: int) -> None:
-        """A method with its content, whose body may leave in pieces; of a delivery if there is a tag."""
+        """Writes a method with its content, whose body may leave in pieces. A delivery has a `tag`."""
         content = message.content
         if self.numeric:
             content = header_edits.with_numbers(content)
@@ -344,11 +355,11 @@ class Channel:
             self.stream(body, tag)
 
     def body_of(self, message: Message) -> SpoolReader | None:
-        """Where to read a spooled body from, None if it is lost."""
+        """The reader of a spooled body; None if the body is lost."""
         return None if self.store is None else self.store.body_of(message)
 
     def stream(self, body: Body, tag: int) -> None:
-        """The header is written, the body follows as the client takes it; of a delivery if there is a tag."""
+        """The header is written; the body follows as the client reads. A delivery has a `tag`."""
         self.streaming += 1
         self.output.stream(self.number, body, self, tag)
 
@@ -378,8 +389,8 @@ class Channel:
         return 0
 
     def ack_through(self, tag: int) -> int:
-        """Everything up to `tag`; all there is when it is 0."""
-        # A tag that is not outstanding is a mistake, such as a second ack, even if others before it are.
+        """Acks all deliveries up to `tag`; all that the channel holds when the tag is 0."""
+        # A tag that is not outstanding is a mistake, such as a second ack, even if tags before it are.
         if tag and self.unacked.find(tag) is None and not self.is_late(tag):
             raise unknown_tag(tag)
         settled = 0
@@ -406,7 +417,7 @@ class Channel:
         message = delivery.message
         queue = delivery.queue
         if message is not None:
-            queue.settle(message)  # first: if it fails, the channel holds the delivery as before
+            queue.settle(message)  # first: if that fails, the channel still holds the delivery
         self.unacked.release(delivery)
         self.acks += 1
         return queue.settled(1)
@@ -446,7 +457,7 @@ class Channel:
             self.refuse(deliveries)
 
     def refuse(self, deliveries: list[Delivery]) -> None:
-        """Rejected for good: dead letters, where the queue has an exchange for them."""
+        """Rejected without requeue: dead letters, where the queue has an exchange for them."""
         for delivery in deliveries:
             message = delivery.message
             if message is not None:
@@ -464,7 +475,7 @@ class Channel:
         self.wake_parked()
 
     def requeue(self, deliveries: list[Delivery], failed: bool = False) -> None:
-        """Puts deliveries back into their queues. New Delivery objects: those here become shells."""
+        """Puts deliveries back into their queues, as new objects: those of the channel are emptied."""
         by_queue: dict[Queue, list[Delivery]] = {}
         for delivery in deliveries:
             if delivery.message is not None:
@@ -483,7 +494,7 @@ class Channel:
         self.wake_parked()
 
     def detach(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Lets go of deliveries that are still unsettled for their queues; those here become shells."""
+        """Releases unsettled deliveries from the channel; returns copies for whoever settles them."""
         detached: list[Delivery] = []
         for delivery in deliveries:
             message = delivery.message
@@ -502,7 +513,7 @@ class Channel:
         return self.unacked.find(tag) is not None
 
     def take_back(self, tag: int) -> None:
-        """The client is overdue with the delivery: it goes back to its queue."""
+        """The client has not settled the delivery in time: the message goes back to its queue."""
         delivery = self.unacked.find(tag)
         if delivery is None or (
             self.transaction is not None and not self.transaction.without_settled([delivery])
@@ -534,10 +545,10 @@ class Channel:
         for delivery in kept:
             message, consumer = delivery.message, delivery.consumer
             if not self.output.has_room():
-                orphans.append(delivery)  # its client does not read so much at once
+                orphans.append(delivery)  # the client does not read so much at once
             elif message is not None and consumer is not None:
                 if consumer.terms is not None and not consumer.terms.admits(consumer, message):
-                    orphans.append(delivery)  # it comes again when the consumer may take it
+                    orphans.append(delivery)  # delivered again when the consumer may take it
                     continue
                 self.unacked.release(delivery)
                 delivery.queue.settled(1)
@@ -582,7 +593,7 @@ class Channel:
             raise
 
     def note_empty_get(self) -> None:
-        """A basic.get has found nothing that it was to take."""
+        """Counts a basic.get that has found no message."""
         self.gets_empty += 1
 
     def give(
@@ -646,7 +657,7 @@ class Channel:
             self.wake_parked()
 
     def lose_consumer(self, consumer: Consumer) -> None:
-        """The queue of the consumer is gone. It hears so after the answer to whoever deleted it."""
+        """The queue of the consumer is gone. The consumer hears of that after whoever deleted the queue."""
         self.consumers.pop(consumer.tag, None)
         if self.cancel_notices:
             self.pass_work.lost_consumers.append(consumer)
@@ -691,7 +702,7 @@ class Channel:
         self.confirms.retire(farewell)
         self.cancel_notices = False
         self.late = None
-        self.flowing = False  # its consumers get no more
+        self.flowing = False  # consumers of the channel get no more
         transaction, self.transaction = self.transaction, None
         try:
             if transaction is not None:
@@ -701,7 +712,7 @@ class Channel:
 
 
 def of_its_class(message: Message) -> Message:
-    """The message with a header of the class that it was published in, for a peer who knows that class."""
+    """The message with a header of the class it was published in, for a peer who knows that class."""
     header = from_basic(class_of(message.traits), message.content[: message.header_size])
     content = header + message.content[message.header_size :]
     return message.variant(message.route, content, len(header), message.traits)

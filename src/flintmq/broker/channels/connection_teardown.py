@@ -45,7 +45,7 @@ class EndedConnection(Protocol):
 
 
 class ConnectionTeardowns:
-    """Those of one broker."""
+    """The connections of one broker that are being taken apart."""
 
     def __init__(self, pass_work: PassWork) -> None:
         self.pass_work = pass_work

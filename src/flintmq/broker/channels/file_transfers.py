@@ -159,7 +159,7 @@ class OutgoingFile:
 
 
 class FileTransfers:
-    """Those of one channel."""
+    """The transfers of one channel."""
 
     __slots__ = ("abandoned", "incoming", "opened", "outgoing", "properties")
 
@@ -194,7 +194,7 @@ class FileTransfers:
 
 
 def transfers_of(channel: Channel) -> FileTransfers:
-    """Those of a channel, begun when it uses the file class for the first time."""
+    """The transfers of a channel, made when it uses the file class for the first time."""
     found: FileTransfers | None = channel.files
     if found is None:
         found = channel.files = FileTransfers()

@@ -15,7 +15,6 @@ dead letter of one.
 from __future__ import annotations
 
 import logging
-import platform
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -67,6 +66,8 @@ class Firehose:
     """Of one virtual host, while it is traced."""
 
     def __init__(self, router: Router, clients: Connections) -> None:
+        import platform  # by whoever traces
+
         self.router = router
         self.clients = clients
         self.node = f"flintmq@{platform.node() or 'localhost'}"

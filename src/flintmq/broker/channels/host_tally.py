@@ -8,10 +8,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flintmq.snapshot_rows import COUNTED
+from flintmq.broker.queues.queue_survey import QueueMarks
 
 if TYPE_CHECKING:
     from flintmq.broker.channels.channel import Channel
+
+# Counts that a channel keeps, and of channels that are closed their virtual host: each since its start.
+COUNTED = (
+    "publishes",
+    "confirmed",
+    "returns",
+    "unrouted",
+    "delivery_tag",
+    "unasked",
+    "gets",
+    "gets_unasked",
+    "gets_empty",
+    "acks",
+    "redeliveries",
+)
 
 
 class HostTally:
@@ -21,10 +36,10 @@ class HostTally:
         "channels_closed",
         "channels_opened",
         "of_channels",
+        "queue_marks",
         "queues_created",
         "queues_declared",
         "queues_deleted",
-        "row_marks",
     )
 
     def __init__(self) -> None:
@@ -34,9 +49,7 @@ class HostTally:
         self.queues_created = 0
         self.queues_declared = 0
         self.queues_deleted = 0
-        # Queues as the management process was told of them, by name: the hash of the row, and the pass in
-        # which a look found it changed. Those that are gone are in it for a while.
-        self.row_marks: dict[str, tuple[int, int]] = {}
+        self.queue_marks = QueueMarks()  # by which a watcher's next look finds the queues that have changed
 
     def closed(self, channel: Channel) -> None:
         """The channel counts no more."""

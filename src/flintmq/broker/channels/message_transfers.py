@@ -127,7 +127,7 @@ class OutgoingMessage:
 
 
 class MessageTransfers:
-    """Those of one channel."""
+    """The transfers of one channel."""
 
     def __init__(self, channel: Channel, requests: Requests) -> None:
         self.channel = channel
@@ -294,7 +294,7 @@ class MessageTransfers:
             outgoing = self.outgoing[0] if self.outgoing else None
 
     def give_up(self, outgoing: OutgoingMessage) -> None:
-        """Its message is on another way meanwhile. A reference without a transfer means nothing."""
+        """The message goes another way meanwhile. A reference without a transfer means nothing."""
         if outgoing.is_begun:
             self.ask(_CLOSE, encoded(methods.MessageClose(reference=outgoing.name)), None)
         outgoing.then = outgoing.instead

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flintmq.auth import AnswerPending
-from flintmq.broker.channels import inspection
+from flintmq.broker.channels import publish_checks
 from flintmq.broker.messages.message import new_message
 from flintmq.broker.messages.published import lifetime_ms_of, refused
 from flintmq.broker.store.spooling import IncomingSpool
@@ -16,19 +16,26 @@ from flintmq.errors import PeerFault, ProtocolMisuse
 from flintmq.wire import content, traits
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flintmq.broker.channels.channel import Channel
 
 
-def begin_body(channel: Channel, route_octets: bytes, header: bytes) -> IncomingSpool | None:
-    """Where a large body is to go. What would refuse the message does so now, not after gigabytes."""
+def begin_body(
+    channel: Channel, route_octets: bytes, header: bytes, opened: Callable[[], None]
+) -> IncomingSpool | None:
+    """Where a large body is to go. What would refuse the message does so now, not after gigabytes.
+
+    `opened` is called when a file is made for it.
+    """
     if channel.store is None:
         return None
     check_body(channel, route_octets, header)
-    return new_spool(channel)
+    return new_spool(channel, opened)
 
 
-def new_spool(channel: Channel) -> IncomingSpool | None:
-    return None if channel.store is None else IncomingSpool(channel.store.journal)
+def new_spool(channel: Channel, opened: Callable[[], None]) -> IncomingSpool | None:
+    return None if channel.store is None else IncomingSpool(channel.store.journal, opened)
 
 
 def check_body(channel: Channel, route_octets: bytes, header: bytes) -> None:
@@ -43,7 +50,7 @@ def check_header(channel: Channel, header: bytes) -> int:
     if found < 0:
         raise refused(found, header)
     if found & (traits.HAS_USER_ID | traits.HAS_COPIES):
-        inspection.look_into(channel, header, len(header), found & ~traits.HAS_REPLY_TO)
+        publish_checks.look_into(channel, header, len(header), found & ~traits.HAS_REPLY_TO)
     if found & traits.HAS_EXPIRATION:
         lifetime_ms_of(header)
     return found
@@ -58,13 +65,13 @@ def publish_spooled(
         raise ProtocolMisuse("a body arrived for a broker without a store")
     if channel.confirms.active and channel.transaction is None:
         channel.confirms.count()
-    spool = arrival.spool
+    spool = arrival.spool()
     spool.finish()
     try:
         found = check_header(channel, header) | traits.SPOOLED | flags & traits.CONTENT_CLASSES
         if found & (traits.HAS_REPLY_TO | traits.UNPROVEN):
             wanted = found & (traits.HAS_REPLY_TO | traits.UNPROVEN)
-            header = inspection.look_into(channel, header, len(header), wanted)
+            header = publish_checks.look_into(channel, header, len(header), wanted)
             found &= ~traits.UNPROVEN
         route = channel.find_route(route_octets)
     except AnswerPending:

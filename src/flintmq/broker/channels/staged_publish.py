@@ -6,7 +6,7 @@ import struct
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from flintmq.broker.channels import inspection
+from flintmq.broker.channels import publish_checks
 from flintmq.broker.channels.spooled_publish import check_header
 from flintmq.broker.messages import cc_bcc
 from flintmq.broker.messages.message import new_message
@@ -69,7 +69,7 @@ def publish_staged(
     route = channel.find_route(route_octets)
     found = check_header(channel, header)
     if found & (traits.HAS_REPLY_TO | traits.UNPROVEN):
-        header = inspection.look_into(
+        header = publish_checks.look_into(
             channel, header, len(header), found & (traits.HAS_REPLY_TO | traits.UNPROVEN)
         )
         found &= ~traits.UNPROVEN

@@ -26,7 +26,7 @@ REFUSED = 8
 
 
 def of_channel(channel: Channel) -> Iterator[None]:
-    """Its consumers end; then all that it held goes back."""
+    """The consumers of the channel end; then all deliveries that it held go back."""
     host = channel.virtual_host
     by_queue: dict[Queue, list[Consumer]] = {}
     for consumer in channel.consumers.values():

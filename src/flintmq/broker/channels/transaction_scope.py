@@ -16,7 +16,7 @@ class TransactionScope(Protocol):
         """The user may send it, and its exchange is there."""
 
     def without_settled(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Those that are not settled in it already."""
+        """The deliveries that the transaction has not settled already."""
 
     def ack(self, deliveries: list[Delivery]) -> None:
         """basic.ack"""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class UnackedDeliveries:
-    """Those of one channel."""
+    """The unacked deliveries of one channel."""
 
     __slots__ = ("fetched", "outstanding", "outstanding_bytes", "ring")
 

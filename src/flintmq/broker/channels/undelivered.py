@@ -57,7 +57,7 @@ def asking_channel(find: Find, virtual_host: object, message: Message) -> Channe
 
 
 def died(find: Find, virtual_host: object, messages: list[Message], reason: str) -> None:
-    """They have died in their queue."""
+    """Gives messages that have died in their queue back to their publishers."""
     for message in messages:
         give_back(find, virtual_host, message, amqp.NO_CONSUMERS, reason.upper())
 

@@ -13,11 +13,11 @@ from flintmq.broker.administration import limits as limits_of
 from flintmq.broker.administration import parameters as parameters_of
 from flintmq.broker.administration.permissions import check_patterns
 from flintmq.broker.definitions.entry import Entry, host_of, quoted
-from flintmq.broker.definitions.fields import Fields, field_table, field_value
+from flintmq.broker.definitions.fields import Fields, field_value, named_values
 from flintmq.broker.policies import Policy
 from flintmq.checks import Unfit
 from flintmq.config import PASSWORD_OCTETS_MAX, USER_TAGS, PermissionSettings
-from flintmq.name_pattern import PatternFault
+from flintmq.patterns.name_pattern import PatternFault
 from flintmq.scram import ScramKeys
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class UserEntry(Entry):
         self.password_hash: PasswordHash | None = None
         self.read_password(fields)
         self.tags = self.read_tags(fields)
-        self.limits = read_limits(fields.take("limits", limits_table, {}), self.notes)
+        self.limits = read_limits(fields.take("limits", named_values, {}), self.notes)
 
     def read_password(self, fields: Fields) -> None:
         password, written = fields.text("password", ""), fields.text("password_hash", "")
@@ -183,7 +183,7 @@ class HostEntry(Entry):
             if value is not None:
                 metadata.setdefault(key, value)
         self.metadata: FieldTable = {key: value for key, value in metadata.items() if value is not None}
-        self.limits = fields.take("limits", limits_table, {})  # for a LimitsEntry
+        self.limits = fields.take("limits", named_values, {})  # for a LimitsEntry
         if self.metadata.get("default_queue_type", "") not in CLASSIC_NAMES:
             self.notes.append(
                 f"default_queue_type {self.metadata['default_queue_type']!r} is kept, and queues that are "
@@ -307,7 +307,7 @@ class PolicyEntry(Entry):
             self.host,
             self.name,
             fields.text("pattern"),
-            fields.table("definition"),
+            fields.take("definition", named_values, {}),
             fields.take("priority", checks.whole(-(2**31), 2**31 - 1), 0),
             fields.text("apply-to", "queues" if self.is_operator else "all"),
             self.is_operator,
@@ -410,7 +410,7 @@ class LimitsEntry(Entry):
         fields.text("component")
         fields.text("name")
         self.label = f"limits of virtual host '{self.host}'"
-        self.limits = read_limits(fields.take("value", limits_table), self.notes)
+        self.limits = read_limits(fields.take("value", named_values), self.notes)
 
     def check(self, draft: Draft) -> None:
         draft.require_host(self.host)
@@ -418,14 +418,6 @@ class LimitsEntry(Entry):
 
     def apply(self, broker: Broker) -> bool:
         return apply_limits(self, broker, (limits_of.HOST, self.host), self.limits)
-
-
-def limits_table(value: object) -> FieldTable:
-    """An object, or an array of names with their values, as `rabbitmqctl` writes it for virtual hosts."""
-    pairs = isinstance(value, list) and all(isinstance(each, list) and len(each) == 2 for each in value)
-    if isinstance(value, list) and pairs and all(isinstance(name, str) for name, _ in value):
-        return field_table(dict(value))
-    return field_table(value)
 
 
 def read_limits(given: FieldTable, notes: list[str]) -> dict[str, int]:

@@ -255,7 +255,7 @@ class Export:
             yield (host.name, exchange.name), self.placed(host.name, row)
 
     def exchanges_from(self, after: Key, is_behind: bool) -> Iterator[tuple[str, VirtualHost, Exchange]]:
-        """Those from the one of a key on, in the order of names; without it if only those behind count."""
+        """The exchanges from that of a key on, in the order of names; behind that one if `is_behind`."""
         first = text_at(after, 1)
         for name in self.hosts(text_at(after, 0)):
             host = self.broker.virtual_hosts[name]

@@ -90,6 +90,16 @@ def field_table(value: object) -> FieldTable:
     return found
 
 
+def named_values(value: object) -> FieldTable:
+    """An object, or an array of names with their values, as `rabbitmqctl export_definitions` writes limits of
+    virtual hosts and definitions of operator policies.
+    """
+    pairs = isinstance(value, list) and all(isinstance(each, list) and len(each) == 2 for each in value)
+    if isinstance(value, list) and pairs and all(isinstance(name, str) for name, _ in value):
+        return field_table(dict(value))
+    return field_table(value)
+
+
 def field_value(value: object, depth: int = 0) -> FieldValue:
     """What a JSON value is in a field table."""
     if depth > DEPTH_MAX - 2:

@@ -221,7 +221,7 @@ class Import:
                 if done % STEP == 0:
                     yield None
 
-    def keeps_way_in(self) -> bool:
+    def keeps_administrator_access(self) -> bool:
         """Whether somebody can administer afterwards."""
         tags: dict[str, frozenset[Tag]] = {}
         permissions: dict[str, dict[str, PermissionSettings]] = {}
@@ -234,7 +234,7 @@ class Import:
                 permissions.setdefault(entry.user, {})[entry.host] = entry.settings
             elif isinstance(entry, LimitsEntry):
                 limits[HOST, entry.host] = entry.limits
-        return self.broker.administration.way_in.is_kept(tags, permissions, limits)
+        return self.broker.administration.administrator_access.is_kept(tags, permissions, limits)
 
     def not_applied(self, entry: Entry, why: str) -> None:
         """What was fit before is not any more, and a part of it may be in force."""
@@ -246,12 +246,12 @@ class Import:
     def run(self, is_dry: bool, is_partial: bool) -> Chore:
         """All of it, after the last part."""
         yield from self.checked()
-        if not is_partial and not self.keeps_way_in():
+        if not is_partial and not self.keeps_administrator_access():
             why = "would leave no administrator who can get in: give partial to do it anyway"
             self.report.refuse("users", "administrators", why)
         if not is_dry and (is_partial or not self.report.refused_count):
             yield from self.applied()
-            if next(self.broker.administration.way_in.all(), None) is None:
+            if next(self.broker.administration.administrator_access.all(), None) is None:
                 self.report.note("users", "administrators", "nobody is left who may administer over AMQP")
             log.info("definitions were imported: %s", self.report.summary())
 

@@ -102,11 +102,11 @@ class Exchange:
         self.prepare()
 
     def enter(self, router: Router) -> None:
-        """It has been declared, or recovered."""
+        """The exchange has been declared, or recovered."""
         self.router = router
 
     def leave(self) -> None:
-        """It has been deleted."""
+        """The exchange has been deleted."""
 
     def routes_by_topic(self) -> bool:
         """Whether bindings match routing keys by patterns of words: topic permissions are about such keys."""

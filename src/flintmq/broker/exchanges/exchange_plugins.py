@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import inspect
 import logging
-import os
-import sys
-from collections.abc import Collection, Iterator, Mapping
-from functools import cache
-from importlib.machinery import PathFinder
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from flintmq import entry_points
 from flintmq.broker.exchanges.binding import Binding
 from flintmq.broker.exchanges.exchange import REFUSED, Exchange, Headers
 from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES
@@ -23,83 +20,26 @@ from flintmq.wire import amqp
 from flintmq.wire.tables import FieldValue
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
     from flintmq.broker.exchanges.route import RoutingContext
 
 log = logging.getLogger("flintmq.plugins")
 
 GROUP = "flintmq.exchanges"
+WHAT = "exchange plug-in"  # in the log
 TYPE_OCTETS_MAX = 127
 _DEMANDED = ("prepare", "attach", "detach", "route")
 
 
 def load(wanted: Collection[str] | None) -> list[str]:
     """Makes the exchange types of these entry points known, of all there are if None; their types."""
-    found = {point.name: point for point in installed()}
-    for name in sorted(set(wanted or ()) - found.keys()):
-        log.error(
-            "exchange plug-in %r is not installed: no entry point of the group %s has the name", name, GROUP
-        )
-    loaded = []
-    for name, point in sorted(found.items()):
-        if wanted is None or name in wanted:
-            kind = load_one(point)
-            if kind is not None:
-                EXCHANGE_TYPES[kind.type] = kind
-                loaded.append(kind.type)
-                log.info("exchange plug-in %r adds the exchange type %r", name, kind.type)
-    return loaded
-
-
-def installed(group: str = GROUP) -> Collection[EntryPoint]:
-    """The entry points of a group; importlib.metadata is loaded, for 25 ms, if there is one at all."""
-    if not is_named(tuple(sys.path), group):
-        return ()
-    from importlib.metadata import entry_points
-
-    return entry_points(group=group)
-
-
-@cache
-def is_named(path: tuple[str, ...], group: str = GROUP) -> bool:
-    """Whether a package on the path may have entry points of a group."""
-    if any(finder is not PathFinder and hasattr(finder, "find_distributions") for finder in sys.meta_path):
-        return True  # it may know packages that are nowhere on the path
-    head = f"[{group}]".encode()
-    return any(head in octets for place in path for octets in entry_point_files(place, head))
-
-
-def entry_point_files(place: str, head: bytes) -> Iterator[bytes]:
-    """What the packages in a directory, or in an archive, say of their entry points; `head` if they may."""
-    try:
-        with os.scandir(place or ".") as entries:
-            found = [entry.path for entry in entries if entry.name.endswith((".dist-info", ".egg-info"))]
-    except NotADirectoryError:
-        yield head  # an archive, which importlib.metadata looks into
-        return
-    except OSError:  # not there, as many a place on the path
-        return
-    for name in found:
-        try:
-            with open(os.path.join(name, "entry_points.txt"), "rb") as file:
-                yield file.read()
-        except OSError:
-            continue
-
-
-def load_one(point: EntryPoint) -> type[Exchange] | None:
-    """The class of an entry point, made safe to run; None, and a line in the log, if it is no such class."""
-    try:
-        kind = point.load()
-    except (Exception, SystemExit) as error:
-        log.error("exchange plug-in %r cannot be loaded: %s: %s", point.name, type(error).__name__, error)
-        return None
-    wrong = fault_of(kind)
-    if wrong:
-        log.error("exchange plug-in %r is left out: %s", point.name, wrong)
-        return None
-    return guarded(kind)
+    types = []
+    for point in entry_points.chosen(GROUP, wanted, WHAT):
+        kind = entry_points.loaded(point, WHAT, fault_of)
+        if kind is not None:
+            EXCHANGE_TYPES[kind.type] = guarded(kind)
+            types.append(kind.type)
+            log.info("exchange plug-in %r adds the exchange type %r", point.name, kind.type)
+    return types
 
 
 def fault_of(kind: Any) -> str:

@@ -1,12 +1,13 @@
-"""x-recent-history: whoever binds to it gets the messages of the recent past first.
+"""x-recent-history: a queue that is bound to the exchange gets the messages of the recent past first.
 
-They live in memory, and end with the process. Large messages, whose bodies are on disk, are no part of it.
+The history lives in memory, and ends with the process. Large messages, with bodies on disk, are left out.
+This module does not import queues: compiled, these import the virtual host, which needs all exchange types.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from flintmq import checks
 from flintmq.broker.exchanges import arguments
@@ -15,12 +16,12 @@ from flintmq.broker.exchanges.exchange import ROUTED, Exchange
 from flintmq.broker.exchanges.wrapping_exchange import WrappingExchange
 from flintmq.broker.messages import cc_bcc
 from flintmq.broker.messages.message import Message
-from flintmq.broker.queues.queue import Queue
 from flintmq.wire import traits
 
 if TYPE_CHECKING:
     from flintmq.broker.exchanges.route import RoutingContext
     from flintmq.broker.exchanges.router import Router
+    from flintmq.broker.queues.queue import Queue
 
 LENGTH = 20
 LENGTH_MAX = 10_000
@@ -69,9 +70,9 @@ class RecentHistoryExchange(WrappingExchange):
         destination = binding.destination
         for message in list(self.history):
             past = message.twin()
-            if isinstance(destination, Queue):
-                router.forward(past, [destination])
-            elif isinstance(destination, Exchange):
+            if isinstance(destination, Exchange):
                 queues = router.match_keys(destination, [message.routing_key()], past, None)
                 if queues:
                     router.forward(past, queues)
+            else:
+                router.forward(past, [cast("Queue", destination)])

@@ -393,7 +393,7 @@ class Router:
         return happened | self.enqueue_stored(message, forcing, None)
 
     def admit(self, message: Message, queues: list[Queue]) -> list[Queue]:
-        """Those of the queues that take the message, which is stamped if it may expire in any.
+        """The queues that take the message. The message is stamped if it may expire in any of them.
 
         The very same list when all of them do. Comes before the message goes to disk.
         """

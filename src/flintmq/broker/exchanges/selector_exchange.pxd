@@ -4,7 +4,7 @@ from flintmq.broker.matching.condition cimport Condition
 from flintmq.broker.exchanges.exchange cimport ConditionExchange
 from flintmq.broker.matching.match_index cimport MatchIndex
 from flintmq.broker.matching.regexp_condition cimport RegexpCondition
-from flintmq.regexp cimport StateBudget
+from flintmq.patterns.regexp cimport StateBudget
 
 
 cdef class SelectorExchange(ConditionExchange):

@@ -4,7 +4,7 @@ kind          a message follows a binding when
 x-selector    the binding's argument x-selector, the WHERE of an SQL query, is true (matching/selector.py)
 x-prop-wild   headers and properties fit the binding's arguments, with wild cards (matching/prop_wild.py)
 x-regexp      the pattern is found in the routing key, or in the header that the argument x-header
-              names (flintmq/regexp.py); the pattern is the argument x-pattern, or else the binding's key
+              names (patterns/regexp.py); the pattern is the argument x-pattern, or else the binding's key
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from flintmq.broker.matching.prop_wild import PropWildCondition, PropWildForm, p
 from flintmq.broker.matching.regexp_condition import RegexpCondition
 from flintmq.broker.matching.selector_parser import parse_selector
 from flintmq.errors import ChannelFault
-from flintmq.regexp import StateBudget
+from flintmq.patterns.regexp import StateBudget
 from flintmq.wire import amqp
 from flintmq.wire.tables import FieldValue
 

@@ -51,7 +51,7 @@ class SystemExchange(Exchange):
         )
 
     def prepare(self) -> None:
-        """It has no bindings to look up."""
+        """Finds nothing: this exchange has no bindings."""
 
     def attach(self, binding: Binding) -> None:
         self.validate_binding(binding.routing_key, binding.arguments)

@@ -22,7 +22,7 @@ from flintmq.broker.matching.selector_parser import parse_selector
 from flintmq.broker.matching.topic_trie import TopicTrie
 from flintmq.checks import shown
 from flintmq.errors import ChannelFault
-from flintmq.regexp import StateBudget
+from flintmq.patterns.regexp import StateBudget
 from flintmq.wire import amqp
 from flintmq.wire.tables import FieldValue
 

@@ -1,7 +1,7 @@
 cimport cython
 from flintmq.broker.matching.condition cimport Condition
 from flintmq.broker.matching.lookup cimport Lookup
-from flintmq.regexp cimport Regexp, StateBudget
+from flintmq.patterns.regexp cimport Regexp, StateBudget
 
 
 @cython.final

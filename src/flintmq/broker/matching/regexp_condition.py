@@ -6,8 +6,8 @@ from collections.abc import Hashable
 
 from flintmq.broker.matching.condition import EQUAL, Condition, Cover, any_of, cover_of_text
 from flintmq.broker.matching.lookup import Lookup, Reference
-from flintmq.regexp import Regexp, StateBudget
-from flintmq.regexp_parser import Machine, Tree, parse_regexp
+from flintmq.patterns.regexp import Regexp, StateBudget
+from flintmq.patterns.regexp_parser import Machine, Tree, parse_regexp
 
 
 class RegexpCondition(Condition):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from flintmq.broker.matching.lookup import reference_of
@@ -63,15 +64,19 @@ NOT_POWER = 30
 SIGN_POWER = 70
 VALUE_POWER = 41
 
-_TOKEN = re.compile(
-    r"""\s+
-    |(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
-    |(?P<word>[^\W\d][\w$]*(?:\.[\w$]+)*|\$[\w$]*(?:\.[\w$]+)*)
-    |(?P<text>'(?:[^']|'')*')
-    |(?P<quoted>"(?:[^"]|"")*")
-    |(?P<sign><>|<=|>=|[=<>+\-*/(),])""",
-    re.VERBOSE,
-)
+
+@cache
+def token_pattern() -> re.Pattern[str]:
+    """Compiled for the first selector: it takes longer than the rest of the module to load."""
+    return re.compile(
+        r"""\s+
+        |(?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+        |(?P<word>[^\W\d][\w$]*(?:\.[\w$]+)*|\$[\w$]*(?:\.[\w$]+)*)
+        |(?P<text>'(?:[^']|'')*')
+        |(?P<quoted>"(?:[^"]|"")*")
+        |(?P<sign><>|<=|>=|[=<>+\-*/(),])""",
+        re.VERBOSE,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +97,10 @@ def tokenize(text: str) -> list[Token]:
     if len(text) > TEXT_CHARS_MAX:
         raise fault(TEXT_CHARS_MAX, f"it has {len(text)} letters, {TEXT_CHARS_MAX} at most")
     tokens: list[Token] = []
+    pattern = token_pattern()
     at = 0
     while at < len(text):
-        found = _TOKEN.match(text, at)
+        found = pattern.match(text, at)
         if found is None:
             raise fault(at, unknown_sign(text, at))
         kind, written = found.lastgroup, found.group()

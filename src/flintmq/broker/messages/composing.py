@@ -14,7 +14,7 @@ _HEADER_HEAD = struct.Struct(">HHQ")
 
 
 def composed(exchange: str, routing_key: str, properties: BasicProperties, body: bytes = b"") -> Message:
-    """A message for VirtualHost.post."""
+    """A message for Router.post."""
     header = _HEADER_HEAD.pack(amqp.CLASS_BASIC, 0, len(body)) + encode_properties(properties)
     route = encode_shortstr(exchange) + encode_shortstr(routing_key)
     found = content.traits_of(header) & ~(traits.UNPROVEN | traits.TOO_MANY)

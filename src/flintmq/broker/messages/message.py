@@ -65,7 +65,7 @@ class Message:
         return twin
 
     def stamp(self, now_ms: int) -> None:
-        """It came now, and may expire: that goes to disk with it."""
+        """The message came now and may expire: its time goes to disk with it."""
         self.arrived_ms = now_ms
         self.traits |= traits.TIMED
 

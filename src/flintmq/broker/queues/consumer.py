@@ -260,7 +260,7 @@ class Consumer:
             self.queue.rejoin(self)
 
     def notify_cancel(self) -> None:
-        """Its queue is gone, and its client hears so."""
+        """The queue of the consumer is gone, and the client hears so."""
         self.channel.notify_cancel(self)
 
 

@@ -33,7 +33,7 @@ CONSUME_RATE = "x-consume-rate"
 
 
 class ConsumerTerms:
-    """Those of one consumer. A class of contents has a subclass, which need not be compiled."""
+    """The terms of one consumer. A class of contents has a subclass, which need not be compiled."""
 
     __slots__ = (
         "ahead_bytes",

@@ -4,12 +4,12 @@
                     returned   |  ready (a ring)    |  paged tail (on disk only)
                     (sorted)     ^ position of its head
 
-Messages are numbered by their place. Those handed out and not acked live in their channel; one that
-comes back goes to `returned`, which is always ahead of the ring, so it regains its place for free.
-A consumer that may refuse messages (no-local, a selector) takes some from the middle and leaves a hole, in
-the paged tail too; one that comes back to the paged tail lies in its old place there.
-Past a certain length, and sooner when memory is short, what arrives goes into the paged tail and is loaded
-again when ready runs out: a long queue costs little memory. Deliveries go to the consumers' outputs.
+Messages are numbered by their place. A channel holds the messages that it has handed out until they are
+acked. A message that comes back goes to `returned`, which is always ahead of the ring, so the message regains
+its place for free. A consumer that may refuse messages (no-local, a selector) takes some from the middle and
+leaves a hole, in the paged tail too; a message that comes back to the paged tail fills its hole there.
+Past a certain length, and sooner when memory is short, messages that arrive go into the paged tail and are
+loaded again when ready runs out: a long queue costs little memory. Deliveries go to the consumers' outputs.
 
 What a queue does beyond first in, first out is decided by the parts of its rules (active_rules.py) and done
 here, under the methods of the same names: a plain queue has no rules.
@@ -53,17 +53,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flintmq.queue")
 
-# What a bug has kept from being let go is tried again so much later.
+# When letting go of messages has failed by a bug, the queue tries again so much later.
 AGAIN_MS = 1000
 
-# A queue this long that is being drained asks its publishers to pause for a moment, once for each time
-# it has handed something out. It is a matter of speed, not of safety: this much stays in the caches.
+# A queue this long that is being drained asks its publishers to pause for a moment, once for each time that
+# the queue has handed something out. The pause is for speed, not for safety: this much stays in the caches.
 CONGESTED_MESSAGES = 16_384
 CONGESTED_BYTES = 4_194_304
 
-# As many copies as this in memory cost as much time as one in the paged tail.
+# To put one message into the paged tail takes as much time as to keep so many in memory.
 PAGED_COPIES = 16
-# As many messages handed out from memory cost as much time as one that is loaded for that.
+# To hand out one message from the paged tail takes as much time as to hand out so many from memory.
 LOADED_DELIVERIES = 8
 
 # What a message takes in memory beside its content: the object, its place in a ring, allocation.
@@ -72,9 +72,9 @@ SHED_MESSAGE_BYTES = 160
 # Holes behind a head that nobody takes, of 8 octets each, before they are done away with.
 HOLES_MIN = 4096
 
-# Put back at a time, which is about a millisecond; more in portions.
+# Messages put back into the queue at a time, which is about a millisecond; more go back in portions.
 RETURNED_MAX = 2048
-# A backlog that has expired goes in portions: a thousand dead letters are some milliseconds.
+# Expired messages dropped at a time; more go in portions: a thousand dead letters take some milliseconds.
 EXPIRED_MAX = 1024
 EXPIRED_BYTES_MAX = 1_048_576
 # Dead letters are dearer, each by what it has to tell of its deaths so far: some 20 microseconds, and as much
@@ -86,10 +86,10 @@ LETTERS_OCTETS_MAX = 32_768
 # Each letter is a copy, and copies must not be made faster than they go to disk: 64 KiB in 10 ms, 6.4 MB/s.
 LETTERS_BYTES_SHORT = 65_536
 LETTERS_SHORT_MS = 10
-# Of the paged tail, looked at in a pass: some milliseconds.
+# Messages of the paged tail looked at in a pass: some milliseconds.
 PASS_ENTRIES = 1024
 PASS_BYTES = 4_194_304
-# Values of purged messages that a queue which refuses the like of what it has forgets one by one.
+# Deduplication values of purged messages that a queue forgets one by one; more are forgotten all at once.
 FORGOTTEN_MAX = 512
 
 _by_position = attrgetter("position")
@@ -161,22 +161,22 @@ class Queue:
         self.arguments = arguments
         self.owner = owner  # number of the connection that an exclusive queue belongs to
         self.store = store
-        self.number = number  # what the journal calls it; 0 for a queue that is not durable
+        self.number = number  # of the queue in the journal; 0 for a queue that is not durable
         self.tail = PagedTail()
-        # The newest entry that was handed out and asks for an ack; after a crash it is redelivered.
+        # The newest entry that was handed out and asks for an ack; after a crash its message is redelivered.
         self.handed_out = 0
         self.handed_out_due = False
-        self.marked = 0  # the newest that was handed out in an earlier life
+        self.marked = 0  # the newest entry that was handed out before the broker was restarted
         self.tail_redeliveries: dict[int, int] = {}  # of messages in the paged tail, by position
-        self.sources: dict[Exchange, None] = {}  # exchanges with bindings to it
+        self.sources: dict[Exchange, None] = {}  # exchanges with bindings to this queue
         self.ready = Ring()
         self.ready_bytes = 0
         self.position = 0
         self.holes = 0
         self.returned: list[Delivery] = []  # by position, the first one last
         self.consumers: list[Consumer] = []
-        # Those that are not parked, a round: it is the turn of the one at `turn`, and the one before that is
-        # the last. Where consumers may refuse or have priorities it begins at 0 (see unroll).
+        # Consumers that are not parked, as a round: the consumer at `turn` is next, and the one before it is
+        # last. Where consumers may refuse or have priorities the round begins at 0 (see unroll).
         self.active: list[Consumer] = []
         self.turn = 0
         self.selective = 0  # how many of the consumers may refuse
@@ -189,23 +189,23 @@ class Queue:
         self.dirty = False
         self.congested = False
         self.deleted = False
-        # What it does beyond first in, first out; None for a plain queue, which is all that it costs one.
+        # What the queue does beyond first in, first out; None for a plain queue, which pays no more.
         self.rules: ActiveRules | None = None
-        # Which messages it refuses because it has the like of them, see deduplication.py.
+        # Values of messages that the queue has: it refuses others of the same value, see deduplication.py.
         self.duplicates = Duplicates() if arguments.get(DEDUPLICATED) is True else None
         self.is_stream = False  # a log of its own holds its messages, not the journal
         self.creation_id: bytes | None = None  # made when somebody asks, see services/queue_identity.py
-        self.user = ""  # who has declared it, where that was a client
-        self.life = 0  # tells it in the journal from one of the same name that is being taken apart
-        # How many chores put messages back, or pause it for a bug: until then the turn of none has come.
+        self.user = ""  # the user who has declared the queue, where that was a client
+        self.life = 0  # in the journal: not the queue of the same name that is being taken apart
+        # How many chores put messages back, or pause the queue for a bug. Meanwhile it hands out nothing.
         self.returning = 0
 
     def message_count(self) -> int:
-        """How many are ready, not counting those handed out."""
+        """How many messages are ready, without those that are handed out."""
         return self.ready.count - self.holes + len(self.returned) + self.tail.count
 
     def parts(self) -> list[Queue]:
-        """The queues that hold its messages: itself, or one for each priority, the highest first."""
+        """The queues that hold the messages: this one, or one for each priority, the highest first."""
         return [self]
 
     # Rules
@@ -217,7 +217,7 @@ class Queue:
         return self.rules
 
     def apply(self, settings: QueueRules, host: Host) -> None:
-        """From now on these rules hold; of a queue in use too."""
+        """From now on these rules hold, also for messages and consumers that the queue has."""
         rules = self.need_rules()
         rules.settings = settings
         rules.host = host
@@ -259,7 +259,7 @@ class Queue:
     # Coming in
 
     def enqueue(self, message: Message) -> int:
-        """Puts the message at the end; what has become of it, see put_flags.py."""
+        """Puts the message at the end; returns what has become of it, as flags of put_flags.py."""
         if self.duplicates is not None and self.duplicates.refuses(message):
             self.let_go(message)
             return 0
@@ -287,11 +287,11 @@ class Queue:
         if message.traits & traits.STREAM_CONTENT:
             backlog = rules.need_limits().need_backlog()
             if self.is_paged(message) and backlog.is_exceeded(message.body_size()):
-                self.bury_all([message], "maxlen")  # those before it lie on disk, where none is looked for
+                self.bury_all([message], "maxlen")  # earlier ones lie on disk, where a drop does not look
                 return 0
         if expiry is not None:
             expiry.stamp(message)
-            # A consumer that waits for it gets it now. Of what was there before, the dead go first.
+            # A consumer that waits gets the message now. Messages that have expired before it go first.
             is_urgent = bool(self.active) and expiry.is_urgent(message) and not self.expire()
         happened = self.take_in(message, not is_urgent)
         if rules.limits is not None:
@@ -330,7 +330,7 @@ class Queue:
         backlog.note(priority, last, first)
 
     def forget_gone(self, backlog: StreamBacklog, priority: int) -> None:
-        """Some other message stays at the head: of the positions behind it most are empty by now."""
+        """Forgets positions that are empty by now. A message that stays at the head keeps them from going."""
         there: list[int] = []
         for position in backlog.noted(priority):
             if self.is_at(position):
@@ -389,7 +389,7 @@ class Queue:
         return message
 
     def close_holes(self) -> None:
-        """Does away with holes at the head, and with those behind it where they are nearly all there is."""
+        """Drops holes at the head, and holes behind it where there is hardly anything else."""
         while self.ready.count and self.ready.at(0) is None:
             self.ready.pop()
             self.position += 1
@@ -398,12 +398,12 @@ class Queue:
             self.draw_out(self.position + self.ready.count)
 
     def dispatch_momentary(self, message: Message) -> None:
-        """Hands out what is ready; the message has come just now and has not expired, others may have."""
+        """Hands out what is ready. This message has come just now and has not expired; others may have."""
         expiry = self.need_rules().need_expiry()
         expiry.momentary = message
         try:
             self.dispatch()
-        except Exception:  # the queue has taken the message
+        except Exception:  # a failed delivery is no failed publish: the queue has taken the message
             log.exception("a bug in handing out what queue %r has just got", self.name)
         finally:
             expiry.momentary = None
@@ -480,7 +480,7 @@ class Queue:
         return LETTER_OCTETS + message.header_size if has_letter else 0
 
     def append(self, message: Message) -> int:
-        """Behind all others: in memory, or on disk where the queue is long."""
+        """Puts the message behind all others: in memory, or on disk where the queue is long."""
         if self.store is not None and (
             self.ready.count >= self.store.kept_messages
             or self.ready_bytes >= self.store.kept_bytes
@@ -627,13 +627,13 @@ class Queue:
         self.tail.clear()
 
     def restore(self, tail: PagedTail, handed_out: int) -> None:
-        """What recovery found of it."""
+        """Takes what recovery has found: the entries, and the newest one that was handed out."""
         self.tail = tail
         self.handed_out = handed_out
         self.marked = handed_out
 
     def hand_out(self, message: Message, output: Output | None) -> int:
-        """Notes that the message leaves; that is written before it is sent."""
+        """Notes that the message is handed out. The note is written to disk before the message is sent."""
         if self.number and self.store is not None and entry_number.is_in_journal(message.entry):
             entry = entry_number.sequence_of(message.entry)
             if message.traits & traits.MOVED and output is not None:
@@ -691,11 +691,11 @@ class Queue:
                 self.mark()
             return 0
         start = self.position
-        redeliveries = -1  # of the message that has left the queue, and is not with its consumer yet
+        redeliveries = -1  # of the message that is between the queue and its consumer
         try:
             while self.active:
                 if pass_work.portion <= 0:
-                    self.mark()  # the others have their turn first
+                    self.mark()  # other queues have their turn first
                     break
                 # As head() does, without a call for each message.
                 message = None
@@ -734,7 +734,7 @@ class Queue:
         return 0
 
     def dispatch_sampled(self) -> int:
-        """The same, and notes how long the first message has waited if a consumer has got it."""
+        """As dispatch, and notes how long the first message has waited if a consumer has got it."""
         message = self.head() if self.active and not self.returning else None
         rules = self.rules
         if message is None or (
@@ -749,7 +749,7 @@ class Queue:
         return 0
 
     def dispatch_ruled(self) -> int:
-        """The same under rules: what has expired dies, and priorities decide whose turn it is."""
+        """As dispatch, under rules: expired messages die, and priorities decide which consumer is next."""
         rules = self.need_rules()
         goals = rules.goals
         pass_work = self.pass_work
@@ -759,7 +759,7 @@ class Queue:
         if self.selective:
             if self.dispatch_selectively():
                 self.mark()
-            # What nobody wanted may be at the head now, and have expired.
+            # A message that no consumer accepted may be at the head now, and have expired.
             self.tend(False)
             return 0
         while self.active:
@@ -802,7 +802,7 @@ class Queue:
         return 0
 
     def dispatch_selectively(self) -> bool:
-        """The same where consumers may refuse; whether there is more to look at, in the next pass.
+        """As dispatch, where consumers may refuse; whether there is more to offer, in the next pass.
 
         Each message is offered to all before the next one. A consumer remembers how far it has looked, so
         that what it refused is not offered again. Of what nobody takes, little is kept in memory.
@@ -817,7 +817,7 @@ class Queue:
         return False
 
     def offer_in_turn(self) -> None:
-        """Offers what is in memory, first what came back."""
+        """Offers the messages in memory to consumers, first those that came back."""
         seen = self.position + self.ready.count
         for consumer in self.active:
             seen = min(seen, consumer.seen)
@@ -873,17 +873,17 @@ class Queue:
         return more and bool(self.active) and self.tail.count > 0
 
     def offer(self, message: Message, position: int, redeliveries: int) -> bool:
-        """Hands the message to the one that accepts it and has waited longest, if any may take it now."""
+        """Hands the message to the consumer that accepts it and has waited longest, if any can now."""
         rules = self.rules
         if rules is not None and rules.expiry is not None and rules.expiry.has_expired(message):
-            return False  # it goes when it has come to the head
+            return False  # an expired message dies when it has come to the head
         self.turn = 0
         while self.turn < len(self.active):
             consumer = self.active[self.turn]
             if position < consumer.seen or not consumer.accepts(message):
                 self.turn += 1
             elif consumer.ready(message):
-                # To the end of the round, so that another one that would accept the like is next.
+                # To the end of the round: another consumer that accepts such messages is next.
                 del self.active[self.turn]
                 self.turn = 0
                 if rules is None or rules.choice is None:
@@ -904,14 +904,14 @@ class Queue:
         return False
 
     def unroll(self) -> None:
-        """The round as a list from the one whose turn it is to the last."""
+        """Turns the round into a list that begins with the consumer whose turn it is."""
         if self.turn:
             # The very same list: the lanes of a priority queue share it.
             self.active[:] = self.active[self.turn :] + self.active[: self.turn]
             self.turn = 0
 
     def join(self, consumer: Consumer) -> None:
-        """Into the round, as the last."""
+        """Puts the consumer into the round, as the last."""
         if self.selective:
             self.active.append(consumer)
         else:
@@ -919,7 +919,7 @@ class Queue:
             self.turn += 1
 
     def leave(self, consumer: Consumer) -> None:
-        """Out of the round, which goes on with the same one as it would have."""
+        """Takes the consumer out of the round. The one whose turn it was stays the next."""
         if self.active and self.active[-1] is consumer:
             self.active.pop()  # many end in this order, and a search for each would take long
             self.turn = min(self.turn, len(self.active))
@@ -935,7 +935,7 @@ class Queue:
         del self.active[self.turn]
 
     def withdraw(self, consumer: Consumer) -> bool:
-        """Takes any consumer out of the round; parked, and True, if it has something to settle yet."""
+        """Takes any consumer out of the round; True, and it is parked, if it holds unsettled messages."""
         self.leave(consumer)
         consumer.forget()
         consumer.parked = False
@@ -970,8 +970,8 @@ class Queue:
             if rules.goals is not None:
                 rules.goals.handed_out(delivery.message, self.pass_work.now_ms)
         if rules.expiry is not None:
-            # What has expired behind it is not counted as left. If that fails, the message is taken still.
-            # A queue that a restart has left over its limit is not trimmed by those who read it.
+            # Expired messages behind it do not count as left. If dropping them fails, the message is taken
+            # all the same. A queue that a restart has left over its limit is not trimmed by a reader.
             self.tend(False)
         else:
             self.watch()
@@ -983,7 +983,7 @@ class Queue:
         First comes `sweep`. A message behind the head that has expired goes when it has come to the head.
         """
         if message.traits & traits.TIMED:
-            self.need_rules().loaded(message, self.store)  # it may have been read from the disk
+            self.need_rules().loaded(message, self.store)  # the message may have been read from the disk
         rules = self.rules
         if rules is not None and rules.expiry is not None and rules.expiry.has_expired(message):
             return None
@@ -1042,7 +1042,7 @@ class Queue:
         return self.let_go(message)
 
     def let_go(self, message: Message) -> int:
-        """The store need not keep it for this queue."""
+        """The store need not keep the message for this queue any longer."""
         message.holders -= 1
         if (
             self.store is not None
@@ -1051,7 +1051,7 @@ class Queue:
         ):
             if self.rules is not None and self.rules.retries is not None:
                 self.rules.retries.forget(message)
-            self.store.settle(self.number, message.entry)  # last: what fails before it has let go of nothing
+            self.store.settle(self.number, message.entry)  # last: a failure before it has let go of nothing
         return 0
 
     def bury(self, message: Message, reason: str) -> None:
@@ -1063,12 +1063,12 @@ class Queue:
             self.bury_all([message], reason)
 
     def count_dead(self, count: int, reason: str, has_exchange: bool) -> None:
-        """For those who look on."""
+        """Counts for the HTTP API and metrics how messages have died."""
         self.pass_work.fates.died(count, reason, has_exchange)
         self.need_tally().died(count, reason, has_exchange)
 
     def bury_all(self, messages: list[Message], reason: str) -> None:
-        """They have left the queue and are dead: letters for the dead letter exchange, if there is one."""
+        """These messages have left the queue dead. The dead letter exchange gets them, if there is one."""
         rules = self.need_rules()
         has_exchange = rules.host is not None and rules.settings.dead_letter_exchange is not None
         self.count_dead(len(messages), reason, has_exchange)
@@ -1078,7 +1078,7 @@ class Queue:
         self.let_go_all(messages)
 
     def let_go_all(self, messages: list[Message]) -> None:
-        """They are dead and nobody's any more; what a bug keeps is let go of after a pause."""
+        """Dead messages that go nowhere: the store lets go of them, after a pause where a bug keeps it."""
         for index in range(len(messages)):
             try:
                 self.settle(messages[index])
@@ -1113,12 +1113,12 @@ class Queue:
         return self.tally
 
     def give_back(self, delivery: Delivery) -> None:
-        """A message that was taken has not been handed out: it is in its place again."""
+        """Puts a message that was taken and not handed out into its place again."""
         self.unacked += 1
         self.requeue([delivery])
 
     def requeue(self, deliveries: list[Delivery], failed: bool = False) -> None:
-        """Puts handed-out messages back. `failed`: they were refused, or their client was lost."""
+        """Puts handed-out messages back. `failed`: a client has refused them, or their client was lost."""
         if len(deliveries) > RETURNED_MAX:
             self.pass_work.chores.begin(requeued(self, deliveries, failed))
             return
@@ -1143,7 +1143,7 @@ class Queue:
         self.mark()
 
     def ready_again(self, deliveries: list[Delivery], failed: bool) -> list[Delivery]:
-        """Those that are ready at once. Others have died of coming back, or wait for their next try."""
+        """The deliveries that are ready at once. Others have come back too often, or wait for their retry."""
         rules = self.need_rules()
         if rules.retries is not None:
             dead: list[Message] = []
@@ -1164,7 +1164,7 @@ class Queue:
             self.mark()
 
     def put_back(self, deliveries: list[Delivery]) -> None:
-        """Each in its place."""
+        """Puts each delivery into its place in `returned`."""
         if self.selective:
             self.look_again(min([delivery.position for delivery in deliveries]))
         if self.tail.holes:
@@ -1172,11 +1172,11 @@ class Queue:
             if not deliveries:
                 return
         self.draw_out(max([delivery.position for delivery in deliveries]))
-        # Sorting all for the sake of a few, and that for each nack, would stop the broker for seconds.
+        # To sort all of `returned` for a few deliveries, with each nack, would stop the broker for seconds.
         deliveries.sort(key=_by_position, reverse=True)
         first = self.returned_after(deliveries[0].position)
         if first == self.returned_after(deliveries[-1].position):
-            self.returned[first:first] = deliveries  # as nearly always: none of the others lie between them
+            self.returned[first:first] = deliveries  # nearly always: no other delivery lies between these
         elif len(deliveries) * 16 < len(self.returned):
             for delivery in deliveries:
                 self.returned.insert(self.returned_after(delivery.position), delivery)
@@ -1185,7 +1185,7 @@ class Queue:
             self.returned.sort(key=_by_position, reverse=True)
 
     def return_to_tail(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Puts what came from the paged tail back into its holes; the deliveries that did not."""
+        """Puts deliveries that came from the paged tail into their holes there; returns the others."""
         first = self.position + self.ready.count
         others: list[Delivery] = []
         for delivery in deliveries:
@@ -1194,14 +1194,14 @@ class Queue:
             if message is None or self.store is None or not self.tail.is_hole(index):
                 others.append(delivery)
             else:
-                # It may have been handed out from memory, and its hole has been paged out since.
+                # The message may have been handed out from memory, and its hole paged out since.
                 self.tail.fill(index, self.store.paged_entry(message, self.number != 0))
                 self.tail.octets += message.body_size()
                 self.tail_redeliveries[delivery.position] = delivery.redeliveries
         return others
 
     def look_again(self, position: int) -> None:
-        """Consumers that refuse some have not seen what is at this position now."""
+        """Consumers that may refuse are offered the message at this position again."""
         for consumer in self.consumers:
             consumer.seen = min(consumer.seen, position)
 
@@ -1219,7 +1219,7 @@ class Queue:
         return low
 
     def draw_out(self, position: int) -> None:
-        """Moves what the ring has up to `position` to `returned`, so that this stays ahead of the ring.
+        """Moves what the ring has up to `position` to `returned`, which has to stay ahead of the ring.
 
         Only where a hole is filled again, or holes are nearly all there is.
         """
@@ -1237,7 +1237,7 @@ class Queue:
             self.returned = drawn + self.returned
 
     def body_bytes(self) -> int:
-        """What the bodies of all that is ready come to."""
+        """The octets of the bodies of all ready messages."""
         size = self.tail.octets
         for index in range(self.ready.count):
             message = self.ready.at(index)
@@ -1268,7 +1268,7 @@ class Queue:
         rest.rules = self.rules
         if self.duplicates is not None:
             if count > FORGOTTEN_MAX or self.tail.count:
-                self.duplicates.clear()  # what is in the paged tail goes unread
+                self.duplicates.clear()  # messages in the paged tail go unread, with their values
             else:
                 rest.duplicates = self.duplicates
         self.position += self.ready.count + self.tail.count + self.tail.holes
@@ -1283,7 +1283,7 @@ class Queue:
         return count
 
     def settle_paged(self, entries: list[int]) -> None:
-        """Lets go of what was in the paged tail; from the one on for which that fails they are back there."""
+        """Lets go of entries of the paged tail. When one fails, it and the rest are in the tail again."""
         settled = 0
         try:
             for entry in entries:
@@ -1297,7 +1297,7 @@ class Queue:
     def drop(self, most: int) -> bool:
         """Lets go of some of what is ready, not in order; whether there is more.
 
-        Never fails: they have left their queue, so what a bug keeps is let go of after a pause.
+        Never fails: the messages have left their queue. What a bug keeps is let go of after a pause.
         """
         message = None
         try:
@@ -1333,7 +1333,7 @@ class Queue:
             if not self.selective:
                 self.unroll()
                 for other in self.consumers:
-                    other.seen = -(1 << 62)  # it was not kept up while nobody could refuse
+                    other.seen = -(1 << 62)  # `seen` was not kept up while no consumer could refuse
             self.selective += 1
             self.claimed |= consumer.content_class
         if consumer.priority or (self.rules is not None and self.rules.choice is not None):
@@ -1374,7 +1374,7 @@ class Queue:
         self.release_claims()
 
     def release_claims(self) -> None:
-        """A consumer is gone: what only one of its class could have is for all others now."""
+        """A consumer is gone. Messages of a class that it alone could take are for all consumers now."""
         claimed = 0
         if self.claimed:
             for consumer in self.consumers:
@@ -1388,7 +1388,7 @@ class Queue:
     def can_take_now(self, message: Message) -> bool:
         """Whether a consumer would get the message at once (basic.publish with immediate)."""
         if self.message_count():
-            self.dispatch()  # what came earlier in this pass is ahead of it
+            self.dispatch()  # messages that came earlier in this pass are first
             if self.message_count():
                 return False
         for consumer in self.active:  # noqa: SIM110 - a generator expression is a closure: not in compiled methods
@@ -1425,13 +1425,13 @@ class Queue:
         return has_more
 
     def is_slow(self) -> bool:
-        """Whether what expires becomes copies while memory is short, or was not looked at for too long."""
+        """Whether dead letters are to wait: memory is short, or has not been looked at for too long."""
         if self.need_rules().settings.dead_letter_exchange is None:
             return False
         return self.pass_work.is_short or self.pass_work.unwatched_bytes < 0
 
     def watch(self) -> None:
-        """Sets the alarm for whatever is due first; never fails, as whoever asks has done something else."""
+        """Sets the alarm for whatever is due first. Never fails: the work of the caller is done already."""
         try:
             self.look_ahead()
         except Exception:
@@ -1497,7 +1497,7 @@ class Queue:
     # After a restart
 
     def restore_returns(self, returns: dict[int, tuple[int, int]], waiting: list[int]) -> None:
-        """What recovery found: by entry the returns and when it is due; those that wait are not paged out."""
+        """What recovery found: returns and due time by entry. Messages that wait for a retry are loaded."""
         rules = self.need_rules()
         retries = rules.need_retries(self)
         retries.restore(returns)
@@ -1513,7 +1513,7 @@ class Queue:
             place += 1
 
     def discount(self, message: Message) -> None:
-        """The paged tail of the message has been counted with it, and does not hold it any more."""
+        """The paged tail has counted the message, and does not hold it any more."""
         self.tail.octets -= message.body_size()
 
     def restored(self, is_timed: bool) -> None:
@@ -1525,7 +1525,7 @@ class Queue:
         if limits is not None and limits.bytes_max >= 0:
             limits.body_bytes = self.body_bytes()
         if limits is not None and not limits.refuses and limits.is_exceeded(self.message_count()):
-            rules.set_alarm(0, self.alarm_due)  # clients see it within its limits
+            rules.set_alarm(0, self.alarm_due)  # clients see the queue within its limits
         elif rules.expiry is not None and self.message_count():
             rules.set_alarm(0, self.alarm_due)  # the head is read then, not for every queue at the start
         else:
@@ -1540,7 +1540,7 @@ def sooner(due_ms: int, other_ms: int) -> int:
 
 
 def requeued(queue: Queue, deliveries: list[Delivery], failed: bool) -> Iterator[None]:
-    """Queue.requeue in portions; until all are back nothing is handed out, as it would come out of turn."""
+    """Queue.requeue in portions. Until all are back the queue hands out nothing: the order would be lost."""
     queue.returning += 1
     try:
         for start in range(0, len(deliveries), RETURNED_MAX):

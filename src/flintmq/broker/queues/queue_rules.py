@@ -177,6 +177,8 @@ def check_definition(definition: Mapping[str, Any]) -> Given:
 
 def combine(*given: Given) -> QueueRules | None:
     """The rules of a queue: its arguments first, then its policy, then the operator's."""
+    if not any(given):
+        return None  # as for nearly every queue
     combined: Given = {}
     for each in given:
         for rule, value in each.items():

@@ -65,7 +65,7 @@ class Retries:
         return message.variant(message.route, content, header_size, message.traits | traits.HAS_HEADERS)
 
     def returned(self, deliveries: list[Delivery], failed: bool, dead: list[Message]) -> list[Delivery]:
-        """Those that are ready again at once. Others wait for their next try; `dead` gets the rest."""
+        """The deliveries that are ready again at once. Others wait for their retry; `dead` gets the rest."""
         ready: list[Delivery] = []
         for delivery in deliveries:
             message = delivery.message
@@ -104,7 +104,7 @@ class Retries:
                 log.exception("how often a message of queue %r came back is not on disk", self.name)
 
     def forget(self, message: Message) -> None:
-        """It has left the queue for good."""
+        """The message has left the queue for good."""
         if self.notes and self.store is not None and self.notes.pop(message.entry, 0):
             forget_return(self.store.journal, self.number, entry_number.sequence_of(message.entry))
 

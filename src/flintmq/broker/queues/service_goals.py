@@ -26,7 +26,7 @@ DUE_PART = 4
 
 
 class ServiceGoals:
-    """Those of one queue."""
+    """The service goals of one queue."""
 
     __slots__ = ("bandwidth", "filled_ms", "late", "owed", "timetable", "wait_ms_max")
 

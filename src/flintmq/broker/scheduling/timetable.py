@@ -59,7 +59,7 @@ class Timetable:
         return self.offset_ms + int(self.clock.monotonic_s() * 1000)
 
     def go_on_from(self, noted_ms: int) -> int:
-        """It is at least so late; how far the machine's clock is behind that, in ms."""
+        """Never lets the time be before `noted_ms`; returns how far the machine's clock is behind, in ms."""
         behind_ms = max(noted_ms - self.now_ms(), 0)
         self.offset_ms += behind_ms
         self.started_ms += behind_ms

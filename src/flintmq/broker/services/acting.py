@@ -31,6 +31,8 @@ FOR_USER = "x-for-user"
 FOR_VIRTUAL_HOST = "x-for-virtual-host"
 FOR_VISITOR = "x-for-visitor"
 FOR_ADDRESS = "x-for-address"
+# The client property of an internal connection with the address of the user that it acts for.
+ACTS_FOR = "connection_name"
 # The login of the process itself: neither a name nor a number.
 PROCESS_ITSELF = b"\0\0"
 

@@ -111,7 +111,9 @@ def user_set_tags(request: Request) -> None:
     model, name, tags = administration(request), request.text("user"), tags_of(request)
     model.accounts.changeable(name)
     if Tag.ADMINISTRATOR not in tags and not is_forced(request):
-        model.way_in.keep_without_user(name, f"{request.name}: to take the tag of user '{name}' away")
+        model.administrator_access.keep_without_user(
+            name, f"{request.name}: to take the tag of user '{name}' away"
+        )
     model.accounts.set_tags(name, tags)
     done(request)
 
@@ -122,7 +124,7 @@ def user_delete(request: Request) -> None:
     model, name = administration(request), request.text("user")
     model.accounts.changeable(name)
     if not is_forced(request):
-        model.way_in.keep_without_user(name, f"{request.name}: to delete user '{name}'")
+        model.administrator_access.keep_without_user(name, f"{request.name}: to delete user '{name}'")
     model.delete_user(name, request.channel.origin)
     done(request)
 
@@ -179,7 +181,7 @@ def vhost_delete(request: Request) -> None:
     model, name = administration(request), request.text("virtual-host")
     model.virtual_hosts.changeable(name)
     if not is_forced(request):
-        model.way_in.keep_without_host(name, f"{request.name}: to delete virtual host '{name}'")
+        model.administrator_access.keep_without_host(name, f"{request.name}: to delete virtual host '{name}'")
     model.virtual_hosts.delete(name, request.channel.origin)
     done(request)
 
@@ -236,7 +238,7 @@ def permission_set(request: Request) -> None:
     settings = PermissionSettings(*[request.text(each) for each in ("configure", "write", "read")])
     model.permissions.check(user, host, settings)
     if not is_forced(request):
-        model.way_in.keep_under_permission(user, host, settings, request.name)
+        model.administrator_access.keep_under_permission(user, host, settings, request.name)
     model.permissions.set(user, host, settings)
     done(request)
 
@@ -247,7 +249,7 @@ def permission_clear(request: Request) -> None:
     model, user, host = administration(request), request.text("user"), host_of(request)
     model.permissions.check_there(user, host)
     if not is_forced(request):
-        model.way_in.keep_without_permission(user, host, request.name)
+        model.administrator_access.keep_without_permission(user, host, request.name)
     model.permissions.clear(user, host)
     done(request)
 
@@ -506,7 +508,7 @@ def limit_set(request: Request) -> None:
     owner, name, value = limited(request), request.text("name"), request.number("value")
     model.limits.check_known(owner, name, value)
     if not is_forced(request):
-        model.way_in.keep_under_limit(owner, name, value, request.name)
+        model.administrator_access.keep_under_limit(owner, name, value, request.name)
     model.limits.set(owner, name, value)
     done(request)
 

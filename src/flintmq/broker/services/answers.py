@@ -85,7 +85,7 @@ class ScopeAnswers:
 
 
 class Answers:
-    """Those of one life of the broker. `memory` is the name of that life."""
+    """The answers since the broker was started. `memory` names that start."""
 
     __slots__ = ("_memory", "scopes", "timetable")
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from flintmq.errors import ProtocolMisuse
 
@@ -68,6 +67,8 @@ def advice(name: str, known: Table) -> str:
     plain = name.replace("_", "-").lower()
     meant = KNOWN_AS.get(plain, plain)
     if meant not in known:
+        from difflib import get_close_matches  # by whoever has made a mistake
+
         meant = next(iter(get_close_matches(plain, known, 1, ALIKE)), "")
     if meant:
         return f"did you mean '{meant}'?"

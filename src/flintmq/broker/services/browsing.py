@@ -123,29 +123,21 @@ def browse_lane(queue: Queue, after: int) -> Iterator[tuple[int, Message, bool]]
 
 
 def oldest_ms(queue: Queue) -> int | None:
-    """When the oldest message that waits in the queue came; None if there is none, or nobody has noted it.
+    """When the oldest message that waits in the queue came; None if there is none, or nobody has noted it."""
+    return oldest(queue)[0]
+
+
+def oldest(queue: Queue) -> tuple[int | None, int]:
+    """When the oldest message came, as oldest_ms has it, and the expiration in ms that it carries, or -1.
 
     Reads at most one message of each priority from disk, and leaves it there.
     """
     if queue.is_stream:
         log: StreamLog = queue.log  # type: ignore[attr-defined]
-        return log.first_time_ms
+        return log.first_time_ms, -1
     heads = [message for lane in queue.parts() if (message := first_of(lane)) is not None]
-    return min((message.arrived_ms for message in heads if message.arrived_ms), default=None)
-
-
-def oldest_in_memory_ms(queue: Queue) -> int:
-    """The same without a look at the disk, 0 for none: where the first message lies there it is not known."""
-    if queue.is_stream or not queue.message_count():
-        return 0
-    found = 0
-    for lane in queue.parts():
-        message = lane.returned[-1].message if lane.returned else None
-        if message is None and lane.ready.count:
-            message = lane.ready.at(0)  # None for a hole
-        if message is not None and message.arrived_ms and (not found or message.arrived_ms < found):
-            found = message.arrived_ms
-    return found
+    noted = [(message.arrived_ms, message.lifetime_ms) for message in heads if message.arrived_ms]
+    return min(noted, default=(None, -1))
 
 
 def first_of(queue: Queue) -> Message | None:

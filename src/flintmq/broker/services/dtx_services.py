@@ -70,7 +70,7 @@ def xids_of(request: Request, name: str = "xids") -> list[Xid]:
 
 
 def known(request: Request, xids: list[Xid]) -> list[Branch]:
-    """Those of them that there are, and that are not committed."""
+    """The branches of these xids that exist and are not committed."""
     branches = branches_of(request)
     there = branches.branches
     return [

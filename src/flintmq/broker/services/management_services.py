@@ -13,21 +13,22 @@ from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import flintmq.broker.services.permission_explanations  # noqa: F401 - registers its service
 from flintmq.auth import AnswerPending, Refused, Tag, Verification
-from flintmq.broker.channels.host_tally import counts_of
+from flintmq.broker.channels import direct_reply
+from flintmq.broker.channels.host_tally import COUNTED, counts_of
 from flintmq.broker.exchanges.router import copies_of
+from flintmq.broker.queues import queue_survey
 from flintmq.broker.queues.queue import Queue
+from flintmq.broker.queues.queue_survey import QueueSums, shown_queues
 from flintmq.broker.services import browsing
 from flintmq.broker.services.acting import named_user, require_internal
 from flintmq.broker.services.request import Request, service
 from flintmq.broker.services.system_services import LAST_TAG, PROTOCOLS, channels_after, is_hidden
 from flintmq.broker.transactions.transaction import Transaction
 from flintmq.errors import ServiceFault
-from flintmq.snapshot_rows import COUNTED
 from flintmq.wire import amqp
 from flintmq.wire.tables import FieldTable, FieldValue, encode_table
 
@@ -49,14 +50,16 @@ Rows = Callable[[str], Iterator[tuple[str, Tuple | None]]]
 # Rows of one answer, and of one step towards it: two microseconds each.
 ROWS_MAX = 4096
 STEP_ROWS = 128
-# Queues that one answer looks at, whether they have changed or not.
-LOOKED_AT_MAX = 1024
-# Queues that are gone and still have a mark, besides as many as there are.
-MARKS_APART_MAX = 1000
+# Queues that one answer looks at, whether they have changed or not, and how many of them it tells of.
+LOOKED_AT_MAX = 16_384
+CHANGED_MAX = 512
 # Routes whose counts one step adds up, a tenth of a microsecond each.
 STEP_ROUTES = 2048
-# Queues that one step counts, and how long others have their turn then.
-STEP_COUNTED = 1024
+# Queues that one step looks at, a quarter of a microsecond each, and how long others have their turn then. A
+# look has so many steps where that makes them shorter: a message that comes meanwhile waits for one of them.
+STEP_QUEUES = 512
+STEP_QUEUES_MIN = 128
+STEPS = 32
 PAUSE_MS = 2
 # Connections and channels that one step adds up, a microsecond and a half each.
 STEP_CHANNELS = 256
@@ -67,8 +70,7 @@ HOSTS_ASKED_MAX = 200
 # Of these so many at a time, as there are threads for it: one that hangs does not add to the next.
 HOSTS_ASKED_AT_ONCE = 8
 
-# What a message takes in memory beside its content: while it is ready, and while it is unacked.
-READY_MESSAGE_BYTES = 160
+# What a message that is unacked takes in memory beside its content.
 UNACKED_MESSAGE_BYTES = 512
 
 NO_TABLE = b""
@@ -206,25 +208,27 @@ def totals(request: Request) -> Chore:
     require_internal(request)
     broker = request.broker
     hosts: dict[str, Any] = {}
+    step = step_queues(sum(len(host.queues) for host in broker.virtual_hosts.values()))
+    left = step  # of this step, in which there may be several virtual hosts
     for name, host in list(broker.virtual_hosts.items()):
-        hosts[name] = found = host_counts(host)
+        sums = QueueSums(direct_reply.NAME)
         last: str | None = None
-        while names := list(islice(host.queue_names.after(last), STEP_COUNTED)):
-            for queue_name in names:
-                queue = host.queues[queue_name]
-                if is_hidden(queue):
-                    continue
-                found["queues"] += 1
-                found["consumers"] += len(queue.consumers)
-                found["ready"] += queue.message_count()
-                found["unacked"] += queue.unacked
-                found["ready_bytes"] += memory_of(queue)
-                found["oldest_ms"] = older(found["oldest_ms"], browsing.oldest_in_memory_ms(queue))
+        while names := host.queue_names.portion(last, left):
+            sums.add(host.queues, names)
             last = names[-1]
-            yield partial(breathe, broker.timetable)
+            left -= len(names)
+            if not left:
+                left = step
+                yield partial(breathe, broker.timetable)
+        hosts[name] = host_counts(host, sums)
     for _ in add_connections(broker.connections, hosts):
         yield partial(breathe, broker.timetable)
     request.reply({}, marshal.dumps({"hosts": hosts, "broker": broker_counts(request)}))
+
+
+def step_queues(count: int) -> int:
+    """How many of so many queues one step looks at."""
+    return max(STEP_QUEUES_MIN, min(count // STEPS, STEP_QUEUES))
 
 
 def breathe(timetable: Timetable, go_on: Callable[[], None]) -> None:
@@ -232,7 +236,7 @@ def breathe(timetable: Timetable, go_on: Callable[[], None]) -> None:
     timetable.at(timetable.now_ms() + PAUSE_MS, go_on)
 
 
-def host_counts(host: VirtualHost) -> dict[str, Any]:
+def host_counts(host: VirtualHost, sums: QueueSums) -> dict[str, Any]:
     tally = host.tally
     return {
         **dict(zip(COUNTED, tally.of_channels, strict=True)),
@@ -242,33 +246,18 @@ def host_counts(host: VirtualHost) -> dict[str, Any]:
         "queues_declared": tally.queues_declared,
         "queues_deleted": tally.queues_deleted,
         "tracing": host.router.is_traced,
-        "queues": 0,
+        "queues": sums.queues,
         "exchanges": len(host.exchanges),
         "bindings": host.binding_count,
         "connections": 0,
         "channels": 0,
-        "consumers": 0,
-        "ready": 0,
-        "unacked": 0,
-        "ready_bytes": 0,
+        "consumers": sums.consumers,
+        "ready": sums.ready,
+        "unacked": sums.unacked,
+        "ready_bytes": sums.ready_bytes,
         "unacked_bytes": 0,
-        "oldest_ms": 0,
+        "oldest_ms": sums.oldest_ms,
     }
-
-
-def older(one_ms: int, other_ms: int) -> int:
-    """The earlier of two times, where 0 is none."""
-    return min(one_ms, other_ms) if one_ms and other_ms else one_ms or other_ms
-
-
-def memory_of(queue: Queue) -> int:
-    """What the messages that are ready take in memory, about: contents, objects, numbers of those on disk."""
-    if queue.is_stream:
-        return 0
-    return sum(
-        lane.ready_bytes + READY_MESSAGE_BYTES * (lane.ready.count + len(lane.returned)) + 8 * lane.tail.count
-        for lane in queue.parts()
-    )
 
 
 def add_connections(connections: dict[int, ClientConnection], hosts: dict[str, Any]) -> Iterator[None]:
@@ -372,12 +361,13 @@ def snapshot(request: Request) -> Iterator[None]:
 
 
 @service("management.changed-queues", "virtual-host text, since number, after? text")
-def changed_queues(request: Request) -> Iterator[None]:
+def changed_queues(request: Request) -> Chore:
     """Rows of queues behind `after` in which a look has found a change in the pass `since` or later.
 
-    `count` is how many queues the answer is about, `pass` the number of the present pass; `next` is left out
-    at the end. Who knows the queues of an earlier answer, and whose number now differs from `count` with the
-    new ones, knows one that is gone.
+    `gone` has the names of queues that have gone since then, the last of them if they are many; an answer
+    behind `after` has none. `count` is how many queues the answer is about, `pass` the number of the present
+    pass; `next` is left out at the end. Who knows the queues of an earlier answer, without those that are
+    gone, and whose number differs from `count` with the new ones, knows one more that is gone.
     """
     require_internal(request)
     broker = request.broker
@@ -385,35 +375,36 @@ def changed_queues(request: Request) -> Iterator[None]:
     if host is None:
         raise ServiceFault(amqp.NOT_FOUND, f"{request.name}: no such virtual host")
     since, place = request.number("since"), request.text("after", "")
-    source = queue_rows(host)
     found: FieldTable = {"pass": broker.pass_work.passes}
+    if since and not place:
+        found["gone"] = list[FieldValue](host.tally.queue_marks.gone_since(since))
     rows: list[Tuple] = []
-    count = 0
-    for _ in range(LOOKED_AT_MAX // STEP_ROWS):
-        step = list(islice(source(place), STEP_ROWS))
-        for place, row in step:  # noqa: B007 - the last one is where the next step begins
-            if row is not None:
-                count += 1
-                if has_changed(host, row, since, broker.pass_work.passes):
-                    rows.append(row)
-        if len(step) < STEP_ROWS:
+    step = step_queues(len(host.queues))
+    count = looked_at = 0
+    while names := host.queue_names.portion(place or None, step - looked_at % step):
+        queues = shown_queues(host.queues, names, direct_reply.NAME, host.falling.departed)
+        changed = host.tally.queue_marks.changed(queues, since, broker.pass_work.passes, mark_of_other)
+        count += len(queues)
+        for at in range(0, len(changed), STEP_ROWS):
+            if at:
+                yield None
+            some = changed[at : at + STEP_ROWS]
+            told = [queue_row(queue) for queue in some if not queue.deleted]
+            count -= len(some) - len(told)
+            rows += told
+        place = names[-1]
+        looked_at += len(names)
+        if looked_at >= LOOKED_AT_MAX or len(rows) >= CHANGED_MAX:
+            found["next"] = place
             break
-        yield
-    else:
-        found["next"] = place
+        if looked_at % step == 0:
+            yield partial(breathe, broker.timetable)
     request.reply({**found, "count": count}, marshal.dumps(rows))
 
 
-def has_changed(host: VirtualHost, row: Tuple, since: int, now: int) -> bool:
-    """Whether a look has found a queue changed in the pass `since` or later; this is a look, too."""
-    marks, mark = host.tally.row_marks, hash(row)
-    known = marks.get(row[0])
-    if known is not None and known[0] == mark:
-        return known[1] >= since
-    if known is None and len(marks) > MARKS_APART_MAX + 2 * len(host.queues):
-        marks.clear()  # most of them are gone: the others are told once more
-    marks[row[0]] = (mark, now)
-    return True
+def mark_of_other(queue: Queue) -> int:
+    """Of a queue that is more than a plain one."""
+    return hash(queue_row(queue))
 
 
 def packed(table: FieldTable) -> bytes:
@@ -431,24 +422,6 @@ def queue_rows(host: VirtualHost) -> Rows:
 
 
 def queue_row(queue: Queue) -> Tuple:
-    tally = queue.tally
-    seldom = (
-        NOTHING_SELDOM
-        if tally is None
-        else (
-            tally.gets,
-            tally.gets_unasked,
-            tally.redeliveries,
-            tally.rejected,
-            tally.requeued,
-            tally.expired,
-            tally.dead_lettered,
-            tally.dropped,
-            tally.refused,
-            tally.overflowed,
-            tally.lost,
-        )
-    )
     return (
         queue.name,
         queue.durable,
@@ -465,10 +438,10 @@ def queue_row(queue: Queue) -> Tuple:
         browsing.entered(queue),
         queue.settled_count,
         queue.unasked,
-        *seldom,
+        *(NOTHING_SELDOM if queue.tally is None else queue_survey.counts_of(queue.tally)),
         len(queue.leases) if queue.leases else 0,
         bool(queue.active),
-        browsing.oldest_in_memory_ms(queue),
+        queue_survey.oldest_ms_of(queue),
     )
 
 

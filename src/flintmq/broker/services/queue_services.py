@@ -18,6 +18,7 @@ from flintmq.broker.services.arguments import PAGE
 from flintmq.broker.services.queue_identity import CREATION_ID, creation_id, require_same
 from flintmq.broker.services.request import Request, Service, failure, service
 from flintmq.broker.services.row_columns import CHOICE, Row, lay_out
+from flintmq.checks import NAME_OCTETS_MAX, octets_of
 from flintmq.errors import ChannelFault, ServiceFault
 from flintmq.wire import amqp
 from flintmq.wire.properties import decode_basic_properties
@@ -51,7 +52,6 @@ TIMEOUT_MS_MAX = 86_400_000
 WAIT_MS_MAX = 30_000
 # How often a reader that waits for messages is looked after.
 LOOK_MS = 20
-NAME_OCTETS_MAX = 255
 # A part of a message: what one reply holds of it, and what one step reads.
 PART_BYTES = 1_048_576
 PART_BYTES_MAX = 4_194_304
@@ -78,7 +78,7 @@ def queue_of(request: Request, argument: str = "queue", operation: Operation = O
 
 def reader_of(request: Request) -> str:
     name = request.text("consumer")
-    if not 0 < len(name.encode("utf-8", "surrogateescape")) <= NAME_OCTETS_MAX:
+    if not 0 < octets_of(name) <= NAME_OCTETS_MAX:
         raise request.wrong("consumer", f"expected a name of 1 to {NAME_OCTETS_MAX} octets")
     return name
 

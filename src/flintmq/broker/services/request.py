@@ -159,7 +159,7 @@ class Request:
             log.info("%s: the queue does not take the reply: %s", self.name, fault.reply_text)
 
     def tell_of_change(self, results: FieldTable) -> None:
-        """Those who keep a log hear of each request that administers, and of whatever is refused."""
+        """Tells the log and the audit log of each request that administers, and of each refusal."""
         code = results.get("error-code", 0)
         if self.is_repeat or not (self.name in ADMINISTERING or code == amqp.ACCESS_REFUSED):
             return

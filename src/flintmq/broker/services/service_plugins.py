@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flintmq.broker.exchanges.exchange_plugins import installed
+from flintmq import entry_points
 from flintmq.broker.services import arguments
 from flintmq.broker.services.request import ARGUMENTS, CHANGING, SERVICES
 from flintmq.errors import ProtocolMisuse
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("flintmq.plugins")
 
 GROUP = "flintmq.services"
+WHAT = "service plug-in"  # in the log
 # As those of the broker itself: a noun and a verb.
 _NAME = re.compile(r"[a-z][a-z0-9-]*(\.[a-z0-9-]+)+")
 NAME_OCTETS_MAX = 127
@@ -33,40 +35,22 @@ _added: dict[str, str] = {}
 
 def load(wanted: Collection[str] | None) -> list[str]:
     """Makes the services of these entry points known, of all there are if None; their names."""
-    found = {point.name: point for point in installed(GROUP)}
-    for name in sorted(set(wanted or ()) - found.keys()):
-        log.error(
-            "service plug-in %r is not installed: no entry point of the group %s has the name", name, GROUP
-        )
-    loaded = []
-    for name, point in sorted(found.items()):
-        if (wanted is None or name in wanted) and add(point):
-            loaded.append(name)
-            log.info("service plug-in %r adds the service of that name", name)
-    return loaded
+    names = []
+    for point in entry_points.chosen(GROUP, wanted, WHAT):
+        function = entry_points.loaded(point, WHAT, partial(fault_of, point))
+        if function is not None:
+            _added[point.name] = point.value
+            SERVICES[point.name] = function
+            ARGUMENTS[point.name] = signature_of(function)
+            if getattr(function, "changes", False):
+                CHANGING.add(point.name)
+            names.append(point.name)
+            log.info("service plug-in %r adds the service of that name", point.name)
+    return names
 
 
-def add(point: EntryPoint) -> bool:
-    """Whether the service is known now; if not, the log says why."""
-    try:
-        function: Any = point.load()
-    except (Exception, SystemExit) as error:
-        log.error("service plug-in %r cannot be loaded: %s: %s", point.name, type(error).__name__, error)
-        return False
-    try:
-        signature = arguments.table_of(getattr(function, "arguments", ""))
-        wrong = fault_of(point, function)
-    except (ProtocolMisuse, AttributeError, TypeError) as error:
-        wrong = f"its `arguments` are no signature: {error}"
-    if wrong:
-        log.error("service plug-in %r is left out: %s", point.name, wrong)
-        return False
-    _added[point.name] = point.value
-    SERVICES[point.name] = function
-    ARGUMENTS[point.name] = signature
-    if getattr(function, "changes", False):
-        CHANGING.add(point.name)
-    return True
+def signature_of(function: Any) -> arguments.Table:
+    return arguments.table_of(getattr(function, "arguments", ""))
 
 
 def fault_of(point: EntryPoint, function: Any) -> str:
@@ -77,4 +61,8 @@ def fault_of(point: EntryPoint, function: Any) -> str:
         return "its name is not made of words with dots between them, such as weather.today"
     if point.name in SERVICES and _added.get(point.name) != point.value:
         return f"there is a service {point.name!r} already"
+    try:
+        signature_of(function)
+    except (ProtocolMisuse, AttributeError, TypeError) as error:
+        return f"its `arguments` are no signature: {error}"
     return ""

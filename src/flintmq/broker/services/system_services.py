@@ -29,9 +29,7 @@ from flintmq.broker.services.queue_identity import CREATION_ID, creation_id
 from flintmq.broker.services.request import ARGUMENTS, SERVICES, Request, Row, service
 from flintmq.build import build
 from flintmq.errors import ServiceFault
-from flintmq.wire import amqp
-from flintmq.wire.fast import commands as fast
-from flintmq.wire.fast09 import frames
+from flintmq.wire import amqp, fast, fast09
 from flintmq.wire.tables import FieldTable
 
 PROTOCOLS = {
@@ -39,7 +37,7 @@ PROTOCOLS = {
     amqp.VERSION_0_9: "0-9",
     amqp.VERSION_0_9_1: "0-9-1",
     fast.VERSION: "Fast 0.8",
-    frames.VERSION: "Fast 0.9",
+    fast09.VERSION: "Fast 0.9",
 }
 
 # Which files there are does not change while it runs, and to look for them takes milliseconds.
@@ -167,16 +165,22 @@ def queue_table(queue: Queue, request: Request) -> FieldTable:
     rules = queue.rules
     if rules is not None and rules.settings.dead_letter_exchange is not None:
         table["dead-letter-exchange"] = rules.settings.dead_letter_exchange
+    if rules is not None and rules.settings.message_ttl_ms is not None:
+        table["message-ttl-ms"] = rules.settings.message_ttl_ms
+    if queue.leases:
+        table["leases"] = len(queue.leases)
     tally = queue.tally
     table["messages-dropped"] = 0 if tally is None else tally.overflowed
     table["messages-expired"] = 0 if tally is None else tally.expired
     table["messages-lost"] = 0 if tally is None else tally.lost
     if rules is not None and rules.goals is not None:
         table["messages-late"] = rules.goals.late
-    oldest_ms = browsing.oldest_ms(queue)
+    oldest_ms, lifetime_ms = browsing.oldest(queue)
     if oldest_ms is not None:
         table["oldest-ms"] = oldest_ms
         table["oldest-age-ms"] = max(0, request.broker.timetable.now_ms() - oldest_ms)
+    if lifetime_ms >= 0:
+        table["oldest-lifetime-ms"] = lifetime_ms
     return table
 
 

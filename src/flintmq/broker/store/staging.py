@@ -343,7 +343,7 @@ class Staging:
         return self.of_owner.get((virtual_host, user), {})
 
     def forget_all(self, virtual_host: str | None, user: str | None = None) -> Iterator[None]:
-        """Those that a virtual host, or a user everywhere, has now; some in each step."""
+        """The contents that a virtual host, or a user everywhere, has now; some in each step."""
         found = [
             content
             for owner, contents in self.of_owner.items()

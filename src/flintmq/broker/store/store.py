@@ -337,7 +337,7 @@ class Store:
         return Sharing(self, spool, message)
 
     def forget_arrived(self, message: Message) -> None:
-        """Those who want the body have their share of it."""
+        """All queues that get the message have their share of its body."""
         spool = self.arrived.pop(message, None)
         if spool is not None:
             spool.discard()
@@ -410,7 +410,8 @@ class Store:
             self.journal.commit_group()
         if self.handed_out:
             self.note_handed_out()
-        self.delivered_marks.write()
+        if self.delivered_marks.pages:
+            self.delivered_marks.write()
         self.journal.end_batch()
         paged_out = self.overflow.journal
         paged_out.end_batch()

@@ -29,6 +29,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from flintmq.wire import octets
 from flintmq.wire.tables import FieldTable, decode_table
 
 if TYPE_CHECKING:
@@ -103,56 +104,73 @@ _QUEUE_USER = b"\x04userS"
 _PLAIN_QUEUE = b"\x0bauto-deletet\x00" + _NO_ARGUMENTS
 
 
-def text_at(octets: bytes, at: int, head: bytes) -> tuple[str, int]:
-    """The text of the field that begins there, and where the next one does; an error if it is another."""
+def field_end(source: octets.Readable, at: int, size: int, head: bytes) -> int:
+    """Where the text of the field that begins there ends; 0 if it is another field, or is cut short."""
     start = at + len(head) + 4
-    if octets[at : start - 4] != head:
-        raise ValueError("another field")
-    end = start + int.from_bytes(octets[start - 4 : start], "big")
-    return str(octets[start:end], "utf-8"), end
+    if start > size or not octets.equal(source, at, start - 4, head):
+        return 0
+    end = start + octets.read_long(source, start - 4)
+    return end if end <= size else 0
 
 
 def plain_binding(key: bytes) -> tuple[str, str, str, bool, str] | None:
     """Virtual host, source, destination, is that a queue, routing key; None if the binding has arguments."""
     if not key.endswith(_NO_ARGUMENTS):
         return None
-    try:
-        host, at = text_at(key, 5, _HOST)
-        source, at = text_at(key, at, _SOURCE)
-        destination, at = text_at(key, at, _DESTINATION)
-        flag_at = at + len(_TO_QUEUE)
-        routing_key, end = text_at(key, flag_at + 1, _KEY)
-    except ValueError:
+    whole = octets.readable_bytes(key)
+    size = len(key)
+    host_end = field_end(whole, 5, size, _HOST)
+    source_end = field_end(whole, host_end, size, _SOURCE) if host_end else 0
+    destination_end = field_end(whole, source_end, size, _DESTINATION) if source_end else 0
+    flag_at = destination_end + len(_TO_QUEUE)
+    if not destination_end or flag_at >= size:
         return None
-    if key[at:flag_at] != _TO_QUEUE or end + len(_NO_ARGUMENTS) != len(key):
+    end = field_end(whole, flag_at + 1, size, _KEY)
+    if not octets.equal(whole, destination_end, flag_at, _TO_QUEUE) or end + len(_NO_ARGUMENTS) != size:
+        return None
+    host = octets.text_or_none(whole, 5 + len(_HOST) + 4, host_end)
+    source = octets.text_or_none(whole, host_end + len(_SOURCE) + 4, source_end)
+    destination = octets.text_or_none(whole, source_end + len(_DESTINATION) + 4, destination_end)
+    routing_key = octets.text_or_none(whole, flag_at + 1 + len(_KEY) + 4, end)
+    if host is None or source is None or destination is None or routing_key is None:
         return None
     return host, source, destination, key[flag_at] != 0, routing_key
 
 
-def named_of(octets: bytes) -> FieldTable:
+def named_of(key: bytes) -> FieldTable:
     """What identifies an exchange or a queue."""
-    try:
-        host, at = text_at(octets, 4, _HOST)
-        name, at = text_at(octets, at, _NAME)
-    except ValueError:
-        return table_of(octets)
-    return {"virtual-host": host, "name": name} if at == len(octets) else table_of(octets)
+    whole = octets.readable_bytes(key)
+    size = len(key)
+    host_end = field_end(whole, 4, size, _HOST)
+    if not host_end or field_end(whole, host_end, size, _NAME) != size:
+        return table_of(key)
+    host = octets.text_or_none(whole, 4 + len(_HOST) + 4, host_end)
+    name = octets.text_or_none(whole, host_end + len(_NAME) + 4, size)
+    return table_of(key) if host is None or name is None else {"virtual-host": host, "name": name}
 
 
-def queue_of(octets: bytes) -> FieldTable:
+def queue_of(value: bytes) -> FieldTable:
     """What is stored of a queue."""
+    whole = octets.readable_bytes(value)
+    size = len(value)
     start = 4 + len(_QUEUE_NUMBER)
     end = start + 4 + len(_PLAIN_QUEUE)
-    if octets[4:start] == _QUEUE_NUMBER and octets[start + 4 : end] == _PLAIN_QUEUE:
-        number = int.from_bytes(octets[start : start + 4], "big", signed=True)
-        if len(octets) == end:
-            return {"number": number, "auto-delete": False, "arguments": {}}
-        at = end + len(_QUEUE_USER)
-        user = octets[at + 4 :]
-        is_last = octets[at : at + 4] == len(user).to_bytes(4, "big")  # nothing follows the name
-        if octets[end:at] == _QUEUE_USER and is_last and user.isascii():
-            return {"number": number, "auto-delete": False, "arguments": {}, "user": user.decode()}
-    return table_of(octets)
+    if (
+        size < end
+        or octets.read_long(whole, 0) != size - 4
+        or not octets.equal(whole, 4, start, _QUEUE_NUMBER)
+        or not octets.equal(whole, start + 4, end, _PLAIN_QUEUE)
+    ):
+        return table_of(value)
+    number = octets.read_signed_long(whole, start)
+    if size == end:
+        return {"number": number, "auto-delete": False, "arguments": {}}
+    if field_end(whole, end, size, _QUEUE_USER) != size:  # something follows the name
+        return table_of(value)
+    user = octets.text_or_none(whole, end + len(_QUEUE_USER) + 4, size)
+    if user is None:
+        return table_of(value)
+    return {"number": number, "auto-delete": False, "arguments": {}, "user": user}
 
 
 def text_of(value: object) -> str:

@@ -218,7 +218,7 @@ class StreamQueue(Queue):
         return 0
 
     def requeue(self, deliveries: list[Delivery], failed: bool = False) -> None:
-        """They are in the log, where they were."""
+        """Nothing moves: the messages of a stream stay in its log."""
         self.unacked -= len(deliveries)
 
     def restore(self, tail: PagedTail, handed_out: int) -> None:

@@ -90,7 +90,7 @@ class Streams:
         return queue
 
     def delete(self, queue: StreamQueue) -> None:
-        """Its files go when the journal knows that for good: else the loss of power could bring back half."""
+        """The files go when the deletion is safe on disk: a loss of power could else bring back half."""
         self.queues.pop(queue.log, None)
         self.storage.forget(queue.log)
         self.gone.append(queue.log)

@@ -79,7 +79,7 @@ class Branches:
         if not may_touch(user, branch.user, branch.life):
             raise ChannelFault(
                 amqp.ACCESS_REFUSED,
-                f"branch {xid} belongs to user '{branch.user}', not to '{user.name}'",
+                f"branch {xid} belongs to another user than '{user.name}'",
             )
         if branch.is_own:
             raise wrong_state(f"branch {xid} is a commit of the tx class, which its channel ends")
@@ -432,7 +432,7 @@ class Branches:
         if marker is not None and not may_touch(user, marker.user, marker.life):
             raise ChannelFault(
                 amqp.ACCESS_REFUSED,
-                f"marker '{name}' belongs to user '{marker.user}', not to '{user.name}'",
+                f"marker '{name}' belongs to another user than '{user.name}'",
             )
         return marker
 

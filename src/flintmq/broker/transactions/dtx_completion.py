@@ -180,7 +180,7 @@ class BranchCompletion:
             self.unnoted.discard(branch)
 
     def resume(self, branch: Branch) -> None:
-        """It was decided before the broker started."""
+        """Goes on with a branch that was decided before the broker started."""
         self.decided.append(branch)
         self.go_on()
 
@@ -269,7 +269,7 @@ class BranchCompletion:
         self.drop(branch)
 
     def record(self, branch: Branch, code: int) -> None:
-        """It is over, and stays to tell how."""
+        """The branch is over. It stays to tell how it ended."""
         before = branch.state, branch.code
         branch.state = BranchState.HEURISTIC
         branch.code = code

@@ -23,7 +23,7 @@ from flintmq.errors import FlintError
 
 if TYPE_CHECKING:
     from flintmq.cli.ctl.lists import List
-    from flintmq.client import Connection, ServiceError
+    from flintmq.client import ConnectFailed, Connection, ServiceError
 
 USAGE = 64
 DATA = 65
@@ -105,7 +105,29 @@ REFUSED = {
     "shutdown": STOPS,
     "reset": "stop the broker and remove its data directory",
     "force_reset": "stop the broker and remove its data directory",
-    "join_cluster": "the broker is a single node",
+    **dict.fromkeys(
+        (
+            "join_cluster",
+            "forget_cluster_node",
+            "rename_cluster_node",
+            "update_cluster_nodes",
+            "change_cluster_node_type",
+            "force_boot",
+            "set_cluster_name",
+            "sync_queue",
+            "cancel_sync_queue",
+        ),
+        "the broker is a single node",
+    ),
+    "rotate_logs": "move the log away and send the broker SIGHUP, which opens it again; or set rotate_bytes "
+    "in [log] of the settings",
+    "set_log_level": "set level in [log] of the settings and send the broker SIGHUP",
+    "wait": "await_startup waits until the broker lets clients in",
+    "force_gc": "there is nothing to collect: what is not used is freed at once",
+    "suspend_listeners": "keep clients out by a firewall, or by set_vhost_limits with max-connections 0",
+    "resume_listeners": "listeners are never suspended; suspend_listeners says what to do instead of it",
+    "restart_vhost": "a virtual host does not fail by itself; flintmq journal check looks at what is on disk",
+    "report": "flintmq status, flintmq doctor and the lists of `flintmq ctl help` have what there is",
     "set_vm_memory_high_watermark": "set memory_high_share or memory_high_bytes in [limits] of the settings",
     "set_disk_free_limit": "set disk_free_bytes_min in [limits] of the settings",
     "clear_password": "a user of the broker always has a password: set a long one that nobody knows, "
@@ -236,14 +258,20 @@ def run(options: argparse.Namespace) -> int:
         return fail(str(fault), fault.status if fault.status >= USAGE else USAGE)
     except errors.ServiceError as error:
         return fail(*refusal(error, ctl))
+    except errors.ConnectFailed as error:
+        return fail(*shut_out(error, ctl))
     except errors.ChannelClosed as error:
-        return fail(said(error.text), DATA if error.code == 404 else SOFTWARE)
+        return fail(said(error.text), UNAVAILABLE if error.code == 404 else SOFTWARE)
     except FlintError as error:
         return fail(str(error), UNAVAILABLE)
 
 
 def answer(ctl: Ctl) -> int:
+    from flintmq.cli.ctl.health import CHECKS
     from flintmq.cli.ctl.lists import LISTS
+
+    if ctl.command in CHECKS:
+        return CHECKS[ctl.command](ctl) or 0
 
     if ctl.command in LISTS:
         return show(ctl, LISTS[ctl.command])
@@ -265,16 +293,37 @@ def said(text: str) -> str:
     return text.partition(" - ")[2] or text
 
 
+# Of these rabbitmqctl says that a value is not valid, with 69.
+VALIDATED = frozenset(
+    (
+        "policy.set",
+        "operator-policy.set",
+        "parameter.set",
+        "permission.set",
+        "topic-permission.set",
+    )
+)
+
+
 def refusal(error: ServiceError, ctl: Ctl) -> tuple[str, int]:
     """What rabbitmqctl says of a refusal, and its status."""
     if error.code != 404:
-        return said(error.text), UNAVAILABLE if error.code == 403 else SOFTWARE
+        is_invalid = error.code == 406 and error.service in VALIDATED
+        return said(error.text), UNAVAILABLE if error.code == 403 or is_invalid else SOFTWARE
     if error.service == "vhost.delete" or "no virtual host" in error.text:
         name = ctl.words[0] if error.service == "vhost.delete" else ctl.virtual_host
         return f"Virtual host '{name}' does not exist", DATA
     if "no user" in error.text:
         return f'User "{ctl.words[0]}" does not exist', NO_USER
     return said(error.text), UNAVAILABLE
+
+
+def shut_out(error: ConnectFailed, ctl: Ctl) -> tuple[str, int]:
+    """Who may not enter a virtual host is told how to be let in; rabbitmqctl asks nobody."""
+    if error.code == 530 and "not found" in str(error):
+        return f"Virtual host '{ctl.virtual_host}' does not exist", DATA
+    way = f"; flintmq ctl set_permissions -p {ctl.virtual_host} USER '.*' '.*' '.*' lets a user in"
+    return f"{error}{way if error.code == 530 else ''}", UNAVAILABLE
 
 
 def show(ctl: Ctl, listed: List) -> int:
@@ -426,7 +475,7 @@ def document(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise CommandFault(f"JSON decoding error: {error}", DATA) from None
+        raise CommandFault(f"JSON decoding error: {error}", UNAVAILABLE) from None
 
 
 def limits_of(text: str) -> dict[str, Any]:
@@ -567,6 +616,21 @@ def clear_parameter(ctl: Ctl) -> None:
     )
     clear(ctl, "parameter.clear", component=component, name=name, virtual_host=ctl.virtual_host)
 
+
+def set_global_parameter(ctl: Ctl) -> None:
+    name, text = ctl.need(2, 2, "<name> <json>")
+    ctl.say(f'Setting global runtime parameter "{name}" to "{text}" ...')
+    ctl.ask("parameter.set", component=GLOBAL, name=name, value=document(text), virtual_host="")
+
+
+def clear_global_parameter(ctl: Ctl) -> None:
+    (name,) = ctl.need(1, 1, "<name>")
+    ctl.say(f'Clearing global runtime parameter "{name}" ...')
+    clear(ctl, "parameter.clear", component=GLOBAL, name=name, virtual_host="")
+
+
+# The component of parameters that belong to no virtual host and that RabbitMQ gives none.
+GLOBAL = "global"
 
 # Queues and connections
 
@@ -770,10 +834,11 @@ def helped(ctl: Ctl) -> None:
 
 
 def usage() -> str:
+    from flintmq.cli.ctl.health import CHECKS
     from flintmq.cli.ctl.lists import LISTS
 
     words = "flintmq ctl [--vhost <vhost>] [--quiet] [--formatter <formatter>] [--url <url>] <command>"
-    names = "\n".join(f"   {name}" for name in sorted([*COMMANDS, *LISTS]))
+    names = "\n".join(f"   {name}" for name in sorted([*COMMANDS, *CHECKS, *LISTS]))
     return f"Usage\n\n{words}\n\nAvailable commands:\n\n{names}"
 
 
@@ -786,6 +851,7 @@ COMMANDS: dict[str, Callable[[Ctl], int | None]] = {
         set_vhost_limits, clear_vhost_limits, list_vhost_limits,
         set_user_limits, clear_user_limits, list_user_limits,
         set_policy, set_operator_policy, clear_policy, clear_operator_policy, set_parameter, clear_parameter,
+        set_global_parameter, clear_global_parameter,
         purge_queue, delete_queue, close_connection, close_all_connections, close_all_user_connections,
         trace_on, trace_off, status, environment, version, ping, check_running, await_startup,
         export_definitions, import_definitions,

@@ -24,7 +24,7 @@ Row = dict[str, Any]
 
 # What scripts take apart: <node.creation.number.serial>. Ours has the numbers of connection and channel.
 PID = "<flintmq@localhost.1.{connection}.{channel}>"
-_PID = re.compile(r"<[^<>]*\.(\d+)\.\d+>|(\d+)")
+_PID = re.compile(r"<flintmq@localhost\.1\.(\d+)\.\d+>|(\d+)")
 
 QUEUE_COLUMNS = (
     "name durable auto_delete arguments policy operator_policy effective_policy_definition pid owner_pid "
@@ -277,6 +277,15 @@ def global_parameter_rows(connection: Connection, wanted: Wanted) -> Iterator[Ro
     return parameter_rows(connection, Wanted("", wanted.columns))
 
 
+FEATURE_FLAGS = ("quorum_queue", "stream_queue", "user_limits", "virtual_host_metadata")
+
+
+def feature_flag_rows(connection: Connection, wanted: Wanted) -> Iterator[Row]:
+    """What can be switched on in RabbitMQ and is there: all of it is on."""
+    for name in FEATURE_FLAGS:
+        yield {"name": name, "state": "enabled"}
+
+
 def no_rows(connection: Connection, wanted: Wanted) -> Iterator[Row]:
     return iter(())
 
@@ -307,6 +316,7 @@ LISTS = {
         consumer_rows,
         True,
     ),
+    "list_feature_flags": List("Listing feature flags ...", "name state", "name state", feature_flag_rows),
     "list_users": List("Listing users ...", "user tags", "user tags", user_rows),
     "list_vhosts": List("Listing vhosts ...", "name tracing cluster_state", "name", vhost_rows),
     "list_permissions": List(

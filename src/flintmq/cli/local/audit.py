@@ -16,7 +16,7 @@ from typing import Any
 from flintmq.cli.output import statuses, tables
 from flintmq.cli.output.statuses import CommandFault
 
-COLUMNS = ("time", "event", "outcome", "user", "address", "virtual_host", "subject", "reason")
+COLUMNS = ("time", "event", "outcome", "user", "address", "virtual_host", "subject", "details")
 SHOWN = 100
 # What the broker writes is far shorter: texts are cut at 1,024 letters.
 LINE_OCTETS_MAX = 1 << 20
@@ -45,6 +45,9 @@ def audit(options: argparse.Namespace) -> int:
             unreadable += 1
         elif is_asked_for(row, options):
             rows.append(row)
+    if not options.json:
+        for row in rows:
+            row["details"] = details_of(row)
     tables.show(rows, COLUMNS, options)
     if unreadable:
         print(f"flintmq: {unreadable} lines are no events and were left out", file=sys.stderr)
@@ -77,6 +80,19 @@ def event_of(line: bytes) -> Row | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) and "event" in found else None
+
+
+def details_of(row: Row) -> str:
+    """In one text: why it was refused, what was changed and to what, and how often the same came again."""
+    found = [str(row["reason"])] if row.get("reason") else []
+    arguments = row.get("arguments")
+    if isinstance(arguments, dict):
+        found += [f"{name}={tables.cell(value)}" for name, value in arguments.items() if value is not False]
+    count = row.get("count")
+    if isinstance(count, int) and count > 0:
+        same = "the same " if row.get("repeated") else ""
+        found.append(f"{same}{'once' if count == 1 else f'{count:,} times'} more")
+    return "  ".join(found)
 
 
 def is_asked_for(row: Row, options: argparse.Namespace) -> bool:

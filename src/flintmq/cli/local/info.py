@@ -7,7 +7,7 @@ import platform
 from flintmq import __version__
 from flintmq.build import build, compiled_modules, event_loop
 
-PROTOCOLS = ("AMQP 0-9-1", "AMQP 0-9", "AMQP 0-8")
+PROTOCOLS = ("AMQP 0-9-1", "AMQP 0-9", "AMQP 0-8", "AMQP/Fast 0.9", "AMQP/Fast 0.8")
 
 
 def info() -> str:

@@ -40,7 +40,8 @@ TAKEN_MAX = 1000
 # How long consumers wait for messages that are on their way when the producers have ended.
 DRAIN_S = 5.0
 JOIN_S = 10.0
-# How long producers whose time is over may send nothing: an alarm of the broker keeps them from ending.
+# How long producers whose time is over, or that have to send so many, may send nothing: an alarm of the
+# broker keeps them from ending.
 BLOCKED_S = 10.0
 # Longer than any load runs.
 LATENCY_S_MAX = 1e6
@@ -253,6 +254,8 @@ class Run:
                     if not self.options.producers:
                         break
                     self.check_progress(now_s)
+                elif time_s is None and self.options.producers and not 0 < self.options.rate < 1:
+                    self.check_progress(now_s)  # nothing else ends a load of so many messages
                 self.check_alive()
         except KeyboardInterrupt:
             self.stop.set()  # what was measured until then is told

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from flintmq.cli.operating import running_broker
@@ -43,9 +44,14 @@ TOLD_MAX = 10
 # Virtual hosts that are looked at, each over a connection of its own.
 HOSTS_MAX = 200
 # Commands that a finding may advise and that are about one virtual host.
-OF_A_HOST = re.compile(r"flintmq (bindings|peek|move|declare exchange)\b")
+OF_A_HOST = re.compile(r"flintmq (bindings|peek|move|requeue|declare exchange|policies set)\b")
 # Messages acked while an older one of the same channel was not: then that was forgotten.
 FORGOTTEN_ACKS = 100
+# Deliveries that one channel gave back between the looks: then it does so with whatever it is handed.
+GIVEN_BACK = 10
+# Messages of a queue without a consumer are abandoned after this time: programs that fetch now and then have
+# come by.
+ABANDONED_MS = 3_600_000
 DIRECT_REPLY_TO = "amq.rabbitmq.reply-to"
 RED, YELLOW, PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[0m"
 
@@ -91,6 +97,16 @@ class Evidence:
             return f"connection {connection}"
         name = f" ({row['connection-name']})" if row["connection-name"] else ""
         return f"connection {connection}{name} of user {row['user']!r} at {row['peer-address']}"
+
+    @cached_property
+    def unread_letters(self) -> dict[str, Row]:
+        """Queues without a consumer whose first message died in another queue, and how that was."""
+        return {
+            row["name"]: death
+            for row, death in first_deaths(self, has_consumers=False)
+            if text(death.get("queue")) != row["name"]  # sent back to where it died, to be tried again
+            and not sends_on(row)
+        }
 
     def came(self, name: str) -> int:
         """Messages that came to a queue between the looks."""
@@ -143,7 +159,11 @@ def doctor(options: argparse.Namespace) -> int:
             print(f"nothing is wrong: {len(CHECKS)} checks over {options.seconds:g} s{hosts}")
     if unseen:
         names = ", ".join(printable(name) for name in unseen[:TOLD_MAX])
-        print(f"flintmq: {len(unseen)} virtual hosts were not looked at, such as {names}", file=sys.stderr)
+        print(
+            f"flintmq: {len(unseen)} virtual hosts were not looked at, such as {names}, as user "
+            f"{printable(own.settings.user)!r} may not enter them: flintmq permissions set",
+            file=sys.stderr,
+        )
     return statuses.TROUBLE if findings else 0
 
 
@@ -326,6 +346,29 @@ def growth(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
+def abandoned(evidence: Evidence) -> Iterator[Finding]:
+    """Messages that nobody takes, of queues that do not grow either."""
+    for name, row in evidence.last.queues.items():
+        age_ms = row.get("oldest-age-ms") or 0
+        if row["consumers"] or age_ms < ABANDONED_MS or not row["messages-ready"] or row["type"] == "stream":
+            continue
+        if evidence.went(name) or evidence.came(name):
+            continue
+        if row.get("leases") or sends_on(row) or name in evidence.unread_letters:
+            continue  # read in batches now and then, sent on in time, or told as dead letters
+        yield Finding(
+            "messages wait for nobody",
+            f"{row['messages-ready']:,} messages wait in queue {name!r}, the first for {tables.age(age_ms)}",
+            f"the queue has no consumer, and none of them went in {evidence.seconds:.1f} s",
+            f"start its consumer; flintmq peek {word(name)} shows what waits",
+        )
+
+
+def sends_on(row: Row) -> bool:
+    """Whether a queue delays messages: the first leaves when its time is over, as a dead letter."""
+    return "dead-letter-exchange" in row and ("message-ttl-ms" in row or "oldest-lifetime-ms" in row)
+
+
 def slow_consumers(evidence: Evidence) -> Iterator[Finding]:
     for name, row in evidence.last.queues.items():
         came, went = evidence.came(name), evidence.went(name)
@@ -350,6 +393,9 @@ def unacked(evidence: Evidence) -> Iterator[Finding]:
         if evidence.went(row["queue"]):
             continue  # somebody acks, and nobody can tell who
         who = f"consumer {row['consumer-tag']!r} on {evidence.whose(row['connection'])}"
+        if returned := given_back(evidence, row):
+            yield poisoned(row["queue"], who, returned, evidence.seconds)
+            continue
         is_full = row["prefetch-count"] and row["unacked"] >= row["prefetch-count"]
         if is_full and queue["messages-ready"]:
             yield Finding(
@@ -365,6 +411,36 @@ def unacked(evidence: Evidence) -> Iterator[Finding]:
                 row["queue"], row["unacked"], who, row["connection"], "the consumer", evidence.seconds
             )
     yield from fetched(evidence)
+
+
+def given_back(evidence: Evidence, consumer: Row) -> int:
+    """Deliveries of the consumer's channel that went back to the queue between the looks, if many did.
+
+    The queue has got rid of nothing meanwhile. So a channel whose oldest unacked delivery is another one than
+    before, and that acked nothing, has given back those in between.
+    """
+    at = consumer["connection"], consumer["channel"]
+    old, now = evidence.first.channels.get(at), evidence.last.channels.get(at)
+    if old is None or now is None or now["acks"] != old["acks"]:
+        return 0
+    if not old["oldest-unacked"] or {row["oldest-unacked-queue"] for row in (old, now)} != {
+        consumer["queue"]
+    }:
+        return 0
+    returned = int(now["oldest-unacked"] - old["oldest-unacked"])
+    return returned if returned >= GIVEN_BACK else 0
+
+
+def poisoned(queue: str, who: str, returned: int, seconds: float) -> Finding:
+    return Finding(
+        "messages given back again and again",
+        f"{who} gives back what queue {queue!r} hands to it",
+        f"{returned:,} deliveries in {seconds:.1f} s went back to the queue, and none was acked: the program "
+        "rejects with requeue what it cannot handle, and gets the same messages again",
+        f"flintmq peek {word(queue)} shows them; have the program reject without requeue, or limit the tries "
+        'and keep what is left: flintmq policies set tries PATTERN \'{"delivery-limit": 20, '
+        '"dead-letter-exchange": EXCHANGE}\'',
+    )
 
 
 def fetched(evidence: Evidence) -> Iterator[Finding]:
@@ -431,14 +507,12 @@ def unroutable(evidence: Evidence) -> Iterator[Finding]:
 
 
 def dead_letters(evidence: Evidence) -> Iterator[Finding]:
-    for row, death in first_deaths(evidence, has_consumers=False):
-        name, grave = row["name"], text(death.get("queue"))
-        if grave == name:
-            continue  # sent back to where it died, to be tried again
+    for name, death in evidence.unread_letters.items():
+        count = evidence.last.queues[name]["messages-ready"]
         yield Finding(
             "dead letters pile up",
-            f"{row['messages-ready']:,} dead letters wait in queue {name!r}, and nobody reads them",
-            f"the first of them died in queue {grave!r}: {text(death.get('reason'))}"
+            f"{count:,} dead letters wait in queue {name!r}, and nobody reads them",
+            f"the first of them died in queue {text(death.get('queue'))!r}: {text(death.get('reason'))}"
             f", {death.get('count', 1)} time(s)",
             f"flintmq peek {word(name)} shows them; when the cause is mended, "
             f"flintmq requeue {word(name)} has them tried again",
@@ -595,6 +669,7 @@ BROKER_CHECKS: tuple[Check, ...] = (memory, disk, certificate, default_password,
 HOST_CHECKS: tuple[Check, ...] = (
     blocked,
     growth,
+    abandoned,
     slow_consumers,
     unacked,
     forgotten,

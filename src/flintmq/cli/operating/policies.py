@@ -10,7 +10,7 @@ from flintmq.cli.operating import running_broker
 from flintmq.cli.operating.users import administer, task
 from flintmq.cli.output import statuses, tables
 from flintmq.cli.output.statuses import CommandFault
-from flintmq.name_pattern import NamePattern
+from flintmq.patterns.name_pattern import NamePattern
 
 if TYPE_CHECKING:
     from flintmq.client import Connection

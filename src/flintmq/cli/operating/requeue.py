@@ -33,6 +33,7 @@ def requeue(options: argparse.Namespace) -> int:
         waiting = depth(connection, options.queue)
         wanted = waiting if options.limit is None else min(options.limit, waiting)
         requeued = kept = 0
+        is_over = False
         with tables.Progress("requeueing", wanted) as progress:
             while requeued < wanted:
                 # Rounds go on where the one before did: what it kept is at the head again, and counts once.
@@ -45,6 +46,8 @@ def requeue(options: argparse.Namespace) -> int:
     line = f"{requeued:,} messages went back, {left:,} left"
     if kept:
         line += f"; {kept:,} cannot go: they did not die in another queue, it is gone, or another user's"
+        if not is_over and requeued < wanted and left > kept:
+            line += f"; {left - kept:,} behind them were not looked at"
     told(options, {"requeued": requeued, "kept": kept, "left": left}, line)
     return 0
 

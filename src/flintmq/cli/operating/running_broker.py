@@ -35,7 +35,7 @@ Options = argparse.Namespace
 
 
 def add_options(parser: argparse.ArgumentParser, virtual_host: str = "instead of that of the URL") -> None:
-    """Those that say which broker is meant, and who asks."""
+    """The options that say which broker is meant, and who asks."""
     group = parser.add_argument_group("the broker")
     group.add_argument("--url", metavar="URL", help=f"amqp[s]://user@host:port/virtual-host ({DEFAULT_URL})")
     group.add_argument("-V", "--virtual-host", metavar="V", help=virtual_host)

@@ -12,6 +12,10 @@ from flintmq.client.core.settings import Endpoint, Settings
 from flintmq.clock import Clock
 
 KEEPALIVE_IDLE_S = 30
+# What helps where a certificate is refused for another reason than its authority, by OpenSSL's X509_V_ERR
+# codes: expired, and a host name or an address that the certificate does not have.
+_OTHER_NAME = "connect by a name that its certificate has, or have the certificate made for this name"
+CERTIFICATE_WAYS = {10: "have the certificate of the broker renewed", 62: _OTHER_NAME, 64: _OTHER_NAME}
 
 
 def prepare_socket(made: socket.socket | None, settings: Settings) -> None:
@@ -37,8 +41,8 @@ def connect_failed(settings: Settings, endpoint: Endpoint, error: OSError | Unic
     """The error of a socket that was not to be had, by its cause."""
     address = _address(settings, endpoint)
     if isinstance(error, ssl.SSLCertVerificationError):
-        way = "name its authority: ?cacertfile=FILE in the URL"
-        return ConnectFailed(f"{address} is not trusted: {error.verify_message}; {way}")
+        way = CERTIFICATE_WAYS.get(error.verify_code, "name its authority: ?cacertfile=FILE in the URL")
+        return ConnectFailed(f"{address} is not trusted: {error.verify_message.rstrip('.')}; {way}")
     if isinstance(error, ssl.SSLError):
         reason = error.reason or error.strerror or type(error).__name__
         return ConnectFailed(f"{address} does not speak TLS with us: {reason}")

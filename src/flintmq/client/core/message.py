@@ -108,12 +108,12 @@ class Message:
         return self.epoch != self.channel.epoch
 
     def ack(self, multiple: bool = False) -> bool:
-        """It is done with; with `multiple` all delivered before it on its channel too."""
+        """The message is done with; with `multiple` all delivered before it on its channel too."""
         self.settled = True
         return self.channel.settle(self, amqp.BASIC_ACK, _MULTIPLE if multiple else 0)
 
     def nack(self, multiple: bool = False, requeue: bool = True) -> bool:
-        """It could not be handled: back to its queue, or dead-lettered (dropped) without `requeue`."""
+        """The message could not be handled: requeued, or dead-lettered (dropped) without `requeue`."""
         flags = (_MULTIPLE if multiple else 0) | (_REQUEUE if requeue else 0)
         self.settled = True
         return self.channel.settle(self, amqp.BASIC_NACK, flags)

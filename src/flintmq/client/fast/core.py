@@ -24,11 +24,11 @@ from flintmq.client.core.errors import (
 )
 from flintmq.errors import ConnectionFault, ProtocolMisuse
 from flintmq.wire import amqp
-from flintmq.wire.fast import commands, message_head, tables
+from flintmq.wire.fast import VERSION, commands, message_head, tables
 from flintmq.wire.fast.commands import Command
 from flintmq.wire.fast.message_head import MessageHead
 
-INITIATION = bytes((commands.VERSION, 1))
+INITIATION = bytes((VERSION, 1))
 # Of commands and fragments that a server sends: what we ask for, and what may come before we have.
 FRAME_BYTES_MAX = 131_072
 # A message that a server sends is at most this long.

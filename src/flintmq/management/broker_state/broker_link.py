@@ -46,7 +46,9 @@ FOR_ADDRESS = "x-for-address"
 class InheritedConnection(Connection):
     """A connection whose socket is one of a pair: the broker gets the other one over `control`."""
 
-    def __init__(self, control: socket.socket, user: str, virtual_host: str, visitor: int = 0) -> None:
+    def __init__(
+        self, control: socket.socket, user: str, virtual_host: str, visitor: int = 0, peer_address: str = ""
+    ) -> None:
         super().__init__(
             Settings(
                 user=user,
@@ -55,7 +57,7 @@ class InheritedConnection(Connection):
                 recovery=None,
                 heartbeat_s=0,
                 timeout_s=TIMEOUT_S,
-                name="management",
+                name=peer_address,  # the broker takes the name for the address that the user asks from
             )
         )
         self.control = control
@@ -78,8 +80,11 @@ class InheritedConnection(Connection):
 class Place:
     """Where one connection is, or will be again."""
 
-    def __init__(self, link: BrokerLink, user: str, virtual_host: str, visitor: int = 0) -> None:
+    def __init__(
+        self, link: BrokerLink, user: str, virtual_host: str, visitor: int = 0, peer_address: str = ""
+    ) -> None:
         self.link = link
+        self.peer_address = peer_address
         self.user = user
         self.visitor = visitor
         self.virtual_host = virtual_host
@@ -91,7 +96,9 @@ class Place:
     async def open(self) -> InheritedConnection:
         async with self.lock:
             if self.connection is None or not self.connection.is_open:
-                made = InheritedConnection(self.link.control, self.user, self.virtual_host, self.visitor)
+                made = InheritedConnection(
+                    self.link.control, self.user, self.virtual_host, self.visitor, self.peer_address
+                )
                 await made.open()
                 self.connection = made
             return self.connection
@@ -113,7 +120,7 @@ class BrokerLink:
         self.logins = [Place(self, "", "") for _ in range(LOGINS)]
         self.visits = [Place(self, "", "") for _ in range(VISITS)]
         self.watch = Place(self, "", "")  # for snapshots and samples
-        self.acting: dict[tuple[str, str, bool, int], Place] = {}
+        self.acting: dict[tuple[str, str, bool, int, str], Place] = {}
 
     async def ask(
         self,
@@ -160,15 +167,21 @@ class BrokerLink:
 
     @contextlib.asynccontextmanager
     async def connection_of(
-        self, user: str, virtual_host: str, publishes: bool = False, visitor: int = 0
+        self, user: str, virtual_host: str, publishes: bool, visitor: int, peer_address: str
     ) -> AsyncIterator[Connection]:
-        """A connection in the name of the user. In an alarm one that has published is not read from: whoever
-        deletes or purges then has another."""
-        key = (user, virtual_host, publishes, visitor)
+        """A connection in the name of the user at that address.
+
+        In an alarm one that has published is not read from: whoever deletes or purges then has another.
+        """
+        key = (user, virtual_host, publishes, visitor, peer_address)
         place = self.acting.get(key)
         if place is None:
             await self.make_room()
-            place = self.acting.setdefault(key, Place(self, user, virtual_host, visitor))
+            if len(self.acting) >= ACTING_MAX:
+                # All are at work: further addresses of a user share one, told as that of the process.
+                peer_address = ""
+                key = (user, virtual_host, publishes, visitor, peer_address)
+            place = self.acting.setdefault(key, Place(self, user, virtual_host, visitor, peer_address))
         place.users += 1
         try:
             yield await place.open()

@@ -162,40 +162,49 @@ class QueueSnapshot(Snapshot[QueueRow]):
 
     async def gather(self) -> dict[Hashable, QueueRow]:
         rows: dict[Hashable, QueueRow] = dict(self.rows) if self.since else {}
+        names = self.names if self.since else []
+        is_same = bool(self.since)  # no queue has come or gone
         began, after, portions = 0, "", 0
         until: str | None = ""
         while until is not None:
-            began_now, count, until, changed = await self.portion(after, self.since)
-            began = began or began_now
-            known = self.names_between(after, until)
-            if self.since and len(known) + sum(row.name not in rows for row in changed) != count:
-                # One is gone: the whole portion tells which.
-                _, _, until, changed = await self.portion(after, 0)
-                for name in self.names_between(after, until):
+            found, until, changed = await self.portion(after, self.since)
+            began = began or found["pass"]
+            if gone := {name for name in found.get("gone", ()) if name in rows}:
+                is_same = False
+                names = [name for name in names if name not in gone]
+                for name in gone:
+                    del rows[name]
+            new = sum(row.name not in rows for row in changed)
+            is_same = is_same and not new
+            if self.since and len(between(names, after, until)) + new != found["count"]:
+                # One more is gone: the whole portion tells which.
+                is_same = False
+                _, until, changed = await self.portion(after, 0)
+                for name in between(names, after, until):
                     rows.pop(name, None)
             rows.update((row.name, row) for row in changed)
             after = until or ""
             portions += 1
             if portions > PORTIONS_AT_ONCE:
                 await asyncio.sleep(PAUSE_S)
-        if len(rows) != len(self.names) or any(name not in rows for name in self.names):
+        if not is_same:
             rows = dict(sorted(rows.items()))
             self.names = [str(name) for name in rows]
         self.since = began
         return rows
 
-    async def portion(self, after: str, since: int) -> tuple[int, int, str | None, list[QueueRow]]:
-        """The present pass, how many queues the portion is about, where it ends, and rows of some of them."""
+    async def portion(self, after: str, since: int) -> tuple[dict[str, Any], str | None, list[QueueRow]]:
+        """What the broker says of a portion, where that ends, and rows of some of its queues."""
         arguments: dict[str, Any] = {"virtual-host": self.virtual_host, "since": since, "after": after}
         reply = await self.link.ask("management.changed-queues", arguments, place=self.link.watch)
         found: dict[str, Any] = reply.results
-        rows = [QueueRow._make(values) for values in marshal.loads(reply.body)]
-        return found["pass"], found["count"], found.get("next"), rows
+        return found, found.get("next"), [QueueRow._make(values) for values in marshal.loads(reply.body)]
 
-    def names_between(self, after: str, until: str | None) -> list[str]:
-        """Those known behind `after`, up to `until`."""
-        end = len(self.names) if until is None else bisect_right(self.names, until)
-        return self.names[bisect_right(self.names, after) if after else 0 : end]
+
+def between(names: list[str], after: str, until: str | None) -> list[str]:
+    """Of names in order those behind `after`, up to `until`."""
+    end = len(names) if until is None else bisect_right(names, until)
+    return names[bisect_right(names, after) if after else 0 : end]
 
 
 class Snapshots:

@@ -26,6 +26,7 @@ export function rate(value) {
   if (value === undefined || value === null || Number.isNaN(value)) return "–";
   const size = Math.abs(value);
   if (size < 0.005) return "0/s";
+  if (size < 1) return `${Number(value.toFixed(2))}/s`;
   if (size < 10) return value.toFixed(1) + "/s";
   return brief(Math.round(value)) + "/s";
 }
@@ -45,8 +46,8 @@ export function duration(ms) {
   if (ms === undefined || ms === null) return "–";
   const s = ms / 1000;
   if (s < 1) return `${Math.round(ms)} ms`;
-  if (s < 60) return `${s < 10 ? s.toFixed(1) : Math.round(s)} s`;
-  if (s < 3600) return `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`;
+  if (s < 60) return `${s < 10 ? s.toFixed(1) : Math.floor(s)} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min ${Math.floor(s % 60)} s`;
   if (s < 86_400) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
   return `${Math.floor(s / 86_400)} d ${Math.floor((s % 86_400) / 3600)} h`;
 }

@@ -9,9 +9,9 @@ from starlette.responses import Response
 
 from flintmq.checks import Unfit
 from flintmq.definition_parts import decode, join, split
-from flintmq.management.answers.listing import json_response
 from flintmq.management.broker_state.broker_link import Place
 from flintmq.management.requests.faults import BadRequest
+from flintmq.management.requests.listing import json_response
 from flintmq.management.requests.routes import ADMINISTRATOR, Call, endpoint
 
 OBJECT = {"type": "object"}

@@ -11,11 +11,11 @@ from starlette.responses import Response
 
 from flintmq import __version__
 from flintmq.client.core.errors import ClientError, ConnectFailed
-from flintmq.management.answers.listing import json_response
 from flintmq.management.broker_state import shapes
 from flintmq.management.broker_state.samples import Totals, rate
 from flintmq.management.requests.faults import BadRequest, NotAuthorised, NotFound, TooSlow
 from flintmq.management.requests.identities import COOKIE, SESSION_S, peer_of
+from flintmq.management.requests.listing import json_response
 from flintmq.management.requests.routes import (
     ADMINISTRATOR,
     ANYBODY,

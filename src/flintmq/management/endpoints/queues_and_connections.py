@@ -11,11 +11,11 @@ from typing import Any
 
 from starlette.responses import Response
 
-from flintmq.management.answers.listing import Listing, answer
 from flintmq.management.broker_state import shapes
 from flintmq.management.broker_state.queue_policies import PolicyRow
 from flintmq.management.requests.context import Context
 from flintmq.management.requests.faults import BadRequest, NotAuthorised, NotFound
+from flintmq.management.requests.listing import Listing, answer
 from flintmq.management.requests.routes import (
     LIST_QUERY,
     Call,

@@ -1,4 +1,5 @@
-"""A request over HTTP until its endpoint is called: the connection, the body, who asks, and the path.
+"""A request over HTTP around its endpoint: connection, body, who asks, path, and lists as answers.
 
-Read routes.py first: the table of paths. identities.py is the login, and faults.py what a refusal looks like.
+Read routes.py first: the table of paths. identities.py is the login, listing.py filters and sorts a list as
+the request asks for it, and faults.py is what a refusal looks like.
 """

@@ -222,7 +222,9 @@ class Call:
     def connection(self, publishes: bool = False) -> AbstractAsyncContextManager[Connection]:
         """A connection in the name of the user, to the virtual host of the path."""
         who = self.identity
-        return self.context.link.connection_of(who.user, self.vhost, publishes, who.visitor)
+        return self.context.link.connection_of(
+            who.user, self.vhost, publishes, who.visitor, peer_of(self.request)
+        )
 
     async def rows(
         self, service: str, arguments: dict[str, Any] | None = None, vhost: str = ""

@@ -437,6 +437,17 @@ class _Check:
                         "source", place, source.kind,
                     )  # fmt: skip
                 readers.setdefault(source.name, flow.name)
+        writers: dict[str, str] = {}
+        for place, sink in enumerate(made.sinks):
+            if sink.directory is None:
+                continue
+            if sink.directory in writers:
+                self.fault(
+                    f"the sink {writers[sink.directory]!r} writes to {sink.target!r} as well, and a "
+                    "directory of Parquet files takes the batches of one: name another",
+                    "sink", place, "parquet",
+                )  # fmt: skip
+            writers.setdefault(sink.directory, sink.name)
         used = {source.name for flow in made.flows() for source in flow.sources}
         used |= {transform.name for flow in made.flows() for transform in flow.transforms}
         for section, rows in (("source", made.sources), ("transform", made.transforms)):

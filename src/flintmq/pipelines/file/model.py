@@ -7,6 +7,7 @@ source halts --+
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,11 @@ class Sink:
     input: str
     given: dict[str, Any]
     line: int
+
+    @property
+    def directory(self) -> str | None:
+        """Where one flow alone may write: Spark takes a batch of another, of the same number, for written."""
+        return os.path.normpath(self.target) if self.kind == "parquet" else None
 
 
 @dataclass(frozen=True)

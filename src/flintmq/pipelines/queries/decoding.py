@@ -128,14 +128,15 @@ def _parsed(frame: DataFrame, source: Source) -> DataFrame:
 
     loose = ", ".join(_nullable(part) for part in schema.columns(source.given["schema"]))
     columns = StructType.fromDDL(loose)
+    required = schema.not_null(source.given["schema"])
     decode_batch: DecodeBatch
     if source.format == "avro":
         with open(source.given["avro_schema"], encoding="utf-8") as file:
-            decode_batch = partial(_decode_each, _avro_decoder(json.load(file)))
+            decode_batch = partial(_decode_each, required, _avro_decoder(json.load(file)))
     elif source.format == "arrow":
-        decode_batch = partial(_decode_each, _arrow_decoder())
+        decode_batch = partial(_decode_each, required, _arrow_decoder())
     elif source.format == "json" and json_rows.is_simple(to_arrow_schema(columns, timezone=TIMEZONE)):
-        decode_batch = partial(_decode_json, schema.not_null(source.given["schema"]))
+        decode_batch = partial(_decode_json, required)
     else:
         return _parsed_by_spark(frame, source)
     return _parsed_by_batch(frame, source, columns, decode_batch)
@@ -223,23 +224,29 @@ def _avro_decoder(avro_schema: Any) -> Decode:
 
 
 def _decode_each(
-    decode: Decode, batch: pyarrow.RecordBatch, target: pyarrow.Schema, count: int
+    required: list[str], decode: Decode, batch: pyarrow.RecordBatch, target: pyarrow.Schema, count: int
 ) -> pyarrow.RecordBatch:
     """Each message gives its rows, or one malformed row."""
     import pyarrow
 
-    names = target.names
-    aside = batch.to_pylist()
+    columns, others = target.names[:count], target.names[count:]
     rows: list[dict[str, Any]] = []
-    for given in aside:
+    for given in batch.to_pylist():
         body = given["value"]
+        # The body is the column `value` only where the metadata asks for it: the schema may have one too.
+        beside = {name: given[name] for name in others if name in given}
         try:
-            found = [{name: row.get(name) for name in names[:count]} for row in decode(body)]
+            found = [{name: row.get(name) for name in columns} for row in decode(body)]
             pyarrow.Table.from_pylist(found, schema=pyarrow.schema(list(target)[:count]))
-            rows.extend({**row, **given} for row in found)
         except Exception as error:  # whatever a library says of octets that it cannot read
             text = f"{type(error).__name__}: {error}"[:REASON_CHARACTERS_MAX]
-            rows.append({**given, REASON: text, MALFORMED: body})
+            rows.append({**beside, REASON: text, MALFORMED: body})
+            continue
+        lacking = next((name for name in required if any(row[name] is None for row in found)), None)
+        if lacking is None:
+            rows.extend({**row, **beside} for row in found)
+        else:
+            rows.append({**beside, REASON: f"it has no {lacking}", MALFORMED: body})
     return pyarrow.RecordBatch.from_pylist(rows, schema=target)
 
 

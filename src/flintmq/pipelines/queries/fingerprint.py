@@ -7,6 +7,10 @@ Parts are what Spark's checkpoint depends on: which sources there are and what t
 keeps state, also their schema and watermark, and each transform that keeps state. Filters, triggers, the
 address of the broker and where a sink leads may change at will; a changed sink is told. Whether a queue or
 stream is still the one that the offsets are of is for the amqp source to find out.
+
+A checkpoint that is given as a URI has its record under --state, by a hash of the URI:
+
+    STATE/records/PIPELINE/bars.HASH.flow.json
 """
 
 from __future__ import annotations
@@ -89,23 +93,36 @@ class FlowRecord:
     figures: str = ""  # the file in which the sink counts its rows, if there is one
 
 
-def claim(checkpoint: str, records: Path, flow: Flow, reset: bool, clock: Clock) -> FlowRecord:
-    """The flow's checkpoint; CheckpointUnfit if it belongs to another state of the flow.
+def is_remote(checkpoint: str) -> bool:
+    """Whether a checkpoint is given as a URI: Spark reaches it, and this process may not."""
+    return "://" in checkpoint
 
-    Records lie beside the checkpoint, or, where that is on no file system of this machine, in `records`.
-    """
-    is_remote = "://" in checkpoint
-    directory = records if is_remote else Path(checkpoint)
-    directory.mkdir(parents=True, exist_ok=True)
-    place, record = Path(checkpoint) / flow.name, directory / (flow.name + SUFFIX)
-    if reset and is_remote:
+
+def _record_file(checkpoint: str, records: Path, flow: Flow) -> Path:
+    """Beside the checkpoint; for a remote one in `records`, one for each URI that the flow was given."""
+    if not is_remote(checkpoint):
+        return Path(checkpoint) / (flow.name + SUFFIX)
+    return records / f"{flow.name}.{_hash(checkpoint.rstrip('/'))}{SUFFIX}"
+
+
+def check_reset(checkpoint: str) -> None:
+    """Raises if a checkpoint cannot be set aside."""
+    if is_remote(checkpoint):
         raise CheckpointUnfit(f"--reset cannot set {checkpoint} aside: name another checkpoint")
+
+
+def claim(checkpoint: str, records: Path, flow: Flow, reset: bool, clock: Clock) -> FlowRecord:
+    """The flow's checkpoint; CheckpointUnfit if it belongs to another state of the flow."""
+    remote = is_remote(checkpoint)
+    place, record = Path(checkpoint) / flow.name, _record_file(checkpoint, records, flow)
+    record.parent.mkdir(parents=True, exist_ok=True)
     if reset:
+        check_reset(checkpoint)
         _set_aside(place, record, clock)
     known: dict[str, Any] | None = None
     if record.is_file():
-        known = _known(record)
-    elif not is_remote and place.exists() and any(place.iterdir()):
+        known = _known(record, remote)
+    elif not remote and place.exists() and any(place.iterdir()):
         raise CheckpointUnfit(
             f"{place} is a checkpoint, but not of this pipeline: it has no {record.name} beside it. "
             "Name another directory, or set this one aside with --reset."
@@ -117,35 +134,41 @@ def claim(checkpoint: str, records: Path, flow: Flow, reset: bool, clock: Clock)
         changed = difference(known["parts"], had) or ""
         if known.get("sink", sink) != sink:
             told = f"the sink has changed: rows went to {known['sink']}, and go to {sink} from here on"
-        if not is_remote and not place.exists():
+        if not remote and not place.exists():
             told += "; " if told else ""
             told += (
                 f"it was started before, but its checkpoint {place} is not there: it begins anew, and rows "
                 "that it wrote before may be written again"
             )
-    if changed and (is_remote or place.exists()):
+    named = f"{checkpoint.rstrip('/')}/{flow.name}"
+    if changed and (remote or place.exists()):
+        afresh = ", name another checkpoint, or start afresh with --reset, which sets the old one aside."
         raise CheckpointUnfit(
-            f"flow {flow.name!r} cannot go on from its checkpoint {place}: {changed}. "
-            "Undo that, name another checkpoint, or start afresh with --reset, which sets the old one aside."
+            f"flow {flow.name!r} cannot go on from its checkpoint {named}: {changed}. "
+            f"Undo that{', or name another checkpoint.' if remote else afresh}"
         )
-    flow_id = known["id"] if known is not None else f"{clock.wall_ms():x}{clock.random.getrandbits(32):08x}"
+    if known is not None and (remote or place.exists()):
+        flow_id = known["id"]
+    else:  # of a checkpoint that is gone the numbers of batches come again: they are not those of that id
+        flow_id = f"{clock.wall_ms():x}{clock.random.getrandbits(32):08x}"
     fresh = record.with_suffix(".new")
     written = {"format": _FORMAT, "id": flow_id, "parts": now, "sink": sink}
     fresh.write_text(json.dumps(written, indent=1) + "\n", "utf-8")
     fresh.replace(record)
-    return FlowRecord(f"{checkpoint.rstrip('/')}/{flow.name}", flow_id, told)
+    return FlowRecord(named, flow_id, told)
 
 
-def _known(record: Path) -> dict[str, Any]:
+def _known(record: Path, remote: bool) -> dict[str, Any]:
     """What the record of a flow says."""
     try:
         known: dict[str, Any] = json.loads(record.read_text("utf-8"))
         if known["format"] not in (1, _FORMAT) or not isinstance(known["parts"], dict) or not known["id"]:
             raise ValueError(f"format {known['format']}")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
+        afresh = "start afresh with --reset, which sets it and its checkpoint aside"
         raise CheckpointUnfit(
-            f"{record} cannot be read: {type(error).__name__}: {error}. Restore it from a copy, or start "
-            "afresh with --reset, which sets it and its checkpoint aside."
+            f"{record} cannot be read: {type(error).__name__}: {error}. Restore it from a copy, or "
+            f"{'name another checkpoint' if remote else afresh}."
         ) from None
     return known
 

@@ -1,21 +1,36 @@
-"""Where a flow ends: its DataFrame becomes a query that writes to an exchange, to files or the terminal."""
+"""Where a flow ends: its DataFrame becomes a query that writes to an exchange, to files or the terminal.
+
+Directories of Parquet files and Delta tables know the numbers of the batches that are in them, and a batch
+whose number they have is not written again. That is right when Spark runs the last batch once more, as it
+does not know that the batch was written. It is wrong when numbers come again of other rows: from a checkpoint
+that was restored from a backup, or from a new one. Such a flow fails and says so, before rows are left out.
+"""
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flintmq.pipelines.errors import PipelineFailed
+from flintmq.pipelines.errors import CheckpointUnfit, PipelineFailed
 from flintmq.pipelines.file import sql
 from flintmq.pipelines.file.model import Flow, Pipeline, Sink
 from flintmq.pipelines.queries import brokers
-from flintmq.pipelines.queries.fingerprint import FlowRecord
+from flintmq.pipelines.queries.fingerprint import FlowRecord, is_remote
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
+log = logging.getLogger("flintmq.pipelines")
+
 _ROUTING = ("exchange", "routing_key")
 _ORDER = "flintmq_order"
+# In the log of a Delta table, with each batch: which it is, and the plan that it was made by.
+_BATCH, _PLAN = "flintmq.batch", "flintmq.plan"
+# Others may write to the table as well. A batch that is run again is looked for in so many commits.
+COMMITS_MAX = 1000
 
 
 def start(
@@ -47,6 +62,7 @@ def _writer(frame: DataFrame, pipeline: Pipeline, flow: Flow, record: FlowRecord
         return made.options(**options)
     if sink.kind == "parquet":
         _check_files(frame, sink)
+        _check_batches(sink, record)
         made = frame.writeStream.format("parquet").option("path", sink.target).options(**options)
         return made.partitionBy(*sink.given["partition_by"]) if "partition_by" in sink.given else made
     if sink.kind == "delta":
@@ -73,6 +89,51 @@ def _check_files(frame: DataFrame, sink: Sink) -> None:
                 f"{sink.target}, and {field.dataType.simpleString()} now; give the column another name, or "
                 "the sink another directory"
             )
+
+
+def _check_batches(sink: Sink, record: FlowRecord) -> None:
+    """Spark leaves out a batch whose number is in the log of the directory, and tells nobody.
+
+    A batch is in the checkpoint before it is in that log. Where one of the two is on no file system of this
+    machine nothing is known.
+    """
+    from flintmq.spark.write.batch_identity import local_directory
+
+    directory, checkpoint = local_directory(sink.target), local_directory(record.checkpoint)
+    if directory is None or checkpoint is None:
+        return
+    written, planned = last_number(directory / "_spark_metadata"), last_number(checkpoint / "offsets")
+    if written > planned:
+        raise CheckpointUnfit(
+            f"sink {sink.name!r}: {sink.target} has batches up to {written}, and the checkpoint "
+            f"{record.checkpoint} {f'goes up to {planned}' if planned >= 0 else 'is new'}: it was restored, "
+            "deleted or set aside, or is another flow's, and rows of batches that the directory has would be "
+            "left out. Give the sink another directory, with --reset if rows are to be read anew."
+        )
+
+
+def check_reset(flow: Flow) -> None:
+    """Raises if the sink would not take the batches of a new checkpoint: then the old one is to stay."""
+    from flintmq.spark.write.batch_identity import local_directory
+
+    sink = flow.sink
+    directory = local_directory(sink.target) if sink.kind == "parquet" else None
+    written = -1 if directory is None else last_number(directory / "_spark_metadata")
+    if written >= 0:
+        raise CheckpointUnfit(
+            f"--reset was refused and set nothing aside: {sink.target}, the directory of sink {sink.name!r}, "
+            f"has batches up to {written}, and rows of batches that it has would be left out. Give the sink "
+            "another directory, or run without --reset."
+        )
+
+
+def last_number(directory: Path) -> int:
+    """The highest number of a batch in a log of Spark's, a directory with a file for each; -1 if none."""
+    try:
+        names = [file.name.partition(".")[0] for file in directory.iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return -1
+    return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
 def ordered(frame: DataFrame, sink: Sink) -> DataFrame:
@@ -121,8 +182,9 @@ class DeltaWriter:
 
     def __init__(self, pipeline: Pipeline, sink: Sink, record: FlowRecord) -> None:
         self.table = sink.target
-        # With the id of the checkpoint: a fresh one numbers its batches from 0 again.
-        self.application = f"flintmq.{pipeline.name}.{sink.name}.{record.id}"
+        self.checkpoint = record.checkpoint
+        self.flow = f"flintmq.{pipeline.name}.{sink.name}"
+        self.record_id = record.id
         self.partition_by = list(sink.given.get("partition_by", ()))
         self.options = dict(sink.given.get("options", {}))
 
@@ -130,17 +192,20 @@ class DeltaWriter:
         import deltalake
 
         known: set[str] | None = None
+        application = self._application(batch)
         if deltalake.DeltaTable.is_deltatable(self.table, self.options or None):
             table = deltalake.DeltaTable(self.table, storage_options=self.options or None)
-            written = table.transaction_version(self.application)
+            written = table.transaction_version(application)
             if written is not None and written >= number:
+                self._check_same(table, application, written, number)
                 return
             known = {field.name for field in table.schema().fields}
         rows = batch.toArrow()
         if rows.num_rows == 0:
             return
         marks: Any = deltalake.CommitProperties(
-            app_transactions=[deltalake.Transaction(self.application, number)]
+            custom_metadata={_BATCH: f"{application} {number}", _PLAN: self._plan(number)},
+            app_transactions=[deltalake.Transaction(application, number)],
         )
         is_wider = known is not None and not known.issuperset(rows.column_names)
         deltalake.write_deltalake(
@@ -152,3 +217,35 @@ class DeltaWriter:
             commit_properties=marks,
             storage_options=self.options or None,
         )
+
+    def _application(self, batch: DataFrame) -> str:
+        """Whose numbers these are in the log of the table: those of one checkpoint.
+
+        Spark keeps the id of a query in the checkpoint: another checkpoint, which numbers its batches from 0
+        again, has another. The id of the record serves where Spark tells none to this thread.
+        """
+        query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        return f"{self.flow}.{query or self.record_id}"
+
+    def _plan(self, number: int) -> str:
+        """Spark plans a batch once; empty where the checkpoint is on no file system of this machine."""
+        from flintmq.spark.write.batch_identity import digest, planned_in
+
+        planned = planned_in(self.checkpoint, None, number)
+        return "" if planned is None else digest(planned)
+
+    def _check_same(self, table: DeltaTable, application: str, written: int, number: int) -> None:
+        """Whether a batch whose number is known is the one that is in the table; raises if it is another.
+
+        Spark runs none but the last batch again. A table of an older version has no plans: it is believed.
+        """
+        name, plan = f"{application} {number}", self._plan(number)
+        noted = [each.get(_PLAN) for each in table.history(COMMITS_MAX) if each.get(_BATCH) == name]
+        if number < written or (noted and plan and noted[0] not in ("", plan)):
+            afresh = "Name another checkpoint" if is_remote(self.checkpoint) else "Start afresh with --reset"
+            raise CheckpointUnfit(
+                f"batch {number} has the number of another, as {self.table} has batches of this flow up to "
+                f"{written}: the checkpoint {self.checkpoint} was restored from a backup or copied. Nothing "
+                f"was written. {afresh}: rows that are in the table come again."
+            )
+        log.warning("batch %d was written to %s before, and is not written again", number, self.table)

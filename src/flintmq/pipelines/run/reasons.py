@@ -7,10 +7,12 @@ import re
 CHARACTERS_MAX = 600
 _PYTHON_LAST_LINE = re.compile(
     r"^((?:[A-Za-z_]\w*\.)*)"
-    r"([A-Z]\w*(?:Error|Exception|Fault|Lost|Option|Failed|Closed|Refused|Wrong)|TakenOver): (.+)"
+    r"([A-Z]\w*(?:Error|Exception|Fault|Lost|Option|Failed|Closed|Refused|Wrong|Unfit)|TakenOver): (.+)"
 )
-# What the connector raises where a second try fails for the same reason, see flintmq.spark.errors.
-_LASTING = ("AmqpRefused", "BadOption", "DataLost")
+# What connector and sinks raise where a second try fails for the same reason: flintmq.spark.errors and
+# flintmq.pipelines.errors.
+_UNFIT = "CheckpointUnfit"
+_LASTING = ("AmqpRefused", "BadOption", "DataLost", _UNFIT)
 _TAKEN_OVER = "TakenOver"
 # SQL that raises because of a row, such as a malformed one, raises again when it reads the row again.
 _RAISED_BY_SQL = "[USER_RAISED_EXCEPTION]"
@@ -52,6 +54,11 @@ def is_lasting(error: BaseException) -> bool:
 def is_taken_over(error: BaseException) -> bool:
     """Whether another query reads the flow's queue now, under the same name."""
     return _raised(error) == _TAKEN_OVER
+
+
+def is_unfit(error: BaseException) -> bool:
+    """Whether the sink has batches that do not go with the checkpoint, which no time mends."""
+    return _raised(error) == _UNFIT
 
 
 def _raised(error: BaseException) -> str:

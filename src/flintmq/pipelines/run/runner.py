@@ -19,6 +19,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -120,7 +121,8 @@ class FlowRun:
         self.is_unrouted_told = False
         self.failures = 0
         self.due_s = 0.0
-        self._seen = ""
+        # The progress that was taken last: run, batch and time. Times alone may go back with the clock.
+        self._seen: tuple[str, int, str] | None = None
 
     @property
     def name(self) -> str:
@@ -132,11 +134,11 @@ class FlowRun:
 
     def observe(self, now_ms: int) -> None:
         """Takes over what Spark tells of the batches since the last look."""
-        for progress in [] if self.query is None else self.query.recentProgress:
-            told: dict[str, Any] = progress if isinstance(progress, dict) else dict(progress)
-            if told["timestamp"] > self._seen:
-                self._seen = told["timestamp"]
-                self._take(told)
+        recent = [] if self.query is None else list(self.query.recentProgress)
+        seen = [(told["runId"], told["batchId"], told["timestamp"]) for told in recent]
+        for told in recent[seen.index(self._seen) + 1 if self._seen in seen else 0 :]:
+            self._take(told)
+        self._seen = seen[-1] if seen else self._seen
         if self.record.figures:
             self.status.unrouted = figures.read(Path(self.record.figures)).unrouted
         if now_ms - self.status.updated_ms > PROGRESS_STALE_MS:
@@ -162,14 +164,19 @@ class FlowRun:
         return progress is not None and lake.done([source["endOffset"] for source in progress["sources"]])
 
     def stop(self) -> None:
-        """Ends the query; one that Spark, already gone, cannot end is no reason to leave others running."""
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
+        """The run is over."""
         if self.start is not None:
             self.start.is_given_up = True
         if not self.is_over:
             self.status.state = status.STOPPED
+        self.stop_query()
+
+    def stop_query(self) -> None:
+        """Ends the query. One that hangs, or that Spark, already gone, cannot end is no reason to leave
+        others running."""
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
         try:
             if self.query is not None and self.query.isActive:
                 self.query.stop()
@@ -212,18 +219,41 @@ class Runner:
         self.runs: list[FlowRun] = []
         try:
             for pipeline in pipelines:
-                self._add(pipeline)
+                known = PipelineStatus(pipeline.name, pipeline.file, pid=os.getpid())
+                self.files.append(StatusFile(options.state, known))
+            # Before the first checkpoint is set aside: a run that is refused leaves all as it was.
+            self._check(pipelines)
+            for pipeline, file in zip(pipelines, self.files, strict=True):
+                self._add(pipeline, file.status)
             self._write(status.STARTING)
         except BaseException:
             self._close()
             raise
 
-    def _add(self, pipeline: Pipeline) -> None:
+    def _check(self, pipelines: Sequence[Pipeline]) -> None:
+        """Raises if two flows share a directory, or if a reset would be in vain."""
+        writers: dict[str, str] = {}
+        for pipeline in pipelines:
+            for flow in pipeline.flows():
+                name, directory = f"{pipeline.name}.{flow.name}", flow.sink.directory
+                if directory in writers:
+                    raise PipelineFailed(
+                        f"{writers[directory]} and {name} both write to {flow.sink.target}, and a directory "
+                        "of Parquet files takes the batches of one; name another directory"
+                    )
+                if directory is not None:
+                    writers[directory] = name
+                if self.options.reset:
+                    fingerprint.check_reset(self._checkpoint(pipeline))
+                    sinks.check_reset(flow)
+
+    def _checkpoint(self, pipeline: Pipeline) -> str:
+        return pipeline.checkpoint or str(self.options.state / "checkpoints" / pipeline.name)
+
+    def _add(self, pipeline: Pipeline, known: PipelineStatus) -> None:
         state = self.options.state
-        now_ms = self.clock.wall_ms()
-        known = PipelineStatus(pipeline.name, pipeline.file, pid=os.getpid(), started_ms=now_ms)
-        self.files.append(StatusFile(state, known))
-        checkpoint = pipeline.checkpoint or str(state / "checkpoints" / pipeline.name)
+        known.started_ms = self.clock.wall_ms()
+        checkpoint = self._checkpoint(pipeline)
         for flow in pipeline.flows():
             record = fingerprint.claim(
                 checkpoint, state / "records" / pipeline.name, flow, self.options.reset, self.clock
@@ -263,11 +293,17 @@ class Runner:
                         run.status.state, run.status.last_error = status.FAILED, reasons.plain(error)
             raise
         finally:
-            for run in self.runs:
-                run.stop()
+            self._stop_all()
             self._write(None)
             self._close()
         return all(run.status.state != status.FAILED for run in self.runs)
+
+    def _stop_all(self) -> None:
+        """At the same time: each flow may wait for its batch as long as spark.sql.streaming.stopTimeout."""
+        with ThreadPoolExecutor(max(1, len(self.runs)), "stop") as pool:
+            stops = [pool.submit(run.stop) for run in self.runs]
+        for stop in stops:
+            stop.result()
 
     @property
     def is_worth_another_run(self) -> bool:
@@ -295,7 +331,7 @@ class Runner:
             )
         if is_active:
             if run.is_exhausted():
-                query.stop()
+                run.stop_query()
                 self._finish(run)
             return
         error = query.exception()
@@ -311,7 +347,8 @@ class Runner:
             self.told(f"{run.name}: {TAKEN_OVER}")
             self._failed(run, error, is_lasting=True)
             return
-        self._failed(run, error, self.options.available_now and reasons.is_lasting(error))
+        is_lasting = self.options.available_now and reasons.is_lasting(error)
+        self._failed(run, error, is_lasting or reasons.is_unfit(error))
 
     def _finish(self, run: FlowRun) -> None:
         run.status.state = status.FINISHED

@@ -23,6 +23,8 @@ DEFAULTS = sessions.DEFAULTS | {
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
+    # Spark waits without end for a batch that hangs in its sink: a table in a store that does not answer.
+    "spark.sql.streaming.stopTimeout": "20s",
     # A batch without rows closes the windows that the one before it left behind.
     "spark.sql.streaming.noDataMicroBatches.enabled": "true",
     # Statistics of times in Parquet, by which a replay finds its rows; the default type has none.

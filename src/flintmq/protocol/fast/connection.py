@@ -22,7 +22,7 @@ from flintmq.protocol.fast.handle import Handle
 from flintmq.protocol.fast.outbox import FastOutput
 from flintmq.protocol.states import HEADER, OTHER_HEADER, ConnectionState
 from flintmq.wire import amqp, methods, octets
-from flintmq.wire.fast import commands, crossing, message_head
+from flintmq.wire.fast import VERSION, commands, crossing, message_head
 from flintmq.wire.fast.commands import Command
 from flintmq.wire.methods import Method
 
@@ -193,12 +193,12 @@ class FastConnection(Connection):
 
     def receive_initiation(self, protocol: int, version: int) -> int:
         """128, and the highest version that the peer knows."""
-        if protocol != commands.VERSION or version < FAST_VERSION:
+        if protocol != VERSION or version < FAST_VERSION:
             self.follow(OTHER_HEADER)
             return 2
-        self.version = commands.VERSION
+        self.version = VERSION
         self.follow(HEADER)
-        self.events.greeted(commands.VERSION)
+        self.events.greeted(VERSION)
         return 2
 
     # Messages

@@ -6,6 +6,8 @@ Frames are those of wire/fast09/frames.py. A content goes on with a header of AM
 and is gathered as one of AMQP is: all of the broker behind here serves it. Other methods are told as they
 came; server/fast09 says what they are to the broker. The states are those of every connection
 (protocol/states.py).
+A publish to the same proxy as the one before on its channel is taken in one go if all of it is here; so is an
+ack. Neither has flags: what asks for a synchpoint goes the long way.
 A fault of the octets, or a channel that was never opened, ends the connection.
 """
 
@@ -20,18 +22,43 @@ from flintmq.protocol.connection import Connection
 from flintmq.protocol.events import Events
 from flintmq.protocol.fast09.outbox import Fast09Output
 from flintmq.protocol.states import CONNECTION, HEADER, OTHER_HEADER, ConnectionState
-from flintmq.wire import amqp, traits
+from flintmq.wire import amqp, octets, traits
 from flintmq.wire import methods as amqp_methods
-from flintmq.wire.fast09 import crossing, frames, methods
+from flintmq.wire.content_class import to_basic
+from flintmq.wire.fast09 import VERSION, crossing, frames, methods
 from flintmq.wire.fast09.methods import Method
 from flintmq.wire.fields import encode_shortstr
 
 # Frames whose bodies go another way than the connection: none is agreed on (section 3.12.7).
 OUT_OF_BAND = (frames.OOB_METHOD, frames.OOB_HEADER, frames.OOB_BODY)
 
+# The types of frames that nearly all are of, and their heads.
+METHOD = frames.METHOD
+HEADER_FRAME = frames.HEADER
+BODY = frames.BODY
+META = frames.META
+HEAD_OCTETS = frames.HEAD_OCTETS
+
+# Of a method, before its fields; and an ack, of a Jms or a File content.
+METHOD_OCTETS = methods.HEAD_OCTETS
+CLASS_JMS = methods.CLASS_JMS
+CLASS_FILE = methods.CLASS_FILE
+JMS_ACK = methods.KINDS["jms.ack"]
+FILE_ACK = methods.KINDS["file.ack"]
+ACK_ID = JMS_ACK.method_id
+ACK_OCTETS = METHOD_OCTETS + 9
+PUBLISH_ID = methods.KINDS["jms.publish"].method_id
+# Of a content header: class, weight and body size; and the least of one.
+SIZED_OCTETS = 10
+CONTENT_OCTETS = 12
+
 # Methods with content, by what gathers the content: those of AMQP that its owner is told of.
 _PUBLISH = 0
 _STREAM = traits.STREAM_CONTENT
+IMMEDIATE = 2  # the bit of basic.publish
+
+# A header of more octets is not remembered: 2,047 channels keep 4 MiB of them at the most, in both forms.
+REPEATED_OCTETS_MAX = 1024
 
 NOBODY = (0, 0, 0)
 
@@ -39,16 +66,14 @@ NOBODY = (0, 0, 0)
 class Call:
     """A method that is being done: who hears of it in a reply or a close has its synctag and its flags."""
 
-    __slots__ = ("flags", "kind", "synctag")
+    __slots__ = ("fields", "flags", "ids", "kind", "synctag")
 
-    def __init__(self, kind: methods.MethodKind, flags: int, synctag: int) -> None:
+    def __init__(self, kind: methods.MethodKind, flags: int, synctag: int, fields: bytes = b"") -> None:
         self.kind = kind
         self.flags = flags
         self.synctag = synctag
-
-    def ids(self) -> tuple[int, int, int]:
-        """Class, method and synctag."""
-        return self.kind.class_id, self.kind.method_id, self.synctag
+        self.fields = fields  # of a method with content, in octets
+        self.ids: tuple[int, int, int] = (kind.class_id, kind.method_id, synctag)
 
     def is_traced(self) -> bool:
         return self.flags & methods.TRACER != 0
@@ -56,6 +81,20 @@ class Call:
     def wants_synch(self) -> bool:
         """SYNCHREQ has no effect on a synchronous method (section 3.14.3)."""
         return self.kind.is_async and self.flags & methods.SYNCHREQ != 0
+
+
+class Repeated:
+    """The last publish of a channel, for those to the same proxy: they differ in header, body and synctag."""
+
+    __slots__ = ("call", "class_id", "flags", "header", "properties", "route")
+
+    def __init__(self, call: Call, channel: Channel, properties: bytes, header: bytes) -> None:
+        self.call = call
+        self.class_id: int = call.kind.class_id
+        self.route = channel.route
+        self.flags = channel.flags
+        self.properties = properties  # what the header has behind the body size
+        self.header = header  # that of AMQP
 
 
 class Told(Protocol):
@@ -98,12 +137,14 @@ class Told(Protocol):
 class Fast09Connection(Connection):
     """The receiving half of one connection."""
 
-    __slots__ = ("calls", "failing", "failing_flags", "told")
+    __slots__ = ("calls", "current", "failing", "failing_flags", "repeated", "told")
 
     def __init__(self, events: Events, told: Told, output: Fast09Output, message_bytes_max: int) -> None:
         super().__init__(events, output, message_bytes_max)
         self.told = told
         self.calls: dict[int, Call] = {}  # by channel: whose content is on its way
+        self.current: dict[int, Call] = {}  # by channel: what is being done, or was done last
+        self.repeated: dict[int, Repeated] = {}  # by channel
         # Class, method and synctag of what is being received, which a close names; none between frames.
         self.failing = NOBODY
         self.failing_flags = 0  # of the same
@@ -112,35 +153,165 @@ class Fast09Connection(Connection):
 
     def receive(self, buffer: bytearray, size: int) -> int:
         """Takes the first `size` octets of `buffer`; the number used up, up to the last whole frame."""
-        at = 0
+        source = octets.readable(buffer)
+        output = self.output
+        at, filled = 0, -1
         if self.state == phases.CONNECTION_HEADER:
-            at = self.receive_opening(bytes(buffer[: min(size, 8)]))
+            at = self.receive_opening(octets.copy(source, 0, size if size < 8 else 8))
             if at == 0:
                 return 0
-        while self.state != phases.CONNECTION_CLOSED and not self.paused:
-            if self.output.is_full():
-                self.paused = True
-                break
-            head = frames.read_head(buffer, at, size)
-            if head is None:
-                break
-            kind, number, length, start = head
-            if not frames.METHOD <= kind < frames.META:
-                self.told.unknown_frame(kind)
+        while size - at >= HEAD_OCTETS and self.state != phases.CONNECTION_CLOSED and not self.paused:
+            if output.fill != filled or output.streaming:  # else nothing was written since the last look
+                filled = output.fill
+                if output.is_full():
+                    self.paused = True
+                    break
+            kind, number = source[at], source[at + 1]
+            length, start = octets.read_short(source, at + 2), at + HEAD_OCTETS
+            if kind == META:
+                head = frames.read_head(buffer, at, size)
+                if head is None:
+                    break
+                if not self.takes(head[0], head[2]):
+                    return size
+                kind, number, length, start = head
+            elif (kind > BODY or kind < METHOD or length > self.frame_bytes_max) and not self.takes(
+                kind, length
+            ):
                 return size
-            if kind in OUT_OF_BAND:
-                text = "frames are not taken out of band: no other way than the connection is agreed on"
-                raise ConnectionFault(amqp.NOT_IMPLEMENTED, text)
-            if length > self.frame_bytes_max:
-                raise self.oversized(length)
             end = start + length
             if end > size:
                 break
-            self.receive_frame(kind, number, bytes(buffer[start:end]))
+            channel = self.channel_of(number)
+            if kind == METHOD and channel is not None and self.is_idle(channel):
+                used = self.receive_at_once(source, start, end, size, channel)
+                if used:
+                    at = used
+                    continue
+            self.receive_frame(kind, number, channel, octets.copy(source, start, end))
             self.failing = NOBODY
             self.failing_flags = 0
             at = end
         return at
+
+    def takes(self, kind: int, length: int) -> bool:
+        """Whether a frame of this type and size is taken; of a type that is not defined nothing more is."""
+        if not frames.METHOD <= kind < frames.META:
+            self.told.unknown_frame(kind)
+            return False
+        if kind in OUT_OF_BAND:
+            text = "frames are not taken out of band: no other way than the connection is agreed on"
+            raise ConnectionFault(amqp.NOT_IMPLEMENTED, text)
+        if length > self.frame_bytes_max:
+            raise self.oversized(length)
+        return True
+
+    def is_idle(self, channel: Channel) -> bool:
+        """Whether a method of this channel is done as it comes."""
+        return (
+            self.state == phases.CONNECTION_OPEN
+            and channel.state == phases.CHANNEL_OPEN
+            and channel.expects == phases.EXPECTS_METHOD
+        )
+
+    # What comes often
+
+    def receive_at_once(
+        self, source: octets.Readable, start: int, end: int, size: int, channel: Channel
+    ) -> int:
+        """An ack, or another publish to the same proxy: the position behind it, 0 if it goes the long way.
+
+        | class 1 | method 1 | flags 1 | synctag 2 | fields ... |
+        """
+        if end - start < METHOD_OCTETS or source[start + 2]:
+            return 0
+        if source[start + 1] == PUBLISH_ID:
+            repeated = self.repeated.get(channel.number)
+            if (
+                repeated is None
+                or self.by_ticket
+                or source[start] != repeated.class_id
+                or not octets.equal(source, start + METHOD_OCTETS, end, repeated.call.fields)
+            ):
+                return 0
+            return self.publish_again(source, start, end, size, channel, repeated)
+        if source[start + 1] != ACK_ID or end - start != ACK_OCTETS:
+            return 0
+        if source[start] == CLASS_JMS:
+            kind = JMS_ACK
+        elif source[start] == CLASS_FILE:
+            kind = FILE_ACK
+        else:
+            return 0
+        synctag = octets.read_short(source, start + 3)
+        call = self.current.get(channel.number)
+        if call is None or call.kind is not kind or call.synctag != synctag or call.flags:
+            call = self.current[channel.number] = Call(kind, 0, synctag)
+        self.failing = call.ids
+        self.events.ack(
+            channel, octets.read_longlong(source, start + METHOD_OCTETS), source[end - 1] & 1 != 0
+        )
+        self.failing = NOBODY
+        return end
+
+    def publish_again(
+        self, source: octets.Readable, start: int, at: int, size: int, channel: Channel, repeated: Repeated
+    ) -> int:
+        """The same for a publish at `start`. Its content begins at `at`: a header frame and a body frame."""
+        header = at + HEAD_OCTETS
+        if size - header < CONTENT_OCTETS or source[at] != HEADER_FRAME or source[at + 1] != channel.number:
+            return 0
+        body = header + octets.read_short(source, at + 2)
+        if (
+            size - body < HEAD_OCTETS
+            or body - header < CONTENT_OCTETS
+            or source[header] != repeated.class_id
+            or source[header + 1]
+        ):
+            return 0
+        length = octets.read_short(source, body + 2)
+        stop = body + HEAD_OCTETS + length
+        if (
+            stop > size
+            or source[body] != BODY
+            or source[body + 1] != channel.number
+            or length == 0
+            or octets.read_longlong(source, header + 2) != length
+            or length > self.frame_bytes_max
+            or length > self.message_bytes_max
+        ):
+            return 0
+        if not octets.equal(source, header + SIZED_OCTETS, body, repeated.properties) and not self.renew(
+            repeated, octets.copy(source, header, body)
+        ):
+            return 0
+        call = repeated.call
+        if octets.read_short(source, start + 3) != call.synctag:
+            call = Call(call.kind, 0, octets.read_short(source, start + 3), call.fields)
+            repeated.call = call
+        self.current[channel.number] = call
+        self.failing = call.ids
+        content = octets.with_body(repeated.header, length, source, body + HEAD_OCTETS, stop)
+        self.events.publish(channel, repeated.route, repeated.flags, content, len(repeated.header))
+        self.failing = NOBODY
+        return stop
+
+    def renew(self, repeated: Repeated, payload: bytes) -> bool:
+        """The next publish has another header. False if it goes the long way, which tells what is wrong."""
+        if len(payload) > REPEATED_OCTETS_MAX:
+            return False
+        try:
+            crossed = crossing.crossed(payload, False)
+        except (ConnectionFault, ProtocolMisuse):
+            return False
+        if len(crossed.header) > self.frame_bytes_max - 8:
+            return False
+        repeated.properties = payload[SIZED_OCTETS:]
+        repeated.header = to_basic(crossed.header) if repeated.flags & _STREAM else crossed.header
+        repeated.route = repeated.route[: 1 + repeated.route[0]] + encode_shortstr(crossed.destination)
+        return True
+
+    # Frames that go the long way
 
     def due(self, start: bytearray) -> int:
         """How long the frame is that has begun, as far as one can tell."""
@@ -156,24 +327,23 @@ class Fast09Connection(Connection):
     def receive_opening(self, start: bytes) -> int:
         """Whoever speaks anything else hears nothing; a wish for another version costs no pause (3.10.2)."""
         if start == frames.OPENING:
-            self.version = frames.VERSION
+            self.version = VERSION
             self.follow(HEADER)
-            self.events.greeted(frames.VERSION)
+            self.events.greeted(VERSION)
             return len(start)
         if frames.OPENING.startswith(start):
             return 0
         if start.startswith(frames.PROTOCOL):
             if len(start) < len(frames.OPENING):
                 return 0
-            self.version = frames.VERSION
+            self.version = VERSION
         self.follow(OTHER_HEADER)
         return len(start)
 
-    def receive_frame(self, kind: int, number: int, payload: bytes) -> None:
-        channel = self.channel_of(number)
+    def receive_frame(self, kind: int, number: int, channel: Channel | None, payload: bytes) -> None:
         call = self.calls.get(number)
         if call is not None:
-            self.failing, self.failing_flags = call.ids(), call.flags
+            self.failing, self.failing_flags = call.ids, call.flags
         if kind == frames.TRACE:
             return  # nobody traces here (section 3.12.8)
         if kind == frames.HEARTBEAT:
@@ -219,7 +389,7 @@ class Fast09Connection(Connection):
             text = f"method {class_id}/{method_id} is not one that a server has"
             raise ConnectionFault(amqp.COMMAND_INVALID, text, class_id, method_id)
         method = decoded(kind, payload)
-        call = Call(kind, flags, synctag)
+        call = Call(kind, flags, synctag, payload[METHOD_OCTETS:] if kind.has_content else b"")
         if flags & methods.UNREAL:
             self.told.unreal(number, kind, call)
         elif kind.class_id == 1:
@@ -282,7 +452,7 @@ class Fast09Connection(Connection):
                     return
             is_stream = name == "stream.publish"
             channel.route = encode_shortstr(method.proxy)
-            channel.flags = (_STREAM if is_stream else _PUBLISH) | (2 if method.immediate else 0)
+            channel.flags = (_STREAM if is_stream else _PUBLISH) | (IMMEDIATE if method.immediate else 0)
             channel.method = None
             if self.by_ticket:
                 publish = amqp_methods.StreamPublish if is_stream else amqp_methods.BasicPublish
@@ -329,9 +499,19 @@ class Fast09Connection(Connection):
             self.told.stage_begins(channel, destination, call)
         elif channel.method is None:
             channel.route += encode_shortstr(destination)
+            self.may_repeat(channel, call, payload, made)
         else:
             channel.method.routing_key = destination  # type: ignore[attr-defined]
         self.receive_header(number, channel, made)
+
+    def may_repeat(self, channel: Channel, call: Call, payload: bytes, header: bytes) -> None:
+        """Remembers a publish with this header, of which the one of AMQP is made."""
+        if call.flags or channel.flags & IMMEDIATE or len(payload) > REPEATED_OCTETS_MAX:
+            self.repeated.pop(channel.number, None)
+            return
+        if channel.flags & _STREAM:
+            header = to_basic(header)
+        self.repeated[channel.number] = Repeated(call, channel, payload[SIZED_OCTETS:], header)
 
     def complete(self, channel: Channel) -> None:
         call = self.calls.pop(channel.number, None)
@@ -342,7 +522,8 @@ class Fast09Connection(Connection):
             self.told.content_came(channel, call)
 
     def forget_channel(self, channel: Channel) -> None:
-        self.calls.pop(channel.number, None)
+        for kept in (self.calls, self.repeated):
+            kept.pop(channel.number, None)
         Connection.forget_channel(self, channel)
 
     # Sending

@@ -13,13 +13,30 @@ from typing import Any, Protocol
 
 from flintmq.errors import PeerFault, ProtocolMisuse
 from flintmq.protocol.outbox import Output, Room
-from flintmq.wire import amqp
+from flintmq.wire import amqp, octets
 from flintmq.wire.fast09 import crossing, frames, methods
 from flintmq.wire.stream import Body, BodyStream
 from flintmq.wire.stream import Told as StreamTold
 
 # Proxies that the messages of a consumer come by, of up to 500 octets each.
 TAILS_MAX = 64
+
+# Properties of more octets are not remembered: a consumer keeps 2 KiB of them, in both forms.
+REMEMBERED_OCTETS_MAX = 1024
+
+METHOD = frames.METHOD
+HEADER = frames.HEADER
+BODY = frames.BODY
+META = frames.META
+CHANNEL_MAX_NORMAL = frames.CHANNEL_MAX_NORMAL
+SIZE_MAX_NORMAL = frames.SIZE_MAX_NORMAL
+EXTENDED_OCTETS = frames.EXTENDED_OCTETS
+# A deliver before its tail: class, method, flags and synctag, the tag and its bit.
+DELIVER_ID = methods.KINDS["jms.deliver"].method_id
+DELIVER_OCTETS = 14
+# A header of AMQP/Fast has the body size at 2, one of AMQP at 4; behind it are the properties.
+PROPERTIES = 10
+AMQP_PROPERTIES = 12
 
 RETURNS = (amqp.BASIC_RETURN, amqp.FILE_RETURN, amqp.STREAM_RETURN)
 
@@ -43,7 +60,19 @@ class Told(Protocol):
 class Target:
     """Where the deliveries of one consumer come from: the class of its methods, namespace and queue."""
 
-    __slots__ = ("class_id", "kind", "namespace", "queue", "tails")
+    __slots__ = (
+        "class_id",
+        "flags",
+        "header",
+        "kind",
+        "namespace",
+        "properties",
+        "queue",
+        "route",
+        "start",
+        "tail",
+        "tails",
+    )
 
     def __init__(self, kind: str, namespace: str, queue: str) -> None:
         self.kind = kind  # jms.deliver or stream.deliver
@@ -51,8 +80,15 @@ class Target:
         self.queue = queue
         self.class_id: int = methods.KINDS[kind].class_id
         self.tails: dict[str, bytes] = {}  # by proxy: the end of a deliver, see methods.delivery_tail
+        # Of the message before: its route, class and weight, the properties, and what was made of these.
+        self.route = b""
+        self.start = 0
+        self.properties = b""
+        self.header = b""
+        self.flags = 0
+        self.tail = b""
 
-    def tail(self, proxy: str) -> bytes:
+    def tail_of(self, proxy: str) -> bytes:
         found = self.tails.get(proxy)
         if found is None:
             if len(self.tails) >= TAILS_MAX:
@@ -111,13 +147,13 @@ class Fast09Output(Output):
             start = stop
         self.write_on(channel, b"".join(parts))
 
-    def header_of(self, class_id: int, octets: bytes, destination: str) -> tuple[bytes, int]:
+    def header_of(self, class_id: int, octets: bytes, key: bytes) -> tuple[bytes, int]:
         """The header of a content that the broker keeps with this one, and the flags of its method."""
         try:
-            header, is_traced = crossing.fast_header(class_id, octets, destination, self.frame_bytes_max)
+            header, is_traced = crossing.fast_header(class_id, octets, key, self.frame_bytes_max)
         except (PeerFault, ProtocolMisuse):  # it was accepted when nobody needed to read it
             size = int.from_bytes(octets[4:12], "big")
-            return crossing.bare_header(class_id, size, destination), 0
+            return crossing.bare_header(class_id, size, crossing.shown_key(key)), 0
         return header, methods.TRACER if is_traced else 0
 
     # What the broker says by methods of AMQP
@@ -133,11 +169,58 @@ class Fast09Output(Output):
         header_size: int,
     ) -> None:
         target = self.targets[channel, consumer_tag]
-        class_id = target.class_id
-        header, flags = self.header_of(class_id, content[:header_size], crossing.key_of(route))
-        tail = target.tail(crossing.proxy_of(route))
-        method = methods.encode_delivery(class_id, flags, delivery_tag, bool(redelivered), tail)
-        self.write_whole(channel, method, header, content, header_size)
+        source = octets.readable_bytes(content)
+        if (
+            target.route != route
+            or target.start != octets.read_long(source, 0)
+            or not octets.equal(source, AMQP_PROPERTIES, header_size, target.properties)
+        ):
+            self.translate(target, route, content[:header_size])
+        header, tail = target.header, target.tail
+        if self.streaming:
+            header = header[:2] + content[4:12] + header[PROPERTIES:]
+            method = methods.encode_delivery(
+                target.class_id, target.flags, delivery_tag, bool(redelivered), tail
+            )
+            self.write_whole(channel, method, header, content, header_size)
+            return
+        start, end, most = header_size, len(content), self.frame_bytes_max
+        heads = 3 + (end - start) // most
+        self.reserve(heads * EXTENDED_OCTETS + DELIVER_OCTETS + len(tail) + len(header) + end - start)
+        out = octets.writable(self.buffer)
+        at = self.put_head(out, self.fill, METHOD, channel, DELIVER_OCTETS + len(tail))
+        at = octets.write_long(out, at, target.class_id << 24 | DELIVER_ID << 16 | target.flags << 8)
+        at = octets.write_octet(out, at, 0)
+        at = octets.write_longlong(out, at, delivery_tag)
+        at = octets.write_octet(out, at, 1 if redelivered else 0)
+        at = octets.write_bytes(out, at, tail)
+        at = self.put_head(out, at, HEADER, channel, len(header))
+        at = octets.write_range(out, at, header, 0, 2)
+        at = octets.write_longlong(out, at, octets.read_longlong(source, 4))
+        at = octets.write_range(out, at, header, PROPERTIES, len(header))
+        while start < end:
+            stop = start + most if end - start > most else end
+            at = self.put_head(out, at, BODY, channel, stop - start)
+            at = octets.write_range(out, at, content, start, stop)
+            start = stop
+        self.fill = at
+
+    def put_head(self, out: octets.Writable, at: int, kind: int, channel: int, size: int) -> int:
+        """What `frames.head_of` makes."""
+        if channel <= CHANNEL_MAX_NORMAL and size <= SIZE_MAX_NORMAL:
+            return octets.write_long(out, at, kind << 24 | channel << 16 | size)
+        at = octets.write_long(out, at, META << 24)
+        at = octets.write_long(out, at, kind << 24 | channel)
+        return octets.write_longlong(out, at, size)
+
+    def translate(self, target: Target, route: bytes, header: bytes) -> None:
+        """Sets what a message with this route and header is to a consumer."""
+        target.properties, target.start = b"", 0
+        made, target.flags = self.header_of(target.class_id, header, crossing.key_of(route))
+        target.header, target.tail = made, target.tail_of(crossing.proxy_of(route))
+        if len(header) <= REMEMBERED_OCTETS_MAX:
+            target.route, target.start = route, int.from_bytes(header[:4], "big")
+            target.properties = header[AMQP_PROPERTIES:]
 
     def write_method_content(self, channel: int, payload: bytes, content: bytes, header_size: int) -> None:
         """basic.get-ok, and what comes back to its publisher."""

@@ -38,7 +38,7 @@ def channel_close(session: Session, channel: Channel, method: methods.ChannelClo
 
 @command("channel.close-ok")
 def channel_close_ok(session: Session, channel: Channel, method: methods.ChannelCloseOk) -> None:
-    """It may come before our close, which then is not sent."""
+    """A close-ok may come before our close, which then is not sent."""
     if channel.owner is not None:
         session.release_channel(channel)
     session.connection.forget_channel(channel)

@@ -45,24 +45,30 @@ GROWING = frozenset(
     )
 )
 
+# Classes whose methods change what is written of the topology.
+DURABLE_CLASSES = frozenset((amqp.CLASS_EXCHANGE, amqp.CLASS_QUEUE))
+
 COMMANDS: dict[str, Callable[[Session, Channel, Any], None]] = {}
 
 
 def run(session: Session, channel: Channel, method: Method) -> None:
-    command = COMMANDS.get(method.NAME)
+    name = method.NAME
+    command = COMMANDS.get(name)
     if command is None:
         raise not_implemented(method)
-    if method.NAME in STRIPPED:
+    if name in STRIPPED:
         strip_names(method)
-    if session.connection.by_ticket and method.NAME in NEEDED:
+    if session.connection.by_ticket and name in NEEDED:
         check_ticket(broker_channel(channel), method)
     pass_work = session.broker.pass_work
     pass_work.unwatched_bytes -= COMMAND_BYTES
-    if pass_work.is_critical and method.NAME in GROWING and session.is_critical():
+    if pass_work.is_critical and name in GROWING and session.is_critical():
         refuse_growth(channel, method)
     command(session, channel, method)
+    if method.CLASS_ID not in DURABLE_CLASSES:
+        return
     store = session.broker.store
-    if store is not None and method.CLASS_ID in (amqp.CLASS_EXCHANGE, amqp.CLASS_QUEUE):
+    if store is not None:
         # The durable topology may be told of when it is safe; that goes for what others changed too.
         topology = None if session.virtual_host is None else session.virtual_host.topology
         if topology is not None:
@@ -134,6 +140,14 @@ def may_see(owner: BrokerChannel, kind: str, name: str) -> None:
 
 def wrong_mode(why: str) -> ChannelFault:
     return ChannelFault(amqp.PRECONDITION_FAILED, f"{why}")
+
+
+def is_early(session: Session, owner: BrokerChannel) -> bool:
+    """Whether the rules of 0-8 and 0-9 hold for what is declared again or missing.
+
+    AMQP/Fast has their faults (`by_standard`), and no rules of its own on these.
+    """
+    return owner.by_standard and session.connection.version in (amqp.VERSION_0_8, amqp.VERSION_0_9)
 
 
 def is_open(session: Session, channel: Channel, owner: BrokerChannel) -> bool:

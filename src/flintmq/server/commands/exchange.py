@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from flintmq.auth import Operation
 from flintmq.broker import quotas, static_topology
-from flintmq.broker.administration import way_in
+from flintmq.broker.administration import administrator_access
+from flintmq.broker.channels import routing_permissions
 from flintmq.broker.channels.channel import Channel as BrokerChannel
 from flintmq.broker.exchanges.arguments import wrong
 from flintmq.broker.exchanges.binding import VIA
@@ -19,7 +20,7 @@ from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES, known_type
 from flintmq.broker.exchanges.system_exchange import SystemExchange
 from flintmq.broker.queues.queue import Queue
 from flintmq.errors import ChannelFault, ConnectionFault
-from flintmq.server.commands.command import broker_channel, command, may, may_see
+from flintmq.server.commands.command import broker_channel, command, is_early, may, may_see
 from flintmq.server.logs.audit_log import TOPOLOGY
 from flintmq.wire import amqp, methods
 
@@ -48,15 +49,20 @@ def exchange_declare(session: Session, channel: Channel, method: methods.Exchang
             may(owner, Operation.WRITE, "exchange", alternate)
         if method.type == SystemExchange.type:
             # Else who may declare exchanges could ask the broker what it is not to ask.
-            may(owner, Operation.WRITE, "exchange", way_in.REQUESTS)
+            may(owner, Operation.WRITE, "exchange", administrator_access.REQUESTS)
+        durable, auto_delete = method.durable, method.auto_delete
         if owner.by_standard:
-            check_type(host.exchanges.get(method.exchange), method)
+            existing = host.exchanges.get(method.exchange)
+            check_type(existing, method)
+            # 0-9, exchange.declare, durable/sticky and auto-delete/sticky
+            if existing is not None and is_early(session, owner):
+                durable, auto_delete = existing.durable, existing.auto_delete
         quotas.check_exchange(session.broker.config.limits, host, method.exchange)
         host.declare_exchange(
             method.exchange,
             method.type,
-            method.durable,
-            method.auto_delete,
+            durable,
+            auto_delete,
             method.internal,
             method.arguments,
         )
@@ -90,6 +96,8 @@ def exchange_delete(session: Session, channel: Channel, method: methods.Exchange
     may(owner, Operation.CONFIGURE, "exchange", method.exchange)
     static_topology.refuse_deletion(owner.virtual_host, static_topology.EXCHANGE, method.exchange)
     is_there = method.exchange in owner.virtual_host.exchanges
+    if is_early(session, owner):  # 0-9, exchange.delete, exchange/exists: 404; with 0-9-1 it is no error
+        owner.virtual_host.find_exchange(method.exchange)
     owner.virtual_host.delete_exchange(method.exchange, method.if_unused)
     if is_there:
         session.audit(TOPOLOGY, "exchange.delete", True, method.exchange)
@@ -151,7 +159,7 @@ def not_default(name: str) -> None:
 
 def may_read_topic(owner: BrokerChannel, source: Exchange, key: str) -> None:
     """A binding reads what is published with keys that its own key matches."""
-    owner.virtual_host.check_topic(source, owner.user, Operation.READ, key, owner.origin)
+    routing_permissions.check_topic(owner, source, Operation.READ, key)
 
 
 def may_chain(owner: BrokerChannel, arguments: FieldTable) -> None:

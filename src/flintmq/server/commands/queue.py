@@ -12,7 +12,7 @@ from flintmq.broker.channels.channel import Channel as BrokerChannel
 from flintmq.broker.queues.queue import Queue
 from flintmq.broker.queues.queue_rules import kind_of
 from flintmq.errors import ChannelFault, ConnectionFault
-from flintmq.server.commands.command import broker_channel, command, may, may_see
+from flintmq.server.commands.command import broker_channel, command, is_early, may, may_see
 from flintmq.server.commands.exchange import exists, may_chain, may_read_topic, not_default, refuse_transient
 from flintmq.server.logs.audit_log import TOPOLOGY
 from flintmq.wire import amqp, methods
@@ -73,19 +73,25 @@ def declared_queue(session: Session, owner: BrokerChannel, method: methods.Queue
     # Compiled code takes a str alone, none of its subclasses.
     name, arguments = queue_namespaces.qualified(str(method.queue), method.arguments)
     may(owner, Operation.CONFIGURE, "queue", name)
+    existing = host.lookup_queue(name)
+    durable, exclusive, auto_delete = method.durable, method.exclusive, method.auto_delete
+    if existing is not None and is_early(session, owner):
+        # 0-9, queue.declare, durable/pre-existence and auto-delete/pre-existence. Nothing there lets a queue
+        # be refused to the connection that it is private to.
+        durable, auto_delete = existing.durable, existing.auto_delete
+        exclusive = exclusive or existing.exclusive
+    if existing is None and is_named and name.startswith("amq.") and is_early(session, owner):
+        # 0-9, queue.declare, queue/reserved-prefix
+        raise ConnectionFault(amqp.NOT_ALLOWED, f"queue name '{name}' begins with 'amq.', which is reserved")
     durable, auto_delete, arguments = queue_templates.applied(
-        session.broker.config.queue_templates,
-        host.lookup_queue(name),
-        method.durable,
-        method.auto_delete,
-        arguments,
+        session.broker.config.queue_templates, existing, durable, auto_delete, arguments
     )
     may_dead_letter(owner, name, arguments)
     quotas.check_queue(session.broker.config.limits, host, name, owner.user.name)
-    if host.policies is not None and host.lookup_queue(name) is None:
+    if host.policies is not None and existing is None:
         host.policies.wait_for_decision(host, name, kind_of(arguments))
     declare = host.declare_queue if is_named else host.add_queue
-    return declare(name, durable, method.exclusive, auto_delete, arguments, owner.origin)
+    return declare(name, durable, exclusive, auto_delete, arguments, owner.origin)
 
 
 def declare_reply_queue(session: Session, channel: Channel, method: methods.QueueDeclare) -> None:
@@ -131,14 +137,27 @@ def caught_up(queue: Queue) -> Queue:
 @command("queue.bind")
 def queue_bind(session: Session, channel: Channel, method: methods.QueueBind) -> None:
     owner = broker_channel(channel)
-    queue, source, key, arguments = binding_ends(owner, method)
-    may_chain(owner, arguments)
-    refuse_transient(owner, source, queue, arguments)
-    limits = session.broker.config.limits
-    quotas.check_binding(limits, owner.virtual_host, source, queue, key, arguments)
-    owner.virtual_host.bind(source, queue, key, arguments)
+    if not (is_early(session, owner) and is_default_binding(owner, method)):
+        queue, source, key, arguments = binding_ends(owner, method)
+        may_chain(owner, arguments)
+        refuse_transient(owner, source, queue, arguments)
+        limits = session.broker.config.limits
+        quotas.check_binding(limits, owner.virtual_host, source, queue, key, arguments)
+        owner.virtual_host.bind(source, queue, key, arguments)
     if not method.no_wait:
         session.send(channel.number, methods.QueueBindOk())
+
+
+def is_default_binding(owner: BrokerChannel, method: methods.QueueBind) -> bool:
+    """Whether this is the binding that each queue has to the nameless exchange.
+
+    To 0-8 and 0-9 it is one made twice: 0-9, queue.declare, default-binding; queue.bind, duplicates.
+    """
+    if method.exchange or method.arguments:
+        return False
+    queue = named_queue(owner, method.queue, Operation.WRITE)
+    may(owner, Operation.READ, "exchange", "")
+    return method.routing_key == queue.name or not (method.queue or method.routing_key)
 
 
 @command("queue.unbind")
@@ -151,7 +170,9 @@ def queue_unbind(session: Session, channel: Channel, method: methods.QueueUnbind
     not_default(method.exchange)
     may(owner, Operation.WRITE, "queue", name)
     may(owner, Operation.READ, "exchange", method.exchange)
-    if exists(host.exchanges, method.exchange) and host.lookup_queue(name) is not None:
+    # 0-9, queue.unbind, queue/02 and exchange/03: 404; with 0-9-1 it is no error, as in RabbitMQ.
+    is_there = exists(host.exchanges, method.exchange) and host.lookup_queue(name) is not None
+    if is_there or is_early(session, owner):
         queue, source, key, arguments = binding_ends(owner, method)
         static_topology.refuse_unbinding(host, source, queue, key, arguments)
         host.unbind(source, queue, key, arguments)

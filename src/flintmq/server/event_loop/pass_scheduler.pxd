@@ -10,6 +10,7 @@ cdef Py_ssize_t TURN_BYTES
 cdef int PASSES_MORE
 cdef Py_ssize_t QUEUES_FEW
 cdef Py_ssize_t READ_BYTES_MIN
+cdef Py_ssize_t READ_BYTES_WAITED
 cdef long long REFRESH_US
 cdef Py_ssize_t SENDERS_FEW
 cdef long long SENDERS_US
@@ -39,6 +40,9 @@ cdef class PassScheduler:
     cdef long long refreshed_us
     cdef readonly dict senders
     cdef long long senders_us
+    cdef public long long sent_octets
+    cdef readonly bint little_waits
+    cdef public object waiting_changed
     cdef public long long slow_us
     cdef public object slow_turn
 
@@ -48,7 +52,7 @@ cdef class PassScheduler:
     @cython.locals(took_us=cython.longlong)
     cdef int end_time(self) except -1
     cpdef note_sender(self, link)
-    @cython.locals(others=bint)
+    @cython.locals(little_waits=bint)
     cdef int count_senders(self) except -1
     cpdef limit_reads(self, Py_ssize_t most)
     cpdef after_read(self)

@@ -15,12 +15,21 @@ if TYPE_CHECKING:
     from flintmq.server.sessions.session import Session
 
 
-def host_of_path(session: Session, path: str) -> str:
-    """The virtual host that a path means."""
-    hosts = session.broker.virtual_hosts
+def host_of_path(session: Session, path: str, decided: dict[str, bool]) -> str:
+    """The virtual host that a path means; who may not use a virtual host need not know that there is one.
+
+    So a back end is asked about the name behind the slash whether there is such a virtual host or not. What
+    it has said of that is kept in `decided`: it may be old when the answer about the whole path is there.
+    """
+    hosts, user = session.broker.virtual_hosts, session.user
     if not path:
         return "/"
-    return path[1:] if path not in hosts and path[:1] == "/" and path[1:] in hosts else path
+    behind = path[1:]
+    if path[0] != "/" or not behind:
+        return path
+    if behind not in decided:
+        decided[behind] = user is not None and user.may_enter(behind)
+    return behind if decided[behind] and path not in hosts and behind in hosts else path
 
 
 def check(session: Session, host: str, name: str) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flintmq.auth import Operation
+from flintmq.auth import AnswerPending, Operation
+from flintmq.auth import may as is_allowed
 from flintmq.broker import quotas
 from flintmq.broker.queues.consumer import Consumer
 from flintmq.broker.queues.consumer_terms import ConsumerTerms
+from flintmq.checks import NAME_OCTETS_MAX, octets_of
 from flintmq.errors import ChannelFault, ConnectionFault
 from flintmq.protocol import phases
 from flintmq.protocol.fast.connection import HANDLES_MAX, MESSAGE_NOT_FOUND, MESSAGE_TOO_LARGE
@@ -28,6 +30,7 @@ from flintmq.wire.fast.commands import Command
 from flintmq.wire.fields import encode_shortstr
 
 if TYPE_CHECKING:
+    from flintmq.auth.asked_permissions import Pending
     from flintmq.broker.messages.message import Message
     from flintmq.broker.queues.queue import Queue
     from flintmq.broker.scheduling.chores import Chore
@@ -37,10 +40,11 @@ if TYPE_CHECKING:
 TOPIC_EXCHANGE = "amq.topic"
 # Queues that are made for clients of AMQP/Fast tell normal from high priorities, and all in between.
 QUEUE_ARGUMENTS = {"x-max-priority": message_head.PRIORITY_MAX}
-NAME_OCTETS_MAX = 255
 # Queues that one name may stand for: each gets a reference to the message in the same pass.
 DESTINATIONS_MAX = 256
 LOOKED_MAX = 4096
+# Questions to a back end about them that are on their way together.
+ASKED_AT_ONCE = 8
 # What it takes to find them, as copies of messages count: a millisecond.
 GROUP_COPIES = 65_536
 # A look at one of many takes some 0.2 microseconds, of which METHOD_COPIES are 40.
@@ -242,7 +246,7 @@ def open_temporary(session: FastSession, handle: Handle) -> None:
 def full_name(handle: Handle, name: str) -> str:
     """Section "Destination Name Hierarchies": simple concatenation."""
     full = handle.name + name
-    if len(full.encode("utf-8", "surrogateescape")) > NAME_OCTETS_MAX:
+    if octets_of(full) > NAME_OCTETS_MAX:
         raise ChannelFault(amqp.NOT_FOUND, f"no destination has a name of more than {NAME_OCTETS_MAX} octets")
     return full
 
@@ -293,6 +297,35 @@ def destinations(session: FastSession, handle: Handle, name: str) -> list[str]:
     return found
 
 
+def consumed(session: FastSession, handle: Handle, name: str) -> list[str]:
+    """The destinations of a consumer: of those that it does not name, what the user may read from."""
+    found = destinations(session, handle, name)
+    if found == [full_name(handle, name)]:
+        return found
+    for at in range(0, len(found), ASKED_AT_ONCE):
+        decide(session, handle, found[at : at + ASKED_AT_ONCE])
+    return [each for each in found if session.decided[each]]
+
+
+def decide(session: FastSession, handle: Handle, names: list[str]) -> None:
+    """Finds out which of the queues the user may read from; a back end is asked about all that it has to be.
+
+    What is known is kept with the command. A refusal of a back end may be old before the last of its answers
+    is there, and the command, which is tried again with each of them, would ask again for ever.
+    """
+    owner = session.owner_of(handle.channel)
+    user, host, decided = owner.user, owner.virtual_host.name, session.decided
+    question: Pending | None = None
+    for each in names:
+        if each not in decided:
+            try:
+                decided[each] = is_allowed(user, host, Operation.READ, each, "queue")
+            except AnswerPending as pending:
+                question = question or pending.question
+    if question is not None:
+        raise AnswerPending(question)
+
+
 def no_queue(session: FastSession, name: str) -> ChannelFault:
     host = "" if session.virtual_host is None else session.virtual_host.name
     return ChannelFault(amqp.NOT_FOUND, f"no queue '{name}' in vhost '{host}'")
@@ -309,7 +342,10 @@ def handle_consume(session: FastSession, handle: Handle, command: commands.Handl
     if handle.service == TOPIC:
         queues = {subscribed(session, handle, name): ""}
     else:
-        queues = {each: each for each in destinations(session, handle, command.dest_name)}
+        if command.dynamic and name:
+            # First, for what follows depends on whether the queue is there.
+            channel_commands.may(owner, Operation.READ, "queue", name)
+        queues = {each: each for each in consumed(session, handle, command.dest_name)}
         if not queues and command.dynamic and name:
             declare = methods.QueueDeclare(queue=name, durable=True, arguments=dict(QUEUE_ARGUMENTS))
             session.ask(channel, declare)

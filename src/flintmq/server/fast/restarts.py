@@ -13,6 +13,7 @@ import hashlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from flintmq.broker.store.spooling import IncomingSpool
 from flintmq.errors import ChannelFault, ConnectionFault
 from flintmq.protocol import phases
 from flintmq.protocol.fast.connection import MESSAGE_TOO_LARGE, invalid, wrong_size
@@ -121,6 +122,8 @@ class Restarts:
             if channel.sink is not None:
                 channel.sink.discard()
             channel.sink = kept.sink
+            if isinstance(kept.sink, IncomingSpool):
+                kept.sink.opened = self.session.file_opened
         elif channel.sink is not None:
             for chunk in kept.chunks:
                 channel.sink.append(bytes(chunk))
@@ -161,6 +164,8 @@ class Restarts:
         if older is not None:
             older.discard()
         found[prepared.key] = Kept(channel, octets, prepared.so_far, self.session.now_ms())
+        if isinstance(channel.sink, IncomingSpool):
+            channel.sink.opened = nobody_waits  # the session is not to be kept with it
         channel.chunks, channel.sink = [], None
         shed_kept(self.session.broker)
         watch_kept(self.session.broker)
@@ -214,6 +219,10 @@ def kept_is_due(broker: Broker) -> None:
     broker.clients.is_watching_kept = False
     tidy_kept(broker, KEPT_MAX)
     watch_kept(broker)
+
+
+def nobody_waits() -> None:
+    """What is kept gets its file without a connection that could give others their turn."""
 
 
 def is_hexadecimal(text: str) -> bool:

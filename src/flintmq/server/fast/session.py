@@ -96,6 +96,8 @@ class FastSession(Session):
         self.answers: list[Method | None] = []
         self.heard = 0
         self.unanswered: Method | None = None
+        # Of the same command, by name: whether the user may read from a queue, or enter a virtual host.
+        self.decided: dict[str, bool] = {}
         self.in_hand: Reply | None = None  # of the SEND that is being published
 
     def new_connection(self) -> Connection:
@@ -116,7 +118,9 @@ class FastSession(Session):
     def command(self, command: Command) -> None:
         self.answers.clear()
         self.unanswered = None
+        self.decided.clear()
         self.consumers.earlier = self.consumers.serial
+        self.broker.tell_lost_consumers()  # which closes handles: not in the middle of a command
         self.do(command)
 
     def do(self, command: Command) -> None:
@@ -228,7 +232,7 @@ class FastSession(Session):
         self.connection.channel_max = limits.channels_per_connection_max
         self.heartbeat_s = self.wanted_heartbeat_s
         self.fast.open_confirm_tag = command.confirm_tag
-        name = client_names.host_of_path(self, command.virtual_path)
+        name = client_names.host_of_path(self, command.virtual_path, self.decided)
         client_names.check(self, name, command.client_name)
         self.client_properties["client_name"] = command.client_name
         handshake.open_connection(self, methods.ConnectionOpen(virtual_host=name))

@@ -9,15 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from flintmq.auth import Operation
+from flintmq.auth import may as is_allowed
 from flintmq.broker import queue_namespaces
 from flintmq.broker.channels.file_transfers import transfers_of
+from flintmq.broker.exchanges.binding import VIA
+from flintmq.broker.exchanges.chains import via_of
 from flintmq.broker.queue_templates import TEMPLATE
 from flintmq.broker.transactions.transaction import Transaction
 from flintmq.errors import ChannelFault
 from flintmq.protocol.fast09.outbox import Target
 from flintmq.server.commands import channel as channel_class
 from flintmq.server.commands import dtx as dtx_commands
+from flintmq.server.commands import exchange as exchange_class
 from flintmq.server.commands import queue as queue_class
+from flintmq.server.commands.command import may
 from flintmq.server.commands.file import block_due, end_staging, stream_block
 from flintmq.server.commands.stream import consume_stream
 from flintmq.server.fast.handle_commands import QUEUE_ARGUMENTS
@@ -29,6 +35,7 @@ from flintmq.wire.fast09.methods import CLASS_FILE, LONGSTR_OCTETS_MAX, Method, 
 from flintmq.wire.fields import encode_shortstr
 
 if TYPE_CHECKING:
+    from flintmq.broker.channels.channel import Channel as BrokerChannel
     from flintmq.protocol.channel import Channel
     from flintmq.server.fast09.session import Fast09Session
     from flintmq.wire.tables import FieldTable
@@ -168,16 +175,36 @@ def queue_assert(session: Fast09Session, channel: Channel, said: Method) -> None
     )
 
 
+def may_register(owner: BrokerChannel, said: Method) -> str:
+    """The queue of a registration. Who may not make it need not know whether queue and proxy are there."""
+    name = whole_name(said) or queue_class.last_queue(owner)
+    exchange_class.not_default(said.proxy)
+    may(owner, Operation.WRITE, "queue", name)
+    may(owner, Operation.READ, "exchange", said.proxy)
+    return name
+
+
+def may_narrow(owner: BrokerChannel, queue: str, arguments: FieldTable) -> None:
+    """Proxies that the queue is registered with already, which the user has not named, are not told of."""
+    user, host = owner.user, owner.virtual_host.name
+    entries = via_of(arguments) if VIA in arguments else []
+    if not all(is_allowed(user, host, Operation.READ, each, "exchange") for each in entries):
+        text = f"queue '{queue}' is registered with a proxy that user '{user.name}' may not read from"
+        raise ChannelFault(amqp.ACCESS_REFUSED, text)
+
+
 @command("queue.register")
 def queue_register(session: Fast09Session, channel: Channel, said: Method) -> None:
     owner = session.owner_of(channel)
     host = owner.virtual_host
-    name = whole_name(said) or queue_class.last_queue(owner)
+    name = may_register(owner, said)
     proxy, queue = host.exchanges.get(said.proxy), host.lookup_queue(name)
     key, arguments = "", dict(said.arguments)
     if proxy is not None and queue is not None:  # of others the broker says that they are not there
         key, arguments = registrations.key_and_arguments(proxy, said.queue or name, arguments)
         arguments = registrations.chained(proxy, queue, arguments)
+        if VIA not in said.arguments:
+            may_narrow(owner, name, arguments)
     session.ask(
         channel,
         methods.QueueBind(
@@ -190,7 +217,7 @@ def queue_register(session: Fast09Session, channel: Channel, said: Method) -> No
 def queue_cancel(session: Fast09Session, channel: Channel, said: Method) -> None:
     owner = session.owner_of(channel)
     host = owner.virtual_host
-    name = whole_name(said) or queue_class.last_queue(owner)
+    name = may_register(owner, said)
     proxy, queue = host.exchanges.get(said.proxy), host.lookup_queue(name)
     key, arguments = "", dict(said.arguments)
     if proxy is not None and queue is not None:

@@ -78,12 +78,13 @@ class Fast09Session(Session):
         )
         self.client_id = ""
         self.claimed = ""
+        self.decided: dict[str, bool] = {}  # by name: whether the user may enter the virtual host
         self.supported = frozenset(CONTENT_CLASSES)  # by the client
         self.prefetch_max = 0
         self.consumer_tag = 0
         # By channel: what is being done or was done last, what waits for the disk, the method that waits for
         # a back end, flags and ids of what closes it, and the namespace of a queue that is being asserted.
-        self.calls: dict[int, Call] = {}
+        self.calls: dict[int, Call] = self.fast.current
         self.waiting: dict[int, deque[Waiting]] = {}
         self.unanswered: dict[int, Method] = {}
         self.failed: dict[int, tuple[int, int, int, int]] = {}
@@ -163,7 +164,7 @@ class Fast09Session(Session):
         )
 
     def opened(self, said: FastMethod) -> None:
-        host = client_names.host_of_path(self, said.virtual_path)
+        host = client_names.host_of_path(self, said.virtual_path, self.decided)
         client_names.check(self, host, said.client_id)
         self.client_id = said.client_id or self.broker.new_name("amq.client-")
         self.client_properties["client_name"] = self.client_id
@@ -230,6 +231,10 @@ class Fast09Session(Session):
     # Methods of channels
 
     def channel_method(self, channel: Channel, said: FastMethod, call: Call) -> None:
+        was_open = channel.state == phases.CHANNEL_OPEN
+        self.broker.tell_lost_consumers()  # which closes channels: not in the middle of a method
+        if was_open and channel.state != phases.CHANNEL_OPEN:
+            return
         self.calls[channel.number] = call
         try:
             commands.run(self, channel, said)
@@ -482,7 +487,7 @@ class Fast09Session(Session):
             fault = ChannelFault(fault.code, fault.text)
         if channel is not None and isinstance(fault, ChannelFault):
             call = self.calls.get(channel.number)
-            self.failed[channel.number] = (0, *NOBODY) if call is None else (call.flags & TRACER, *call.ids())
+            self.failed[channel.number] = (0, *NOBODY) if call is None else (call.flags & TRACER, *call.ids)
         super().fail(channel, fault)
 
 

@@ -75,7 +75,7 @@ def server_context(tls: Tls, certificate: Path, key: Path, where: str = "tls") -
     except OSError as error:
         raise ConfigFault(
             f'{where}.certificate = "{certificate}" and {where}.key = "{key}" are not usable together: '
-            f"{said(error)}; give a certificate chain and its key, without a passphrase, in PEM"
+            f"{said_of_pair(error)}; give a certificate chain and its key, without a passphrase, in PEM"
         ) from None
     if tls.authority is not None:
         try:
@@ -86,6 +86,20 @@ def server_context(tls: Tls, certificate: Path, key: Path, where: str = "tls") -
             ) from None
         context.verify_mode = VERIFY_MODES[tls.verify or "required"]
     return context
+
+
+# OpenSSL's reasons for a key of another certificate. Of a key of another kind (EC and RSA) it says that there
+# is no certificate: none of the key's kind.
+OTHER_KEY = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
+
+
+def said_of_pair(error: OSError) -> str:
+    """What is wrong with a certificate and its key, in words of the operator."""
+    if isinstance(error, ssl.SSLError) and error.reason in OTHER_KEY:
+        return "the key is not that of the certificate"
+    if isinstance(error, ssl.SSLError) and not error.reason:
+        return "what is needed is not in the file, or is encrypted"
+    return said(error)
 
 
 def said(error: OSError) -> str:

@@ -17,17 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from flintmq.errors import ConnectionFault, PeerFault, StorageFault
 from flintmq.protocol import greeting, phases
-from flintmq.protocol.fast.outbox import FastOutput
-from flintmq.protocol.fast09.outbox import Fast09Output
 from flintmq.protocol.outbox import Output
 from flintmq.protocol.states import LOST
 from flintmq.server.event_loop.pass_scheduler import PassScheduler
-from flintmq.server.fast.session import FastSession
-from flintmq.server.fast09.session import Fast09Session
 from flintmq.server.network import socket_ends, sockets
 from flintmq.server.sessions.session import Session
-from flintmq.wire import amqp
-from flintmq.wire.fast import commands as fast
+from flintmq.wire import amqp, fast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,7 +145,7 @@ class Link:
         return is_new and (self.output.waiting or connection.state < phases.CONNECTION_OPEN)
 
     def must_wait(self) -> bool:
-        """Whether what the peer has sent stays unread: it is to be blocked, and nobody has told it so far.
+        """Whether what the peer has sent stays unread: the peer is to be blocked, and has not been told so.
 
         Thousands of publishers would else bring a buffer full each before they are.
         """
@@ -284,6 +279,11 @@ class Link:
 
     def speak_fast(self) -> Session:
         """The first octet is that of AMQP/Fast: the session and what it writes into are of another kind."""
+        # The server loads both soon after it listens: the start of a broker need not wait for them.
+        from flintmq.protocol.fast.outbox import FastOutput
+        from flintmq.server.fast.session import FastSession
+        from flintmq.server.fast09.session import Fast09Session
+
         if not isinstance(self.session, (FastSession, Fast09Session)):
             output = FastOutput(self.scheduler.outbox, self, self.scheduler.room)
             self.output = output
@@ -292,6 +292,9 @@ class Link:
 
     def speak_fast09(self) -> None:
         """The listener is for AMQP/Fast 0.9 alone, whose first octets are those of AMQP 0-9."""
+        from flintmq.protocol.fast09.outbox import Fast09Output
+        from flintmq.server.fast09.session import Fast09Session
+
         output = Fast09Output(self.scheduler.outbox, self, self.scheduler.room)
         self.output = output
         self.session = Fast09Session(self.server.broker, output, self, self.session.peer_address)
@@ -358,6 +361,7 @@ class Link:
             size = sockets.send(self.descriptor, output.buffer, output.start, output.fill)
             if size > 0:
                 self.sent_octets += size
+                self.scheduler.sent_octets += size
                 output.sent(size)
             elif size != sockets.NOT_NOW:
                 self.lost()
@@ -413,7 +417,7 @@ class Link:
             consumer.wake()  # type: ignore[attr-defined]
 
     def describe(self) -> FieldTable:
-        """For those who look on; `peer` and `here` are address and port."""
+        """The connection for the HTTP API and services; `peer` and `here` are address and port."""
         session = self.session
         return {
             "received": self.received_octets,
@@ -439,7 +443,7 @@ class Link:
             self.server.loop.call_later(CLOSE_TIMEOUT_S, self.drop)
 
     def part(self) -> None:
-        """The last octet is sent, and it is for the peer to close when it has read it.
+        """The last octet is sent. The peer closes when it has read all.
 
         Clients that hear of the end before they close take it for a failure. Until then what comes is read
         and means nothing: to close a socket that has octets unread resets the connection, and close-ok may
@@ -450,7 +454,7 @@ class Link:
             self.resume_reading()
 
     def refuse_header(self, start: bytes) -> None:
-        """What is not AMQP knows no such manners: it is told of the end, after a pause."""
+        """A peer that does not speak AMQP waits for no close: its connection ends after a pause."""
         spoken = greeting.named(start)
         strangers_log.warning("%s is refused: it spoke %s", self.session, spoken)
         pause_s = self.server.broker.failed_logins.note(self.session.peer_address)
@@ -528,7 +532,7 @@ class Link:
         self.unhold(HELD_LOGIN)
 
     def look_again(self) -> None:
-        """Something is to be refused as memory is critical, if it still is."""
+        """Has memory looked at again, before something is refused because memory is critical."""
         self.server.look_again()
 
     def is_there(self) -> bool:

@@ -98,15 +98,23 @@ class Listener:
         return True
 
     def connect(self, descriptor: int, address: str) -> None:
-        link = (
-            Link(self.server, descriptor, address)
-            if self.context is None
-            else TlsLink(self.server, descriptor, address, self.context)
-        )
-        if self.speaks_fast09:
-            link.speak_fast09()
+        try:
+            link = self.new_link(descriptor, address)
+        except Exception:  # others are to be served in this turn
+            log.exception("a bug keeps %s from connecting", address)
+            sockets.close(descriptor)
+            return
         self.server.connected(link)
         link.start()
+
+    def new_link(self, descriptor: int, address: str) -> Link:
+        """The descriptor is the link's if all goes well."""
+        if self.context is not None:
+            return TlsLink(self.server, descriptor, address, self.context)
+        link = Link(self.server, descriptor, address)
+        if self.speaks_fast09:
+            link.speak_fast09()
+        return link
 
     def pause(self, error: OSError) -> None:
         """Out of descriptors or memory: trying again at once would only spin."""

@@ -1,4 +1,5 @@
 cimport cython
+cimport flintmq.server.network.sockets as sockets
 from flintmq.server.network.link cimport Link
 from flintmq.server.event_loop.pass_scheduler cimport PassScheduler
 

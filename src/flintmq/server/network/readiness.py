@@ -26,6 +26,7 @@ import select
 from typing import TYPE_CHECKING, Protocol
 
 from flintmq.server.event_loop.pass_scheduler import PassScheduler
+from flintmq.server.network import sockets
 from flintmq.server.network.link import READ, WRITE, Link
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class EpollReadiness:
             self.epoll.unregister(descriptor)
 
     def turn(self) -> None:
-        if self.serve(self.epoll.poll(0, EVENTS_MAX)):
+        if self.serve(sockets.ready(self.epoll, EVENTS_MAX)):
             self.linger()
 
     def serve(self, ready: list[tuple[int, int]]) -> bool:
@@ -175,7 +176,7 @@ class EpollReadiness:
     def serve_crowd(self) -> bool:
         """Some of the strangers apart that have something to say; whether one is opening its connection."""
         is_opening = False
-        for descriptor, events in self.crowd.poll(0, NEWCOMERS_MAX):
+        for descriptor, events in sockets.ready(self.crowd, NEWCOMERS_MAX):
             link = self.links.get(descriptor)
             if link is not None and link.ready(events):
                 is_opening = True
@@ -191,7 +192,7 @@ class EpollReadiness:
         turns = LINGER_TURNS_MAX
         while looks > 0 and turns > 0:
             looks -= 1
-            ready = self.epoll.poll(0, EVENTS_MAX)
+            ready = sockets.ready(self.epoll, EVENTS_MAX)
             if ready:
                 turns -= 1
                 looks = self.looks_max if self.serve(ready) else 0

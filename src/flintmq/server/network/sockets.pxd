@@ -6,15 +6,22 @@ from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, errno
 cdef extern from *:
     """
     #include <arpa/inet.h>
+    #include <errno.h>
     #include <fcntl.h>
     #include <netinet/in.h>
     #include <string.h>
     #include <sys/socket.h>
     #include <unistd.h>
 
+    #ifdef __linux__
+    #include <sys/epoll.h>
+    #endif
+
     #ifndef MSG_NOSIGNAL
     #define MSG_NOSIGNAL 0 /* Python ignores the signal */
     #endif
+
+    #define FLINT_READY_MAX 256
 
     /* A descriptor that does not block, with its peer's address in `text`; -1 with errno. */
     static int flint_accept(int listener, char *text, socklen_t text_size)
@@ -40,6 +47,23 @@ cdef extern from *:
         return descriptor;
     }
 
+    /* The descriptors that are ready now, and their events; how many, or -1 with errno. */
+    static int flint_ready(int epoll, int most, int *descriptors, int *events)
+    {
+    #ifdef __linux__
+        struct epoll_event found[FLINT_READY_MAX];
+        int count = epoll_wait(epoll, found, most < FLINT_READY_MAX ? most : FLINT_READY_MAX, 0);
+        for (int index = 0; index < count; index++) {
+            descriptors[index] = found[index].data.fd;
+            events[index] = (int)found[index].events;
+        }
+        return count;
+    #else
+        errno = ENOSYS; /* readiness.py finds no epoll there either */
+        return -1;
+    #endif
+    }
+
     static int flint_is_there(int descriptor)
     {
         char octet;
@@ -48,6 +72,7 @@ cdef extern from *:
     }
     """
     int flint_accept(int listener, char* text, size_t text_size) nogil
+    int flint_ready(int epoll, int most, int* descriptors, int* events) nogil
     bint flint_is_there(int descriptor) nogil
     ssize_t c_recv "recv"(int descriptor, void* buffer, size_t size, int flags) nogil
     ssize_t c_send "send"(int descriptor, const void* buffer, size_t size, int flags) nogil
@@ -59,6 +84,20 @@ cdef extern from *:
 cdef enum:
     NOT_NOW = -1
     GONE = -2
+    READY_MAX = 256  # FLINT_READY_MAX
+
+
+cdef inline list ready(epoll, int most):
+    cdef int descriptors[READY_MAX]
+    cdef int events[READY_MAX]
+    cdef int index
+    cdef int epoll_descriptor = epoll.fileno()
+    cdef int count
+    with nogil:  # other threads have waited for this
+        count = flint_ready(epoll_descriptor, most, descriptors, events)
+    if count < 0 and errno != EINTR:
+        PyErr_SetFromErrno(OSError)
+    return [(descriptors[index], events[index]) for index in range(count)]
 
 
 cdef inline tuple accept(listener):

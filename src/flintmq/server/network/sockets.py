@@ -1,4 +1,4 @@
-"""Taking, reading, writing and closing sockets that do not block, by their descriptors.
+"""Finding, taking, reading, writing and closing sockets that do not block, by their descriptors.
 
 A twin: sockets.pxd holds the same functions in C for compiled modules, where neither "not now" nor "gone"
 costs an exception, and a socket needs no object.
@@ -11,6 +11,10 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import select
 
 NOT_NOW = -1
 GONE = -2
@@ -18,6 +22,11 @@ GONE = -2
 # Whether sockets are read and written by their descriptors.
 BY_DESCRIPTOR = hasattr(os, "readv")
 _held: dict[int, socket.socket] = {}
+
+
+def ready(epoll: select.epoll, most: int) -> list[tuple[int, int]]:
+    """Descriptors that have something to read or room to write now, so many at most, each with its events."""
+    return epoll.poll(0, most)
 
 
 def accept(listener: socket.socket) -> tuple[int, str] | None:

@@ -199,6 +199,7 @@ class TlsLink(Link, asyncio.BufferedProtocol):
             piece = bytes(memoryview(output.buffer)[output.start : output.fill][:WRITE_BYTES_MAX])
             output.sent(len(piece))
             self.sent_octets += len(piece)
+            self.scheduler.sent_octets += len(piece)
             self.transport.write(piece)
         if output.streaming and not output.blocked and not self.streaming_due:
             # In the next turn of the loop, when others have had theirs.

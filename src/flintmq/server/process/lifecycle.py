@@ -37,10 +37,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("flintmq.server")
 
 # Messages are not tracked by the collector, deliveries are: with its default of 700 new objects it
-# would run thousands of times a second and find nothing. It takes a millisecond for so many that have come
-# and stayed; what has stayed that long is looked at again when there are 200 times as many.
+# would run thousands of times a second and find nothing. A round looks at the objects that have come and
+# stayed, which takes a millisecond for so many. Two million that have stayed are looked at again.
 GC_NEW_OBJECTS = 10_000
-GC_ROUNDS = 200
+# The same where somebody sends little, who must not wait for the garbage of strangers and hoarders.
+GC_NEW_OBJECTS_FEW = 1000
+GC_STAYED_OBJECTS = 2_000_000
 # Clients of a broker that ends with its input have this long to answer connection.close: those that
 # read answer within a millisecond, and those that do not would hold up the tests it was started for.
 INPUT_STOP_TIMEOUT_S = 0.1
@@ -63,10 +65,16 @@ def run(
     log_floods.STRANGERS.addFilter(log_floods.floods)
     raise_descriptor_limit(config.limits.connections_max + 64)
     gc.freeze()
-    gc.set_threshold(GC_NEW_OBJECTS, GC_ROUNDS, 100)
+    collect_in_rounds(True)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(serve(config, output, ends_with_input, read_settings, rehearsal_s))
     return 0
+
+
+def collect_in_rounds(little_waits: bool) -> None:
+    """Sets how many new objects a round of the collector looks at, by who waits for it."""
+    objects = GC_NEW_OBJECTS_FEW if little_waits else GC_NEW_OBJECTS
+    gc.set_threshold(objects, GC_STAYED_OBJECTS // objects, 100)
 
 
 async def serve(
@@ -86,6 +94,7 @@ async def serve(
         # it, which takes seconds, and so does the last.
         gc.freeze()
         gc.enable()
+    server.scheduler.waiting_changed = collect_in_rounds
     urls = server.listen()
     management = None if config.management is None else ManagementProcess(server, config.management)
     pages = [] if management is None else management.start()
@@ -179,8 +188,8 @@ def read_again(server: Server, output: LogOutput, read_settings: Callable[[], Co
         log.error("the certificates stay as they were: %s", fault)
     if read_settings is not None:
         try:
-            change_settings(server, read_settings())
-            done.append("the settings were read")
+            if change_settings(server, read_settings()):
+                done.append("the settings were read")
         except ConfigFault as fault:
             log.error("the settings stay as they were: %s", fault)
         except Exception:

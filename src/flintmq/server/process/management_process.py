@@ -234,3 +234,6 @@ class ManagementProcess:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        for link in list(self.server.links):
+            if link.session.is_internal:
+                link.drop()  # nobody is left to answer, which would be told as a client that went away

@@ -181,18 +181,19 @@ class SettingsChange:
             log.info("SIGHUP: the settings have not changed")
 
 
-def change_settings(server: Server, new: Config) -> None:
-    """Puts new settings into force as far as that can be, and tells; wrong ones change nothing."""
+def change_settings(server: Server, new: Config) -> bool:
+    """Puts new settings into force as far as that can be, and tells; wrong ones change nothing: False."""
     try:
         change = SettingsChange(server, new)
     except ConfigFault as fault:
         log.error("the settings stay as they were: %s", fault)
         if server.audit is not None:
             server.audit.note(SETTINGS, "settings", False, reason=str(fault))
-        return
+        return False
     try:
         change.apply()
     except ConfigFault as fault:
         log.error("not all exchanges, queues and bindings of the settings could be declared: %s", fault)
     change.tell()
     server.scheduler.schedule_pass()
+    return True

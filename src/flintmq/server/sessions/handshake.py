@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from flintmq import __version__
-from flintmq.auth import Accepted, Challenge, Refused, User, Verification
+from flintmq.auth import Accepted, Challenge, Refused, Tag, User, Verification
 from flintmq.broker.channels.client_connection import ClientConnection
 from flintmq.broker.services.acting import internal_login
 from flintmq.errors import ConnectionFault
@@ -63,38 +63,40 @@ LOGIN_BYTES = 32_768
 
 
 def greeted(session: Session, version: int) -> None:
+    broker, connection, output = session.broker, session.connection, session.output
     session.link.greeted()
-    mechanisms = session.broker.authentication.mechanisms_offered()
-    payload = start_payload(version, session.broker.answers.memory, mechanisms)
-    session.output.write_method(0, with_numbers(payload) if session.connection.numeric else payload)
+    payload = start_payload(version, broker.answers.memory, broker.authentication.mechanisms_offered())
+    output.write_method(0, with_numbers(payload) if connection.numeric else payload)
 
 
 def start_ok(session: Session, method: methods.ConnectionStartOk) -> None:
     if session.login is not None:  # one for each connection: a second guess costs a new one
         raise ConnectionFault(amqp.COMMAND_INVALID, "a login is in progress already")
-    session.broker.pass_work.unwatched_bytes -= LOGIN_BYTES
-    if len(session.broker.connections) >= CONNECTIONS_CRITICAL and session.is_critical():
+    broker, connection = session.broker, session.connection
+    broker.pass_work.unwatched_bytes -= LOGIN_BYTES
+    if len(broker.connections) >= CONNECTIONS_CRITICAL and session.is_critical():
         end_handshake(session, "memory is short")
         return
-    if method.locale not in ("", LOCALE) and session.connection.version != amqp.VERSION_0_9_1:
+    if method.locale not in ("", LOCALE) and connection.version != amqp.VERSION_0_9_1:
         # RabbitMQ takes any, so that clients of 0-9-1 may say what they like.
         text = f"locale '{method.locale}' was not offered: use {LOCALE}"
         raise ConnectionFault(amqp.NOT_ALLOWED, text)
     session.client_properties = method.client_properties
     announced = method.client_properties.get("capabilities")
     if isinstance(announced, dict):
-        session.capabilities = frozenset(name for name, value in announced.items() if value is True)
+        session.capabilities = frozenset([name for name, value in announced.items() if value is True])
     if session.is_internal:
-        login_step(session, internal_login(session.broker.users, method.response))
+        login_step(session, internal_login(broker.users, method.response))
         return
     try:
-        session.login = session.broker.authentication.mechanism(
+        login = broker.authentication.mechanism(
             method.mechanism, session.peer_address, session.link.peer_certificate()
         )
     except ConnectionFault as fault:
         refuse_handshake(session, fault.reply_text, session.link.drop)
         return
-    login_step(session, session.login.start(method.response))
+    session.login = login
+    login_step(session, login.start(method.response))
 
 
 def secure_ok(session: Session, method: methods.ConnectionSecureOk) -> None:
@@ -103,31 +105,32 @@ def secure_ok(session: Session, method: methods.ConnectionSecureOk) -> None:
 
 
 def login_step(session: Session, step: Challenge | Verification | Accepted | Refused) -> None:
-    if session.connection.state >= phases.CONNECTION_CLOSING:
+    broker, connection = session.broker, session.connection
+    if connection.state >= phases.CONNECTION_CLOSING:
         return  # closed while the password was verified
-    if session.connection.state == phases.CONNECTION_OPEN:
+    if connection.state == phases.CONNECTION_OPEN:
         renew_identity(session, step)
     elif isinstance(step, Accepted):
-        session.user = step.user
+        user = step.user
+        session.user = user
         session.login = None
-        session.broker.failed_logins.welcome(session.peer_address)
-        session.audit(LOGIN, "login", True)
+        broker.failed_logins.welcome(session.peer_address)
         if not session.is_internal:
-            session.broker.events.logged_in(step.user.name, session.peer_address, "")
-        watch_expiry(session, step.user)
+            # Whoever logs in over HTTP is noted when the password is checked (management.authenticate).
+            session.audit(LOGIN, "login", True)
+            broker.events.logged_in(user.name, session.peer_address, "")
+        watch_expiry(session, user)
         tune(session)
     elif isinstance(step, Challenge):
-        session.connection.send(methods.ConnectionSecure(challenge=step.octets))
+        connection.send(methods.ConnectionSecure(challenge=step.octets))
     elif isinstance(step, Verification):
         session.link.verify(step)
     else:
         strangers_log.warning("login refused for %s: %s", session.peer_address, step.reason)
         session.audit(LOGIN, "login", False, reason=step.reason)
-        session.broker.events.logged_in(step.user, session.peer_address, step.reason)
+        broker.events.logged_in(step.user, session.peer_address, step.reason)
         session.refusal = step.told
-        session.link.refuse_login(
-            session.broker.failed_logins.note(session.peer_address, step.user, step.is_fault)
-        )
+        session.link.refuse_login(broker.failed_logins.note(session.peer_address, step.user, step.is_fault))
 
 
 def login_refused(session: Session) -> None:
@@ -165,9 +168,10 @@ def tune_ok(session: Session, method: methods.ConnectionTuneOk) -> None:
     if channel_max > limits.channels_per_connection_max:
         end_handshake(session, f"channel_max={channel_max} is above {limits.channels_per_connection_max}")
         return
-    session.connection.frame_bytes_max = frame_max
-    session.output.frame_bytes_max = frame_max
-    session.connection.channel_max = channel_max
+    connection, output = session.connection, session.output
+    connection.frame_bytes_max = frame_max
+    output.frame_bytes_max = frame_max
+    connection.channel_max = channel_max
     session.heartbeat_s = method.heartbeat
     session.link.start_heartbeats(method.heartbeat)
 
@@ -186,40 +190,47 @@ def refuse_handshake(session: Session, why: str, then: Callable[[], None]) -> No
 
 
 def open_connection(session: Session, method: methods.ConnectionOpen) -> None:
+    broker, connection, link = session.broker, session.connection, session.link
     name = method.virtual_host
     user = session.user
-    virtual_host = session.broker.virtual_hosts.get(name)
+    virtual_host = broker.virtual_hosts.get(name)
     if session.is_internal and not name:  # any will do
-        virtual_host = next(iter(session.broker.virtual_hosts.values()), None)
-    if virtual_host is None:
+        virtual_host = next(iter(broker.virtual_hosts.values()), None)
+    if virtual_host is None and user is not None and user.has_tag(Tag.MONITORING):
         raise ConnectionFault(amqp.NOT_ALLOWED, f"vhost {name} not found")
-    if user is None or not user.may_enter(name):
-        raise ConnectionFault(amqp.NOT_ALLOWED, f"access to vhost '{name}' refused")
+    # The same words for one that is not there, and no sooner, as a back end is asked about it as well: who
+    # may not list virtual hosts need not know which there are.
+    if user is None or not user.may_enter(name) or virtual_host is None:
+        who = "" if user is None else f" for user '{user.name}'"
+        raise ConnectionFault(
+            amqp.NOT_ALLOWED,
+            f"access to vhost '{name}' refused{who}: there is none of that name, or no permissions in it",
+        )
     if not session.is_internal:
-        session.broker.administration.limits.check_connection(user, virtual_host)
+        broker.administration.limits.check_connection(user, virtual_host)
     session.virtual_host = virtual_host
     client = ClientConnection(
         session.number,
         user,
         virtual_host,
         session.peer_address,
-        session.connection.version,
+        connection.version,
         session.client_properties,
-        session.broker.timetable.now_ms(),
+        broker.timetable.now_ms(),
         session.close_connection,
-        session.link.describe,
+        link.describe,
         session.limit_messages,
     )
     if session.is_internal:
-        session.broker.clients.internal[session.number] = client
+        broker.clients.internal[session.number] = client
     else:
-        session.broker.clients.enter(client)
+        broker.clients.enter(client)
         session.audit(LOGIN, "connection.open", True)
-        session.broker.events.connection_changed("connection.created", client)
+        broker.events.connection_changed("connection.created", client)
     session.limit_messages()
-    session.connection.by_ticket = is_enforced(session)
-    session.connection.send(methods.ConnectionOpenOk())
-    session.link.opened()
+    connection.by_ticket = is_enforced(session)
+    connection.send(methods.ConnectionOpenOk())
+    link.opened()
 
 
 def update_secret(session: Session, method: methods.ConnectionUpdateSecret) -> None:

@@ -49,12 +49,12 @@ class Parting:
         return str(self.session)
 
     def begin(self, kind: int, answer: Callable[[], None] | None) -> None:
-        session = self.session
+        session, output = self.session, self.session.output
         self.kind = kind
         self.answer = answer
-        session.output.ended = True
+        output.ended = True
         try:
-            session.output.end_streams()  # nobody reads what follows, but for the answer to a close
+            output.end_streams()  # nobody reads what follows, but for the answer to a close
         except Exception:
             log.exception("a bug leaves a body that was being sent to %s behind", session)
         broker = session.broker

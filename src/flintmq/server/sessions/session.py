@@ -16,6 +16,8 @@ from flintmq.broker.channels import spooled_publish
 from flintmq.broker.channels.channel import Channel as BrokerChannel
 from flintmq.broker.exchanges.system_exchange import SystemExchange
 from flintmq.broker.scheduling.pass_work import PassWork
+from flintmq.broker.services.acting import ACTS_FOR
+from flintmq.broker.store.spooling import IncomingSpool
 from flintmq.broker.virtual_host import VirtualHost
 from flintmq.errors import ChannelFault, ConnectionFault, PeerFault
 from flintmq.protocol import phases
@@ -45,7 +47,8 @@ log = logging.getLogger("flintmq.session")
 
 TEXT_BYTES_MAX = 255
 HEARTBEAT = bytes((amqp.FRAME_HEARTBEAT, 0, 0, 0, 0, 0, 0, amqp.FRAME_END))
-# A method that is no publish or ack takes some 40 microseconds: after 8 of them others have their turn.
+# A method that is no publish or ack takes some 40 microseconds, and so does the header of a large content:
+# after 8 of them others have their turn.
 METHOD_COPIES = 1024
 # A file for a large body takes some 200, or as long as the file system likes: others have a turn after it.
 SPOOL_COPIES = 65_537  # one more than COPIES_ALONE_MAX of broker/scheduling/pass_work.py
@@ -121,7 +124,7 @@ class Session(Events):
         self.is_leaving = False  # what the connection holds is going back, in portions
 
     def new_connection(self) -> Connection:
-        """The protocol that it speaks."""
+        """The connection in the protocol that the client speaks."""
         return Connection(self, self.output, self.broker.config.limits.message_bytes_max)
 
     # Events of the connection
@@ -145,18 +148,26 @@ class Session(Events):
 
     def body_begins(self, channel: Channel, route: bytes, flags: int, header: bytes) -> Sink | None:
         sink = self.begin_body(channel, route, flags, header)
-        self.pass_work.copies += SPOOL_COPIES
+        self.take_time(METHOD_COPIES)
+        return sink
+
+    def file_opened(self) -> None:
+        """A large body has got its file: others have their turn before the next one does."""
+        self.take_time(SPOOL_COPIES)
+
+    def take_time(self, copies: int) -> None:
+        """Something was done that takes as long as to put so many messages into queues."""
+        self.pass_work.copies += copies
         if self.pass_work.is_laden():
             self.connection.paused = True
-        return sink
 
     def begin_body(self, channel: Channel, route: bytes, flags: int, header: bytes) -> Sink | None:
         self.has_published = self.has_published or not self.asks(route)
         try:
-            return spooled_publish.begin_body(channel.owner, route, header)  # type: ignore[arg-type]
+            return spooled_publish.begin_body(channel.owner, route, header, self.file_opened)  # type: ignore[arg-type]
         except AnswerPending as pending:
             self.wait_for(pending, channel, partial(self.check_body, channel, route, flags, header))
-            return spooled_publish.new_spool(channel.owner)  # type: ignore[arg-type]
+            return spooled_publish.new_spool(channel.owner, self.file_opened)  # type: ignore[arg-type]
         except PeerFault as fault:
             self.fail(channel, of_publish(fault, flags))
             return None
@@ -229,6 +240,8 @@ class Session(Events):
         size = 0
         for channel in self.connection.all_channels():
             size += channel.gathered_bytes()
+            if isinstance(channel.sink, IncomingSpool):
+                size += len(channel.sink.held)
             if isinstance(channel.owner, BrokerChannel):
                 size += getattr(channel.owner.transaction, "content_bytes", 0)
                 if channel.owner.messages is not None:
@@ -389,7 +402,7 @@ class Session(Events):
         )
 
     def is_publisher(self) -> bool:
-        """Whether memory is needed for what it sends: messages, or contents it has not finished yet.
+        """Whether what the client sends needs memory: messages, or contents that are not finished yet.
 
         Requests to the broker are answered and forgotten; in an alarm they are what one needs.
         """
@@ -467,7 +480,7 @@ class Session(Events):
         channel.abandon_content()
         channel.follow(END)
         if channel.state != phases.CHANNEL_ENDING:
-            return  # it is closed, or about to be
+            return  # the channel is closed, or about to be
         self.release_channel(channel, partial(self.say_channel_close, channel, channel.owner, fault))
 
     def say_channel_close(self, channel: Channel, owner: object, fault: PeerFault) -> None:
@@ -547,7 +560,10 @@ class Session(Events):
         if audit is not None:
             user = "" if self.user is None else self.user.name
             host = "" if self.virtual_host is None else self.virtual_host.name
-            audit.note(kind, event, is_allowed, user, self.peer_address, self.number, host, subject, reason)
+            address = self.peer_address
+            if self.is_internal:  # what a user does over HTTP
+                address = str(self.client_properties.get(ACTS_FOR) or address)
+            audit.note(kind, event, is_allowed, user, address, self.number, host, subject, reason)
 
     def audit_refusal(self, fault: PeerFault) -> None:
         """A fault that says that the client may not; a failed login is noted where it fails."""

@@ -38,6 +38,8 @@ log = logging.getLogger("flintmq.spark")
 LEASE_ROWS_MAX = 1_000_000
 LEASE_BYTES_MAX = 268_435_456
 ANSWER_S = 30.0
+# When a renewal that failed is tried again.
+AGAIN_S = 1.0
 # A broker that was killed does not remember what it was asked. Numbers of a lease belong to its epoch and to
 # one life of its queue, so asking again leases and acks the same messages. Each attempt outlives one kill.
 ASKED_MAX = 5
@@ -116,7 +118,12 @@ def fenced(error: ServiceError, queue: str, consumer: str) -> Exception:
 
 
 class Renewer:
-    """A thread that keeps a lease alive while a batch runs."""
+    """A thread that keeps a lease alive while a batch runs.
+
+    A connection that swallows what is sent, as behind a firewall that has forgotten it, must not cost the
+    lease: a third of its time passes before it is renewed, an answer is waited for as long at the most, and
+    the next try, on a new connection, follows soon.
+    """
 
     def __init__(self, options: ReadOptions, arguments: FieldTable) -> None:
         self.options = options
@@ -126,18 +133,21 @@ class Renewer:
         self.thread.start()
 
     def _run(self) -> None:
-        interval_s = self.options.lease_timeout_s / 3
+        interval_s = wait_s = self.options.lease_timeout_s / 3
+        answer_s = min(ANSWER_S, interval_s)
         connection: Connection | None = None
-        while not self.over.wait(interval_s):
+        while not self.over.wait(wait_s):
+            wait_s = interval_s
             try:
                 if connection is None or connection.is_closed:
-                    connection = open_connection(self.options.settings, interval_s)
-                connection.request("lease.renew", self.arguments, timeout_s=ANSWER_S)
+                    connection = open_connection(self.options.settings, answer_s)
+                connection.request("lease.renew", self.arguments, timeout_s=answer_s)
             except ServiceError as error:
                 log.warning("a lease cannot be renewed: %s", error)  # the next call of the reader fails
                 break
             except ClientError as error:
                 log.warning("renewing a lease: %s", error)
+                wait_s = min(AGAIN_S, interval_s / 4)
                 connection = None
         if connection is not None:
             close_quietly(connection)

@@ -32,6 +32,10 @@ PREFETCH = 5_000
 ROWS_MAX = 20_000
 # No delivery for so long: the end of the stream, for now.
 IDLE_S = 0.3
+# The driver looks for the end of a stream that grows meanwhile: after so many reads it is content with how
+# far it has come. 100 reads are 2 million messages, or two seconds of a trickle.
+READS_MAX = 100
+REST_S = 0.02
 # A message that is known to be there and does not come.
 ANSWER_S = 30.0
 
@@ -125,11 +129,14 @@ class ReplayFeed(Feed):
             self.watcher = open_connection(self.options.settings, self.options.retry_timeout_s)
             _, self.consumer = consume(self.watcher, self.queue, "last")
             wait_s = max(wait_s, 2 * IDLE_S)
-        found = self.consumer.take(ROWS_MAX, timeout_s=wait_s or IDLE_S)
-        while found:
+        wait_s = wait_s or IDLE_S
+        for _ in range(READS_MAX):
+            found = self.consumer.take(ROWS_MAX, timeout_s=wait_s)
+            if not found:
+                break
             found[-1].ack(multiple=True)
             self.end = max(self.end, offset_of(found[-1]) + 1)
-            found = self.consumer.take(ROWS_MAX, timeout_s=0.02)
+            wait_s = REST_S
         return self.end
 
     def take(self, start: int, end: int, bytes_max: int | None) -> int:

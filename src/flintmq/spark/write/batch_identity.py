@@ -181,13 +181,13 @@ def sink_of(options: WriteOptions) -> str:
     return json.dumps([options.settings.virtual_host, options.exchange, options.routing_key])
 
 
-def planned_in(checkpoint: str | None, query: str, batch: int) -> str | None:
+def planned_in(checkpoint: str | None, query: str | None, batch: int) -> str | None:
     """The file of the batch in the log of offsets; None if it cannot be read here, or is another query's."""
     directory = local_directory(checkpoint)
     if directory is None:
         return None
     try:
-        if json.loads((directory / "metadata").read_text()).get("id") != query:
+        if query is not None and json.loads((directory / "metadata").read_text()).get("id") != query:
             return None
         return (directory / "offsets" / str(batch)).read_text()
     except (OSError, ValueError, AttributeError) as error:

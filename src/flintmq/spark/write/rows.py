@@ -125,6 +125,17 @@ class Run:
     routing_keys: list[str] | None  # None: all the same, that of the options
     properties: BasicProperties | list[BasicProperties]
 
+    def pieces(self, rows_max: int, octets_max: int) -> Iterator[Run]:
+        """The same messages in runs of at most so many rows and octets, unless a single one is larger."""
+        count = len(self.bodies)
+        if count <= 1 or (count <= rows_max and sum(map(len, self.bodies)) <= octets_max):
+            yield self
+            return
+        for half in (slice(count // 2), slice(count // 2, None)):
+            keys = None if self.routing_keys is None else self.routing_keys[half]
+            each = self.properties[half] if isinstance(self.properties, list) else self.properties
+            yield from Run(self.exchange, self.bodies[half], keys, each).pieces(rows_max, octets_max)
+
 
 class RowReader:
     """Makes runs of messages of record batches."""

@@ -47,7 +47,8 @@ _BATCH = struct.Struct(">Q")
 _TASK = struct.Struct(">IIQ")
 # The xids of a commit travel in one frame of 131,072 octets, each as some 100 of them.
 BRANCHES_MAX = 1000
-# A broker lets a branch have a million messages and a gigabyte, unless its settings say otherwise.
+# A broker lets a branch have a million messages and a gigabyte, unless its settings say otherwise. A branch
+# with less than this takes a run of at most as much again.
 BRANCH_ROWS_MAX = 500_000
 BRANCH_OCTETS_MAX = 268_435_456
 ANSWER_S = 120.0
@@ -119,7 +120,12 @@ class Stage:
         self.octets = 0
         self.xids: list[str] = []
 
-    def publish(self, run: Run) -> int:
+    def publish(self, run: Run) -> None:
+        """The rows of a task that are sorted come as one run, however many they are."""
+        for piece in run.pieces(BRANCH_ROWS_MAX, BRANCH_OCTETS_MAX):
+            self._publish(piece)
+
+    def _publish(self, run: Run) -> None:
         if self.branch is None:
             chance = Clock().random.getrandbits(64)
             branch_id = _TASK.pack(self.partition, self.attempt, chance)
@@ -134,7 +140,6 @@ class Stage:
             self.digest.count += published
         if self.rows >= BRANCH_ROWS_MAX or self.octets >= BRANCH_OCTETS_MAX:
             self.prepare()
-        return published
 
     def prepare(self) -> None:
         if self.branch is not None:

@@ -358,6 +358,8 @@ class Appender:
         capacity = max(usual_octets or self.options.segment_octets, (least + 4095) & ~4095)
         made = Segment(self.next_segment, capacity, self._previous, self._previous_end)
         made.appendable = capacity - END_OCTETS
+        # A larger file would keep its room, a smaller one has not reserved what a usual one needs.
+        made.recyclable = capacity == self.options.segment_octets
         self.next_segment += 1
         self.segments[made.number] = made
         self._segment = made

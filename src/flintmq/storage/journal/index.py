@@ -288,7 +288,7 @@ class EntryIndex:
         return 0
 
     def owners_of(self, sequence: int) -> tuple[int, ...]:
-        """Those who have not let go; empty if it is not live."""
+        """The owners that have not let go of the entry; none if it is not live."""
         chunk = self._chunk(sequence)
         at = -1 if chunk is None else chunk.find(sequence & (layout.CHUNK_SLOTS - 1))
         if chunk is None or at < 0:

@@ -440,7 +440,7 @@ class Journal(Appender):
         return self.index.locate(sequence)
 
     def owners_of(self, sequence: int) -> tuple[int, ...]:
-        """Those who have not let go."""
+        """The owners that have not let go of the entry."""
         return self.index.owners_of(sequence)
 
     def read_entry(self, sequence: int) -> tuple[bytes, bytes]:

@@ -38,7 +38,7 @@ cdef class Replay:
     cdef _drop_group(self, bytes octets)
     @cython.locals(at=Py_ssize_t, length=Py_ssize_t)
     cpdef settle_again(self, Segment segment, bytes octets, dict void)
-    cdef _wire(self, bytes key, unsigned long long sequence, bytes value)
+    cdef _value(self, bytes key, unsigned long long sequence, bytes value)
     @cython.locals(key_end=Py_ssize_t, first=cython.ulonglong)
     cdef int _apply(self, bytes octets, Py_ssize_t at, Py_ssize_t length, unsigned long long sequence, unsigned int kind) except -1
     @cython.locals(segment=Segment, owner_set=OwnerSet, owner=cython.uint, size=Py_ssize_t, header_at=Py_ssize_t)

@@ -4,16 +4,16 @@
     2  every record in order: index of live entries, values by key, settles, whole groups
     3  holes: octets between records that check. After the last sync: a torn tail, cut.
        Before it: damage. The octets are set aside in a file of their own, and reported. What was synced
-       last is noted outside of the segments (sync_notes.py); so is which of them have to be there.
-       Either way a PAD record covers the place, so that it is met only once.
+       last is noted outside of the segments (sync_notes.py), and so are the segments that have to exist.
+       Either way a PAD record covers the hole: the next recovery does not meet it again.
     4  the visitor is told all keys and values, then all live entries in order
 
-What a record means depends on its sequence and never on where it lies: a segment whose head was lost
-may repeat what earlier ones hold in part, so an entry can be read after its settle, and a key after
-its removal. An owner that let go stays gone; of a key the highest sequence counts.
+What a record means depends on its sequence and never on where it lies. A segment whose head was lost may
+repeat records of earlier segments, so an entry can be read after its settle, and a key after its removal. An
+owner that has let go of an entry stays gone; of a key the highest sequence counts.
 
-A hole ends at the next record that checks under the segment's seed with a fitting sequence; what
-follows it is served. A group is in force only if its COMMIT is there and nothing is missing.
+A hole ends at the next record that checks under the segment's seed with a fitting sequence; records behind
+the hole count. A group is in force only if its COMMIT is there and no record of the group is missing.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class Replay:
     def __init__(self) -> None:
         self.index = EntryIndex()
         self.segments: dict[int, Segment] = {}
-        # By key the highest sequence, and what it put; None if it removed the key.
+        # By key the highest sequence, and the value of that record; None if the record removed the key.
         self.values: dict[bytes, tuple[int, bytes | None]] = {}
         self.checkpoint_sequence = 0
         self.synced_sequence = 0
         self.last_sequence = 0
         self.records = 0
         self.groups_dropped = 0
-        self.ungrouped: list[int] = []  # the sequences of their records
+        self.ungrouped: list[int] = []  # sequences of the records of dropped groups
         self.holes: list[Hole] = []
         # Records of incomplete groups and second copies: (segment, offset, length, sequence).
         self.dropped: list[tuple[int, int, int, int]] = []
@@ -81,8 +81,8 @@ class Replay:
     def scan(self, segment: Segment, octets: bytes, limit: int, seen: set[int] | None) -> int:
         """All records of a segment; returns where they end.
 
-        `seen`, for a segment without a true head, is what earlier segments hold of its sequences:
-        it may be the second writing of a batch whose first was not voided, and each counts once.
+        `seen`, for a segment without a true head, is what earlier segments hold of its sequences: the segment
+        may be the second writing of a batch whose first writing was not voided, and a record counts once.
         """
         self._segment = segment
         self.segments[segment.number] = segment
@@ -112,7 +112,7 @@ class Replay:
             elif kind == layout.PAD:
                 before = max(before, sequence)
             elif seen is not None and sequence in seen:
-                # Covered as well: the next reading must come to the same result.
+                # A PAD covers the copy as well: the next recovery must come to the same result.
                 self.dropped.append((segment.number, at, length, sequence))
             else:
                 before = sequence
@@ -126,7 +126,7 @@ class Replay:
         return segment.end
 
     def sequences(self, number: int, octets: bytes, limit: int) -> list[int]:
-        """Those of all records that check, and nothing else of them."""
+        """The sequences of all records that check; nothing else is taken from the records."""
         self._segment = Segment(number, limit)
         found = []
         at = layout.SEGMENT_HEAD
@@ -179,7 +179,7 @@ class Replay:
         first = layout.get_u64(octets, at + layout.RECORD_HEAD)
         count = layout.get_u32(octets, at + 20)
         members = [each for each in self._group if layout.get_u64(octets, each + 8) >= first]
-        # What is older belongs to a group before this one whose own COMMIT is damaged.
+        # Older records belong to a group before this one whose own COMMIT is damaged.
         self._group = self._group[: len(self._group) - len(members)]
         self._drop_group(octets)
         whole = [layout.get_u64(octets, each + 8) for each in members] == list(
@@ -196,7 +196,7 @@ class Replay:
             )
 
     def _drop_group(self, octets: bytes) -> None:
-        """What belongs to an incomplete group counts for nothing, now and at any later reading."""
+        """Records of an incomplete group count for nothing, now and in any later recovery."""
         if self._group:
             self.groups_dropped += 1
             for at in self._group:
@@ -214,33 +214,33 @@ class Replay:
             self._moved(octets, at, length)
         elif kind == layout.PUT:
             key_end = at + layout.RECORD_HEAD + layout.get_u32(octets, at + 20)
-            self._wire(octets[at + layout.RECORD_HEAD : key_end], sequence, octets[key_end : at + length])
+            self._value(octets[at + layout.RECORD_HEAD : key_end], sequence, octets[key_end : at + length])
         elif kind == layout.DELETE:
-            self._wire(octets[at + layout.RECORD_HEAD : at + length], sequence, None)
+            self._value(octets[at + layout.RECORD_HEAD : at + length], sequence, None)
         elif kind == layout.CHECKPOINT:
             first = layout.get_u64(octets, at + layout.RECORD_HEAD)
             self.checkpoint_sequence = max(self.checkpoint_sequence, first)
             self._segment.value_sequence = sequence
         return 0
 
-    def _wire(self, key: bytes, sequence: int, value: bytes | None) -> None:
+    def _value(self, key: bytes, sequence: int, value: bytes | None) -> None:
         self._segment.value_sequence = sequence
         known = self.values.get(key)
         if known is None or known[0] < sequence:
             self.values[key] = (sequence, value)
 
     def synced_and_dropped(self) -> list[int]:
-        """Records of incomplete groups that had been synced: no crash tears these off, so they are a loss."""
+        """Synced records of incomplete groups. No crash tears off synced records, so these are a loss."""
         return [sequence for sequence in self.ungrouped if sequence <= self.synced_sequence]
 
     def values_in_force(self) -> dict[bytes, bytes]:
-        """What is stored under each key, by the last checkpoint and what came after it; to be asked once."""
+        """The value of each key, by the last checkpoint and the records after it. Can be asked once."""
         in_force = {
             key: value
             for key, (sequence, value) in self.values.items()
             if value is not None and sequence >= self.checkpoint_sequence
         }
-        self.values = {}  # much memory, which whoever is told of the values needs
+        self.values = {}  # much memory, which the visitor needs for the values
         return in_force
 
     def _entry(self, octets: bytes, at: int, length: int, sequence: int) -> int:
@@ -261,7 +261,7 @@ class Replay:
         return 0
 
     def _moved(self, octets: bytes, at: int, length: int) -> None:
-        """A newer copy takes the place of the older one, with the owners it names."""
+        """A newer copy of an entry takes the place of the older one, with the owners that the copy names."""
         original = layout.get_u64(octets, at + layout.RECORD_HEAD)
         if self.index.forget(original):
             older = self.index.found_location >> 32
@@ -297,7 +297,7 @@ class Replay:
         return 0
 
     def _oblige(self, segment: Segment, first: int, end: int) -> int:
-        """This segment's settles must outlive the copies of what they settle, live or not."""
+        """The segment has to stay until all copies of the entries that it settles are gone, live or not."""
         near = self._near_target
         if (
             not self.overlapping
@@ -352,7 +352,7 @@ class _File:
     # Where the next segment's head says that this one ends.
     limit: int
     void: bool = False
-    # The same, even where the file is shorter, or what was promised; 0 if neither is known.
+    # The same end where the file is shorter, or the end that was promised; 0 if neither is known.
     promised_end: int = 0
     promise: Promise | None = None
 
@@ -434,14 +434,14 @@ def recover(journal: Journal, visitor: RecoveryVisitor) -> RecoveryReport:
 
 
 def take_promises(files: list[_File], notes: Notes, replay: Replay) -> None:
-    """What was promised is damage where it is missing, and its sequences are not given again."""
+    """Promised records that are missing are damage, and their sequences are not given again."""
     last = max([each.mark for each in promised_segments(files, notes).values()], default=0)
     replay.synced_sequence = last
     replay.last_sequence = last
 
 
 def scan_file(disk: Disk, files: list[_File], file: _File, replay: Replay) -> int:
-    """Read one segment into the replay; returns where it ends."""
+    """Reads one segment into the replay; returns where the segment ends."""
     segment = Segment(file.number, file.octets)
     octets = disk.read(file.handle, 0, file.octets)
     limit = min(file.limit, len(octets) & ~7)
@@ -459,7 +459,7 @@ def scan_file(disk: Disk, files: list[_File], file: _File, replay: Replay) -> in
 
 
 def _note_missing_end(replay: Replay, segment: Segment, file: _File) -> None:
-    """The file was cut short: what is missing is a hole like any other, though there is nothing to see."""
+    """The file was cut short: the missing octets are a hole like any other, though no octet shows it."""
     before = min(segment.last_sequence, replay.last_sequence)
     at = segment.end
     if replay.holes and replay.holes[-1].segment == segment.number and replay.holes[-1].at == at:
@@ -481,7 +481,7 @@ def _seen_before(disk: Disk, files: list[_File], segment: Segment, replay: Repla
 
 
 def settle_overlapping(disk: Disk, files: list[_File], replay: Replay) -> None:
-    """Segments without a head: an entry may have been read after its settle, which counts all the same."""
+    """Segments without a head: an entry may have been read after its settle. The settle counts."""
     if not replay.overlapping:
         return
     for segment in replay.segments.values():
@@ -499,7 +499,7 @@ def settle_overlapping(disk: Disk, files: list[_File], replay: Replay) -> None:
 def _mend(
     journal: Journal, files: list[_File], ends: dict[int, int], replay: Replay, report: RecoveryReport
 ) -> None:
-    """Cut the tail, set damage aside, remove what the chain leaves out; all safe before it is relied on."""
+    """Cuts the tail, sets damage aside, removes segments outside the chain; all safe before use."""
     disk = journal.disk
     by_number = {file.number: file for file in files}
     newest = max(ends, default=0)
@@ -534,7 +534,7 @@ def _mend(
 
 
 def promised(hole: Hole, newest: int, replay: Replay, promise: Promise | None) -> bool:
-    """Was something in this hole synced once?"""
+    """Whether a record in this hole was synced once."""
     if promise is not None and hole.at < promise.end:
         return True
     first_missing = hole.before + 1
@@ -578,7 +578,7 @@ def _adopt(journal: Journal, files: list[_File], replay: Replay) -> None:
         segment = replay.segments.get(file.number)
         if segment is not None:
             segment.sealed = segment.safe = True
-            segment.recyclable = segment.end == file.octets >= journal.options.segment_octets
+            segment.recyclable = segment.end == file.octets == journal.options.segment_octets
             journal.segments[file.number] = segment
     newest = files[-1] if files else None
     epochs = [file.head.epoch for file in files if file.head is not None]
@@ -600,7 +600,7 @@ def _adopt_spools(journal: Journal, replay: Replay, report: RecoveryReport) -> N
                 journal.lose_entry(sequence)
     for key, value in journal.values.items():
         if key.startswith(STAGED):
-            with suppress(StorageFault):  # whoever owns the value misses the spool
+            with suppress(StorageFault):  # the owner of the value will miss the spool
                 journal.spools.reopen_staged(value)
     report.spools_removed = journal.spools.remove_leftovers()
 
@@ -614,7 +614,7 @@ def _tell(journal: Journal, visitor: RecoveryVisitor, report: RecoveryReport) ->
 
 
 def tell_entries(journal: Journal, visitor: RecoveryVisitor, journal_octets: int) -> list[int]:
-    """Every live entry in order, read in windows; returns those that the disk did not give twice."""
+    """Reads every live entry in order, in windows; returns those that could not be read."""
     entry = visitor.entry
     told = 0
     index = journal.index

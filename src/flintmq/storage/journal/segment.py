@@ -137,7 +137,7 @@ class Segment:
         self.sealed = False
         # Sealed, and all of it synced.
         self.safe = False
-        # The file has its full size, so another life as a spare is worth it.
+        # The file has the size of all, so another life as a spare is worth it.
         self.recyclable = True
         # Entries here (but for moved ones) have names in this range; 0: still open.
         self.first_sequence = 0

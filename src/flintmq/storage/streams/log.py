@@ -152,7 +152,7 @@ class StreamLog:
         return segment
 
     def commit(self, writes: list[StreamWrite]) -> None:
-        """These are safe: readers may see them."""
+        """These writes are safe: readers may see them."""
         for write in writes:
             write.segment.note(write.chunk.head, write.position)
             self.pending_octets -= len(write.chunk.octets)
@@ -166,7 +166,7 @@ class StreamLog:
                 self.finish_segment(segment)
 
     def finish_segment(self, segment: StreamSegment) -> None:
-        """It is full and safe: its index gets a file, its handle goes."""
+        """The segment is full and safe: its index gets a file, its handle is closed."""
         self.index_of(segment)
         segment.is_indexed = True
         self.keep_loaded(segment)

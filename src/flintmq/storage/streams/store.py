@@ -157,7 +157,7 @@ class StreamStore:
             self._forget_handle(stream, segment)
 
     def remove(self, stream: StreamLog) -> None:
-        """Its files go, behind all that is on its way to the disk."""
+        """Removes the files of a stream, after all that is on its way to the disk."""
         segments = [*stream.segments]
         if self.is_held:
             self._kept.append((stream, segments))
@@ -176,7 +176,7 @@ class StreamStore:
             self._worker.submit(partial(self._remove, stream, segments), _tell("remove a stream"))
 
     def numbers(self) -> list[int]:
-        """Those that have a directory."""
+        """The streams that have a directory."""
         if not self.directory:
             return []
         return sorted(int(name) for name in self.disk.list_directories(self.directory) if is_number(name))

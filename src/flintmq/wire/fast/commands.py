@@ -19,9 +19,6 @@ from flintmq.errors import ConnectionFault, ProtocolMisuse
 from flintmq.wire import amqp
 from flintmq.wire.fast import tables
 
-# As a ClientConnection numbers versions of protocols: what AMQP/Fast begins with.
-VERSION = 128
-
 END = 0xCE
 LONG_SIZE = 0xFFFF
 # Of CHALLENGE, RESPONSE and TUNE, which are all that a stranger may send.

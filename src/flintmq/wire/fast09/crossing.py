@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from flintmq.errors import ProtocolMisuse
 from flintmq.wire.fast import tables as fast_tables
-from flintmq.wire.fast09 import content_header, methods, tables
+from flintmq.wire.fast09 import content_header, jms_header, methods, tables
 from flintmq.wire.fast09.content_header import ContentHeader
 from flintmq.wire.fields import is_text
 from flintmq.wire.properties import (
@@ -69,7 +69,7 @@ _FAST_SIZE, _AMQP_SIZE = 2, 4
 
 
 class Crossed(NamedTuple):
-    """A content header of AMQP/Fast, and that of AMQP, of a body of no octets."""
+    """A content header of AMQP/Fast, and that of AMQP, whose body size may be another one."""
 
     class_id: int
     weight: int
@@ -94,6 +94,9 @@ _remembered_crossed = lru_cache(_REMEMBERED)(_crossed)
 
 def crossed(payload: bytes, is_traced: bool) -> Crossed:
     """A header frame of AMQP/Fast; a bad one is a ConnectionFault, or a ProtocolMisuse."""
+    plain = None if is_traced else jms_header.to_basic(payload)
+    if plain is not None:
+        return Crossed(methods.CLASS_JMS, 0, plain[1], plain[0])
     found: Callable[[bytes, bool], Crossed] = (
         _remembered_crossed if len(payload) <= _REMEMBERED_OCTETS else _crossed
     )
@@ -151,12 +154,16 @@ def _seconds(text: str | None, headers: FieldTable) -> int | None:
     return None
 
 
-def fast_header(class_id: int, octets: bytes, destination: str, bytes_max: int) -> tuple[bytes, bool]:
+def fast_header(class_id: int, octets: bytes, key: bytes, bytes_max: int) -> tuple[bytes, bool]:
     """The header of a content of this class, in at most so many octets, and whether it is traced.
 
     `octets` are a header of AMQP: of File for that class, else of Basic. Headers for which there is no room,
-    or whose names AMQP/Fast does not know, are left out.
+    or whose names AMQP/Fast does not know, are left out. The destination is the routing key `key`.
     """
+    plain = jms_header.to_jms(octets, key) if class_id == methods.CLASS_JMS else None
+    if plain is not None:
+        return plain, False
+    destination = shown_key(key)
     size = octets[_AMQP_SIZE : _AMQP_SIZE + 8]
     made = _remembered_fast_header if len(octets) <= _REMEMBERED_OCTETS else _fast_header
     unsized = octets[:_AMQP_SIZE] + bytes(8) + octets[_AMQP_SIZE + 8 :]
@@ -261,8 +268,12 @@ def bare_header(class_id: int, body_size: int, destination: str) -> bytes:
 
 
 # What a destination is in the octets of a route, which is two short strings: an exchange and a key.
-def key_of(route: bytes) -> str:
-    return route[2 + route[0] :].decode("utf-8", "replace")
+def key_of(route: bytes) -> bytes:
+    return route[2 + route[0] :]
+
+
+def shown_key(key: bytes) -> str:
+    return key.decode("utf-8", "replace")
 
 
 def proxy_of(route: bytes) -> str:

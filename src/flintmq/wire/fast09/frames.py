@@ -14,8 +14,6 @@ from struct import Struct
 from flintmq.errors import ConnectionFault
 from flintmq.wire import amqp
 
-# As a ClientConnection numbers versions of protocols: 128 is AMQP/Fast 0.8.
-VERSION = 129
 # Class 1, instance 1, version 0.9 (section 3.10.2). An AMQP 0-9 client says the same.
 OPENING = b"AMQP\x01\x01\x00\x09"
 # What all versions of AMQP/Fast begin with.

@@ -47,6 +47,30 @@ def test_what_is_asked_for(log: Path) -> None:
     assert said.lines == ["event  outcome  reason", "login  refused  wrong password"]
 
 
+def test_details_tell_what_was_changed_why_it_was_refused_and_how_often(tmp_path: Path) -> None:
+    log = tmp_path / "audit.log"
+    changed = {"user": "shop", "name": "max-connections", "value": 5, "force": False}
+    lines = [
+        {"event": "limit.set", "outcome": "allowed", "arguments": changed},
+        {"event": "login", "outcome": "refused", "reason": "no user 'x'", "count": 1, "repeated": True},
+        {"event": "login", "outcome": "refused", "reason": "no user 'x'", "count": 1200, "repeated": True},
+        {"event": "audit.lost", "outcome": "lost", "count": 7},
+        {"event": "settings", "outcome": "allowed", "arguments": {"now": [], "later": ["tls"]}},
+    ]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert run(f"audit {log} --columns event,details --no-headers").lines == [
+        "limit.set   user=shop  name=max-connections  value=5",
+        "login       no user 'x'  the same once more",
+        "login       no user 'x'  the same 1,200 times more",
+        "audit.lost  7 times more",
+        "settings    now=-  later=tls",
+    ]
+    assert run(f"audit {log}").lines[0].split() == (
+        ["time", "event", "outcome", "user", "address", "virtual", "host", "subject", "details"]
+    )
+    assert "details" not in run(f"audit {log} --json").out
+
+
 def test_lines_that_are_no_events(log: Path) -> None:
     with log.open("a") as file:
         file.write('torn {"event"\n[]\n' + "[" * 100_000 + "\n")

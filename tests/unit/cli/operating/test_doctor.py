@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from flintmq.cli.operating import doctor
 from flintmq.cli.operating.doctor import Evidence, Finding, Look
+from flintmq.wire.tables import FieldTable, encode_table
 
 INFO: dict[str, Any] = {"now-ms": 0, "memory-bytes": 1, "memory-bytes-high": 2, "disk-bytes": 5}
 
 
-def evidence(first: Look, last: Look) -> Evidence:
-    nobody: Any = None
-    return Evidence(nobody, first, last, 2.0, guest_gets_in=False)
+class Peeked:
+    """A connection that finds a message with the same headers at the head of every queue."""
+
+    def __init__(self, headers: FieldTable) -> None:
+        self.row = {"headers": encode_table(headers)}
+
+    def browse(self, name: str) -> Any:
+        return self
+
+    def peek(self, limit: int, columns: tuple[str, ...]) -> Any:
+        return SimpleNamespace(columns=SimpleNamespace(rows=lambda: [self.row]))
+
+
+def evidence(first: Look, last: Look, headers: FieldTable | None = None) -> Evidence:
+    peeked: Any = Peeked(headers or {})
+    return Evidence(peeked, first, last, 2.0, guest_gets_in=False)
+
+
+def died_in(name: str) -> FieldTable:
+    return {"x-death": [{"queue": name, "reason": "rejected", "count": 1}]}
 
 
 def queue(name: str, **changed: Any) -> dict[str, Any]:
@@ -76,6 +95,54 @@ def test_consumers_that_take_less_than_comes() -> None:
 def test_a_queue_that_came_between_the_looks_does_not_grow() -> None:
     first, last = Look(INFO, 0), Look(INFO, 0, {"q": queue("q", messages_entered=9, messages_ready=9)})
     assert list(doctor.growth(evidence(first, last))) == []
+
+
+def waiting(headers: FieldTable | None = None, **changed: Any) -> Evidence:
+    """Of queue q, with 7 messages of which the first has waited an hour."""
+    old = {"messages_entered": 7, "messages_ready": 7, "oldest_age_ms": 3_600_000, "type": "classic"}
+    first = Look(INFO, 0, {"q": queue("q", **old)})
+    return evidence(first, Look(INFO, 0, {"q": queue("q", **{**old, **changed})}), headers)
+
+
+def test_messages_that_nobody_has_come_for_in_an_hour() -> None:
+    looks = waiting
+    finding = only(list(doctor.abandoned(looks())))
+    assert finding.kind == "messages wait for nobody"
+    assert finding.seen == "7 messages wait in queue 'q', the first for 1 h 0 min"
+    assert "start its consumer" in finding.next_step
+    assert "flintmq peek 'q'" in finding.next_step
+    assert "purge" not in finding.next_step  # nobody can tell from here whether the messages are needed
+    assert list(doctor.abandoned(looks(oldest_age_ms=3_599_999))) == []
+    assert list(doctor.abandoned(looks(consumers=1))) == []
+    assert list(doctor.abandoned(looks(messages_ready=6))) == []  # somebody takes them
+    assert list(doctor.abandoned(looks(messages_entered=8, messages_ready=8))) == []  # it grows
+    assert list(doctor.abandoned(looks(type="stream"))) == []
+    assert list(doctor.abandoned(looks(leases=1))) == []  # read in batches, by a pipeline perhaps
+
+
+def test_messages_of_a_queue_that_delays_them_wait_for_their_time() -> None:
+    hours_ms = 4 * 3_600_000
+    assert list(doctor.abandoned(waiting(dead_letter_exchange="", message_ttl_ms=hours_ms))) == []
+    assert list(doctor.abandoned(waiting(dead_letter_exchange="work", oldest_lifetime_ms=hours_ms))) == []
+    # Here they are lost when their time is over, or never leave.
+    only(list(doctor.abandoned(waiting(message_ttl_ms=hours_ms))))
+    only(list(doctor.abandoned(waiting(oldest_lifetime_ms=hours_ms))))
+    only(list(doctor.abandoned(waiting(dead_letter_exchange="work"))))
+
+
+def test_dead_letters_that_wait_are_told_once() -> None:
+    looks = waiting(died_in("jobs"))
+    assert list(doctor.abandoned(looks)) == []
+    assert only(list(doctor.dead_letters(looks))).kind == "dead letters pile up"
+    looks = waiting(died_in("q"))  # sent back to where it died
+    assert only(list(doctor.abandoned(looks))).kind == "messages wait for nobody"
+    assert list(doctor.dead_letters(looks)) == []
+
+
+def test_dead_letters_that_are_tried_again_later_do_not_pile_up() -> None:
+    looks = waiting(died_in("jobs"), dead_letter_exchange="work", message_ttl_ms=4 * 3_600_000)
+    assert list(doctor.dead_letters(looks)) == []
+    assert list(doctor.abandoned(looks)) == []
 
 
 def test_durable_queues_without_a_disk() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from typing import Any
 
@@ -39,7 +40,7 @@ def test_publishes_have_a_connection_of_their_own(opened: list[Place]) -> None:
         with control, _:
             link = BrokerLink(control)
             for publishes in (False, True, False, True):
-                async with link.connection_of("u", "/", publishes):
+                async with link.connection_of("u", "/", publishes, 0, "10.0.0.1"):
                     pass
 
     asyncio.run(use())
@@ -57,8 +58,29 @@ def test_there_are_so_many_connections_at_most(opened: list[Place], monkeypatch:
         with control, other:
             link = BrokerLink(control)
             for name in "abcdea":
-                async with link.connection_of(name, "/"):
+                async with link.connection_of(name, "/", False, 0, "10.0.0.1"):
                     pass
             return [key[0] for key in link.acting]
 
     assert asyncio.run(use()) == ["d", "e", "a"]
+
+
+def test_addresses_beyond_the_limit_share_a_connection(
+    opened: list[Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many machines a user asks from at once, the broker is not asked for more connections."""
+    monkeypatch.setattr(broker_link, "ACTING_MAX", 2)
+
+    async def use() -> list[str]:
+        control, other = socket.socketpair()
+        with control, other:
+            link = BrokerLink(control)
+            async with contextlib.AsyncExitStack() as stack:
+                for number in range(5):
+                    await stack.enter_async_context(
+                        link.connection_of("u", "/", False, 0, f"10.0.0.{number}")
+                    )
+            return [key[4] for key in link.acting]
+
+    assert asyncio.run(use()) == ["10.0.0.0", "10.0.0.1", ""]
+    assert opened[2] is opened[3] is opened[4]

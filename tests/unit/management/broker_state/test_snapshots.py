@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from flintmq.broker.broker import Broker
+from flintmq.broker.channels import host_tally
 from flintmq.broker.services import management_services
 from flintmq.broker.services.acting import MANAGEMENT
 from flintmq.broker.services.request import SERVICES, Request
@@ -18,7 +19,7 @@ from flintmq.management.broker_state import snapshots
 from flintmq.management.broker_state.queue_policies import QueuePolicies
 from flintmq.management.broker_state.snapshots import QueueSnapshot
 from flintmq.management.endpoints.queues_and_connections import QueueShapes, queue_listing
-from flintmq.snapshot_rows import QueueRow
+from flintmq.snapshot_rows import COUNTED, QueueRow
 
 
 class Asked(Request):
@@ -71,7 +72,8 @@ def declare(broker: Broker, *names: str) -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers about four queues, in steps of two."""
-    monkeypatch.setattr(management_services, "STEP_ROWS", 2)
+    monkeypatch.setattr(management_services, "STEP_QUEUES_MIN", 2)
+    monkeypatch.setattr(management_services, "STEP_ROWS", 1)
     monkeypatch.setattr(management_services, "LOOKED_AT_MAX", 4)
     monkeypatch.setattr(snapshots, "PAUSE_S", 0)
 
@@ -122,18 +124,67 @@ def test_one_answer_looks_at_so_many_queues() -> None:
     broker = Broker(Config(), Clock())
     declare(broker, *(f"q{number:02}" for number in range(20)))
     first = Asked(broker, "management.changed-queues", {"virtual-host": "/", "since": 0}).answered()
-    assert (first.results["count"], first.results["next"], first.steps) == (4, "q03", 2)
+    assert (first.results["count"], first.results["next"], first.steps) == (4, "q03", 3)
 
 
-def test_marks_of_queues_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(management_services, "MARKS_APART_MAX", 10)
+@pytest.mark.usefixtures("small")
+def test_one_answer_tells_of_so_many_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(management_services, "LOOKED_AT_MAX", 1000)
+    monkeypatch.setattr(management_services, "CHANGED_MAX", 5)
+    broker = Broker(Config(), Clock())
+    declare(broker, *(f"q{number:02}" for number in range(20)))
+    first = Asked(broker, "management.changed-queues", {"virtual-host": "/", "since": 0}).answered()
+    assert (first.results["count"], first.results["next"]) == (6, "q05")
+    assert len(management_services.marshal.loads(first.body)) == 6
+
+
+@pytest.mark.usefixtures("small")
+def test_a_queue_that_is_deleted_between_two_steps_is_not_told() -> None:
     broker = Broker(Config(), Clock())
     host = broker.virtual_hosts["/"]
-    for number in range(100):
+    declare(broker, "a", "b")
+    asked = Asked(broker, "management.changed-queues", {"virtual-host": "/", "since": 0})
+    steps = SERVICES["management.changed-queues"](asked)
+    assert steps is not None
+    next(steps)
+    host.delete_queue(host.queues["b"])
+    for _ in steps:
+        pass
+    assert asked.results["count"] == 1
+    assert [row[0] for row in management_services.marshal.loads(asked.body)] == ["a"]
+
+
+def test_marks_go_with_their_queues() -> None:
+    broker = Broker(Config(), Clock())
+    host = broker.virtual_hosts["/"]
+    for number in range(10):
         declare(broker, f"q{number}")
         Asked(broker, "management.changed-queues", {"virtual-host": "/", "since": 0}).answered()
+        assert list(host.tally.queue_marks.known) == [f"q{number}"]
         host.delete_queue(host.queues[f"q{number}"])
-        assert len(host.tally.row_marks) <= 14
+    assert host.tally.queue_marks.known == {}
+
+
+@pytest.mark.parametrize("gone_max", [1024, 2])
+def test_queues_that_are_gone_take_no_other_rows(gone_max: int) -> None:
+    """Unless more have gone than the broker remembers; what is known is right in both cases."""
+    broker = Broker(Config(), Clock())
+    host = broker.virtual_hosts["/"]
+    link = Link(broker)
+    known = QueueSnapshot(link, Clock(), "/")  # type: ignore[arg-type]
+    declare(broker, *(f"q{number:02}" for number in range(50)))
+    for _ in range(3):
+        asyncio.run(known.take())
+    link.told()
+    for number in (3, 20, 21, 49):
+        host.delete_queue(host.queues[f"q{number:02}"])
+        if gone_max == 2:
+            while len(host.tally.queue_marks.gone) > gone_max:
+                del host.tally.queue_marks.gone[next(iter(host.tally.queue_marks.gone))]
+    declare(broker, "q21", "q21.new")
+    asyncio.run(known.take())
+    assert list(known.rows) == sorted(host.queues) == known.names
+    assert link.told() == (2 if gone_max == 1024 else 2 + 48)
 
 
 def test_the_order_of_connections_is_found_once_for_a_portion(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,3 +234,7 @@ def test_each_column_of_queues_is_read_without_shaping_rows() -> None:
             way((owner, row))
         for column in shown["message_stats"]:
             assert f"message_stats.{column}" in listing.quick
+
+
+def test_the_broker_counts_what_rows_of_channels_end_with() -> None:
+    assert COUNTED == host_tally.COUNTED

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
+import pytest
+
 from flintmq.broker.broker import Broker
 from flintmq.broker.scheduling.pass_work import HANDED_OUT_ALONE_MAX, HANDED_OUT_MAX
 from flintmq.clock import Clock
 from flintmq.config import Config
-from flintmq.server.event_loop.pass_scheduler import SENDER_BYTES_FEW, PassScheduler
+from flintmq.server.event_loop.pass_scheduler import HANDED_OUT_WAITED, SENDER_BYTES_FEW, PassScheduler
 from flintmq.server.network.link import Link
 
 SENDERS_FEW = 2  # which is a constant of C in the compiled build
@@ -53,7 +55,7 @@ def test_many_links_share_a_turn() -> None:
     scheduler = PassScheduler(loop, broker, 262_144)
     scheduler.begin_turn(8)
     alone = broker.pass_work.copies_max
-    assert scheduler.read_bytes == 262_144
+    assert scheduler.read_bytes == 98_304
     scheduler.end_turn()
     scheduler.begin_turn(256)
     assert scheduler.read_bytes == 8192
@@ -79,11 +81,11 @@ class Talker:
         self.sent_octets += self.octets - self.octets // 4
 
 
-def handed_out_max_beside(*talkers: Talker) -> int:
-    """What a pass hands out of a backlog after these have talked for a while."""
+def scheduler_beside(*talkers: Talker) -> PassScheduler:
+    """One that knows that these have talked for a while."""
     loop: Any = NotingLoop()
     broker = Broker(Config(), Clock())
-    scheduler = PassScheduler(loop, broker, 1024)
+    scheduler = PassScheduler(loop, broker, 262_144)
     for talker in talkers:
         talker.talk(scheduler)
     assert len(scheduler.senders) <= SENDERS_FEW + 1
@@ -91,7 +93,12 @@ def handed_out_max_beside(*talkers: Talker) -> int:
     while scheduler.senders:
         scheduler.begin_turn(1)
         scheduler.end_turn()
-    return broker.pass_work.handed_out_max
+    return scheduler
+
+
+def handed_out_max_beside(*talkers: Talker) -> int:
+    """What a pass hands out of a backlog after these have talked for a while."""
+    return scheduler_beside(*talkers).pass_work.handed_out_max
 
 
 def test_passes_are_long_where_a_few_send_much() -> None:
@@ -106,8 +113,36 @@ def test_passes_are_short_where_more_than_a_few_send_something() -> None:
 
 def test_passes_are_short_where_somebody_sends_little() -> None:
     """One who asks for little waits for each pass, however much the other one hoards."""
-    assert handed_out_max_beside(Talker(SENDER_BYTES_FEW - 1)) == HANDED_OUT_MAX
-    assert handed_out_max_beside(Talker(), Talker(100)) == HANDED_OUT_MAX
+    assert handed_out_max_beside(Talker(SENDER_BYTES_FEW - 1)) == HANDED_OUT_WAITED
+    assert handed_out_max_beside(Talker(), Talker(100)) == HANDED_OUT_WAITED
+
+
+@pytest.mark.parametrize(
+    ("sent_octets", "most"),
+    [(SENDER_BYTES_FEW, HANDED_OUT_ALONE_MAX), (SENDER_BYTES_FEW - 1, HANDED_OUT_WAITED)],
+)
+def test_passes_are_long_where_a_queue_is_drained_by_one_who_sends_nothing(
+    sent_octets: int, most: int
+) -> None:
+    loop: Any = NotingLoop()
+    scheduler = PassScheduler(loop, Broker(Config(), Clock()), 262_144)
+    scheduler.sent_octets = sent_octets
+    while scheduler.sent_octets:
+        scheduler.begin_turn(1)
+        scheduler.end_turn()
+    assert scheduler.pass_work.handed_out_max == most
+
+
+def test_a_read_is_small_where_somebody_sends_little() -> None:
+    for talkers in ([Talker(100)], [Talker(), Talker(100)]):
+        scheduler = scheduler_beside(*talkers)
+        for links, octets in ((1, 98_304), (3, 98_304), (256, 8192)):
+            scheduler.begin_turn(links)
+            assert scheduler.read_bytes == octets
+    for count in (1, 2, 3):
+        scheduler = scheduler_beside(*[Talker() for _ in range(count)])
+        scheduler.begin_turn(count)
+        assert scheduler.read_bytes == 262_144
 
 
 def test_a_read_brings_less_where_others_wait() -> None:
@@ -121,3 +156,21 @@ def test_a_read_brings_less_where_others_wait() -> None:
     pass_work.keep_waiting(False)
     pass_work.share(4)  # a crowd that sends after a silence
     assert pass_work.copies_max == alone // 8
+
+
+def test_it_is_told_when_somebody_begins_to_send_little_and_when_nobody_does_any_more() -> None:
+    loop: Any = NotingLoop()
+    scheduler = PassScheduler(loop, Broker(Config(), Clock()), 1024)
+    told: list[bool] = []
+    scheduler.waiting_changed = told.append
+    asker = Talker(100)
+    for talkers in ([asker], [Talker()], [Talker(), asker], [asker], [Talker()], []):
+        heard = len(told) + 1
+        before = scheduler.little_waits
+        for talker in talkers:
+            talker.talk(scheduler)
+        while scheduler.senders or (not talkers and len(told) < heard):
+            scheduler.begin_turn(1)
+            scheduler.end_turn()
+        assert len(told) == heard - (scheduler.little_waits == before)
+    assert told == [False, True, False, True]

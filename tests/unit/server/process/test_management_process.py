@@ -88,7 +88,7 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> list[Process]:
 @pytest.fixture
 def management(loop: Loop, processes: list[Process]) -> Iterator[ManagementProcess]:
     config = SimpleNamespace(log=SimpleNamespace(level="info", file=None), audit=SimpleNamespace(file=None))
-    server: Any = SimpleNamespace(loop=loop, config=config, listeners=[])
+    server: Any = SimpleNamespace(loop=loop, config=config, listeners=[], links=[])
     made = ManagementProcess(server, Management(port=0))
     yield made
     made.stop()

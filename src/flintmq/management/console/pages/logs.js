@@ -62,7 +62,7 @@ function Details({ entry }) {
   const given = Object.entries(entry.arguments || {});
   return html`${entry.reason && html`<span class="reason">${entry.reason}</span>`}
     ${given.length > 0 && html`<span class="mono small given">${given.map(([name, value]) => `${name}=${typeof value === "string" ? value : JSON.stringify(value)}`).join("  ")}</span>`}
-    ${entry.count > 0 && html`<span class="quiet">${entry.repeated ? "the same " : ""}${count(entry.count)} times more</span>`}
+    ${entry.count > 0 && html`<span class="quiet">${entry.repeated ? "the same " : ""}${entry.count === 1 ? "once" : `${count(entry.count)} times`} more</span>`}
     ${Object.keys(rest).length > 0 && html`<span class="mono small given">${JSON.stringify(rest)}</span>`}`;
 }
 

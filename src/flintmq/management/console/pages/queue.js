@@ -30,7 +30,7 @@ export function Queue({ rest: [vhost, name], query: asked }) {
     <//>
     <${Failure} error=${error} />
     <${Figures}>
-      <${Figure} name=${isStream ? "Messages" : "Ready"} value=${brief(queue.messages_ready)} note=${`${bytes(queue.message_bytes_ready)} in memory`} />
+      <${Figure} name=${isStream ? "Messages" : "Ready"} value=${brief(queue.messages_ready)} note=${sizeOf(queue)} />
       ${!isStream && html`<${Figure} name="Unacked" value=${brief(queue.messages_unacknowledged)} note="with consumers" />`}
       <${Figure} name="In" value=${rate(dig(queue, "message_stats.publish_details.rate"))} note=${`${brief(dig(queue, "message_stats.publish") ?? 0)} in all`} />
       <${Figure} name="Out" value=${rate(dig(queue, "message_stats.deliver_get_details.rate"))} note=${`${brief(dig(queue, "message_stats.deliver_get") ?? 0)} in all`} />
@@ -170,7 +170,7 @@ export function bodyOf(message) {
 function Message({ message }) {
   const { headers, ...properties } = message.properties || {};
   return html`<article class="message">
-    <div class="message-line"><span>exchange <b>${message.exchange || "(default)"}</b></span><span>routing key <b class="mono">${message.routing_key || "–"}</b></span><span>${bytes(message.payload_bytes)}</span>${message.redelivered && html`<${Badge} tone="warn">redelivered<//>`}</div>
+    <div class="message-line"><span>exchange <b>${message.exchange || "(default)"}</b></span><span>routing key <b class="mono">${message.routing_key || "–"}</b></span><span>${bytes(message.payload_bytes)}</span>${message.arrived_ms && html`<span>arrived ${moment(message.arrived_ms)}</span>`}${message.redelivered && html`<${Badge} tone="warn">redelivered<//>`}</div>
     <pre class="code" tabindex="0" aria-label="Body">${bodyOf(message)}</pre>
     <${Facts} facts=${properties} none="No properties" />
     ${headers && Object.keys(headers).length > 0 && html`<h3 class="small-head">Headers</h3><${Facts} facts=${headers} />`}
@@ -337,6 +337,14 @@ channel.basic_consume("${name}", received, arguments={"x-stream-offset": "first"
   </div>`;
 }
 
+/** How large the messages are that wait, and where they lie: in memory, on disk, or both. */
+function sizeOf(queue) {
+  const all = bytes(queue.message_bytes_ready);
+  if (!queue.message_bytes_ready) return all;
+  if (queue.type === "stream" || !queue.message_bytes_ram) return `${all} on disk`;
+  return queue.message_bytes_ram < queue.message_bytes_ready ? `${all}, ${bytes(queue.message_bytes_ram)} of it in memory` : `${all} in memory`;
+}
+
 function Settings({ queue }) {
   return html`<div class="padded columns-3">
     <div><h3 class="small-head">Arguments</h3><${Facts} facts=${queue.arguments} none="Declared without arguments" /></div>
@@ -345,7 +353,7 @@ function Settings({ queue }) {
       <${Facts} facts=${queue.effective_policy_definition} none="Policies ask for nothing here" /></div>
     <div><h3 class="small-head">Kept</h3><${Facts} facts=${{
       Durable: queue.durable, Exclusive: queue.exclusive, "Auto-delete": queue.auto_delete,
-      "In memory": count(queue.messages_ram), "Paged out": count(queue.messages_paged_out), "Size in memory": bytes(queue.message_bytes), "Idle since": queue.idle_since ? `${queue.idle_since} UTC` : undefined,
+      "In memory": count(queue.messages_ram), "Paged out": count(queue.messages_paged_out), Size: bytes(queue.message_bytes), "Size in memory": bytes(queue.message_bytes_ram), "Idle since": queue.idle_since ? `${queue.idle_since} UTC` : undefined,
     }} /></div>
   </div>`;
 }

@@ -48,7 +48,7 @@ export function Queues() {
     { title: "In", ...stat("publish") },
     { title: "Out", ...stat("deliver_get") },
     { title: "Acks", ...stat("ack"), wide: true },
-    { title: "In memory", sort: "message_bytes", num: true, wide: true, show: (row) => html`<span class=${row.message_bytes ? "" : "quiet"}>${bytes(row.message_bytes)}</span>` },
+    { title: "Size", sort: "message_bytes", num: true, wide: true, show: (row) => html`<span class=${row.message_bytes ? "" : "quiet"}>${bytes(row.message_bytes)}</span>` },
     { title: "Consumers", sort: "consumers", num: true, show: (row) => (row.consumers ? count(row.consumers) : row.messages_ready && row.type !== "stream" ? html`<${Badge} tone="warn" title="Messages wait, and nobody consumes">none<//>` : html`<span class="quiet">0</span>`) },
   ];
   return html`

@@ -18,7 +18,7 @@ from starlette.responses import Response, StreamingResponse
 
 from flintmq.management.broker_state import shapes
 from flintmq.management.requests.faults import BadRequest
-from flintmq.name_pattern import NamePattern, PatternFault
+from flintmq.patterns.name_pattern import NamePattern, PatternFault
 
 if TYPE_CHECKING:
     from flintmq.management.requests.routes import Call

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from flintmq.management.answers.listing import Listing, answer
 from flintmq.management.app import App
 from flintmq.management.requests.context import Context
 from flintmq.management.requests.faults import BadRequest
 from flintmq.management.requests.identities import NOBODY
+from flintmq.management.requests.listing import Listing, answer
 from flintmq.management.requests.routes import Call
 
 

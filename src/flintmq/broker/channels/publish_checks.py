@@ -1,6 +1,6 @@
-"""What must be looked into before a message is accepted: properties that few messages have.
+"""Checks of a message before it is accepted: user-id, CC and BCC, reply-to, the field types of headers.
 
-The survey of the header (wire/content.py) says which; most messages never come here.
+The survey of the header (wire/content.py) says which checks a message needs; most need none.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ CLOSING = (CONNECTIONS, CHANNELS)
 Lost = Callable[["User", str], bool]
 
 
-class WayIn:
-    """Knows the ways in that there are."""
+class AdministratorAccess:
+    """Knows by which users and virtual hosts somebody can administer the broker."""
 
     def __init__(self, users: Users, virtual_hosts: Mapping[str, object], limits: AdministeredLimits) -> None:
         self.users = users

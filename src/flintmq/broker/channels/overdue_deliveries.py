@@ -1,4 +1,7 @@
-"""Deliveries that a client settles though they are not there: a mistake, or only too late."""
+"""Deliveries that the broker has taken back from a client that did not settle them in time.
+
+To settle such a delivery late is no mistake; to settle one that never was is answered with 406.
+"""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 import re
 
 from flintmq.errors import ChannelFault, FlintError
-from flintmq.regexp import Regexp, StateBudget
-from flintmq.regexp_parser import Machine, Ranges, Tree, parse_regexp
+from flintmq.patterns.regexp import Regexp, StateBudget
+from flintmq.patterns.regexp_parser import Machine, Ranges, Tree, parse_regexp
 
 PATTERN_CHARS_MAX = 1024
 # A letter that stands for itself, and is there: no repetition follows it that could make it none.

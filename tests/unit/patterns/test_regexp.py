@@ -10,8 +10,8 @@ from flintmq.broker.exchanges.selector_exchange import RegexpExchange
 from flintmq.broker.matching.condition import ANY_OF, EQUAL, PREFIX
 from flintmq.broker.matching.regexp_condition import cover_of
 from flintmq.errors import ChannelFault
-from flintmq.regexp import Regexp, StateBudget
-from flintmq.regexp_parser import Machine, parse_regexp
+from flintmq.patterns.regexp import Regexp, StateBudget
+from flintmq.patterns.regexp_parser import Machine, parse_regexp
 
 
 class Queue:

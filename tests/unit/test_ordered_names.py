@@ -35,6 +35,11 @@ def test_is_like_a_sorted_set(seed: int) -> None:
         place = f"{chance.randrange(220):03}"
         assert list(names.after(place)) == sorted(each for each in model if each > place)
     assert list(names.after(None)) == sorted(model)
+    walked: list[str] = []
+    while portion := names.portion(walked[-1] if walked else None, 5):
+        assert len(portion) <= 5
+        walked += portion
+    assert walked == sorted(model)
 
 
 def test_items_have_places() -> None:

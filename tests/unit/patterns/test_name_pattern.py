@@ -9,7 +9,7 @@ import pytest
 
 from flintmq.config import parse
 from flintmq.errors import ConfigFault
-from flintmq.name_pattern import NamePattern, PatternFault
+from flintmq.patterns.name_pattern import NamePattern, PatternFault
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ unless ^ or $ say otherwise.
 
 from __future__ import annotations
 
-from flintmq.regexp_parser import AT_START, LETTER, MATCH, SPLIT, Machine
+from flintmq.patterns.regexp_parser import AT_START, LETTER, MATCH, SPLIT, Machine
 
 # Places and ways on that an exchange keeps: 500,000 of each are some 32 MB at the worst.
 BUDGET = 500_000

@@ -1,0 +1,158 @@
+"""Checkpoints that were restored, deleted or set aside, over sinks that remember the numbers of batches."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import Told, of_text, run
+
+from flintmq.pipelines.errors import CheckpointUnfit
+
+SINKS = ("parquet", "delta")
+
+
+class Archive:
+    """A stream into a table, whose rows are looked at."""
+
+    def __init__(self, spark: Any, uri: str, connection: Any, directory: Path, sink: str) -> None:
+        self.spark = spark
+        self.connection = connection
+        self.state = directory / "state"
+        self.table = directory / "table"
+        self.sink = sink
+        self.stream = f"checkpoints-{directory.name}"
+        self.published = 0
+        self.pipeline = self.pipeline_into(uri, self.table)
+        with connection.channel() as channel:
+            channel.queue(self.stream, durable=True, arguments={"x-queue-type": "stream"})
+
+    def pipeline_into(self, uri: str, table: Path) -> Any:
+        return of_text(
+            f'[pipeline]\nname = "archive"\n[[source]]\nname = "rows"\nuri = "{uri}"\n'
+            f'stream = "{self.stream}"\nformat = "json"\nschema = "id BIGINT NOT NULL"\n'
+            f'[[sink]]\nname = "out"\n{self.sink} = "{table}"\n'
+        )
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.state / "checkpoints" / "archive"
+
+    def run(self, rows: int, **options: Any) -> tuple[bool, Told]:
+        """Publishes some rows, and reads what is there."""
+        numbers = range(self.published, self.published + rows)
+        with self.connection.channel(confirm=True) as channel:
+            channel.publish_many([b'{"id": %d}' % number for number in numbers], routing_key=self.stream)
+        self.published += rows
+        return run(self.spark, self.pipeline, self.state, **options)
+
+    def found(self) -> list[int]:
+        if self.sink == "parquet":
+            return sorted(row.id for row in self.spark.read.parquet(str(self.table)).collect())
+        import deltalake
+
+        return sorted(deltalake.DeltaTable(str(self.table)).to_pyarrow_table().column("id").to_pylist())
+
+
+@pytest.fixture(params=SINKS)
+def archive(request: pytest.FixtureRequest, spark: Any, uri: str, connection: Any, tmp_path: Path) -> Archive:
+    return Archive(spark, uri, connection, tmp_path, request.param)
+
+
+def test_a_restored_checkpoint_does_not_lose_rows_in_silence(archive: Archive, tmp_path: Path) -> None:
+    assert archive.run(10)[0]
+    shutil.copytree(archive.checkpoint, tmp_path / "backup")
+    for _ in range(2):
+        assert archive.run(10)[0]
+    shutil.rmtree(archive.checkpoint)
+    shutil.copytree(tmp_path / "backup", archive.checkpoint)
+    done, told = archive.run(10)
+    assert not done, "its rows go under numbers of batches that the table has already"
+    assert "restored" in told[-1], told
+    assert "--reset" in told[-1], told
+    assert not any("again in" in line for line in told), "no second try mends it"
+    assert archive.found() == list(range(30))
+
+
+def test_a_checkpoint_restored_by_one_batch_does_not_lose_rows_in_silence(
+    archive: Archive, tmp_path: Path
+) -> None:
+    assert archive.run(10)[0]
+    shutil.copytree(archive.checkpoint, tmp_path / "backup")
+    assert archive.run(10)[0]
+    shutil.rmtree(archive.checkpoint)
+    shutil.copytree(tmp_path / "backup", archive.checkpoint)
+    done, told = archive.run(10)
+    assert not done, "the batch has the number of another"
+    assert "restored" in told[-1], told
+    assert archive.found() == list(range(20))
+
+
+def test_a_batch_that_is_written_but_not_noted_is_written_once(archive: Archive) -> None:
+    """As after a kill between the two."""
+    for _ in range(2):
+        assert archive.run(10)[0]
+    commits = archive.checkpoint / "out" / "commits"
+    last = max(int(file.name) for file in commits.iterdir() if file.name.isdigit())
+    (commits / str(last)).unlink()
+    (commits / f".{last}.crc").unlink(missing_ok=True)
+    done, told = archive.run(10)
+    assert done, told
+    assert archive.found() == list(range(30))
+
+
+def look_at_a_new_checkpoint(archive: Archive, done: bool, told: Told) -> None:
+    """A table takes the batches of another flow, a directory does not."""
+    assert done == (archive.sink == "delta"), told
+    if done:
+        assert archive.found() == sorted([*range(20), *range(30)]), "what was there, and all of it again"
+    else:
+        assert "another directory" in told[-1], told
+        assert archive.found() == list(range(20))
+
+
+def test_a_deleted_checkpoint_does_not_lose_rows_in_silence(archive: Archive) -> None:
+    for _ in range(2):
+        assert archive.run(10)[0]
+    shutil.rmtree(archive.checkpoint / "out")
+    done, told = archive.run(10)
+    assert any("its checkpoint" in line and "is not there" in line for line in told), told
+    look_at_a_new_checkpoint(archive, done, told)
+
+
+def test_a_flow_that_starts_afresh_does_not_lose_rows_in_silence(
+    archive: Archive, uri: str, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        assert archive.run(10)[0]
+    if archive.sink == "delta":
+        look_at_a_new_checkpoint(archive, *archive.run(10, reset=True))
+    else:
+        with pytest.raises(CheckpointUnfit, match="another directory, or run without --reset"):
+            archive.run(10, reset=True)
+        done, told = archive.run(0)
+        assert done, told
+        assert archive.found() == list(range(30)), "the old checkpoint is there, and the flow goes on from it"
+    archive.pipeline = archive.pipeline_into(uri, tmp_path / "another")
+    archive.table = tmp_path / "another"
+    done, told = archive.run(0, reset=True)
+    assert done, told
+    assert archive.found() == list(range(30))
+
+
+def test_a_checkpoint_by_uri_that_is_another_or_new_does_not_lose_rows_in_silence(
+    spark: Any, uri: str, connection: Any, tmp_path: Path
+) -> None:
+    """Its record does not tell: a flow finds the table by the id that Spark keeps in the checkpoint."""
+    archive = Archive(spark, uri, connection, tmp_path, "delta")
+    expected: list[int] = []
+    for name in ("first", "second", "second"):
+        shutil.rmtree(tmp_path / name, ignore_errors=True)
+        archive.pipeline = replace(archive.pipeline, checkpoint=(tmp_path / name).as_uri())
+        done, told = archive.run(10)
+        assert done, told
+        expected += range(archive.published)
+        assert archive.found() == sorted(expected), "what was there, and all of it again"

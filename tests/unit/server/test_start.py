@@ -1,0 +1,103 @@
+"""What the start of a broker need not wait for is loaded by whoever needs it."""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+from flintmq.server.server import load
+
+LATER = {
+    "difflib": "for names that are not known",
+    "flintmq.management": "a process of its own",
+    "flintmq.server.fast.session": "for clients of AMQP/Fast 0.8",
+    "flintmq.server.fast09.session": "for clients of AMQP/Fast 0.9",
+    "flintmq.server.process.rehearsal": "for tests",
+    "flintmq.snapshot_rows": "for the management process",
+    "importlib.metadata": "for exchange types of other packages",
+    "platform": "for events and traces",
+    "shutil": "for Windows",
+    "stringprep": "for passwords beyond ASCII",
+    "tempfile": "for a broker in memory that writes to disk",
+    "tomllib": "for settings in a file",
+}
+FAST = {"flintmq.server.fast.session", "flintmq.server.fast09.session"}
+# Prints which of FAST are loaded when the server listens, and what the first client makes it load later.
+LISTEN = """
+import asyncio, json, sys
+from dataclasses import replace
+from flintmq.clock import Clock
+from flintmq.config import Config, Listen
+from flintmq.server.server import Server
+
+FAST = {fast}
+
+async def main():
+    listen = Listen(("127.0.0.1",), 0, fast09_port={fast09_port})
+    server = Server(replace(Config(), listen=listen), Clock(), asyncio.get_running_loop())
+    port = int(server.listen()[0].rsplit(":", 1)[1])
+    at_first = FAST & sys.modules.keys()
+    async with asyncio.timeout(20):
+        while not FAST <= sys.modules.keys():
+            await asyncio.sleep(0.01)
+    before = set(sys.modules)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(bytes((128, 1)))
+    await asyncio.wait_for(reader.readexactly(1), 20)
+    later = [name for name in sys.modules.keys() - before if name.startswith("flintmq")]
+    writer.close()
+    await server.stop(0.1)
+    print(json.dumps([sorted(at_first), later]))
+
+asyncio.run(main())
+"""
+LOAD = "import flintmq.server, gc, json, sys; print(json.dumps([gc.isenabled(), list(sys.modules)]))"
+
+
+def loaded(program: str) -> tuple[bool, set[str]]:
+    """Whether garbage is collected at the end of a program, and the modules that it has loaded."""
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True)
+    is_collecting, names = json.loads(done.stdout)
+    return is_collecting, set(names)
+
+
+def test_a_broker_starts_without_what_it_may_never_need() -> None:
+    is_collecting, names = loaded(LOAD)
+    assert is_collecting
+    assert {name: LATER[name] for name in LATER.keys() & names} == {}
+
+
+def test_a_program_that_collects_no_garbage_still_does_not() -> None:
+    assert gc.isenabled()
+    assert loaded(f"import gc; gc.disable(); {LOAD}")[0] is False
+
+
+@pytest.mark.parametrize("name", sorted(LATER))
+def test_what_is_loaded_later_exists(name: str) -> None:
+    """A module of another name would never be found among those that are loaded."""
+    assert find_spec(name) is not None
+
+
+@pytest.mark.parametrize(
+    ("fast09_port", "at_first"), [(None, []), (0, ["flintmq.server.fast09.session"])], ids=["", "fast09"]
+)
+def test_no_client_of_amqp_fast_makes_a_server_load_anything(
+    fast09_port: int | None, at_first: list[str]
+) -> None:
+    """The files may be those of another version by then, and all others would wait."""
+    program = LISTEN.format(fast=FAST, fast09_port=fast09_port)
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True)
+    listening, later = json.loads(done.stdout)
+    assert set(at_first) <= set(listening)
+    assert bool(at_first) == bool(listening)
+    assert later == []
+
+
+def test_a_server_whose_fast_modules_are_gone_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    load("flintmq.server.fast.gone")
+    assert "flintmq.server.fast.gone cannot be loaded" in caplog.text

@@ -8,6 +8,7 @@ import pytest
 from fast09.conversation import Peer, octets, short_text, table
 from playbook.dialogue import Playbook
 
+from flintmq.broker.scheduling import chores
 from flintmq.config import Config, PermissionSettings, UserSettings
 from flintmq.wire import methods
 
@@ -73,7 +74,13 @@ def test_a_registration_does_not_tell_of_those_before_it(playbook: Playbook) -> 
     peer << "01 01 | 05 04 00 0011"
 
 
-def test_a_virtual_host_that_is_not_permitted_sounds_as_one_that_is_not_there(playbook: Playbook) -> None:
+@pytest.mark.parametrize("is_late", [False, True], ids=["at once", "in a later pass"])
+def test_a_virtual_host_that_is_not_permitted_sounds_as_one_that_is_not_there(
+    playbook: Playbook, monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    if is_late:
+        monkeypatch.setattr(chores, "CREDIT", 0)
+        playbook.broker.pass_work.chores.credit = 0
     heard = []
     for path in ("/shut", "/none", "shut", "none"):
         peer = Peer(playbook)
@@ -83,5 +90,6 @@ def test_a_virtual_host_that_is_not_permitted_sounds_as_one_that_is_not_there(pl
         peer >> f"01 00 | 01 07 00 0004 | {short_text(path)} 00"
         heard.append(peer.hears().replace(b"none", b"shut"))
         assert octets("01 0a 00 0000 | 0212") in heard[-1]
+        assert heard[-1].endswith(octets("01 07 0004")), "the close names the method that failed"
     assert heard[0] == heard[1]
     assert heard[2] == heard[3]

@@ -83,7 +83,8 @@ class Fast09Session(Session):
         self.prefetch_max = 0
         self.consumer_tag = 0
         # By channel: what is being done or was done last, what waits for the disk, the method that waits for
-        # a back end, flags and ids of what closes it, and the namespace of a queue that is being asserted.
+        # a back end, flags and ids of what closes it (of channel 0: the connection), and the namespace of a
+        # queue that is being asserted.
         self.calls: dict[int, Call] = self.fast.current
         self.waiting: dict[int, deque[Waiting]] = {}
         self.unanswered: dict[int, Method] = {}
@@ -135,6 +136,7 @@ class Fast09Session(Session):
         except AnswerPending as pending:
             self.wait_for(pending, None, partial(self.connection_method, said, call))
         except PeerFault as fault:
+            self.failed.setdefault(0, (call.flags & TRACER, *call.ids))
             self.fail(None, fault)
 
     def started_ok(self, said: FastMethod) -> None:
@@ -195,8 +197,8 @@ class Fast09Session(Session):
         elif isinstance(said, methods.ConnectionOpenOk):
             self.write(0, method("connection.open-ok", client_id=self.client_id), flags, synctag)
         elif isinstance(said, methods.ConnectionClose):
-            close = closing("connection.close", said, self.fast.failing)
-            self.write(0, close, self.fast.failing_flags & TRACER)
+            flags, *failed = self.failed.pop(0, (0, *NOBODY))
+            self.write(0, closing("connection.close", said, tuple(failed)), flags)
         elif isinstance(said, methods.ConnectionCloseOk):
             self.write(0, method("connection.close-ok"), flags, synctag)
         else:
@@ -485,9 +487,15 @@ class Fast09Session(Session):
         """A fault of what was asked closes the channel, whatever it closes elsewhere (section 3.18.3)."""
         if channel is not None and not isinstance(fault, ChannelFault) and fault.code not in FATAL:
             fault = ChannelFault(fault.code, fault.text)
+        call = None if channel is None else self.calls.get(channel.number)
+        failed = (0, *NOBODY) if call is None else (call.flags & TRACER, *call.ids)
         if channel is not None and isinstance(fault, ChannelFault):
-            call = self.calls.get(channel.number)
-            self.failed[channel.number] = (0, *NOBODY) if call is None else (call.flags & TRACER, *call.ids)
+            self.failed[channel.number] = failed
+        else:  # kept until the close is said: the connection may take several passes to part
+            fast = self.fast
+            if fast.failing != NOBODY:
+                failed = (fast.failing_flags & TRACER, *fast.failing)
+            self.failed.setdefault(0, failed)
         super().fail(channel, fault)
 
 

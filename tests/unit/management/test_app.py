@@ -49,7 +49,8 @@ def answered(
 
     async def use() -> tuple[int, bool]:
         context = Context(Broker(error, tag), SimpleNamespace(http=[]))  # type: ignore[arg-type]
-        context.snapshots.connections.is_stale = False
+        connections = context.snapshots.connections
+        connections.change_shown = connections.change
         scope = {
             "type": "http",
             "method": method,
@@ -59,7 +60,7 @@ def answered(
             "headers": [(b"authorization", b"Basic dTpyaWdodA==")],
         }
         response = await App(context).answer(Request(scope, receive))
-        return response.status_code, context.snapshots.connections.is_stale
+        return response.status_code, connections.is_stale
 
     return asyncio.run(use())
 

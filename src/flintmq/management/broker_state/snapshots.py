@@ -63,12 +63,22 @@ class Snapshot(Generic[Row]):
         self.rows: dict[Hashable, Row] = {}
         self.taken_s = -1e9
         self.took_s = 0.0
-        self.is_stale = True
+        # Changes over HTTP are numbered: the last one, the last that the snapshot under way sees, and the last
+        # that the rows have.
+        self.change = 1
+        self.change_begun = 0
+        self.change_shown = 0
         # Earlier ones: the time, and the rows.
         self.older: tuple[float, dict[Hashable, Row]] | None = None
         self.oldest: tuple[float, dict[Hashable, Row]] | None = None
         self.taking: asyncio.Task[None] | None = None
+        self.following: asyncio.Task[None] | None = None  # begins when `taking` is done
         self.failure: ClientError | None = None
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether something was changed since the rows were taken."""
+        return self.change_shown != self.change
 
     async def current(self) -> dict[Hashable, Row]:
         """The rows as they are now, or were a moment ago."""
@@ -88,16 +98,20 @@ class Snapshot(Generic[Row]):
 
     def begin(self) -> asyncio.Task[None]:
         """A new snapshot, unless one is on its way that has begun since the last change."""
+        if self.following is not None:
+            return self.following
         if self.taking is None or self.taking.done():
-            self.is_stale = False
+            self.change_begun = self.change
             self.taking = asyncio.get_running_loop().create_task(self.take())
-        elif self.is_stale:
-            self.is_stale = False
-            self.taking = asyncio.get_running_loop().create_task(self.take_after(self.taking))
+        elif self.change_begun != self.change:
+            self.following = asyncio.get_running_loop().create_task(self.take_after(self.taking))
+            return self.following
         return self.taking
 
     async def take_after(self, earlier: asyncio.Task[None]) -> None:
         await asyncio.wait([earlier])
+        self.taking, self.following = self.following, None
+        self.change_begun = self.change
         await self.take()
 
     async def gather(self) -> dict[Hashable, Row]:
@@ -125,18 +139,19 @@ class Snapshot(Generic[Row]):
             if error.code != amqp.NOT_FOUND:
                 log.error("a snapshot of %s failed: %s", self.kind, error)
             self.failure = error
-            self.is_stale = True
+            self.change_shown = 0
             return
         except ClientError as error:
             log.error("a snapshot of %s failed: %s", self.kind, error)
             self.failure = error
-            self.is_stale = True
+            self.change_shown = 0
             return
         self.failure = None
         now_s = self.clock.monotonic_s()
         if self.taken_s > 0 and (self.older is None or self.taken_s - self.older[0] >= APART_S):
             self.oldest, self.older = self.older, (self.taken_s, self.rows)
         self.rows = rows
+        self.change_shown = self.change_begun
         self.taken_s = now_s
         self.took_s = now_s - began_s
 
@@ -148,8 +163,8 @@ class Snapshot(Generic[Row]):
         return None
 
     def changed(self) -> None:
-        """The next one who asks gets a new one."""
-        self.is_stale = True
+        """Whoever asks from now on gets a new one."""
+        self.change += 1
 
 
 class QueueSnapshot(Snapshot[QueueRow]):

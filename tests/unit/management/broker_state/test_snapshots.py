@@ -165,6 +165,47 @@ def test_marks_go_with_their_queues() -> None:
     assert host.tally.queue_marks.known == {}
 
 
+def test_whoever_asks_after_a_change_sees_it() -> None:
+    """Also those who come when a snapshot from before the change is just done."""
+    broker = Broker(Config(), Clock())
+    declare(broker, "before")
+
+    class SlowLink(Link):
+        def __init__(self, broker: Broker) -> None:
+            super().__init__(broker)
+            self.gates: list[asyncio.Event] = []
+
+        async def ask(self, service: str, arguments: dict[str, Any], place: Any = None) -> Any:
+            answer = await super().ask(service, arguments, place)
+            self.gates.append(asyncio.Event())
+            await self.gates[-1].wait()
+            return answer
+
+    async def settle() -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    async def use() -> None:
+        link = SlowLink(broker)
+        queues = QueueSnapshot(link, Clock(), "/")  # type: ignore[arg-type]
+        early = asyncio.create_task(queues.current())
+        await settle()
+        declare(broker, "after")
+        queues.changed()
+        asked = [asyncio.create_task(queues.current())]
+        await settle()
+        link.gates[0].set()
+        await settle()
+        assert list(early.result()) == ["before"]
+        asked += [asyncio.create_task(queues.current()) for _ in range(2)]
+        await settle()
+        assert len(link.gates) == 2, "one snapshot is enough for all who ask after the change"
+        link.gates[1].set()
+        assert [list(each) for each in await asyncio.gather(*asked)] == [["after", "before"]] * 3
+
+    asyncio.run(use())
+
+
 @pytest.mark.parametrize("gone_max", [1024, 2])
 def test_queues_that_are_gone_take_no_other_rows(gone_max: int) -> None:
     """Unless more have gone than the broker remembers; what is known is right in both cases."""

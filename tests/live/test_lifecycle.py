@@ -214,6 +214,31 @@ def test_it_accepts_again_when_it_has_descriptors_again() -> None:
         pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", broker.port)).close()
 
 
+class BrokerWithFewFiles(BrokerProcess):
+    command = ("sh", "-c", 'ulimit -n 100 && exec "$@"', "sh", *BrokerProcess.command)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a limit on open files")
+def test_connections_leave_descriptors_to_the_journal(tmp_path: Path) -> None:
+    """A client that forgets to close its connections ends at the limit, and others go on to publish."""
+    with BrokerWithFewFiles("--host", "127.0.0.1", "--data", str(tmp_path / "data")) as broker:
+        publisher = connect(broker)
+        channel = publisher.channel()
+        channel.queue_declare("q", durable=True)
+        channel.confirm_delivery()
+        forgotten = [connect(broker) for _ in range(74)]
+        with pytest.raises(pika.exceptions.AMQPConnectionError):
+            connect(broker)
+        broker.wait_for(
+            re.compile("75 connections are open already, and the journal needs the rest of the 100")
+        )
+        for _ in range(48):  # several files of the journal
+            channel.basic_publish("", "q", bytes(1 << 20), pika.BasicProperties(delivery_mode=2))
+        assert channel.queue_declare("q", passive=True).method.message_count == 48
+        for each in (*forgotten, publisher):
+            each.close()
+
+
 def test_it_ends_while_publishers_publish() -> None:
     with serving() as server:
         started = threading.Event()
@@ -336,12 +361,14 @@ def test_a_client_that_speaks_tls_to_the_plain_port_is_told_in_the_log() -> None
         assert any("is refused: it spoke TLS" in line for line in server.errors), server.errors
 
 
-def test_a_broker_in_memory_says_so_once(tmp_path: Path) -> None:
+def test_a_broker_says_where_its_data_is(tmp_path: Path) -> None:
     told = "without a data directory all ends with the broker"
-    for options, times in (([], 1), (["--data", str(tmp_path / "data")], 0)):
+    data = tmp_path / "data"
+    for options, times in (([], 1), (["--data", str(data)], 0)):
         with serving(*options) as server:
             server.stop()
             assert sum(told in line for line in server.errors) == times, server.errors
+            assert sum(f"the data is in {data}" in line for line in server.errors) == 1 - times
 
 
 def test_settings_that_only_the_broker_can_refuse_are_named_with_their_file(tmp_path: Path) -> None:

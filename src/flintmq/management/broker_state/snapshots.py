@@ -63,8 +63,8 @@ class Snapshot(Generic[Row]):
         self.rows: dict[Hashable, Row] = {}
         self.taken_s = -1e9
         self.took_s = 0.0
-        # Changes over HTTP are numbered: the last one, the last that the snapshot under way sees, and the last
-        # that the rows have.
+        # Changes over HTTP are numbered: the last one, the last that the snapshot under way sees, and the
+        # last that the rows have.
         self.change = 1
         self.change_begun = 0
         self.change_shown = 0

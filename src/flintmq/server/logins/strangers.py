@@ -34,6 +34,9 @@ SILENT_S = 0.1
 GREETED_S = 3.0
 # Dropped in one go when their time is over, or told of their refusal, some 100 microseconds each.
 DROPS_MAX = 2
+# Descriptors that connections leave to files: journal, streams, bodies on their way. A quarter of the limit
+# where that is less.
+FILES = 1024
 
 
 class Strangers:
@@ -53,6 +56,7 @@ class Strangers:
         self.paused = 0  # all that ever were
         self.pause_timer: asyncio.Handle | None = None
         self.descriptors_max = descriptor_limit()
+        self.connections_max = self.descriptors_max - min(FILES, self.descriptors_max // 4)
         self.refused_address = 0
         self.refused_banned = 0
         self.displaced = 0

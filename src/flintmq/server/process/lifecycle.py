@@ -24,6 +24,7 @@ from flintmq import __version__
 from flintmq.build import build, event_loop
 from flintmq.clock import Clock, MovableClock
 from flintmq.errors import ConfigFault
+from flintmq.server.logins.strangers import FILES
 from flintmq.server.logs import log_floods
 from flintmq.server.logs.log_lines import LogLines, LogOutput, leave_out_unused
 from flintmq.server.logs.rotated_file import RotatedFile
@@ -63,7 +64,7 @@ def run(
     leave_out_unused()
     logging.basicConfig(level=config.log.level.upper(), handlers=[output.handler], force=True)
     log_floods.STRANGERS.addFilter(log_floods.floods)
-    raise_descriptor_limit(config.limits.connections_max + 64)
+    raise_descriptor_limit(config.limits.connections_max + FILES)
     gc.freeze()
     collect_in_rounds(True)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -111,6 +112,8 @@ async def serve(
         say(f"management on {url}")
     if config.storage.directory is None:
         log.info("without a data directory all ends with the broker; flintmq serve --data DIR keeps it")
+    else:
+        log.info("the data is in %s", config.storage.directory)
     await end.event.wait()
     say("flintmq is stopping")
     if management is not None:

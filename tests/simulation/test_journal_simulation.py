@@ -10,6 +10,8 @@ import time
 
 import pytest
 
+from flintmq.storage import spool
+
 from .journal_history import run_seed
 
 SEEDS_LEAST = 200
@@ -22,6 +24,12 @@ TIME_S = float(os.environ.get("FLINTMQ_SIMULATION_S", "10"))
 @pytest.mark.parametrize("seed", FAILED_ONCE)
 def test_what_failed_once_does_not_fail_again(seed: int) -> None:
     run_seed(seed, 120)
+
+
+def test_no_promise_is_broken_where_spools_close_their_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool, "OPEN_MAX", 1)
+    for seed in range(SEEDS_LEAST):
+        run_seed(seed, 120)
 
 
 @pytest.mark.timeout(3600)

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from flintmq.storage.options import JournalOptions, SyncPolicy
+from flintmq.storage.streams import store as stream_store
 from flintmq.storage.streams.log import StreamLog, StreamOptions
 from flintmq.storage.streams.store import StreamStore
 
@@ -18,8 +19,11 @@ SEEDS = 400
 PORTION = 100
 
 
+@pytest.mark.parametrize("handles", [64, 1])
 @pytest.mark.parametrize("first", range(0, SEEDS, PORTION))
-def test_promises_hold(first: int) -> None:
+def test_promises_hold(monkeypatch: pytest.MonkeyPatch, first: int, handles: int) -> None:
+    """Also where each stream closes its file for the next one."""
+    monkeypatch.setattr(stream_store, "WRITTEN_HANDLES_MAX", handles)
     assert sum(run_seed(seed) for seed in range(first, first + PORTION)) > PORTION
 
 

@@ -12,8 +12,10 @@ The entry's record holds a reference to the file in place of the payload:
 The file is synced before the record that names it, so whoever finds the record finds the file.
 A file that no live record names is a leftover, and recovery removes it.
 
-A spool at rest holds no descriptor: there may be more of them than a process may have files open. Whoever
-reads one has a `SpoolReader`, which keeps the file in being until it is closed.
+There may be more spools than a process may have files open: clients send bodies on all their channels at
+once, and leave others unread. `OpenSpools` has descriptors of the spools that were written or read last, and
+each of the others opens its file again when it is needed. The journal's writer has some more, of spools that
+it is to sync. Whoever reads a spool has a `SpoolReader`, which keeps the file in being until it is closed.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import os
 import struct
 from collections import deque
 from contextlib import suppress
+from typing import Protocol
 
 import google_crc32c
 
@@ -37,6 +40,8 @@ _SUFFIX = ".spool"
 _COPY_OCTETS = 1 << 20
 # Files deleted at a time: some milliseconds.
 DISCARDED_MAX = 256
+# Descriptors of spools: of those written or read last, and as many that wait to be synced.
+OPEN_MAX = 64
 
 
 def spool_name(number: int) -> str:
@@ -49,16 +54,47 @@ def spool_number(name: str) -> int | None:
     return int(stem) if stem != name and len(stem) == 20 and stem.isdigit() else None
 
 
+class SpoolUser(Protocol):
+    """Has a descriptor of a spool, and opens another one when it needs it."""
+
+    def rest(self) -> None:
+        """The descriptor goes."""
+
+
+class OpenSpools:
+    """Those that have a descriptor, in the order in which they were used; on the thread of the loop."""
+
+    def __init__(self) -> None:
+        self.users: dict[SpoolUser, None] = {}
+
+    def use(self, user: SpoolUser) -> None:
+        """It is written or read now; the one that was not for the longest time has to rest."""
+        self.users.pop(user, None)
+        self.users[user] = None
+        if len(self.users) > OPEN_MAX:
+            next(iter(self.users)).rest()
+
+    def leave(self, user: SpoolUser) -> None:
+        self.users.pop(user, None)
+
+
 class Spool:
     """One payload on disk."""
 
     def __init__(
-        self, disk: Disk, path: str, number: int, handle: int, octets: int = 0, crc: int = 0
+        self,
+        disk: Disk,
+        path: str,
+        number: int,
+        open_spools: OpenSpools,
+        octets: int = 0,
+        crc: int = 0,
     ) -> None:
         self.disk = disk
         self.path = path
         self.number = number
-        self.handle = handle
+        self.open_spools = open_spools
+        self.handle = -1
         self.octets = octets
         self.crc = crc
         self.finished = False
@@ -75,6 +111,9 @@ class Spool:
         if self.finished:
             raise AssertionError("a finished spool takes no more")
         try:
+            if self.handle < 0:
+                self.handle = self.disk.open(self.path)
+            self.open_spools.use(self)
             self.disk.write(self.handle, self.octets, chunk)
         except OSError as failure:
             raise StorageFault(f"cannot write {self.path}: {failure.strerror or failure}") from failure
@@ -114,7 +153,8 @@ class Spool:
                 self.disk.delete(self.path)
 
     def rest(self) -> None:
-        """Nothing more will be written: its descriptor can go."""
+        """Its descriptor goes; what is still to be written or synced opens another one."""
+        self.open_spools.leave(self)
         if self.handle >= 0:
             handle, self.handle = self.handle, -1
             self.disk.close(handle)
@@ -123,6 +163,10 @@ class Spool:
         """Sync it, on the writer's thread. After a failed sync only a copy elsewhere can be trusted."""
         if self.secured:
             return
+        if self.handle < 0:
+            # A failure to write what was written before may have been told to nobody: see what is there.
+            self.handle = self.disk.open(self.path)
+            self._doubtful = not self.verify()
         if not self._doubtful:
             try:
                 self.disk.sync(self.handle)
@@ -186,6 +230,7 @@ class SpoolReader:
         try:
             if self._handle < 0:
                 self._handle = self.spool.open_to_read()
+            self.spool.open_spools.use(self)
             chunk = self._disk.read(self._handle, at, count)
         except OSError as failure:
             raise StorageFault(f"cannot read {self.spool.path}: {failure.strerror or failure}") from failure
@@ -193,10 +238,14 @@ class SpoolReader:
             raise StorageFault(f"{self.spool.path} is cut short")
         return chunk
 
-    def close(self) -> None:
+    def rest(self) -> None:
+        self.spool.open_spools.leave(self)
         if self._handle >= 0:
-            self._disk.close(self._handle)
-            self._handle = -1
+            handle, self._handle = self._handle, -1
+            self._disk.close(handle)
+
+    def close(self) -> None:
+        self.rest()
         self.spool.discard()
 
 
@@ -209,8 +258,11 @@ class SpoolStore:
         # The journal's epoch, then a count: no two files that are there have the same number.
         self.epoch = 1
         self._opened = 0
+        self._open_spools = OpenSpools()
         # By the sequence of the entry.
         self.adopted: dict[int, Spool] = {}
+        # Those that wait with a descriptor for the journal's writer, which syncs them in this order.
+        self._unsynced: deque[Spool] = deque()
         # Let go; deleted once the given sequence is synced.
         self._leaving: deque[tuple[int, Spool]] = deque()
         # By their numbers: those that grow in parts, see staging_files.py.
@@ -220,12 +272,15 @@ class SpoolStore:
 
     def open(self) -> Spool:
         number, path = self._next()
-        return Spool(self._disk, path, number, self._disk.open(path, create=True))
+        spool = Spool(self._disk, path, number, self._open_spools)
+        spool.handle = self._disk.open(path, create=True)
+        self._open_spools.use(spool)
+        return spool
 
     def stage(self) -> Spool:
         """One that a value is to name; it has no file yet."""
         number, path = self._next()
-        self.staged[number] = spool = Spool(self._disk, path, number, -1)
+        self.staged[number] = spool = Spool(self._disk, path, number, self._open_spools)
         return spool
 
     def _next(self) -> tuple[int, str]:
@@ -234,8 +289,20 @@ class SpoolStore:
         return number, os.path.join(self._directory, spool_name(number))
 
     def adopt(self, sequence: int, spool: Spool) -> None:
+        """An entry holds it. Its descriptor is the writer's from now on, or goes."""
+        is_the_writers = bool(spool.sequence)  # another entry holds it already
         spool.sequence = sequence
         self.adopted[sequence] = spool
+        if is_the_writers or spool.handle < 0:
+            return
+        unsynced = self._unsynced
+        while unsynced and unsynced[0].handle < 0:
+            unsynced.popleft()
+        if len(unsynced) < OPEN_MAX:
+            self._open_spools.leave(spool)
+            unsynced.append(spool)
+        else:
+            spool.rest()
 
     def let_go(self, sequence: int, settled: int) -> None:
         """The entry died; the file goes when that is safe."""
@@ -281,7 +348,8 @@ class SpoolStore:
         if octets:
             spool = self._found("a staged content", value[: _REFERENCE.size])
         else:
-            spool = Spool(self._disk, os.path.join(self._directory, spool_name(number)), number, -1)
+            path = os.path.join(self._directory, spool_name(number))
+            spool = Spool(self._disk, path, number, self._open_spools)
         self.staged[number] = spool
         return spool
 
@@ -296,7 +364,7 @@ class SpoolStore:
             self._disk.close(handle)
             raise StorageFault(f"{whose} names {spool_name(number)}, which is cut short")
         self._disk.close(handle)
-        return Spool(self._disk, path, number, -1, octets, crc)
+        return Spool(self._disk, path, number, self._open_spools, octets, crc)
 
     def remove_leftovers(self) -> int:
         """Delete files that no entry names; returns how many."""

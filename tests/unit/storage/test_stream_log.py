@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,12 @@ import pytest
 from flintmq.clock import Clock
 from flintmq.storage.disk import Disk
 from flintmq.storage.options import JournalOptions
+from flintmq.storage.streams import store as stream_store
 from flintmq.storage.streams.chunk import ChunkBuilder, checked_chunk, filter_bits
 from flintmq.storage.streams.columns import fetch
 from flintmq.storage.streams.cursor import StreamCursor, offset_of_time
 from flintmq.storage.streams.log import StreamLog, StreamOptions
+from flintmq.storage.streams.segment import SEGMENT_SUFFIX
 from flintmq.storage.streams.store import StreamStore
 from flintmq.wire import columns
 
@@ -328,4 +331,67 @@ def test_a_stream_whose_directory_could_not_be_made_is_written_when_it_can(tmp_p
     obstacle.unlink()
     assert store.commit_now()
     assert bodies(log) == [b"0"]
+    store.close()
+
+
+class WatchedDisk(Disk):
+    """Knows which files are open for writing, and which have octets that are not synced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.paths: dict[int, str] = {}
+        self.most = 0
+        self.unsynced: set[str] = set()
+        self.failing_syncs = 0
+
+    def open(self, path: str, create: bool = False) -> int:
+        handle = super().open(path, create)
+        if path.endswith(SEGMENT_SUFFIX):
+            self.paths[handle] = path
+            self.most = max(self.most, len(self.paths))
+        return handle
+
+    def close(self, handle: int) -> None:
+        self.paths.pop(handle, None)
+        super().close(handle)
+
+    def write(self, handle: int, at: int, octets: bytes | bytearray | memoryview) -> None:
+        super().write(handle, at, octets)
+        if handle in self.paths:
+            self.unsynced.add(self.paths[handle])
+
+    def sync(self, handle: int) -> None:
+        if handle in self.paths and self.failing_syncs:
+            self.failing_syncs -= 1
+            raise OSError(errno.EIO, "the disk says no")
+        super().sync(handle)
+        self.unsynced.discard(self.paths.get(handle, ""))
+
+
+@pytest.mark.parametrize("failing_syncs", [0, 1])
+def test_many_streams_have_few_files_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing_syncs: int
+) -> None:
+    """In one batch too; what the one that is closed for another one has is synced before."""
+    monkeypatch.setattr(stream_store, "WRITTEN_HANDLES_MAX", 4)
+    disk = WatchedDisk()
+    store = StreamStore(str(tmp_path / "streams"), disk, OPTIONS, Clock())
+    logs = [store.create(number, StreamOptions(segment_octets=300)) for number in range(1, 21)]
+    for batch in range(10):
+        disk.failing_syncs = failing_syncs if batch == 5 else 0
+        for log in logs:
+            append(log, b"%d" % batch)
+        assert store.commit_now()
+        assert not disk.unsynced
+    assert disk.most == 5
+    for log in logs:
+        assert len(log.segments) > 1
+        assert bodies(log) == numbered(0, 10)
+    store.close()
+    store = open_store(tmp_path)
+    for number in range(1, 21):
+        log, report = store.open(number, StreamOptions(segment_octets=300))
+        assert not report.damaged
+        assert not report.torn_octets
+        assert bodies(log) == numbered(0, 10)
     store.close()

@@ -73,6 +73,7 @@ class StreamSegment:
         "first_time_ms",
         "handle",
         "index",
+        "is_created",
         "is_indexed",
         "last_time_ms",
         "octets",
@@ -91,6 +92,7 @@ class StreamSegment:
         self.planned_octets = 0
         self.planned_since_ms = 0
         self.handle = -1  # for writing; the writer's
+        self.is_created = False  # has its file, which is opened again where there is no handle
         self.index: StreamIndex | None = StreamIndex()  # None: to be read from its file
         self.is_indexed = False  # the index has its file
         self.sealed = False  # nothing more is added

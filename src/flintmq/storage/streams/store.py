@@ -41,8 +41,9 @@ RECENT_OCTETS_MAX = 67_108_864
 RECENT_OCTETS_MAX_PER_STREAM = 4_194_304
 # Streams whose age one tick looks at: some milliseconds.
 AGEING_MAX = 1024
-# Files open for reading.
+# Files open for reading, and for writing: there may be more streams than a process may have files open.
 HANDLES_MAX = 64
+WRITTEN_HANDLES_MAX = 64
 
 # What was promised of the streams; not in their directory, which may be what is missing.
 PROMISES_NAME = "streams.promised"
@@ -87,6 +88,8 @@ class StreamStore:
         self._retry_due_s = 0.0
         self._failed_before = False
         self._handles: OrderedDict[str, int] = OrderedDict()
+        # The writer's: segments in the order in which they were written, some closed since.
+        self._written_handles: OrderedDict[StreamSegment, StreamLog] = OrderedDict()
         self._recent: OrderedDict[StreamLog, None] = OrderedDict()  # the one appended to last comes last
         self._recent_octets = 0
         self._ageing: list[StreamLog] = []  # whose age is to be looked at, a portion with each tick
@@ -253,14 +256,14 @@ class StreamStore:
             self.disk.make_directory(stream.directory)
             remove_segment(self.disk, stream.directory, segment)
             created[stream.directory] = None
+        synced: set[StreamSegment] = set()
         for stream, of_one in writes:
             for write in of_one:
-                if write.segment.handle < 0:
-                    self._create(stream, write.segment)
+                if not write.segment.is_created:
                     created[stream.directory] = None
+                self._open_to_write(stream, write.segment, synced)
                 self.disk.write(write.segment.handle, write.position, write.chunk.octets)
         self._is_syncing = True
-        synced: set[StreamSegment] = set()
         for stream, of_one in to_sync:
             for write in of_one:
                 if write.segment not in synced and not write.segment.dropped:
@@ -277,15 +280,49 @@ class StreamStore:
         """What was written to a file that has been removed is not there."""
         for stream, of_one in writes:
             for segment in {write.segment: None for write in of_one}:
-                path = os.path.join(stream.directory, segment.name)
-                if not segment.dropped and not self.disk.is_there(path, segment.handle):
-                    raise FileNotFoundError(errno.ENOENT, "it was removed or replaced", path)
+                if segment.handle >= 0:
+                    self._look_at(stream, segment)
+
+    def _look_at(self, stream: StreamLog, segment: StreamSegment) -> None:
+        path = os.path.join(stream.directory, segment.name)
+        if not segment.dropped and not self.disk.is_there(path, segment.handle):
+            raise FileNotFoundError(errno.ENOENT, "it was removed or replaced", path)
+
+    def _open_to_write(self, stream: StreamLog, segment: StreamSegment, synced: set[StreamSegment]) -> None:
+        """Has a handle of the segment. The file that was not written for the longest time is closed.
+
+        That one may have been written in this batch, where a batch has many streams. `synced` is told.
+        """
+        synced.discard(segment)
+        if segment.handle < 0 and segment.is_created:
+            segment.handle = self.disk.open(os.path.join(stream.directory, segment.name))
+        elif segment.handle < 0:
+            self._create(stream, segment)
+        self._written_handles[segment] = stream
+        self._written_handles.move_to_end(segment)
+        if len(self._written_handles) > WRITTEN_HANDLES_MAX:
+            other, other_stream = self._written_handles.popitem(last=False)
+            self._end_writing(other_stream, other)
+            synced.add(other)
+
+    def _end_writing(self, stream: StreamLog, segment: StreamSegment) -> None:
+        """Closes the file for the moment. Only by this handle a failure to write it is sure to be told."""
+        if segment.handle < 0:
+            return
+        if not segment.dropped and self.sync is not SyncPolicy.NEVER:
+            self._is_syncing = True
+            self.disk.sync(segment.handle)
+            self._is_syncing = False
+        if not self.is_temporary:
+            self._look_at(stream, segment)
+        handle, segment.handle = segment.handle, -1
+        self.disk.close(handle)
 
     def _sync_segment(self, stream: StreamLog, segment: StreamSegment) -> None:
         if segment.handle >= 0:
             self.disk.sync(segment.handle)
             return
-        # A later batch has failed and closed it.
+        # A later batch has failed and closed it, or has closed it for others.
         handle = self.disk.open_to_read(os.path.join(stream.directory, segment.name))
         try:
             self.disk.sync(handle)
@@ -298,6 +335,7 @@ class StreamStore:
         remove_segment(self.disk, stream.directory, segment)
         path = os.path.join(stream.directory, segment.name)
         segment.handle = self.disk.open(path, create=True)
+        segment.is_created = True
 
     def _written(self, number: int, writes: Writes, sync: bool, error: OSError | None) -> None:
         self._in_flight = None
@@ -347,6 +385,7 @@ class StreamStore:
         for stream, of_one in by_stream.items():
             for segment in {write.segment.first_offset: write.segment for write in of_one}.values():
                 self._forget_handle(stream, segment)
+                segment.is_created = False  # should it be written again, then into a new file
                 if segment.handle >= 0 and not segment.dropped:
                     self.disk.close(segment.handle)
                     segment.handle = -1

@@ -1,0 +1,134 @@
+"""Spools beside each other: how many descriptors they have, and what becomes of octets that the disk lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flintmq.storage import spool as spools
+from flintmq.storage.disk import Disk
+from flintmq.storage.journal.journal import Journal
+from flintmq.storage.options import JournalOptions
+from flintmq.storage.spool import Spool, SpoolReader
+
+from .test_journal import Told
+
+MANY = 20
+
+
+class CountingDisk(Disk):
+    """Counts the spools that are open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open_ones: set[int] = set()
+        self.most = 0
+
+    def noted(self, path: str, handle: int) -> int:
+        if path.endswith(".spool"):
+            self.open_ones.add(handle)
+            self.most = max(self.most, len(self.open_ones))
+        return handle
+
+    def open(self, path: str, create: bool = False) -> int:
+        return self.noted(path, super().open(path, create))
+
+    def open_to_read(self, path: str) -> int:
+        return self.noted(path, super().open_to_read(path))
+
+    def close(self, handle: int) -> None:
+        self.open_ones.discard(handle)
+        super().close(handle)
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spools, "OPEN_MAX", 4)
+
+
+@pytest.fixture
+def disk() -> CountingDisk:
+    return CountingDisk()
+
+
+@pytest.fixture
+def journal(disk: CountingDisk, tmp_path: Path) -> Journal:
+    journal = Journal.open(str(tmp_path), disk, JournalOptions(threaded=False))
+    journal.recover(Told())
+    return journal
+
+
+def written(journal: Journal, count: int = MANY) -> list[Spool]:
+    """So many bodies that came at the same time, part by part."""
+    coming = [journal.open_spool() for _ in range(count)]
+    for part in range(3):
+        for number, each in enumerate(coming):
+            each.append(bytes([number, part]) * 1000)
+    for each in coming:
+        each.finish()
+    return coming
+
+
+def body(number: int) -> bytes:
+    return b"".join(bytes([number, part]) * 1000 for part in range(3))
+
+
+def test_bodies_that_come_at_the_same_time_have_few_descriptors(journal: Journal, disk: CountingDisk) -> None:
+    coming = written(journal)
+    assert disk.most <= 5, "the one that is opened comes before another one rests"
+    sequences = [journal.append_spooled((1,), b"h", each) for each in coming]
+    journal.commit_now()
+    assert disk.most <= 9, "as many more wait for the journal's writer"
+    assert not disk.open_ones, "what is synced is at rest"
+    for number, sequence in enumerate(sequences):
+        kept = journal.spool_of(sequence)
+        assert kept is not None
+        assert kept.secured
+        assert kept.read(0, 6000) == body(number)
+    journal.close()
+
+
+def test_bodies_that_are_read_at_the_same_time_have_few_descriptors(
+    journal: Journal, disk: CountingDisk
+) -> None:
+    kept = written(journal)
+    readers = [SpoolReader(each) for each in kept]
+    parts = [b""] * MANY
+    for at in range(0, 6000, 1500):
+        for number, reader in enumerate(readers):
+            parts[number] += reader.read(at, 1500)
+    assert parts == [body(number) for number in range(MANY)]
+    assert disk.most <= 5
+    for reader in readers:
+        reader.close()
+    for each in kept:
+        each.discard()
+    assert not disk.open_ones
+    journal.close()
+
+
+def test_what_the_disk_lost_of_a_body_at_rest_is_not_promised(journal: Journal, tmp_path: Path) -> None:
+    """An error in writing it may have been told to nobody, as no descriptor was open."""
+    lost = written(journal)[0]
+    assert lost.handle < 0
+    octets = bytearray(Path(lost.path).read_bytes())
+    octets[100] ^= 1
+    Path(lost.path).write_bytes(octets)
+    with pytest.raises(OSError, match="was lost by a failed sync"):
+        lost.secure()
+    assert not lost.secured
+    journal.close()
+
+
+def test_a_body_of_two_entries_stays_with_the_writer(journal: Journal, disk: CountingDisk) -> None:
+    first, *others = written(journal, 4)
+    journal.append_spooled((1,), b"h", first)
+    for each in others:
+        journal.append_spooled((1,), b"h", each)
+    handle = first.handle
+    journal.append_spooled((2,), b"h", first.share())
+    assert first.handle == handle
+    journal.commit_now()
+    assert not disk.open_ones
+    journal.close()

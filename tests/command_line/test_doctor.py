@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -335,6 +336,22 @@ def test_the_default_password_a_certificate_that_ends_and_a_disk_almost_full(
     assert "broker.pem ends in 12 day(s)" in found["certificate ends"]["seen"]
     assert "flintmq users delete guest" in found["default password"]["next_step"]
     assert not any(each["is_urgent"] for each in found.values())
+
+
+def test_almost_no_connections_are_left(flintmq: Command, tmp_path: Path) -> None:
+    settings = tmp_path / "flintmq.toml"
+    settings.write_text("[limits]\nconnections_max = 20\n" + USERS)
+    with BrokerProcess("--config", str(settings)) as other, ExitStack() as stack:
+        url = f"amqp://root:root@localhost:{other.port}"
+        forgotten = [stack.enter_context(connect(url)) for _ in range(18)]
+        line = f"doctor --seconds 0 --json --password-in-url --url {url}"
+        found = {each["kind"]: each for each in flintmq(line).document}
+        assert "19 of 20 connections are open" in found["almost no connections left"]["seen"]
+        assert "root (19)" in found["almost no connections left"]["cause"]
+        assert "LimitNOFILE=" in found["almost no connections left"]["next_step"]
+        for each in forgotten[:2]:
+            each.close()
+        assert "almost no connections left" not in flintmq(line).out
 
 
 def test_alarms_of_memory_and_disk_block_a_publisher(flintmq: Command, tmp_path: Path) -> None:

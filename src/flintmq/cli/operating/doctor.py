@@ -11,6 +11,7 @@ import errno
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
@@ -33,6 +34,8 @@ CLOCK_S_MAX = 5.0
 CERTIFICATE_DAYS = 30
 # The disk is almost full when it has less than so many times what stops publishers.
 DISK_TIMES = 4
+# So many of the possible connections are open.
+CONNECTIONS_SHARE = 0.9
 # Queues that are looked into for dead letters: one message of each.
 PEEKED_MAX = 100
 # Exchanges for dead letters that are looked for: a request for each.
@@ -317,6 +320,22 @@ def disk(evidence: Evidence) -> Iterator[Finding]:
             f"the journal takes {tables.size(info['disk-bytes'])}, and publishers are blocked below "
             f"{tables.size(least)}",
             "make room on the disk or drain durable queues before publishers are blocked",
+        )
+
+
+def connections(evidence: Evidence) -> Iterator[Finding]:
+    counts = evidence.last.info.get("strangers", {})
+    count, most = counts.get("connections", 0), counts.get("connections-max", 0)
+    if most and count >= CONNECTIONS_SHARE * most:
+        held = Counter(row["user"] for row in evidence.last.connections.values()).most_common(3)
+        yield Finding(
+            "almost no connections left",
+            f"{count:,} of {most:,} connections are open",
+            f"most of those in {evidence.connection.settings.virtual_host} are of "
+            + ", ".join(f"{user} ({number:,})" for user, number in held)
+            + f"; {counts.get('refused-full', 0):,} were refused since the start",
+            "look for clients that do not close their connections: flintmq connections; or raise "
+            "connections_max in [limits], and the open files that the system allows: LimitNOFILE=, ulimit -n",
         )
 
 
@@ -665,7 +684,7 @@ def stopped_flow(evidence: Evidence) -> Iterator[Finding]:
 
 Check = Callable[[Evidence], Iterator[Finding]]
 # Of the whole broker, and of each virtual host.
-BROKER_CHECKS: tuple[Check, ...] = (memory, disk, certificate, default_password, clocks)
+BROKER_CHECKS: tuple[Check, ...] = (memory, disk, connections, certificate, default_password, clocks)
 HOST_CHECKS: tuple[Check, ...] = (
     blocked,
     growth,

@@ -56,9 +56,10 @@ class Strangers:
         self.paused = 0  # all that ever were
         self.pause_timer: asyncio.Handle | None = None
         self.descriptors_max = descriptor_limit()
-        self.connections_max = self.descriptors_max - min(FILES, self.descriptors_max // 4)
+        self.files_allow = self.descriptors_max - min(FILES, self.descriptors_max // 4)
         self.refused_address = 0
         self.refused_banned = 0
+        self.refused_full = 0
         self.displaced = 0
         self.late = 0
 
@@ -73,6 +74,9 @@ class Strangers:
             "handshakes-displaced": self.displaced,
             "refused-address": self.refused_address,
             "refused-banned": self.refused_banned,
+            "refused-full": self.refused_full,
+            "connections": len(self.server.links),
+            "connections-max": min(self.server.config.limits.connections_max, self.files_allow),
             "refused-busy": self.server.login_queue.refused,
             "logins-waiting": len(self.server.login_queue),
             "failed-logins": self.failed_logins.total,
@@ -94,6 +98,21 @@ class Strangers:
                 log.warning("refused %s: %d handshakes are in progress from there", address, len(there))
                 return False
         return True
+
+    def refuse(self, address: str) -> None:
+        """Tells of somebody for whom there is no connection left."""
+        self.refused_full += 1
+        count = len(self.server.links)
+        if count < self.files_allow:
+            log.warning("refused %s: %d connections are open already", address, count)
+            return
+        log.warning(
+            "refused %s: %d connections are open already, and the journal needs the rest of the %d open "
+            "files; raise the limit: ulimit -n, or LimitNOFILE= of a service",
+            address,
+            count,
+            self.descriptors_max,
+        )
 
     def is_full(self) -> bool:
         """Whether as many are there as may be."""

@@ -90,18 +90,8 @@ class Listener:
         if not strangers.admits(address):
             sockets.close(descriptor)
             return False
-        if len(links) >= strangers.connections_max:
-            log.warning(
-                "refused %s: %d connections are open already, and the journal needs the rest of the %d open "
-                "files; raise the limit: ulimit -n, or LimitNOFILE= of a service",
-                address,
-                len(links),
-                strangers.descriptors_max,
-            )
-            sockets.close(descriptor)
-            return False
-        if len(links) >= self.server.config.limits.connections_max:
-            log.warning("refused %s: %d connections are open already", address, len(links))
+        if len(links) >= self.server.config.limits.connections_max or len(links) >= strangers.files_allow:
+            strangers.refuse(address)
             sockets.close(descriptor)
             return False
         self.connect(descriptor, address)

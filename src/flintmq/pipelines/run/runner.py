@@ -32,6 +32,7 @@ from flintmq.pipelines.errors import PipelineFailed
 from flintmq.pipelines.file.model import Flow, Pipeline
 from flintmq.pipelines.queries import brokers, fingerprint, frames, lake, sinks
 from flintmq.pipelines.queries.fingerprint import FlowRecord
+from flintmq.pipelines.queries.spark_files import SparkFiles
 from flintmq.pipelines.run import reasons, status
 from flintmq.pipelines.run.sessions import open_session, session_of_flow
 from flintmq.pipelines.run.status import FlowStatus, PipelineStatus, StatusFile
@@ -79,6 +80,7 @@ class Start:
         self.is_told = False
         self.is_given_up = False
         self.doing = "asking the broker"
+        self.told = ""  # what a person has to know of it
         self.query: StreamingQuery | None = None
         self.error: BaseException | None = None
         self.done = threading.Event()
@@ -93,6 +95,7 @@ class Start:
             session = session_of_flow(spark, run.pipeline.spark)
             frame = frames.build(session, run.pipeline, run.flow, self._step)
             self._step("starting its query")
+            self._look_at_files(run, SparkFiles(session))
             self.query = sinks.start(frame, run.pipeline, run.flow, run.record, available_now)
             if self.is_given_up:
                 self.query.stop()
@@ -100,6 +103,12 @@ class Start:
             self.error = error
         finally:
             self.done.set()
+
+    def _look_at_files(self, run: FlowRun, files: SparkFiles) -> None:
+        """What only Spark can tell of the flow's directories."""
+        checkpoint = run.record.checkpoint
+        if run.record.is_begun and fingerprint.is_remote(checkpoint) and not files.names(checkpoint):
+            self.told = fingerprint.told_gone(checkpoint)
 
     def _step(self, doing: str) -> None:
         if self.is_given_up:
@@ -367,6 +376,8 @@ class Runner:
                 self.told(f"{run.name}: has been starting for {taken_s:.0f} s: {start.doing}")
             return
         run.start = None
+        if start.told:
+            self.told(f"{run.name}: {start.told}")
         if start.error is not None:
             self._failed(run, start.error, is_lasting=self._is_lasting(start.error))
             return

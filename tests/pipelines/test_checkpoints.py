@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import Told, of_text, run
+from running import Told, of_text, run, run_until
 
 from flintmq.pipelines.errors import CheckpointUnfit
+from flintmq.pipelines.run import status
 
 SINKS = ("parquet", "delta")
 # The second is a file system that Spark can read and this process cannot, as HDFS and object stores are.
@@ -222,3 +223,29 @@ def test_a_remote_checkpoint_that_is_gone_is_told(archive: Archive, file_system:
     done, told = archive.run(10)
     assert any("its checkpoint" in line and "is not there" in line for line in told), told
     look_at_a_new_checkpoint(archive, done, told)
+
+
+def test_two_runs_that_begin_at_the_same_moment_do_not_lose_rows_in_silence(
+    spark: Any, uri: str, connection: Any, tmp_path: Path
+) -> None:
+    """Neither finds a batch of the other in the directory."""
+    archive = Archive(spark, uri, connection, tmp_path, "parquet")
+    other: list[tuple[bool, Told]] = []
+    first = replace(archive.pipeline, name="first")
+
+    def seen() -> bool:
+        known = status.read(tmp_path / "other-state", "first")
+        if not other and known is not None and known.flows["out"].state == status.RUNNING:
+            other.append(archive.run(10))
+        return bool(other) and archive.table.is_dir() and any(archive.table.glob("*.parquet"))
+
+    told = run_until(spark, first, tmp_path / "other-state", seen)
+    assert not any("failed" in line for line in told), told
+    [(done, told)] = other
+    assert not done, "batch 0 of both is one to Spark"
+    assert "another run writes to" in told[-1], told
+    assert "name another directory" in told[-1], told
+    archive.state = tmp_path / "other-state"
+    archive.pipeline = first
+    assert archive.run(10)[0], "the other run has ended"
+    assert archive.found() == list(range(20))

@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from flintmq.pipelines.errors import CheckpointUnfit, PipelineFailed
 from flintmq.pipelines.file import sql
@@ -30,6 +30,7 @@ from flintmq.pipelines.file.model import Flow, Pipeline, Sink
 from flintmq.pipelines.queries import brokers
 from flintmq.pipelines.queries.fingerprint import FlowRecord, is_remote
 from flintmq.pipelines.queries.spark_files import SparkFiles
+from flintmq.storage.file_lock import try_lock
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -40,7 +41,8 @@ log = logging.getLogger("flintmq.pipelines")
 
 _ROUTING = ("exchange", "routing_key")
 _ORDER = "flintmq_order"
-_LOG = "_spark_metadata"
+# In a directory of Parquet files. Readers leave out files whose names begin so.
+_LOG, _LOCK = "_spark_metadata", "_flintmq.lock"
 _PLAN = ".plan"
 # A version is a whole number: of 52 bits, which a reader of JSON that knows no others takes as they are.
 _PLAN_DIGITS = 13
@@ -119,6 +121,31 @@ def _check_batches(sink: Sink, record: FlowRecord, files: SparkFiles) -> None:
             "deleted or set aside, or is another flow's, and rows of batches that the directory has would be "
             "left out. Give the sink another directory, with --reset if rows are to be read anew."
         )
+
+
+def hold(sink: Sink, files: SparkFiles) -> IO[str] | None:
+    """Holds a Parquet directory on this machine for one run, until the file is closed.
+
+    Two runs that begin at the same moment find no batches of each other. Spark then takes a batch of the one
+    for that of the other, and leaves it out.
+    """
+    directory = files.local(sink.target) if sink.kind == "parquet" else None
+    if directory is None:
+        return None
+    directory.mkdir(parents=True, exist_ok=True)
+    held = open(directory / _LOCK, "a", encoding="utf-8")  # noqa: SIM115 held until close
+    try:
+        is_held = try_lock(held.fileno())
+    except OSError as error:
+        log.warning("%s: another run into this directory is not found out: %s", held.name, error.strerror)
+        return held
+    if not is_held:
+        held.close()
+        raise PipelineFailed(
+            f"sink {sink.name!r}: another run writes to {sink.target}, and a directory of Parquet files "
+            "takes the batches of one; end that run, or name another directory"
+        )
+    return held
 
 
 def check_reset(flow: Flow) -> None:

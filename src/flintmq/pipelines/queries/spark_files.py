@@ -6,6 +6,7 @@ A file that is not there is no error. Whatever else keeps a file from being read
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -47,6 +48,12 @@ class SparkFiles:
             if _is_missing(error):
                 return []
             raise
+
+    def local(self, place: str) -> Path | None:
+        """Where it is on this machine; None if it is elsewhere."""
+        path = self._path_of(place)
+        found = path.getFileSystem(self._settings).makeQualified(path).toUri()
+        return Path(found.getPath()) if found.getScheme() == "file" else None
 
 
 def _is_missing(error: Any) -> bool:

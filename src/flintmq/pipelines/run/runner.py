@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from flintmq.client.core.errors import AccessRefused, LoginRefused, NotFound
 from flintmq.clock import Clock
@@ -106,6 +106,7 @@ class Start:
 
     def _look_at_files(self, run: FlowRun, files: SparkFiles) -> None:
         """What only Spark can tell of the flow's directories."""
+        run.hold_directory(files)
         checkpoint = run.record.checkpoint
         if run.record.is_begun and fingerprint.is_remote(checkpoint) and not files.names(checkpoint):
             self.told = fingerprint.told_gone(checkpoint)
@@ -126,6 +127,7 @@ class FlowRun:
         self.status = FlowStatus()
         self.start: Start | None = None
         self.query: StreamingQuery | None = None
+        self._held: IO[str] | None = None  # the directory that this flow alone writes to
         self.is_passing = False  # the flow failed for a reason that may be gone at the next run
         self.is_unrouted_told = False
         self.failures = 0
@@ -166,6 +168,14 @@ class FlowRun:
         latest = told.get("eventTime", {}).get("max")
         if latest is not None:
             known.lag_s = max(0.0, (known.updated_ms - _milliseconds(latest)) / 1000)
+
+    def hold_directory(self, files: SparkFiles) -> None:
+        if self._held is None:
+            self._held = sinks.hold(self.flow.sink, files)
+
+    def release_directory(self) -> None:
+        if self._held is not None:
+            self._held.close()
 
     def is_exhausted(self) -> bool:
         """Whether every source has come to its end, and the last batch of it is written."""
@@ -443,6 +453,8 @@ class Runner:
             self.is_status_lost = False
 
     def _close(self) -> None:
+        for run in self.runs:
+            run.release_directory()
         for file in self.files:
             file.close()
 

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import Told, of_text, run
+from running import Told, of_text, run, run_until
 
 from flintmq.pipelines.errors import CheckpointUnfit
+from flintmq.pipelines.run import status
 
 SINKS = ("parquet", "delta")
+# The second is a file system that Spark can read and this process cannot, as HDFS and object stores are.
+FILE_SYSTEMS = ("file://", "viewfs://far")
 
 
 class Archive:
@@ -20,6 +23,7 @@ class Archive:
 
     def __init__(self, spark: Any, uri: str, connection: Any, directory: Path, sink: str) -> None:
         self.spark = spark
+        self.uri = uri
         self.connection = connection
         self.state = directory / "state"
         self.table = directory / "table"
@@ -30,7 +34,7 @@ class Archive:
         with connection.channel() as channel:
             channel.queue(self.stream, durable=True, arguments={"x-queue-type": "stream"})
 
-    def pipeline_into(self, uri: str, table: Path) -> Any:
+    def pipeline_into(self, uri: str, table: Path | str) -> Any:
         return of_text(
             f'[pipeline]\nname = "archive"\n[[source]]\nname = "rows"\nuri = "{uri}"\n'
             f'stream = "{self.stream}"\nformat = "json"\nschema = "id BIGINT NOT NULL"\n'
@@ -40,6 +44,24 @@ class Archive:
     @property
     def checkpoint(self) -> Path:
         return self.state / "checkpoints" / "archive"
+
+    def move(self, file_system: str) -> None:
+        """Names the checkpoint by a URI, and a Parquet directory too; both stay where they are."""
+        table = f"{file_system}{self.table}" if self.sink == "parquet" else self.table
+        self.pipeline = replace(
+            self.pipeline_into(self.uri, table), checkpoint=f"{file_system}{self.checkpoint}"
+        )
+
+    def restore(self, backup: Path) -> None:
+        shutil.rmtree(self.checkpoint)
+        shutil.copytree(backup, self.checkpoint)
+
+    def forget_last_commit(self) -> None:
+        """As after a kill between the batch in the sink and the note of it in the checkpoint."""
+        commits = self.checkpoint / "out" / "commits"
+        last = max(int(file.name) for file in commits.iterdir() if file.name.isdigit())
+        (commits / str(last)).unlink()
+        (commits / f".{last}.crc").unlink(missing_ok=True)
 
     def run(self, rows: int, **options: Any) -> tuple[bool, Told]:
         """Publishes some rows, and reads what is there."""
@@ -51,7 +73,8 @@ class Archive:
 
     def found(self) -> list[int]:
         if self.sink == "parquet":
-            return sorted(row.id for row in self.spark.read.parquet(str(self.table)).collect())
+            target = self.pipeline.sinks[0].target
+            return sorted(row.id for row in self.spark.read.parquet(target).collect())
         import deltalake
 
         return sorted(deltalake.DeltaTable(str(self.table)).to_pyarrow_table().column("id").to_pylist())
@@ -62,13 +85,19 @@ def archive(request: pytest.FixtureRequest, spark: Any, uri: str, connection: An
     return Archive(spark, uri, connection, tmp_path, request.param)
 
 
+@pytest.fixture(params=FILE_SYSTEMS)
+def file_system(request: pytest.FixtureRequest, spark: Any, tmp_path: Path) -> str:
+    top = tmp_path.parts[1]
+    spark._jsc.hadoopConfiguration().set(f"fs.viewfs.mounttable.far.link./{top}", f"file:///{top}")
+    return str(request.param)
+
+
 def test_a_restored_checkpoint_does_not_lose_rows_in_silence(archive: Archive, tmp_path: Path) -> None:
     assert archive.run(10)[0]
     shutil.copytree(archive.checkpoint, tmp_path / "backup")
     for _ in range(2):
         assert archive.run(10)[0]
-    shutil.rmtree(archive.checkpoint)
-    shutil.copytree(tmp_path / "backup", archive.checkpoint)
+    archive.restore(tmp_path / "backup")
     done, told = archive.run(10)
     assert not done, "its rows go under numbers of batches that the table has already"
     assert "restored" in told[-1], told
@@ -83,8 +112,7 @@ def test_a_checkpoint_restored_by_one_batch_does_not_lose_rows_in_silence(
     assert archive.run(10)[0]
     shutil.copytree(archive.checkpoint, tmp_path / "backup")
     assert archive.run(10)[0]
-    shutil.rmtree(archive.checkpoint)
-    shutil.copytree(tmp_path / "backup", archive.checkpoint)
+    archive.restore(tmp_path / "backup")
     done, told = archive.run(10)
     assert not done, "the batch has the number of another"
     assert "restored" in told[-1], told
@@ -92,13 +120,9 @@ def test_a_checkpoint_restored_by_one_batch_does_not_lose_rows_in_silence(
 
 
 def test_a_batch_that_is_written_but_not_noted_is_written_once(archive: Archive) -> None:
-    """As after a kill between the two."""
     for _ in range(2):
         assert archive.run(10)[0]
-    commits = archive.checkpoint / "out" / "commits"
-    last = max(int(file.name) for file in commits.iterdir() if file.name.isdigit())
-    (commits / str(last)).unlink()
-    (commits / f".{last}.crc").unlink(missing_ok=True)
+    archive.forget_last_commit()
     done, told = archive.run(10)
     assert done, told
     assert archive.found() == list(range(30))
@@ -156,3 +180,72 @@ def test_a_checkpoint_by_uri_that_is_another_or_new_does_not_lose_rows_in_silenc
         assert done, told
         expected += range(archive.published)
         assert archive.found() == sorted(expected), "what was there, and all of it again"
+
+
+def test_a_remote_checkpoint_restored_by_one_batch_does_not_lose_rows_in_silence(
+    archive: Archive, file_system: str, tmp_path: Path
+) -> None:
+    archive.move(file_system)
+    assert archive.run(10)[0]
+    shutil.copytree(archive.checkpoint, tmp_path / "backup")
+    assert archive.run(10)[0]
+    archive.restore(tmp_path / "backup")
+    done, told = archive.run(10)
+    assert not done, "the batch has the number of another"
+    assert "restored" in told[-1], told
+    advice = "Name another checkpoint" if archive.sink == "delta" else "another directory"
+    assert advice in told[-1], told
+    assert archive.found() == list(range(20))
+
+
+@pytest.mark.parametrize("archive", ["delta"], indirect=True)
+def test_a_batch_of_a_remote_checkpoint_that_is_run_again_is_written_once(
+    archive: Archive, file_system: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    archive.move(file_system)
+    for _ in range(2):
+        assert archive.run(10)[0]
+    archive.forget_last_commit()
+    done, told = archive.run(10)
+    assert done, told
+    assert archive.found() == list(range(30))
+    assert [line for line in caplog.messages if "batch 1 was written" in line], "it is told"
+
+
+@pytest.mark.parametrize("archive", ["delta"], indirect=True)
+def test_a_remote_checkpoint_that_is_gone_is_told(archive: Archive, file_system: str) -> None:
+    archive.move(file_system)
+    for _ in range(2):
+        done, told = archive.run(10)
+        assert done, told
+        assert not any("is not there" in line for line in told), told
+    shutil.rmtree(archive.checkpoint / "out")
+    done, told = archive.run(10)
+    assert any("its checkpoint" in line and "is not there" in line for line in told), told
+    look_at_a_new_checkpoint(archive, done, told)
+
+
+def test_two_runs_that_begin_at_the_same_moment_do_not_lose_rows_in_silence(
+    spark: Any, uri: str, connection: Any, tmp_path: Path
+) -> None:
+    """Neither finds a batch of the other in the directory."""
+    archive = Archive(spark, uri, connection, tmp_path, "parquet")
+    other: list[tuple[bool, Told]] = []
+    first = replace(archive.pipeline, name="first")
+
+    def seen() -> bool:
+        known = status.read(tmp_path / "other-state", "first")
+        if not other and known is not None and known.flows["out"].state == status.RUNNING:
+            other.append(archive.run(10))
+        return bool(other) and archive.table.is_dir() and any(archive.table.glob("*.parquet"))
+
+    told = run_until(spark, first, tmp_path / "other-state", seen)
+    assert not any("failed" in line for line in told), told
+    [(done, told)] = other
+    assert not done, "batch 0 of both is one to Spark"
+    assert "another run writes to" in told[-1], told
+    assert "name another directory" in told[-1], told
+    archive.state = tmp_path / "other-state"
+    archive.pipeline = first
+    assert archive.run(10)[0], "the other run has ended"
+    assert archive.found() == list(range(20))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -142,7 +143,7 @@ def test_records_of_format_1_go_on(tmp_path: Path) -> None:
     file = tmp_path / "counted.flow.json"
     old = {"format": 1, "id": record.id, "parts": fingerprint.parts(flow, has_address=True)}
     file.write_text(json.dumps(old))
-    assert fingerprint.claim(str(tmp_path), tmp_path, flow, False, Clock()) == record
+    assert fingerprint.claim(str(tmp_path), tmp_path, flow, False, Clock()) == replace(record, is_begun=True)
     assert json.loads(file.read_text())["format"] == 2
 
 

@@ -163,12 +163,16 @@ def test_delta_skips_a_batch_it_has(spark: Any, tmp_path: Path) -> None:
 
     from flintmq.pipelines.queries.fingerprint import FlowRecord
     from flintmq.pipelines.queries.sinks import DeltaWriter
+    from flintmq.pipelines.queries.spark_files import SparkFiles
 
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").write_text("v1\n{}\n7")
     text = f'[pipeline]\nname = "d"\n[[source]]\nname = "r"\nrate = 1\n[[sink]]\ndelta = "{tmp_path}/t"\n'
     pipeline = of_text(text)
     batch = spark.range(3)
     for record_id in ("one", "one", "fresh"):
-        DeltaWriter(pipeline, pipeline.sinks[0], FlowRecord("", record_id))(batch, 0)
+        record = FlowRecord(str(tmp_path), record_id)
+        DeltaWriter(pipeline, pipeline.sinks[0], record, SparkFiles(spark))(batch, 0)
     assert deltalake.DeltaTable(str(tmp_path / "t")).to_pyarrow_table().num_rows == 6, (
         "a fresh checkpoint counts anew"
     )

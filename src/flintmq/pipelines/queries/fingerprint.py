@@ -91,11 +91,19 @@ class FlowRecord:
     id: str
     told: str = ""  # what has changed since the last run and does not keep the flow from going on
     figures: str = ""  # the file in which the sink counts its rows, if there is one
+    is_begun: bool = False  # an earlier run has claimed the checkpoint
 
 
 def is_remote(checkpoint: str) -> bool:
     """Whether a checkpoint is given as a URI: Spark reaches it, and this process may not."""
     return "://" in checkpoint
+
+
+def told_gone(checkpoint: str | Path) -> str:
+    return (
+        f"it was started before, but its checkpoint {checkpoint} is not there: it begins anew, and rows that "
+        "it wrote before may be written again"
+    )
 
 
 def _record_file(checkpoint: str, records: Path, flow: Flow) -> Path:
@@ -135,11 +143,7 @@ def claim(checkpoint: str, records: Path, flow: Flow, reset: bool, clock: Clock)
         if known.get("sink", sink) != sink:
             told = f"the sink has changed: rows went to {known['sink']}, and go to {sink} from here on"
         if not remote and not place.exists():
-            told += "; " if told else ""
-            told += (
-                f"it was started before, but its checkpoint {place} is not there: it begins anew, and rows "
-                "that it wrote before may be written again"
-            )
+            told += ("; " if told else "") + told_gone(place)
     named = f"{checkpoint.rstrip('/')}/{flow.name}"
     if changed and (remote or place.exists()):
         afresh = ", name another checkpoint, or start afresh with --reset, which sets the old one aside."
@@ -155,7 +159,7 @@ def claim(checkpoint: str, records: Path, flow: Flow, reset: bool, clock: Clock)
     written = {"format": _FORMAT, "id": flow_id, "parts": now, "sink": sink}
     fresh.write_text(json.dumps(written, indent=1) + "\n", "utf-8")
     fresh.replace(record)
-    return FlowRecord(named, flow_id, told)
+    return FlowRecord(named, flow_id, told, is_begun=known is not None)
 
 
 def _known(record: Path, remote: bool) -> dict[str, Any]:

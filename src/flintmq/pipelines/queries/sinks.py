@@ -4,19 +4,33 @@ Directories of Parquet files and Delta tables know the numbers of the batches th
 whose number they have is not written again. That is right when Spark runs the last batch once more, as it
 does not know that the batch was written. It is wrong when numbers come again of other rows: from a checkpoint
 that was restored from a backup, or from a new one. Such a flow fails and says so, before rows are left out.
+
+With the rows of each batch the log of a Delta table gets the versions of two "applications", as Delta calls
+those who write:
+
+    flintmq.PIPELINE.SINK.QUERY        the number of the batch
+    flintmq.PIPELINE.SINK.QUERY.plan   a digest of the file offsets/N in the checkpoint. Spark writes the file
+                                       once, before the batch first runs, with the time and the offsets of all
+                                       sources. A batch that is run again has the same, no other has.
+
+Delta keeps the last version of each application when the log is cut. A commit fails if the same application
+was given a version since the table was looked at.
 """
 
 from __future__ import annotations
 
 import logging
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import os
+from collections.abc import Iterable
+from typing import IO, TYPE_CHECKING, Any
 
 from flintmq.pipelines.errors import CheckpointUnfit, PipelineFailed
 from flintmq.pipelines.file import sql
 from flintmq.pipelines.file.model import Flow, Pipeline, Sink
 from flintmq.pipelines.queries import brokers
 from flintmq.pipelines.queries.fingerprint import FlowRecord, is_remote
+from flintmq.pipelines.queries.spark_files import SparkFiles
+from flintmq.storage.file_lock import try_lock
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -27,10 +41,11 @@ log = logging.getLogger("flintmq.pipelines")
 
 _ROUTING = ("exchange", "routing_key")
 _ORDER = "flintmq_order"
-# In the log of a Delta table, with each batch: which it is, and the plan that it was made by.
-_BATCH, _PLAN = "flintmq.batch", "flintmq.plan"
-# Others may write to the table as well. A batch that is run again is looked for in so many commits.
-COMMITS_MAX = 1000
+# In a directory of Parquet files. Readers leave out files whose names begin so.
+_LOG, _LOCK = "_spark_metadata", "_flintmq.lock"
+_PLAN = ".plan"
+# A version is a whole number: of 52 bits, which a reader of JSON that knows no others takes as they are.
+_PLAN_DIGITS = 13
 
 
 def start(
@@ -62,11 +77,12 @@ def _writer(frame: DataFrame, pipeline: Pipeline, flow: Flow, record: FlowRecord
         return made.options(**options)
     if sink.kind == "parquet":
         _check_files(frame, sink)
-        _check_batches(sink, record)
+        _check_batches(sink, record, SparkFiles(frame.sparkSession))
         made = frame.writeStream.format("parquet").option("path", sink.target).options(**options)
         return made.partitionBy(*sink.given["partition_by"]) if "partition_by" in sink.given else made
     if sink.kind == "delta":
-        return frame.writeStream.foreachBatch(DeltaWriter(pipeline, sink, record))
+        files = SparkFiles(frame.sparkSession)
+        return frame.writeStream.foreachBatch(DeltaWriter(pipeline, sink, record, files))
     return frame.writeStream.format("console").option("truncate", "false").options(**options)
 
 
@@ -91,18 +107,13 @@ def _check_files(frame: DataFrame, sink: Sink) -> None:
             )
 
 
-def _check_batches(sink: Sink, record: FlowRecord) -> None:
+def _check_batches(sink: Sink, record: FlowRecord, files: SparkFiles) -> None:
     """Spark leaves out a batch whose number is in the log of the directory, and tells nobody.
 
-    A batch is in the checkpoint before it is in that log. Where one of the two is on no file system of this
-    machine nothing is known.
+    A batch is in the checkpoint before it is in that log.
     """
-    from flintmq.spark.write.batch_identity import local_directory
-
-    directory, checkpoint = local_directory(sink.target), local_directory(record.checkpoint)
-    if directory is None or checkpoint is None:
-        return
-    written, planned = last_number(directory / "_spark_metadata"), last_number(checkpoint / "offsets")
+    written = last_number(files.names(f"{sink.target}/{_LOG}"))
+    planned = last_number(files.names(f"{record.checkpoint}/offsets"))
     if written > planned:
         raise CheckpointUnfit(
             f"sink {sink.name!r}: {sink.target} has batches up to {written}, and the checkpoint "
@@ -112,13 +123,41 @@ def _check_batches(sink: Sink, record: FlowRecord) -> None:
         )
 
 
+def hold(sink: Sink, files: SparkFiles) -> IO[str] | None:
+    """Holds a Parquet directory on this machine for one run, until the file is closed.
+
+    Two runs that begin at the same moment find no batches of each other. Spark then takes a batch of the one
+    for that of the other, and leaves it out.
+    """
+    directory = files.local(sink.target) if sink.kind == "parquet" else None
+    if directory is None:
+        return None
+    directory.mkdir(parents=True, exist_ok=True)
+    held = open(directory / _LOCK, "a", encoding="utf-8")  # noqa: SIM115 held until close
+    try:
+        is_held = try_lock(held.fileno())
+    except OSError as error:
+        log.warning("%s: another run into this directory is not found out: %s", held.name, error.strerror)
+        return held
+    if not is_held:
+        held.close()
+        raise PipelineFailed(
+            f"sink {sink.name!r}: another run writes to {sink.target}, and a directory of Parquet files "
+            "takes the batches of one; end that run, or name another directory"
+        )
+    return held
+
+
 def check_reset(flow: Flow) -> None:
     """Raises if the sink would not take the batches of a new checkpoint: then the old one is to stay."""
     from flintmq.spark.write.batch_identity import local_directory
 
     sink = flow.sink
     directory = local_directory(sink.target) if sink.kind == "parquet" else None
-    written = -1 if directory is None else last_number(directory / "_spark_metadata")
+    log_of_batches = None if directory is None else directory / _LOG
+    if log_of_batches is None or not log_of_batches.is_dir():
+        return  # where the directory is on no file system of this machine, the start of the flow finds out
+    written = last_number(os.listdir(log_of_batches))
     if written >= 0:
         raise CheckpointUnfit(
             f"--reset was refused and set nothing aside: {sink.target}, the directory of sink {sink.name!r}, "
@@ -127,13 +166,10 @@ def check_reset(flow: Flow) -> None:
         )
 
 
-def last_number(directory: Path) -> int:
+def last_number(names: Iterable[str]) -> int:
     """The highest number of a batch in a log of Spark's, a directory with a file for each; -1 if none."""
-    try:
-        names = [file.name.partition(".")[0] for file in directory.iterdir()]
-    except (FileNotFoundError, NotADirectoryError):
-        return -1
-    return max((int(name) for name in names if name.isdigit()), default=-1)
+    numbers = (name.partition(".")[0] for name in names)
+    return max((int(number) for number in numbers if number.isdigit()), default=-1)
 
 
 def ordered(frame: DataFrame, sink: Sink) -> DataFrame:
@@ -180,43 +216,66 @@ def _constants(sink: Sink) -> dict[str, str]:
 class DeltaWriter:
     """Writes each batch to a Delta table once: its number goes into the table's own log with the rows."""
 
-    def __init__(self, pipeline: Pipeline, sink: Sink, record: FlowRecord) -> None:
+    def __init__(self, pipeline: Pipeline, sink: Sink, record: FlowRecord, files: SparkFiles) -> None:
         self.table = sink.target
         self.checkpoint = record.checkpoint
+        self.files = files
         self.flow = f"flintmq.{pipeline.name}.{sink.name}"
         self.record_id = record.id
         self.partition_by = list(sink.given.get("partition_by", ()))
         self.options = dict(sink.given.get("options", {}))
+        self._last: tuple[int, int] | None = None  # number and plan of the batch that was written last
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         import deltalake
 
-        known: set[str] | None = None
-        application = self._application(batch)
-        if deltalake.DeltaTable.is_deltatable(self.table, self.options or None):
-            table = deltalake.DeltaTable(self.table, storage_options=self.options or None)
-            written = table.transaction_version(application)
-            if written is not None and written >= number:
-                self._check_same(table, application, written, number)
-                return
-            known = {field.name for field in table.schema().fields}
+        table, application = self._opened(batch), self._application(batch)
+        if self._is_written(table, application, number):
+            log.warning("batch %d was written to %s before, and is not written again", number, self.table)
+            return
         rows = batch.toArrow()
         if rows.num_rows == 0:
             return
+        plan = self._plan(number)
+        if plan is None:
+            raise CheckpointUnfit(
+                f"the checkpoint {self.checkpoint} has no file offsets/{number}, which Spark wrote before "
+                "the batch: it was deleted or moved while the flow ran. Nothing was written. Restore it, or "
+                f"{self._afresh()}: rows that are in the table come again then."
+            )
         marks: Any = deltalake.CommitProperties(
-            custom_metadata={_BATCH: f"{application} {number}", _PLAN: self._plan(number)},
-            app_transactions=[deltalake.Transaction(application, number)],
+            app_transactions=[
+                deltalake.Transaction(application, number),
+                deltalake.Transaction(application + _PLAN, plan),
+            ]
         )
-        is_wider = known is not None and not known.issuperset(rows.column_names)
+        is_wider = not {field.name for field in table.schema().fields}.issuperset(rows.column_names)
+        # The table as it was looked at: if the same application has written since, the commit fails.
         deltalake.write_deltalake(
-            self.table,
+            table,
             rows,
             mode="append",
             schema_mode="merge" if is_wider else None,
             partition_by=self.partition_by or None,
             commit_properties=marks,
-            storage_options=self.options or None,
         )
+        self._last = number, plan
+
+    def _opened(self, batch: DataFrame) -> DeltaTable:
+        """The table, which is made without rows if there is none: whoever else makes it then, nobody writes
+        rows before looking at it."""
+        import deltalake
+
+        options = self.options or None
+        if not deltalake.DeltaTable.is_deltatable(self.table, options):
+            deltalake.write_deltalake(
+                self.table,
+                batch.limit(0).toArrow(),
+                mode="ignore",
+                partition_by=self.partition_by or None,
+                storage_options=options,
+            )
+        return deltalake.DeltaTable(self.table, storage_options=options)
 
     def _application(self, batch: DataFrame) -> str:
         """Whose numbers these are in the log of the table: those of one checkpoint.
@@ -227,25 +286,36 @@ class DeltaWriter:
         query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         return f"{self.flow}.{query or self.record_id}"
 
-    def _plan(self, number: int) -> str:
-        """Spark plans a batch once; empty where the checkpoint is on no file system of this machine."""
-        from flintmq.spark.write.batch_identity import digest, planned_in
+    def _plan(self, number: int) -> int | None:
+        """The digest of a batch's plan; None if the checkpoint has none. Spark keeps those of 100 batches."""
+        from flintmq.spark.write.batch_identity import digest
 
-        planned = planned_in(self.checkpoint, None, number)
-        return "" if planned is None else digest(planned)
+        planned = self.files.text(f"{self.checkpoint}/offsets/{number}")
+        return None if planned is None else int(digest(planned)[:_PLAN_DIGITS], 16)
 
-    def _check_same(self, table: DeltaTable, application: str, written: int, number: int) -> None:
-        """Whether a batch whose number is known is the one that is in the table; raises if it is another.
+    def _is_written(self, table: DeltaTable, application: str, number: int) -> bool:
+        """Whether the table has the batch; raises if the last batch in the table is not this checkpoint's.
 
-        Spark runs none but the last batch again. A table of an older version has no plans: it is believed.
+        Spark runs none but the last batch again. A copy of the checkpoint may have written a batch while this
+        one, of the same number, had no rows: then its rows are in the next batch.
         """
-        name, plan = f"{application} {number}", self._plan(number)
-        noted = [each.get(_PLAN) for each in table.history(COMMITS_MAX) if each.get(_BATCH) == name]
-        if number < written or (noted and plan and noted[0] not in ("", plan)):
-            afresh = "Name another checkpoint" if is_remote(self.checkpoint) else "Start afresh with --reset"
-            raise CheckpointUnfit(
-                f"batch {number} has the number of another, as {self.table} has batches of this flow up to "
-                f"{written}: the checkpoint {self.checkpoint} was restored from a backup or copied. Nothing "
-                f"was written. {afresh}: rows that are in the table come again."
-            )
-        log.warning("batch %d was written to %s before, and is not written again", number, self.table)
+        written = table.transaction_version(application)
+        if written is None:
+            return False
+        noted = table.transaction_version(application + _PLAN)
+        own = noted if (written, noted) == self._last else self._plan(written)
+        if number > written and own in (None, noted):
+            return False
+        if number == written and own is not None and own == noted:
+            return True
+        if number > written:
+            what = f"{self.table} has another batch {written} than the checkpoint"
+        else:
+            what = f"it has the number of another, as {self.table} has batches of this flow up to {written}"
+        raise CheckpointUnfit(
+            f"batch {number} was not written: {what}. The checkpoint {self.checkpoint} was restored from a "
+            f"backup or copied. {self._afresh().capitalize()}: rows that are in the table come again."
+        )
+
+    def _afresh(self) -> str:
+        return "name another checkpoint" if is_remote(self.checkpoint) else "start afresh with --reset"

@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from flintmq.client.core.errors import AccessRefused, LoginRefused, NotFound
 from flintmq.clock import Clock
@@ -32,6 +32,7 @@ from flintmq.pipelines.errors import PipelineFailed
 from flintmq.pipelines.file.model import Flow, Pipeline
 from flintmq.pipelines.queries import brokers, fingerprint, frames, lake, sinks
 from flintmq.pipelines.queries.fingerprint import FlowRecord
+from flintmq.pipelines.queries.spark_files import SparkFiles
 from flintmq.pipelines.run import reasons, status
 from flintmq.pipelines.run.sessions import open_session, session_of_flow
 from flintmq.pipelines.run.status import FlowStatus, PipelineStatus, StatusFile
@@ -79,6 +80,7 @@ class Start:
         self.is_told = False
         self.is_given_up = False
         self.doing = "asking the broker"
+        self.told = ""  # what a person has to know of it
         self.query: StreamingQuery | None = None
         self.error: BaseException | None = None
         self.done = threading.Event()
@@ -93,6 +95,7 @@ class Start:
             session = session_of_flow(spark, run.pipeline.spark)
             frame = frames.build(session, run.pipeline, run.flow, self._step)
             self._step("starting its query")
+            self._look_at_files(run, SparkFiles(session))
             self.query = sinks.start(frame, run.pipeline, run.flow, run.record, available_now)
             if self.is_given_up:
                 self.query.stop()
@@ -100,6 +103,13 @@ class Start:
             self.error = error
         finally:
             self.done.set()
+
+    def _look_at_files(self, run: FlowRun, files: SparkFiles) -> None:
+        """What only Spark can tell of the flow's directories."""
+        run.hold_directory(files)
+        checkpoint = run.record.checkpoint
+        if run.record.is_begun and fingerprint.is_remote(checkpoint) and not files.names(checkpoint):
+            self.told = fingerprint.told_gone(checkpoint)
 
     def _step(self, doing: str) -> None:
         if self.is_given_up:
@@ -117,6 +127,7 @@ class FlowRun:
         self.status = FlowStatus()
         self.start: Start | None = None
         self.query: StreamingQuery | None = None
+        self._held: IO[str] | None = None  # the directory that this flow alone writes to
         self.is_passing = False  # the flow failed for a reason that may be gone at the next run
         self.is_unrouted_told = False
         self.failures = 0
@@ -157,6 +168,14 @@ class FlowRun:
         latest = told.get("eventTime", {}).get("max")
         if latest is not None:
             known.lag_s = max(0.0, (known.updated_ms - _milliseconds(latest)) / 1000)
+
+    def hold_directory(self, files: SparkFiles) -> None:
+        if self._held is None:
+            self._held = sinks.hold(self.flow.sink, files)
+
+    def release_directory(self) -> None:
+        if self._held is not None:
+            self._held.close()
 
     def is_exhausted(self) -> bool:
         """Whether every source has come to its end, and the last batch of it is written."""
@@ -367,6 +386,8 @@ class Runner:
                 self.told(f"{run.name}: has been starting for {taken_s:.0f} s: {start.doing}")
             return
         run.start = None
+        if start.told:
+            self.told(f"{run.name}: {start.told}")
         if start.error is not None:
             self._failed(run, start.error, is_lasting=self._is_lasting(start.error))
             return
@@ -432,6 +453,8 @@ class Runner:
             self.is_status_lost = False
 
     def _close(self) -> None:
+        for run in self.runs:
+            run.release_directory()
         for file in self.files:
             file.close()
 

@@ -1,0 +1,60 @@
+"""Files where Spark keeps them: on this machine, in HDFS or in an object store, by Spark's own file systems.
+
+A path that names no file system is in the one that Spark is set up with (fs.defaultFS), as for Spark itself.
+A file that is not there is no error. Whatever else keeps a file from being read is raised.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SparkFiles:
+    """What a session sees, with its settings and rights."""
+
+    def __init__(self, session: SparkSession) -> None:
+        spark: Any = session
+        self._path_of = spark._jvm.org.apache.hadoop.fs.Path
+        self._settings = spark._jsparkSession.sessionState().newHadoopConf()
+
+    def text(self, place: str) -> str | None:
+        """All of a small file; None if there is none."""
+        from py4j.protocol import Py4JJavaError
+
+        path = self._path_of(place)
+        try:
+            stream = path.getFileSystem(self._settings).open(path)
+            try:
+                return bytes(stream.readAllBytes()).decode()
+            finally:
+                stream.close()
+        except Py4JJavaError as error:
+            if _is_missing(error):
+                return None
+            raise
+
+    def names(self, place: str) -> list[str]:
+        """What is in a directory; nothing if there is none."""
+        from py4j.protocol import Py4JJavaError
+
+        path = self._path_of(place)
+        try:
+            return [each.getPath().getName() for each in path.getFileSystem(self._settings).listStatus(path)]
+        except Py4JJavaError as error:
+            if _is_missing(error):
+                return []
+            raise
+
+    def local(self, place: str) -> Path | None:
+        """Where it is on this machine; None if it is elsewhere."""
+        path = self._path_of(place)
+        found = path.getFileSystem(self._settings).makeQualified(path).toUri()
+        return Path(found.getPath()) if found.getScheme() == "file" else None
+
+
+def _is_missing(error: Any) -> bool:
+    return bool(error.java_exception.getClass().getName() == "java.io.FileNotFoundException")

@@ -3,7 +3,7 @@ cimport flintmq.wire.amqp as amqp
 cimport flintmq.wire.octets as octets
 
 
-@cython.locals(size=Py_ssize_t, index=Py_ssize_t, body=object)
+@cython.locals(size=Py_ssize_t, index=Py_ssize_t, given=object, body=bytes)
 cpdef Py_ssize_t total_bytes(list bodies) except -1
 
 

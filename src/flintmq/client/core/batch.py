@@ -16,12 +16,13 @@ PUBLISH = 40
 
 
 def total_bytes(bodies: list[bytes]) -> int:
-    """The octets of all bodies; a body that is not bytes is a TypeError."""
+    """The octets of all bodies; a body that is not bytes, or of a subclass, is a TypeError."""
     size = 0
     for index in range(len(bodies)):
-        body = bodies[index]
-        if not isinstance(body, bytes):
-            raise TypeError(f"body {index} must be bytes, not {type(body).__name__}")
+        given = bodies[index]
+        if type(given) is not bytes:
+            raise TypeError(f"body {index} must be bytes, not {type(given).__name__}")
+        body = given
         size += len(body)
     return size
 

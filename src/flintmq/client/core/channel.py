@@ -399,11 +399,8 @@ class ChannelCore:
     def chunks(self, rows: Rows) -> Iterator[bytearray]:
         """The frames of the rows in pieces, for one socket write each."""
         frame_bytes_max = self.connection.output.frame_bytes_max
-        while True:
-            chunk = rows.encode(frame_bytes_max, CHUNK_BYTES)
-            if not chunk:
-                return
-            yield chunk
+        while rows.reached < len(rows.bodies):
+            yield rows.encode(frame_bytes_max, CHUNK_BYTES)
 
     def check_publishable(self) -> None:
         if self.failure is not None:
@@ -576,10 +573,8 @@ class ChannelCore:
         yield self.call(consumer.method, f"consuming from queue {consumer.queue.name!r}")
 
     def is_bounded(self) -> bool:
-        """Whether what the server sends without a settlement is limited by a prefetch."""
-        return not self.consumers or (
-            bool(self.qos_sent) and not any(each.no_ack for each in self.consumers.values())
-        )
+        """Whether what the server sends to the consumers without a settlement is limited by a prefetch."""
+        return bool(self.qos_sent) and not any(each.no_ack for each in self.consumers.values())
 
     def cancel(self, tag: str) -> Steps[None]:
         consumer = self.consumers.get(tag)

@@ -169,9 +169,11 @@ class Ledger:
     def _tell(self, segment: Segment, unknown: Sequence[int], cause: ClientError | None = None) -> None:
         """The fate of a segment, to who waits for it, or to who asks for the channel's confirms next."""
         pending = segment.pending
+        is_bad = segment.nacked or unknown or segment.returned
         if pending is None or not segment.is_waited_for():
-            self.untold.add(segment.nacked, unknown, segment.returned, segment.messages)
-        elif segment.nacked or unknown or segment.returned:
+            if is_bad:
+                self.untold.add(segment.nacked, unknown, segment.returned, segment.messages)
+        elif is_bad:
             made = failure(
                 segment.first, segment.nacked, unknown, segment.messages, segment.returned, cause=cause
             )

@@ -1,6 +1,6 @@
 # The C half of the twin octets.py: the same functions on pointers. Unchecked; see there.
 cimport cython
-from cpython.bytearray cimport PyByteArray_AS_STRING
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.string cimport memcmp, memcpy
@@ -19,6 +19,10 @@ cdef inline const unsigned char* readable_bytes(bytes buffer) noexcept:
 
 cdef inline unsigned char* writable(bytearray buffer) noexcept:
     return <unsigned char*>PyByteArray_AS_STRING(buffer)
+
+
+cdef inline bytearray unset(Py_ssize_t size):
+    return PyByteArray_FromStringAndSize(NULL, size)
 
 
 cdef inline unsigned int read_short(const unsigned char* source, Py_ssize_t at) noexcept:

@@ -40,6 +40,11 @@ def writable(buffer: bytearray) -> Writable:
     return memoryview(buffer)
 
 
+def unset(size: int) -> bytearray:
+    """A buffer whose octets are anything: all of them are to be written."""
+    return bytearray(size)
+
+
 def read_short(source: Readable, at: int) -> int:
     value: int = _read_short(source, at)[0]
     return value

@@ -374,9 +374,10 @@ class Channel:
 
     async def _make_room(self, deadline: Deadline) -> None:
         """Waits until the channel may publish; nothing else runs between that and the publish."""
+        self.connection.check_use()
         self.connection.glance()
-        await self.connection.ready(deadline)
         if not self._has_room():
+            await self.connection.ready(deadline)
             await self._until(
                 self._has_room, "publishing: the broker is too slow, or stopped the flow", deadline
             )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from functools import partial
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
 
-from flintmq.client.core.batch import Rows, publish_frame, total_bytes
+from flintmq.client.core.batch import HEADER_FRAME_BYTES, Rows, publish_frame, row_head, total_bytes
 from flintmq.client.core.confirms import MANDATORY, RETURNED_MAX, Ledger
 from flintmq.client.core.errors import (
     ChannelClosed,
@@ -41,8 +42,6 @@ ROWS_BYTES = 4_194_304
 # Encoded at a time, and handed to the socket.
 CHUNK_BYTES = 262_144
 PERSISTENT = 2
-# A header frame is so much longer than the properties in it.
-HEADER_FRAME_BYTES = 20
 REQUEUE = 2
 
 
@@ -162,8 +161,7 @@ class ChannelCore:
             return
         recovery = self.connection.settings.recovery
         resend = recovery is not None and recovery.unconfirmed == "resend"
-        header_bytes_max = self.connection.output.frame_bytes_max - HEADER_FRAME_BYTES
-        for rows in self.ledger.start_again(resend, header_bytes_max):
+        for rows in self.ledger.start_again(resend, self.connection.output.frame_bytes_max):
             for chunk in self.chunks(rows):
                 self.connection.output.write(bytes(chunk))
         self.told()
@@ -349,21 +347,18 @@ class ChannelCore:
         try:
             source = encode_shortstr(exchange)
             method = publish_frame(self.number, source, encode_shortstr(routing_key), flags, class_id)
-            frames = None
-            if routing_keys is not None:
-                made = {
-                    key: publish_frame(self.number, source, encode_shortstr(key), flags)
-                    for key in set(routing_keys)
-                }
-                frames = [made[key] for key in routing_keys]
+            by_key = {
+                key: publish_frame(self.number, source, encode_shortstr(key), flags, class_id)
+                for key in set(routing_keys or ())
+            }
             octets = encode_properties(properties)
             each = None if properties_each is None else [encode_properties(one) for one in properties_each]
         except ProtocolMisuse as misuse:
             raise ClientError(f"publishing to exchange {exchange[:80]!r} cannot be done: {misuse}") from None
-        for name, found in (("routing_keys", frames), ("properties", each)):
-            if found is not None and len(found) != len(bodies):
+        for name, given in (("routing_keys", routing_keys), ("properties", each)):
+            if given is not None and len(given) != len(bodies):
                 raise ClientError(
-                    f"there are {len(found)} {name} for {len(bodies)} bodies; give one for each"
+                    f"there are {len(given)} {name} for {len(bodies)} bodies; give one for each"
                 )
         largest = max(map(len, each), default=0) if each is not None else len(octets)
         if largest + HEADER_FRAME_BYTES > self.connection.output.frame_bytes_max:
@@ -371,7 +366,15 @@ class ChannelCore:
                 f"headers of {largest} octets do not fit a frame of "
                 f"{self.connection.output.frame_bytes_max}; make them smaller or put them into the body"
             )
-        return Rows(self.number, method, frames, octets, each, bodies, class_id)
+        head_of = partial(row_head, self.number, class_id)
+        heads = None
+        if each is not None:
+            frames = repeat(method) if routing_keys is None else map(by_key.__getitem__, routing_keys)
+            heads = list(map(head_of, frames, each))
+        elif routing_keys is not None:
+            shared = {key: head_of(frame, octets) for key, frame in by_key.items()}
+            heads = [shared[key] for key in routing_keys]
+        return Rows(self.number, head_of(method, octets), heads, bodies)
 
     def check_stream(self) -> None:
         """Raises unless messages of the stream class can be published and consumed here."""
@@ -396,11 +399,8 @@ class ChannelCore:
     def chunks(self, rows: Rows) -> Iterator[bytearray]:
         """The frames of the rows in pieces, for one socket write each."""
         frame_bytes_max = self.connection.output.frame_bytes_max
-        while True:
-            chunk = rows.encode(frame_bytes_max, CHUNK_BYTES)
-            if not chunk:
-                return
-            yield chunk
+        while rows.reached < len(rows.bodies):
+            yield rows.encode(frame_bytes_max, CHUNK_BYTES)
 
     def check_publishable(self) -> None:
         if self.failure is not None:
@@ -573,10 +573,8 @@ class ChannelCore:
         yield self.call(consumer.method, f"consuming from queue {consumer.queue.name!r}")
 
     def is_bounded(self) -> bool:
-        """Whether what the server sends without a settlement is limited by a prefetch."""
-        return not self.consumers or (
-            bool(self.qos_sent) and not any(each.no_ack for each in self.consumers.values())
-        )
+        """Whether what the server sends to the consumers without a settlement is limited by a prefetch."""
+        return bool(self.qos_sent) and not any(each.no_ack for each in self.consumers.values())
 
     def cancel(self, tag: str) -> Steps[None]:
         consumer = self.consumers.get(tag)

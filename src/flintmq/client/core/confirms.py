@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from flintmq.client.core.batch import Rows, publish_frame, total_bytes
+from flintmq.client.core.batch import Rows, header_frame_bytes, publish_frame, row_head, total_bytes
 from flintmq.client.core.errors import ChannelClosed, ClientError, PublishFailed
 from flintmq.client.core.message import Message
 from flintmq.client.core.pending import Pending
@@ -55,7 +55,7 @@ class Segment:
         self.nacked: list[int] = []
         self.returned: list[int] = []
         self.messages: list[Message] = []  # those that came back
-        self.places: dict[tuple[bytes, bytes, bytes], list[int]] | None = None
+        self.places: dict[tuple[bytes, bytes], list[int]] | None = None
         self.body_bytes = total_bytes(rows.bodies)
 
     @property
@@ -65,19 +65,15 @@ class Segment:
     def is_waited_for(self) -> bool:
         return self.pending is not None and not self.pending.abandoned and not self.pending.done
 
-    def find(self, method: bytes, properties: bytes, body: bytes, is_settled: Callable[[int], bool]) -> int:
+    def find(self, head: bytes, body: bytes, is_settled: Callable[[int], bool]) -> int:
         """The index of the first row that reads like this, is not settled and was not found before, or -1."""
         rows = self.rows
         if self.places is None:
             self.places = {}
             for index in reversed(range(len(rows.bodies))):
-                key = (
-                    rows.method if rows.methods is None else rows.methods[index],
-                    rows.properties if rows.properties_each is None else rows.properties_each[index],
-                    rows.bodies[index],
-                )
-                self.places.setdefault(key, []).append(index)
-        indexes = self.places.get((method, properties, body))
+                row = (rows.head if rows.heads is None else rows.heads[index], rows.bodies[index])
+                self.places.setdefault(row, []).append(index)
+        indexes = self.places.get((head, body))
         while indexes:
             index = indexes.pop()
             if not is_settled(self.first_tag + index):
@@ -173,9 +169,11 @@ class Ledger:
     def _tell(self, segment: Segment, unknown: Sequence[int], cause: ClientError | None = None) -> None:
         """The fate of a segment, to who waits for it, or to who asks for the channel's confirms next."""
         pending = segment.pending
+        is_bad = segment.nacked or unknown or segment.returned
         if pending is None or not segment.is_waited_for():
-            self.untold.add(segment.nacked, unknown, segment.returned, segment.messages)
-        elif segment.nacked or unknown or segment.returned:
+            if is_bad:
+                self.untold.add(segment.nacked, unknown, segment.returned, segment.messages)
+        elif is_bad:
             made = failure(
                 segment.first, segment.nacked, unknown, segment.messages, segment.returned, cause=cause
             )
@@ -195,13 +193,15 @@ class Ledger:
         start = max(0, self._found_at - self._gone)
         for place in (*range(start, len(self.segments)), *range(min(start, len(self.segments)))):
             segment = self.segments[place]
-            method = publish_frame(segment.rows.number, exchange, key, MANDATORY)
-            index = segment.find(method, message.property_octets, message.body, self.is_settled)
+            number = segment.rows.number
+            method = publish_frame(number, exchange, key, MANDATORY)
+            head = row_head(number, amqp.CLASS_BASIC, method, message.property_octets)
+            index = segment.find(head, message.body, self.is_settled)
             if index >= 0:
                 self._found_at = self._gone + place
-                number = segment.numbers[index]
-                if number not in segment.returned[-1:]:
-                    segment.returned.append(number)
+                found = segment.numbers[index]
+                if found not in segment.returned[-1:]:
+                    segment.returned.append(found)
                 if len(segment.messages) < RETURNED_MAX:
                     segment.messages.append(message)
                 return
@@ -244,7 +244,7 @@ class Ledger:
             if first + index not in self.beyond
         ]
 
-    def start_again(self, resend: bool, header_bytes_max: int) -> list[Rows]:
+    def start_again(self, resend: bool, frame_bytes_max: int) -> list[Rows]:
         """The channel has a new life: what to publish again, in order.
 
         Without `resend` all of it is reported; with it, what has headers that do not fit a frame any more.
@@ -255,7 +255,7 @@ class Ledger:
         self.next_tag, self.settled_through, self.beyond, self.unconfirmed_bytes = 1, 0, set(), 0
         again: list[Rows] = []
         for segment, indexes in unsettled:
-            if resend and indexes and largest_properties(segment.rows) <= header_bytes_max:
+            if resend and indexes and largest_header(segment.rows) <= frame_bytes_max:
                 rows = segment.rows.pick(indexes)
                 numbers = [segment.numbers[index] for index in indexes]
                 renewed = Segment(self.next_tag, numbers, rows, segment.pending)
@@ -312,10 +312,11 @@ class Untold:
         return not (self.nacked or self.unknown or self.returned or self.unmatched)
 
 
-def largest_properties(rows: Rows) -> int:
-    if rows.properties_each is None:
-        return len(rows.properties)
-    return max(map(len, rows.properties_each), default=0)
+def largest_header(rows: Rows) -> int:
+    """The octets of the longest header frame."""
+    if rows.heads is None:
+        return header_frame_bytes(rows.head)
+    return max(map(header_frame_bytes, rows.heads), default=0)
 
 
 def failure(

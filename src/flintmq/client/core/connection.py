@@ -235,8 +235,10 @@ class ConnectionCore(Intake):
         """A call waits for what only the socket can bring: reading goes on, whatever else comes with it."""
         self.waits += 1
         if self.waits == 1:
-            bounded = all(channel.is_bounded() for channel in self.channels.values())
-            factor = RECEIVED_FACTOR_BOUNDED if bounded else RECEIVED_FACTOR
+            factor = RECEIVED_FACTOR_BOUNDED
+            for channel in self.channels.values():
+                if channel.consumers and not channel.is_bounded():
+                    factor = RECEIVED_FACTOR
             self.received_bytes_max = self.settings.received_bytes_max * factor
             if self.protocol.paused:
                 self.protocol.paused = False

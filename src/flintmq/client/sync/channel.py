@@ -375,9 +375,10 @@ class Channel:
 
     def _make_room(self, deadline: Deadline) -> None:
         """Waits until the channel may publish; nothing else runs between that and the publish."""
+        self.connection.check_use()
         self.connection.glance()
-        self.connection.ready(deadline)
         if not self._has_room():
+            self.connection.ready(deadline)
             self._until(self._has_room, "publishing: the broker is too slow, or stopped the flow", deadline)
         self.core.check_publishable()
 

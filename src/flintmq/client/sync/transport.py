@@ -336,7 +336,8 @@ class Transport:
                 self._step(left_s)
             finally:
                 self.core.end_wait()
-        self.core.call_back()
+        if self.core.callbacks:
+            self.core.call_back()
 
     def _step(self, left_s: float | None) -> None:
         self._flush()
@@ -347,19 +348,20 @@ class Transport:
         if self._socket is None:
             return
         beat_s = self.core.beat_due_s()
-        waits = [wait for wait in (left_s, beat_s) if wait is not None]
-        timeout_ms = math.ceil(min(waits) * 1000) if waits else None
+        wait_s = beat_s if left_s is None else left_s if beat_s is None else min(left_s, beat_s)
+        timeout_ms = None if wait_s is None else math.ceil(wait_s * 1000)
         events = select.POLLIN | (select.POLLOUT if self.core.output.pending() else 0)
         self._poll.modify(self._socket, events)
         ready = self._poll.poll(timeout_ms)
         if ready:
             self._flush()
             woken = self._woken.fileno()
-            if any(descriptor != woken for descriptor, _ in ready):
-                self._receive()
-            if any(descriptor == woken for descriptor, _ in ready):
-                self._take_soon()
-        elif beat_s is not None:
+            for descriptor, _ in ready:
+                if descriptor == woken:
+                    self._take_soon()
+                else:
+                    self._receive()
+        elif beat_s is not None and (left_s is None or beat_s <= left_s):
             self._beat()
 
     def run_soon(self, function: Callable[[], object]) -> None:

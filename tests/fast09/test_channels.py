@@ -847,3 +847,12 @@ def test_a_crossing_close_is_answered(peer: Peer) -> None:
 def test_permissions_are_those_of_every_client(playbook: Playbook, peer: Peer) -> None:
     peer >> "01 01 | 05 01 00 0002 | 0000 00 08 'amq.mine' 00 00"
     closed_with(peer, 403, "05 01 0002")
+
+
+def test_a_close_names_the_publish_whose_body_is_too_large(peer: Peer) -> None:
+    peer.has_queue("q")
+    peer.publishes("a", "q", synctag=7)
+    peer >> f"01 01 | 06 05 20 0008 | 0000 00 00\n02 01 | 06 00 {1 << 40:016x} 0200 01 'q'"
+    heard = peer.hears()
+    assert heard[4:11] == octets("02 04 20 0000 | 0196"), heard.hex(" ")
+    assert heard.endswith(octets("06 05 0008"))

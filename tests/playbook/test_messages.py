@@ -747,6 +747,22 @@ def test_a_checkpoint_does_not_take_the_name_of_another_content(paged: PagedPlay
     assert (close.reply_code, close.class_id, close.method_id) == (406, 120, 90)
 
 
+def test_a_checkpoint_does_not_rename_what_is_published(paged: PagedPlaybook) -> None:
+    client = user(paged)
+    client.client.declares("q", durable=True)
+    client.calls(MessageResume(reference=b"r", identifier="one"))
+    client.does(MessageAppend(reference=b"r", octets=b"abc"))
+    client.asks(by_reference("q", b"r"))
+    client.asks(MessageClose(reference=b"r"))
+    settled(client.client)
+    client.hears(), client.hears()
+    assert client.calls(MessageResume(reference=b"s", identifier="one")) == MessageOffset(value=3)
+    client.asks(MessageCheckpoint(reference=b"s", identifier="two"))
+    settled(client.client)
+    assert client.channel_close().reply_code == 406
+    assert list(staging(paged).owned("/", "guest")) == ["one"]
+
+
 class SlowQuestion:
     """What a back end is asked, which answers when the test says so."""
 

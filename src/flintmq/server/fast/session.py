@@ -41,6 +41,7 @@ from flintmq.wire.fast.commands import Command
 
 if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
+    from flintmq.protocol.channel import Sink
     from flintmq.protocol.connection import Connection
     from flintmq.wire.methods import Method
     from flintmq.wire.tables import FieldTable
@@ -369,6 +370,11 @@ class FastSession(Session):
             self.fail(handle.channel, fault)
             return False
         return True
+
+    def begin_body(self, channel: Channel, route: bytes, flags: int, header: bytes) -> Sink | None:
+        """Where memory is short, that is later than the command: a fault is one of the handle that sends."""
+        self.fast.current = self.fast.sending.get(channel.number)
+        return super().begin_body(channel, route, flags, header)
 
     def prepare(self, handle: Handle, head: bytes, body: bytes, content_hash: str) -> None:
         try:

@@ -92,7 +92,7 @@ class Fast09Session(Session):
         self.namespaces: dict[int, str] = {}
         self.destinations: dict[tuple[int, str], str] = {}  # of staged contents, by channel and identifier
         self.tested: dict[int, bytes] = {}  # by channel: the header of a test.content
-        self.deleted: dict[int, tuple[str, str]] = {}  # by channel: namespace and queue, of its own deletion
+        self.deleted: dict[int, str] = {}  # by channel: the queue of its own deletion, with its namespace
         self.undelivered: dict[int, str] = {}  # by channel: why what was published last is not taken
         # By channel: whether a back end is asked, and the content that is published when it has answered.
         self.asking: set[int] = set()
@@ -493,7 +493,7 @@ class Fast09Session(Session):
         channel = self.fast.channel_of(number)
         if target is None or channel is None or channel.state != phases.CHANNEL_OPEN:
             return
-        if self.deleted.get(number) != (target.namespace, target.queue):
+        if self.deleted.get(number) != commands.name_within(target.namespace, target.queue):
             self.calls.pop(number, None)
             text = f"the queue '{target.queue}' of a consumer was deleted"
             self.fail(channel, ChannelFault(amqp.NOT_FOUND, text))

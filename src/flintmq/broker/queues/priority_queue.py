@@ -158,10 +158,10 @@ class PriorityQueue(Queue):
         return lane.tail.count > 0
 
     def has_tail(self) -> bool:
+        count = 0
         for lane in self.lanes.values():
-            if lane.has_tail():
-                return True
-        return False
+            count += lane.tail.count
+        return count > 0
 
     def note_stream(self, backlog: StreamBacklog, message: Message) -> None:
         lane = self.lane(self.rank_of(message))

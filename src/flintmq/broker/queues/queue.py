@@ -58,8 +58,8 @@ AGAIN_MS = 1000
 
 # A queue this long that is being drained asks its publishers to pause for a moment, once for each time that
 # the queue has handed something out. The pause is for speed, not for safety: this much stays in the caches.
-# A queue that is drained from its paged tail asks for a longer one: else it would stay long for as long as its
-# publishers are fast, with each message on its way to disk and back.
+# A queue that is drained from its paged tail asks for a longer one: else it would stay long for as long as
+# its publishers are fast, with each message on its way to disk and back.
 CONGESTED_MESSAGES = 16_384
 CONGESTED_BYTES = 4_194_304
 

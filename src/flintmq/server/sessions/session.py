@@ -417,7 +417,7 @@ class Session(Events):
         return False
 
     def is_consumer(self) -> bool:
-        return any([owner.consumers for owner in self.held_channels()])
+        return any(owner.consumers for owner in self.held_channels())
 
     def asks(self, route: bytes) -> bool:
         """Whether the exchange of a publish is the one for requests to the broker."""

@@ -16,6 +16,7 @@ from flintmq.auth.backend import Identity
 from flintmq.clock import Clock
 from flintmq.config import parse
 from flintmq.server.fast.handle_commands import ASKED_AT_ONCE
+from flintmq.wire.methods import QueueDelete
 
 QUESTIONS_MAX = 20
 
@@ -177,3 +178,45 @@ def test_a_path_of_no_virtual_host_is_refused_no_sooner_than_another(
         ask_at_once(asked.pop())
     assert f"access to vhost '{path}' refused".encode() in bob.hears()
     assert asked == []
+
+
+class ChangingBack(Back):
+    """Whom the back end lets send first may not send later."""
+
+    is_open = True
+
+    def may(self, identity: Identity, virtual_host: str, kind: str, name: str, operation: str) -> bool:
+        return self.is_open or operation == "read"
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_handle_that_ends_meanwhile_does_not_take_the_answer_of_another(
+    monkeypatch: pytest.MonkeyPatch, is_open: bool
+) -> None:
+    clock, back = Hourglass(), ChangingBack()
+    monkeypatch.setattr(authentication, "backend", lambda name, auth, own_clock: back)
+    scene = Scene(clock)
+    bob = scene.bob
+    scene.other.declares("gone")
+    bob >> "1e 0001 0002 0001 0000 03 04 'gone' 00 00 0000"
+    bob >> "20 0002 0004 0001 00 00 0000"
+    bob >> "1e 0001 0003 0001 0000 03 01 'q' 00 00 0000"
+    scene.answer()
+    bob.hears()
+    bob.sends(b"one", handle=3, confirm_tag=5)
+    scene.answer()
+    bob << "30 0003 0005 00c8 02 'Ok'"
+    back.is_open = is_open
+    clock.now_s += 4 * back.cache_s  # what the back end has said is forgotten
+    bob.session.broker.authentication.answers.on_changed()
+    bob.sends(b"two", handle=3, confirm_tag=6)
+    scene.other >> QueueDelete(queue="gone", no_wait=True)
+    bob.hears_nothing()
+    scene.answer()
+    heard = bob.hears()
+    confirmed, closed = framed("30 0003 0006 00c8 02 'Ok'"), octets("31 0002 0194")
+    assert closed in heard, heard.hex(" ")
+    assert heard.startswith(confirmed) == is_open
+    assert (octets("31 0003 0193") in heard) != is_open
+    assert scene.other.gets_all("q") == ([b"one", b"two"] if is_open else [b"one"])
+    bob.hears_nothing()

@@ -99,3 +99,29 @@ def test_immediate_asserts_a_consumer_after_the_answer(scene: Scene) -> None:
     assert heard.endswith(octets("06 05 0009"))
     bob >> "01 02 | 0b 01 00 0010 | 01 0002 00000003 0000000000000004 01"  # Test.Integer
     assert bob.hears()[4:6] == octets("0b 02"), "another channel goes on"
+
+
+@pytest.mark.parametrize("proxy", ["", "no"])
+def test_a_synchpoint_in_a_transaction_waits_for_the_answer(scene: Scene, proxy: str) -> None:
+    bob = scene.bob
+    bob.opens_channel(2, tx_mode=1)
+    bob.publishes("a", "q", proxy=proxy, flags="80", synctag=9, channel=2)
+    scene.answer()
+    heard = bob.hears()
+    if proxy:
+        assert heard[4:11] == octets("02 04 00 0000 | 0193"), heard.hex(" ")
+        assert heard.endswith(octets("06 05 0009"))
+    else:
+        assert heard == octets("01 02 0005 | 02 06 00 0009")
+
+
+def test_a_close_names_the_publish_whose_body_was_refused_after_the_answer(scene: Scene) -> None:
+    bob = scene.bob
+    bob.publishes("a", "q", synctag=7)
+    scene.answer()
+    bob >> f"01 01 | 06 05 00 0008 | 0000 02 'no' 00\n02 01 | 06 00 {5_000_000:016x} 0200 01 'q'"
+    scene.answer()
+    heard = bob.hears()
+    assert heard[4:11] == octets("02 04 00 0000 | 0193"), heard.hex(" ")
+    assert heard.endswith(octets("06 05 0008"))
+    assert scene.other.gets_all("q") == [b"a"]

@@ -847,3 +847,35 @@ def test_a_crossing_close_is_answered(peer: Peer) -> None:
 def test_permissions_are_those_of_every_client(playbook: Playbook, peer: Peer) -> None:
     peer >> "01 01 | 05 01 00 0002 | 0000 00 08 'amq.mine' 00 00"
     closed_with(peer, 403, "05 01 0002")
+
+
+def test_a_close_names_the_publish_whose_body_is_too_large(peer: Peer) -> None:
+    peer.has_queue("q")
+    peer.publishes("a", "q", synctag=7)
+    peer >> f"01 01 | 06 05 20 0008 | 0000 00 00\n02 01 | 06 00 {1 << 40:016x} 0200 01 'q'"
+    heard = peer.hears()
+    assert heard[4:11] == octets("02 04 20 0000 | 0196"), heard.hex(" ")
+    assert heard.endswith(octets("06 05 0008"))
+
+
+def test_a_consumer_of_a_queue_that_was_made_again_hears_of_its_end(peer: Peer, playbook: Playbook) -> None:
+    peer.has_queue("q")
+    peer >> "01 01 | 05 07 00 0012 | 0000 00 01 'q' 00"  # Delete
+    peer.hears()
+    peer.has_queue("q")
+    peer >> "01 01 | 06 01 00 0013 | 0000 00 01 'q' 0000 0000 00"  # Consume
+    assert peer.hears()[4:6] == octets("06 02")
+    other = playbook.client()
+    other >> methods.QueueDelete(queue="q", no_wait=True)
+    heard = peer.hears()
+    assert heard[4:11] == octets("02 04 00 0000 | 0194"), heard.hex(" ")
+
+
+def test_a_channel_that_deletes_the_queue_it_asserted_last_goes_on(peer: Peer) -> None:
+    peer >> "01 01 | 05 01 00 0006 | 0000 01 'n' 01 'q' 00 00"  # Assert, in a namespace
+    peer.hears()
+    peer >> "01 01 | 06 01 00 0013 | 0000 01 'n' 01 'q' 0000 0000 00"  # Consume
+    assert peer.hears()[4:6] == octets("06 02")
+    peer >> "01 01 | 05 07 00 0012 | 0000 00 00 00"  # Delete
+    peer << "01 01 | 05 08 00 0012 | 00000000"
+    peer.hears_nothing()

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 from playbook.dialogue import Client, Playbook, Request, Response, carrying
+from playbook.hourglass import Hourglass
 
 from flintmq.auth import Tag, authentication
 from flintmq.auth.asked_permissions import Question, ask_at_once
 from flintmq.auth.backend import Identity, Login
+from flintmq.clock import Clock
 from flintmq.config import parse
 from flintmq.wire import amqp
 from flintmq.wire.fields import Content
@@ -35,6 +37,8 @@ from flintmq.wire.methods import (
     MessageOk,
     MessageOpen,
     MessageTransfer,
+    QueueBind,
+    QueueBindOk,
     QueueDeclare,
     QueueDeclareOk,
 )
@@ -66,8 +70,8 @@ class Back:
 class Scene:
     """A broker whose back end answers when the test says so."""
 
-    def __init__(self, version: int = amqp.VERSION_0_9_1) -> None:
-        self.playbook = Playbook(parse(SETTINGS))
+    def __init__(self, version: int = amqp.VERSION_0_9_1, clock: Clock | None = None) -> None:
+        self.playbook = Playbook(parse(SETTINGS), clock)
         self.asked: list[Question] = []
         self.playbook.broker.authentication.answers.asking = self.asked.append
         self.bob = self.playbook.stranger(version)
@@ -261,3 +265,30 @@ def test_a_virtual_host_that_is_not_there_is_refused_no_sooner_than_another(
     ask_at_once(asked.pop())
     closed = bob.hears(ConnectionClose, 0)
     assert f"access to vhost '{name}' refused for user 'bob'" in closed.reply_text
+
+
+class SlowBack(Back):
+    """Takes longer to answer than its answers are kept."""
+
+    def __init__(self, clock: Hourglass) -> None:
+        self.clock = clock
+
+    def may(self, identity: Identity, virtual_host: str, kind: str, name: str, operation: str) -> bool:
+        self.clock.now_s += 3 * self.cache_s
+        return True
+
+
+def test_a_method_with_several_questions_is_done_though_each_answer_takes_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Hourglass()
+    monkeypatch.setattr(authentication, "backend", lambda name, auth, own_clock: SlowBack(clock))
+    scene = Scene(clock=clock)
+    scene.playbook.client().declares("q")
+    scene.bob >> QueueBind(queue="q", exchange="amq.fanout", arguments={})
+    for _ in range(3):  # to write to the queue, to read from the exchange; one of them is asked about again
+        if scene.asked:
+            ask_at_once(scene.asked.pop(0))
+            scene.bob.receive(b"")
+    scene.bob.hears(QueueBindOk)
+    scene.playbook.end()

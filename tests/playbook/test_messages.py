@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,11 @@ from playbook.paged import PagedPlaybook
 from playbook.test_files import settled
 from playbook.test_staging import spools, staging
 
+from flintmq.auth import AnswerPending
 from flintmq.broker.broker import AGAIN_MS
 from flintmq.broker.channels import message_transfers
 from flintmq.broker.channels.message_terms import MessageTerms
+from flintmq.broker.channels.staged_publish import Outcome, publish_staged
 from flintmq.config import PermissionSettings
 from flintmq.server.commands import message as message_commands
 from flintmq.wire import amqp, methods
@@ -743,6 +745,61 @@ def test_a_checkpoint_does_not_take_the_name_of_another_content(paged: PagedPlay
     assert settled(client.client) is not None
     close = client.channel_close()
     assert (close.reply_code, close.class_id, close.method_id) == (406, 120, 90)
+
+
+def test_a_checkpoint_does_not_rename_what_is_published(paged: PagedPlaybook) -> None:
+    client = user(paged)
+    client.client.declares("q", durable=True)
+    client.calls(MessageResume(reference=b"r", identifier="one"))
+    client.does(MessageAppend(reference=b"r", octets=b"abc"))
+    client.asks(by_reference("q", b"r"))
+    client.asks(MessageClose(reference=b"r"))
+    settled(client.client)
+    client.hears(), client.hears()
+    assert client.calls(MessageResume(reference=b"s", identifier="one")) == MessageOffset(value=3)
+    client.asks(MessageCheckpoint(reference=b"s", identifier="two"))
+    settled(client.client)
+    assert client.channel_close().reply_code == 406
+    assert list(staging(paged).owned("/", "guest")) == ["one"]
+
+
+class SlowQuestion:
+    """What a back end is asked, which answers when the test says so."""
+
+    what = "whether the user may publish"
+
+    def __init__(self) -> None:
+        self.told: list[Callable[[], None]] = []
+
+    def tell(self, callback: Callable[[], None]) -> None:
+        self.told.append(callback)
+
+
+def test_who_resumes_while_a_back_end_is_asked_takes_over(
+    paged: PagedPlaybook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = user(paged), user(paged)
+    first.client.declares("q", durable=True)
+    assert first.calls(MessageResume(reference=b"r", identifier="one")) == MessageOffset(value=0)
+    first.does(MessageAppend(reference=b"r", octets=b"abc"))
+    first.does(MessageCheckpoint(reference=b"r", identifier="one"))
+    question = SlowQuestion()
+
+    def publish(*arguments: Any, **options: Any) -> Outcome:
+        if not question.told:
+            raise AnswerPending(question)
+        return publish_staged(*arguments, **options)
+
+    monkeypatch.setattr(message_commands, "publish_staged", publish)
+    first.asks(by_reference("q", b"r"))
+    first.asks(MessageClose(reference=b"r"))
+    settled(first.client)
+    assert second.calls(MessageResume(reference=b"s", identifier="one")) == MessageOffset(value=3)
+    question.told[0]()
+    settled(first.client)
+    assert first.channel_close().reply_code == 406
+    second.does(MessageAppend(reference=b"s", octets=b"def"))
+    second.does(MessageClose(reference=b"s"))
 
 
 def test_who_resumes_takes_over(paged: PagedPlaybook) -> None:

@@ -56,11 +56,14 @@ class AnswerPending(ChannelFault):
 class Question:
     """One thing that a back end is asked: `run` is safe on any thread, `finish` belongs to the loop's."""
 
-    __slots__ = ("_answers", "_ask", "_told", "backend", "cache_s", "key", "timeout_s", "what")
+    __slots__ = ("_answers", "_ask", "_told", "asked_s", "backend", "cache_s", "key", "timeout_s", "what")
 
-    def __init__(self, answers: Answers, key: Key, backend: Backend, ask: Callable[[], bool]) -> None:
+    def __init__(
+        self, answers: Answers, key: Key, backend: Backend, ask: Callable[[], bool], asked_s: float
+    ) -> None:
         self._answers = answers
         self._ask = ask
+        self.asked_s = asked_s
         self._told: list[Callable[[], None]] = []
         self.key = key
         name, user, operation, *rest = key
@@ -77,7 +80,12 @@ class Question:
         self._told.append(callback)
 
     def finish(self, allowed: bool) -> None:
-        self._answers.keep(self, allowed, max(self.cache_s, FAULT_S))
+        """The answer is kept for as long as it took at the least.
+
+        Else a method that needs two answers would find one of them too old with each, and never be done.
+        """
+        waited_s = self._answers.waited_s(self)
+        self._answers.keep(self, allowed, max(self.cache_s, FAULT_S, waited_s))
         self._tell_all()
 
     def fail(self, why: str) -> None:
@@ -134,7 +142,7 @@ class Answers:
                 if not is_good:
                     log.warning("%d questions wait for back ends: one more is refused", len(self._pending))
                 return is_good
-            question = self._pending[key] = Question(self, key, backend, ask)
+            question = self._pending[key] = Question(self, key, backend, ask, now_s)
             self._asking[key[:2]] = self._asking.get(key[:2], 0) + 1
             self.asking(question)
             if key not in self._pending:
@@ -146,6 +154,10 @@ class Answers:
     def _has_room(self, user: Key) -> bool:
         """Whether one more question of the user is asked."""
         return len(self._pending) < QUESTIONS_MAX and self._asking.get(user, 0) < QUESTIONS_PER_USER_MAX
+
+    def waited_s(self, question: Question) -> float:
+        """For how long the back end has been asked."""
+        return self._now_s() - question.asked_s
 
     def keep(self, question: Question, allowed: bool, seconds: float) -> None:
         key, now_s = question.key, self._now_s()

@@ -31,7 +31,7 @@ from flintmq.server.memory import MemoryAlarm, give_back
 from flintmq.server.memory_relief import Relief
 from flintmq.server.network.certificates import Certificates, CertificateWatch
 from flintmq.server.network.heartbeats import Heartbeats
-from flintmq.server.network.link import HELD_ALARM, HELD_CLOSED, HELD_PRESSED, Link
+from flintmq.server.network.link import HELD_ALARM, HELD_CLOSED, HELD_DRAINED, HELD_PRESSED, Link
 from flintmq.server.network.listener import Listener
 from flintmq.server.network.readiness import readiness
 from flintmq.server.sessions.handshake import CONNECTIONS_CRITICAL
@@ -58,6 +58,11 @@ READ_BYTES_MAX = 262_144
 READ_BYTES_ALARMED = 16_384
 # A publisher that is ahead of its consumers' sockets waits until one of these drains, or this long.
 PRESSED_S = 0.005
+# A publisher to a queue that is drained from disk waits after each read until passes have handed out four
+# times as many messages as the read has brought, and is looked at so often at most. By queue.py a message
+# that goes to disk counts as 16 copies, and one from there as 9 of those that a pass may hand out.
+DRAINED_SHARE = 4 * 9 / 16
+DRAINED_LOOKS_MAX = 20
 # How often the broker looks after itself.
 TICK_S = 0.5
 # What clients of AMQP/Fast need is loaded so long after the server listens, one after the other: the start
@@ -286,6 +291,26 @@ class Server:
             for link in pressed:
                 link.unhold(HELD_PRESSED)
 
+    def let_drain(self, link: Link) -> None:
+        """This publisher feeds a queue that is drained from disk: the consumers of the queue go first.
+
+        A connection that consumes too is read from all the same: its acks may be what consumers wait for.
+        """
+        if link.held & (HELD_CLOSED | HELD_DRAINED) or link.session.is_consumer():
+            return
+        link.hold(HELD_DRAINED)
+        pass_work = self.broker.pass_work
+        passes = int(DRAINED_SHARE * pass_work.copies / pass_work.handed_out_max)
+        self.loop.call_later(PRESSED_S, self.end_drain, link, pass_work.passes + passes, 1)
+
+    def end_drain(self, link: Link, passes: int, looks: int) -> None:
+        """The link goes on if the broker has done so many passes, or if no queue waits for one."""
+        pass_work = self.broker.pass_work
+        if pass_work.passes < passes and pass_work.queues and looks < DRAINED_LOOKS_MAX:
+            self.loop.call_later(PRESSED_S, self.end_drain, link, passes, looks + 1)
+        else:
+            link.unhold(HELD_DRAINED)
+
     # Alarms
 
     def block(self, link: Link) -> None:
@@ -474,7 +499,7 @@ class Server:
         self.close_listeners()
         fault = ConnectionFault(amqp.CONNECTION_FORCED, "the broker is shutting down")
         for link in list(self.links):
-            link.unhold(HELD_ALARM | HELD_PRESSED)
+            link.unhold(HELD_ALARM | HELD_PRESSED | HELD_DRAINED)
             link.session.close_connection(fault)
         self.scheduler.schedule_pass()
         try:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import pytest
 from playbook.dialogue import Playbook
+from playbook.paged import PagedPlaybook
 
 from flintmq.wire.methods import BasicAck, BasicGet, BasicNack, QueuePurge
 
@@ -68,3 +73,26 @@ def test_a_queue_that_nobody_drains_presses_nobody() -> None:
     client.publishes("q", *(b"x" * 100_000,) * (CONGESTED_BYTES // 100_000 + 10))
     client.publishes("q", b"x")
     assert not playbook.broker.pass_work.pressed
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-max-length": 1_000_000}, {"x-max-priority": 3}])
+def test_a_queue_that_is_drained_from_disk_has_its_publishers_pause(tmp_path: Path, arguments: Any) -> None:
+    playbook = PagedPlaybook(tmp_path, sync="never")
+    client, reader = playbook.client(), playbook.client()
+    client.declares("q", arguments=arguments)
+    client.publishes("q", *(b"x",) * 3000)
+    pass_work = playbook.broker.pass_work
+    assert not pass_work.drained, "nobody drains it"
+    with playbook.one_pass():
+        reader.consumes("q", no_ack=True)
+        playbook.broker.finish_pass()
+        client.publishes("q", b"x")
+        drained, pass_work.drained = pass_work.drained, False
+        client.publishes("q", b"x")
+    assert playbook.queue("q").message_count() == 0
+    assert drained
+    assert not pass_work.drained, "once for each time that something was handed out"
+    client.publishes("q", b"x")
+    assert not pass_work.drained, "nothing of it is on disk"
+    assert len(reader.bodies()) == 3003
+    playbook.close()

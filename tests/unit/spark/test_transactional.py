@@ -64,3 +64,24 @@ def test_a_long_run_is_shared_by_branches(
     assert max(len(branch.bodies) for branch in Recorded.made) <= rows_in_a_branch_max
     assert len(staged.xids) == len(Recorded.made)
     assert staged.digest.count == 73
+
+
+def test_all_old_branches_are_rolled_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page of the list has as many as fit into a frame."""
+    there = [f"{transactional.FORMAT}:{number:04d}" for number in range(2500)]
+    left = list(there)
+
+    def request(options: WriteOptions, service: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        if service == "dtx.rollback":
+            assert len(arguments["xids"]) <= transactional.BRANCHES_MAX
+            left[:] = [xid for xid in left if xid not in arguments["xids"]]
+            return {}
+        assert service == "dtx.list"
+        listed = [xid for xid in there if xid > arguments.get("after", "")]
+        rows = [{"xid": xid, "since-ms": 0, "state": "prepared"} for xid in listed[:600]]
+        return {"rows": rows, "next": listed[599]} if len(listed) > 600 else {"rows": rows}
+
+    monkeypatch.setattr(transactional, "request", request)
+    monkeypatch.setattr(transactional, "_looked_s", {})
+    transactional.roll_back_old(OPTIONS)
+    assert left == []

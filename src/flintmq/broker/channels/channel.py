@@ -301,6 +301,8 @@ class Channel:
             self.virtual_host.streams.note(self.confirms)
         if happened & put_flags.CONGESTED:
             self.pass_work.pressed = True
+        if happened & put_flags.DRAINED:
+            self.pass_work.drained = True
 
     def trace_publish(self, message: Message, route: Route, queues: list[Queue]) -> None:
         """Tells the firehose; requests to the broker may have secrets in them, and are left out."""

@@ -40,6 +40,8 @@ cdef class PriorityQueue(Queue):
     @cython.locals(lane=Queue)
     cdef bint is_paged(self, Message message) except -1
     @cython.locals(lane=Queue)
+    cdef bint has_tail(self) except -1
+    @cython.locals(lane=Queue)
     cdef note_stream(self, StreamBacklog backlog, Message message)
     @cython.locals(lane=Queue)
     cdef Message draw_at(self, int priority, long long position)

@@ -157,6 +157,12 @@ class PriorityQueue(Queue):
         lane = self.lane(self.rank_of(message))
         return lane.tail.count > 0
 
+    def has_tail(self) -> bool:
+        count = 0
+        for lane in self.lanes.values():
+            count += lane.tail.count
+        return count > 0
+
     def note_stream(self, backlog: StreamBacklog, message: Message) -> None:
         lane = self.lane(self.rank_of(message))
         lane.note_stream(backlog, message)

@@ -3,3 +3,4 @@ cdef enum:
     CONGESTED = 1
     IN_STREAM = 2
     REFUSED = 4
+    DRAINED = 8

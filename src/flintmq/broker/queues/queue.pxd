@@ -87,6 +87,8 @@ cdef class Queue:
     cpdef int enqueue(self, Message message) except -1
     @cython.final
     cdef int take_in(self, Message message, bint wakes) except -1
+    cdef bint has_tail(self) except -1
+    cdef int note_handed_out(self, long long count, bint is_cut) except -1
     @cython.locals(
         rules=ActiveRules, expiry=Expiry, is_urgent=cython.bint, happened=cython.int, backlog=StreamBacklog
     )
@@ -142,7 +144,7 @@ cdef class Queue:
     cpdef Message head(self)
     @cython.locals(
         message=Message, consumer=Consumer, delivery=Delivery, start=cython.longlong, place=cython.longlong,
-        redeliveries=cython.int, pass_work=PassWork
+        redeliveries=cython.int, pass_work=PassWork, is_cut=cython.bint
     )
     cpdef int dispatch(self) except -1
     @cython.locals(
@@ -151,7 +153,7 @@ cdef class Queue:
     cdef int dispatch_sampled(self) except -1
     @cython.locals(
         rules=ActiveRules, message=Message, consumer=Consumer, delivery=Delivery, pass_work=PassWork,
-        goals=ServiceGoals
+        goals=ServiceGoals, handed_out=cython.longlong, is_cut=cython.bint
     )
     cdef int dispatch_ruled(self) except -1
     cpdef bint dispatch_selectively(self) except -1

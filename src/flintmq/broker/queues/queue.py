@@ -58,6 +58,8 @@ AGAIN_MS = 1000
 
 # A queue this long that is being drained asks its publishers to pause for a moment, once for each time that
 # the queue has handed something out. The pause is for speed, not for safety: this much stays in the caches.
+# A queue that is drained from its paged tail asks for a longer one: else it would stay long for as long as
+# its publishers are fast, with each message on its way to disk and back.
 CONGESTED_MESSAGES = 16_384
 CONGESTED_BYTES = 4_194_304
 
@@ -275,7 +277,19 @@ class Queue:
             self.pass_work.queues.append(self)
         if self.congested:
             self.congested = False
-            return put_flags.CONGESTED
+            return put_flags.DRAINED if self.has_tail() else put_flags.CONGESTED
+        return 0
+
+    def has_tail(self) -> bool:
+        """Whether some of its messages lie on disk only."""
+        return self.tail.count > 0
+
+    def note_handed_out(self, count: int, is_cut: bool) -> int:
+        """So many messages were handed out in the turn of the queue; `is_cut`: its consumers take more."""
+        if self.has_tail():
+            self.congested = is_cut
+        elif self.ready.count > CONGESTED_MESSAGES or self.ready_bytes > CONGESTED_BYTES:
+            self.congested = count > 0
         return 0
 
     def enqueue_ruled(self, message: Message) -> int:
@@ -691,11 +705,13 @@ class Queue:
                 self.mark()
             return 0
         start = self.position
+        is_cut = False
         redeliveries = -1  # of the message that is between the queue and its consumer
         try:
             while self.active:
                 if pass_work.portion <= 0:
                     self.mark()  # other queues have their turn first
+                    is_cut = True
                     break
                 # As head() does, without a call for each message.
                 message = None
@@ -729,8 +745,7 @@ class Queue:
             if redeliveries >= 0 and message is not None:
                 consumer.undelivered(message, place, redeliveries)
             raise
-        if self.ready.count > CONGESTED_MESSAGES or self.ready_bytes > CONGESTED_BYTES:
-            self.congested = self.position != start
+        self.note_handed_out(self.position - start, is_cut)
         return 0
 
     def dispatch_sampled(self) -> int:
@@ -762,9 +777,12 @@ class Queue:
             # A message that no consumer accepted may be at the head now, and have expired.
             self.tend(False)
             return 0
+        handed_out = 0
+        is_cut = False
         while self.active:
             if pass_work.portion <= 0:
                 self.mark()
+                is_cut = True
                 break
             message = self.head()
             if message is None:
@@ -796,8 +814,10 @@ class Queue:
             except Exception:
                 consumer.undelivered(message, delivery.position, delivery.redeliveries)
                 raise
+            handed_out += 1
             if goals is not None:
                 goals.handed_out(message, pass_work.now_ms)
+        self.note_handed_out(handed_out, is_cut)
         self.watch()
         return 0
 

@@ -91,6 +91,7 @@ class PassWork:
         "copies",
         "copies_full",
         "copies_max",
+        "drained",
         "fates",
         "handed_out_max",
         "has_chores",
@@ -133,6 +134,8 @@ class PassWork:
         self.awaiting: dict[int, Callable[[], None]] = {}  # what to call when the last of them is done
         # A publish went to a queue whose consumers' sockets are full: its publisher should pause.
         self.pressed = False
+        # The same of a queue whose consumers drain it from disk: a longer pause.
+        self.drained = False
         # Messages put into queues by what is being read now, one of them many times where it goes to many.
         self.copies = 0
         self.copies_full = COPIES_MAX  # what they may come to where no more than LINKS_FEW are read in a turn

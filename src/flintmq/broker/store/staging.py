@@ -169,9 +169,16 @@ class Staging:
         return self.open(virtual_host, user, UNNAMED + name, -1)
 
     def rename(self, content: StagedContent, identifier: str) -> None:
-        """The content is found by another identifier from now on, which no other content has."""
+        """The content is found by another identifier from now on, which no other content has.
+
+        Not one that is published: whoever published it asks for it by the identifier that it had.
+        """
         self.check_identifier(identifier)
         owner = content.owner
+        if content.is_published:
+            raise ServiceFault(
+                amqp.PRECONDITION_FAILED, f"content '{content.identifier}' is published: it takes no more"
+            )
         if (*owner, identifier) in self.contents:
             raise ServiceFault(
                 amqp.PRECONDITION_FAILED, f"content '{identifier}' is there already, and is another one"

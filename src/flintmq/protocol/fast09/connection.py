@@ -476,7 +476,7 @@ class Fast09Connection(Connection):
             return
         if channel.expects != phases.EXPECTS_HEADER:
             raise self.unexpected(channel, "a content header")
-        call = self.calls[number]
+        call = self.current[number] = self.calls[number]
         kind = call.kind
         try:
             header = crossing.crossed(payload, call.is_traced())

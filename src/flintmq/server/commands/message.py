@@ -345,14 +345,15 @@ def closed(session: Session, channel: Channel, request_id: int, reference: Incom
         yield from reference.incoming.written(True)
     if not is_open(session, channel, owner):
         return
-    check_here(reference)
     is_due = reference.transfer is not None
+    check_here(reference)
     while is_due and reference.transfer is not None and is_open(session, channel, owner):
         try:
             publish_reference(session, channel, reference, *reference.transfer)
             is_due = False
         except AnswerPending as pending:
             yield pending.question.tell  # a back end is asked whether the user may
+            check_here(reference)
     if not is_open(session, channel, owner):
         return
     if reference.content is None or not reference.content.is_published:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from flintmq.auth import AnswerPending
@@ -40,6 +41,7 @@ from flintmq.wire.fast.commands import Command
 
 if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
+    from flintmq.protocol.channel import Sink
     from flintmq.protocol.connection import Connection
     from flintmq.wire.methods import Method
     from flintmq.wire.tables import FieldTable
@@ -369,6 +371,11 @@ class FastSession(Session):
             return False
         return True
 
+    def begin_body(self, channel: Channel, route: bytes, flags: int, header: bytes) -> Sink | None:
+        """Where memory is short, that is later than the command: a fault is one of the handle that sends."""
+        self.fast.current = self.fast.sending.get(channel.number)
+        return super().begin_body(channel, route, flags, header)
+
     def prepare(self, handle: Handle, head: bytes, body: bytes, content_hash: str) -> None:
         try:
             self.restarts.prepare(handle, head, body, content_hash)
@@ -494,16 +501,33 @@ class FastSession(Session):
             self.restarts.forget(handle.channel)
         self.end_handle(handle)
         handle.is_closing = True
-        waiting = self.replies.get(handle.channel.number)
-        if waiting and (waiting[-1] is self.in_hand or self.is_disowned(waiting[-1], handle.channel)):
-            waiting.pop()  # the message that is at fault
+        self.take_back_reply(handle)
         close = commands.HandleClose(handle.number, fault.code, told(fault))
         self.reply(handle.channel, commands.encode(close))
 
-    def is_disowned(self, reply: Reply, channel: Channel) -> bool:
-        """Whether its message was refused by a back end that had to be asked, and counts no more."""
-        owner = channel.owner
-        return isinstance(owner, BrokerChannel) and reply.published > owner.confirms.published
+    def take_back_reply(self, handle: Handle) -> None:
+        """The message that the handle was about to publish is at fault, and is not confirmed.
+
+        Where a back end was asked about it, others may have been told to wait behind its confirmation.
+        """
+        number, owner = handle.channel.number, handle.channel.owner
+        waiting = self.replies.get(number)
+        if not waiting or not isinstance(owner, BrokerChannel):
+            return
+        at = len(waiting) - 1
+        while at >= 0 and waiting[at].handle is None and waiting[at].published > owner.confirms.published:
+            at -= 1
+        found = waiting[at] if at >= 0 else None
+        if found is None or found.handle is not handle:
+            return
+        if found is not self.in_hand and found.published <= owner.confirms.published:
+            return  # it is published
+        del waiting[at]
+        before = waiting[at - 1].published if at else 0
+        for behind in islice(waiting, at, None):
+            behind.published = before
+        while waiting and not waiting[0].published:
+            self.out.write_command(number, waiting.popleft().frame)
 
     def end_handle(self, handle: Handle) -> None:
         """What it consumes and is in the middle of sending ends."""

@@ -67,9 +67,13 @@ def command(name: str) -> Callable[[Command], Command]:
 
 def whole_name(said: Method) -> str:
     """The name of a queue with its namespace, as the broker knows it."""
-    if not said.queue or not said.namespace:
-        return str(said.queue)
-    return queue_namespaces.qualified(said.queue, {queue_namespaces.NAMESPACE: said.namespace})[0]
+    return name_within(said.namespace, said.queue)
+
+
+def name_within(namespace: str, queue: str) -> str:
+    if not queue or not namespace:
+        return queue
+    return queue_namespaces.qualified(queue, {queue_namespaces.NAMESPACE: namespace})[0]
 
 
 # channel
@@ -238,7 +242,7 @@ def queue_purge(session: Fast09Session, channel: Channel, said: Method) -> None:
 
 @command("queue.delete")
 def queue_delete(session: Fast09Session, channel: Channel, said: Method) -> None:
-    session.deleted[channel.number] = (said.namespace, said.queue)
+    session.deleted[channel.number] = whole_name(said) or queue_class.last_queue(session.owner_of(channel))
     session.ask(
         channel,
         methods.QueueDelete(
@@ -266,6 +270,8 @@ def new_consumer(session: Fast09Session, channel: Channel, said: Method, deliver
         raise ChannelFault(amqp.RESOURCE_ERROR, f"all {CONSUMER_TAG_MAX} consumer tags are in use")
     name = said.queue or queue_class.last_queue(owner)
     target = Target(deliver, said.namespace if said.queue else "", name)
+    if session.deleted.get(channel.number) == name_within(target.namespace, name):
+        del session.deleted[channel.number]  # that was another queue of this name
     session.out.targets[channel.number, encode_shortstr(tag)] = target
     owner.prefetch_count, owner.prefetch_bytes = said.prefetch_count, said.prefetch_size
     return tag

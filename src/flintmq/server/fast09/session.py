@@ -92,8 +92,11 @@ class Fast09Session(Session):
         self.namespaces: dict[int, str] = {}
         self.destinations: dict[tuple[int, str], str] = {}  # of staged contents, by channel and identifier
         self.tested: dict[int, bytes] = {}  # by channel: the header of a test.content
-        self.deleted: dict[int, tuple[str, str]] = {}  # by channel: namespace and queue, of its own deletion
+        self.deleted: dict[int, str] = {}  # by channel: the queue of its own deletion, with its namespace
         self.undelivered: dict[int, str] = {}  # by channel: why what was published last is not taken
+        # By channel: whether a back end is asked, and the content that is published when it has answered.
+        self.asking: set[int] = set()
+        self.unpublished: dict[int, Call] = {}
 
     def new_connection(self) -> Connection:
         self.fast = Fast09Connection(
@@ -297,6 +300,9 @@ class Fast09Session(Session):
 
     def content_came(self, channel: Channel, call: Call) -> None:
         """In a transaction what is accepted waits for its commit, and its synchpoint does not."""
+        if channel.number in self.asking:
+            self.unpublished[channel.number] = call
+            return
         self.check_undelivered(channel, call)
         owner = channel.owner
         if (
@@ -323,12 +329,19 @@ class Fast09Session(Session):
         flags, synctag = self.answering(channel.number)
         self.out.write_carrying(channel.number, answer, flags, synctag, header, content, header_size)
 
+    def wait_for(self, pending: AnswerPending, channel: Channel | None, again: Callable[[], None]) -> None:
+        if channel is not None:
+            self.asking.add(channel.number)
+        super().wait_for(pending, channel, again)
+
     def answered(self, channel: Channel | None, again: Callable[[], None]) -> None:
-        """A content that a back end was asked about is published now."""
+        """A content that a back end was asked about is published now, unless there is more to ask."""
+        if channel is not None:
+            self.asking.discard(channel.number)
         super().answered(channel, again)
-        call = None if channel is None else self.calls.get(channel.number)
+        call = None if channel is None else self.unpublished.pop(channel.number, None)
         if channel is not None and call is not None:
-            self.check_undelivered(channel, call)
+            self.content_came(channel, call)
 
     def check_undelivered(self, channel: Channel, call: Call) -> None:
         """`immediate` asserts something: what is not so is an exception of the channel."""
@@ -437,7 +450,9 @@ class Fast09Session(Session):
         """The channel of this number is over."""
         for kept in (self.calls, self.waiting, self.unanswered, self.namespaces, self.tested, self.deleted):
             kept.pop(number, None)
-        self.undelivered.pop(number, None)
+        for told in (self.undelivered, self.unpublished):
+            told.pop(number, None)
+        self.asking.discard(number)
         for key in [key for key in self.destinations if key[0] == number]:
             del self.destinations[key]
         for place in [place for place in self.out.targets if place[0] == number]:
@@ -478,7 +493,7 @@ class Fast09Session(Session):
         channel = self.fast.channel_of(number)
         if target is None or channel is None or channel.state != phases.CHANNEL_OPEN:
             return
-        if self.deleted.get(number) != (target.namespace, target.queue):
+        if self.deleted.get(number) != commands.name_within(target.namespace, target.queue):
             self.calls.pop(number, None)
             text = f"the queue '{target.queue}' of a consumer was deleted"
             self.fail(channel, ChannelFault(amqp.NOT_FOUND, text))

@@ -69,6 +69,7 @@ HELD_CLOSED = 16
 HELD_REFUSED = 32
 HELD_TURN = 64
 HELD_RATE = 1024
+HELD_DRAINED = 2048
 
 # Looks of the heartbeats at a peer that says nothing: 12 of them are from 2.4 to 2.7 intervals.
 LOOKS_MISSED_MAX = 11
@@ -216,9 +217,13 @@ class Link:
         if pass_work.pressed or (pass_work.behind and self.session.is_publisher()):
             pass_work.pressed = False
             self.server.press(self)
+        if pass_work.drained:
+            pass_work.drained = False
+            self.server.let_drain(self)
         if self.scheduler.is_alarmed and self.session.is_publisher():
             self.server.block(self)
-        self.scheduler.note_sender(self)
+        if not self.held & HELD_DRAINED:  # who sends little because it has to waits for no answer
+            self.scheduler.note_sender(self)
         self.scheduler.after_read()
 
     def resume(self) -> None:

@@ -416,6 +416,9 @@ class Session(Events):
                 return True  # what is not for basic.publish has no route
         return False
 
+    def is_consumer(self) -> bool:
+        return any(owner.consumers for owner in self.held_channels())
+
     def asks(self, route: bytes) -> bool:
         """Whether the exchange of a publish is the one for requests to the broker."""
         if self.virtual_host is None:

@@ -269,12 +269,17 @@ def roll_back(options: WriteOptions, xids: list[FieldValue]) -> None:
 
 def prepared_branches(options: WriteOptions, prefix: str) -> list[tuple[str, int]]:
     """Prepared branches whose xid begins so, and since when they are prepared, in milliseconds of 1970."""
+    tables: list[FieldTable] = []
+    page: FieldTable = {"prefix": prefix, "limit": BRANCHES_MAX}
     try:
-        rows = request(options, "dtx.list", {"prefix": prefix, "limit": BRANCHES_MAX})["rows"]
+        while page:
+            results = request(options, "dtx.list", page)
+            rows, after = results["rows"], results.get("next")
+            tables += [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+            page = {**page, "after": after} if after else {}
     except AmqpError as error:
         log.warning("branches are not listed: %s", error)
         return []
-    tables = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
     prepared = [(row["xid"], row["since-ms"]) for row in tables if row.get("state") == "prepared"]
     return [(xid, ms) for xid, ms in prepared if isinstance(xid, str) and isinstance(ms, int)]
 

@@ -86,8 +86,8 @@ class Listener:
 
     def arrived(self, descriptor: int, address: str) -> bool:
         """Somebody is there, whose address is known; whether there is room for one more."""
-        links = self.server.links
-        if not self.server.strangers.admits(address):
+        links, strangers = self.server.links, self.server.strangers
+        if not strangers.admits(address):
             sockets.close(descriptor)
             return False
         if len(links) >= self.server.config.limits.connections_max:

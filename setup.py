@@ -17,6 +17,7 @@ from setuptools.command.build_ext import build_ext
 HOT_MODULES = (
     "broker.broker",
     "broker.channels.channel",
+    "broker.channels.client_connection",
     "broker.channels.confirms",
     "broker.channels.unacked",
     "broker.exchanges.binding",
@@ -77,6 +78,7 @@ HOT_MODULES = (
     "protocol.fast09.connection",
     "protocol.fast09.outbox",
     "protocol.outbox",
+    "server.logins.strangers",
     "server.network.link",
     "server.network.listener",
     "server.event_loop.pass_scheduler",

@@ -152,7 +152,7 @@ def decode_variable(method: Method, argument: Argument) -> list[str]:
         lines = ["stop = at + 1 + octets[at] if at < end else end + 1"]
     else:
         value = "octets[at + 4 : stop]"
-        lines = ['stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")']
+        lines = ["stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1"]
     lines += ["if stop > end:", f'    raise truncated("{what}")']
     if not argument.reserved:
         lines.append(f"method.{argument.name} = {value}")

@@ -9,7 +9,7 @@ the address of the peer comes in as text. Begin with authentication.py and users
 
 from flintmq.auth.asked_permissions import AnswerPending
 from flintmq.auth.authentication import Authentication
-from flintmq.auth.mechanisms import Challenge, Mechanism
+from flintmq.auth.mechanisms import Challenge, Mechanism, mechanism
 from flintmq.auth.permission_checks import (
     Heeded,
     Operation,
@@ -37,6 +37,7 @@ __all__ = [
     "Users",
     "Verification",
     "may",
+    "mechanism",
     "require",
     "require_topic",
     "require_virtual_host",

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 from flintmq.auth.asked_permissions import Answers, AskedHosts, AskedTopics
 from flintmq.auth.backend import Backend, BackendFault, Identity, Login, WrongLogin, backend
-from flintmq.auth.mechanisms import Mechanism, mechanism
 from flintmq.auth.token_expiry import Expiries
 from flintmq.auth.user import User
 from flintmq.auth.users import Accepted, Refused, Users, Verification
@@ -73,6 +72,7 @@ class Authentication:
         self._backends: dict[str, Backend] = {name: backend(name, settings, clock) for name in names}
         self._chain = [Place(*each.partition("/")) for each in settings.backends]
         self._internal_places = [each for each in self._chain if each.authenticating == INTERNAL]
+        self._is_internal = settings.backends == (INTERNAL,)  # nobody else knows users
         for place in self._chain:
             self._check(place)
         self._remembered: dict[tuple[str, bytes], tuple[Identity, float]] = {}
@@ -101,13 +101,12 @@ class Authentication:
         """
         return self._offered
 
-    def mechanism(self, name: str, peer_address: str, certificate: dict[str, Any] | None) -> Mechanism:
-        return mechanism(name, self, peer_address, certificate)
-
     # Logging in
 
     def login(self, name: str, password: bytes, peer_address: str) -> Outcome | Verification:
         """Somebody with a password, or with a token in its place."""
+        if self._is_internal:
+            return self.users.login(name, password, peer_address)
         return self._tried(self._chain, Login(name, password, peer_address), [])
 
     def trusted(self, name: str, peer_address: str) -> Outcome | Verification:

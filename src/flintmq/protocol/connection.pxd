@@ -43,3 +43,7 @@ cdef class Connection:
     cpdef receive_exchange(self, int kind, unsigned int number, Channel channel, bytes payload)
     cpdef forget_channel(self, Channel channel)
     cpdef follow(self, str event)
+
+
+@cython.locals(said=dict)
+cpdef decoded(int version, bytes payload)

@@ -22,7 +22,7 @@ from flintmq.protocol.events import Events
 from flintmq.protocol.outbox import Output
 from flintmq.protocol.requests import HEAD_OCTETS, REQUESTS, Requests
 from flintmq.protocol.states import CHANNEL, CONNECTION, HEADER, OTHER_HEADER, ConnectionState
-from flintmq.wire import amqp, octets, traits
+from flintmq.wire import amqp, methods, octets, traits
 from flintmq.wire.content_class import to_basic
 from flintmq.wire.fields import is_text
 from flintmq.wire.methods import Method, decode_method, encode_method
@@ -34,6 +34,24 @@ FRAME_BYTES_MAX_BEFORE_LOGIN = 8192
 SPOOLED_BYTES_MIN = 4_194_304
 # The same while memory is short: a file costs about as much time as this many octets.
 SPOOLED_BYTES_LEAN = 65_536
+# Clients open and close all their connections and channels with the same octets, which are decoded once. For
+# each version 256 methods are kept, of some 300 octets each. Nobody changes a method of these kinds.
+SAID_OFTEN = frozenset(
+    (
+        methods.ConnectionTuneOk,
+        methods.ConnectionOpen,
+        methods.ConnectionClose,
+        methods.ChannelOpen,
+        methods.ChannelClose,
+        methods.BasicQos,
+        methods.ConfirmSelect,
+    )
+)
+SAID_OCTETS_MAX = 64
+SAID_MAX = 256
+SAID: dict[int, dict[bytes, Method]] = {
+    version: {} for version in (amqp.VERSION_0_8, amqp.VERSION_0_9, amqp.VERSION_0_9_1)
+}
 
 
 class Connection:
@@ -247,7 +265,7 @@ class Connection:
             raise truncated("a method frame")
         if channel is not None and channel.state >= phases.CHANNEL_CLOSING and payload[:2] != b"\x00\x14":
             return  # discarded unseen, whatever it holds; class 20 is channel
-        method = decode_method(self.version, payload)
+        method = decoded(self.version, payload)
         if not payload.isascii():
             check_texts(method)
         if number == 0:
@@ -467,6 +485,19 @@ def publish_name(class_trait: int) -> str:
 
 def truncated(what: str) -> ConnectionFault:
     return ConnectionFault(amqp.SYNTAX_ERROR, f"{what} is cut short")
+
+
+def decoded(version: int, payload: bytes) -> Method:
+    """The method of a frame. One of a kind that is said in the same words again and again is shared."""
+    said = SAID[version]
+    method = said.get(payload)
+    if method is None:
+        method = decode_method(version, payload)
+        if type(method) in SAID_OFTEN and len(payload) <= SAID_OCTETS_MAX:
+            if len(said) >= SAID_MAX:
+                said.clear()
+            said[payload] = method
+    return method
 
 
 def check_texts(method: Method) -> None:

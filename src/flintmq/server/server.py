@@ -226,12 +226,9 @@ class Server:
                 return
         self.strangers.add(link)
 
-    def opened(self, link: Link) -> None:
-        """The handshake is done."""
-        self.strangers.remove(link)
-
     def gone(self, link: Link) -> None:
-        self.opened(link)
+        if link.is_stranger:
+            self.strangers.remove(link)
         self.links.pop(link, None)
         self.has_garbage = True
         self.scheduler.schedule_pass()

@@ -3452,12 +3452,12 @@ def _decode_connection_start(octets: bytes, end: int) -> tuple[ConnectionStart, 
     method.version_major, method.version_minor = _BB.unpack_from(octets, at)
     at += 2
     method.server_properties, at = decode_arguments(octets, at, end, "connection.start server_properties")
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("connection.start mechanisms")
     method.mechanisms = octets[at + 4 : stop]
     at = stop
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("connection.start locales")
     method.locales = octets[at + 4 : stop]
@@ -3488,7 +3488,7 @@ def _decode_connection_start_ok(octets: bytes, end: int) -> tuple[ConnectionStar
         raise truncated("connection.start-ok mechanism")
     method.mechanism = octets[at + 1 : stop].decode("utf-8", "surrogateescape")
     at = stop
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("connection.start-ok response")
     method.response = octets[at + 4 : stop]
@@ -3517,7 +3517,7 @@ def _encode_connection_start_ok(method: ConnectionStartOk, prefix: bytes) -> byt
 def _decode_connection_secure(octets: bytes, end: int) -> tuple[ConnectionSecure, int]:
     method = ConnectionSecure.__new__(ConnectionSecure)
     at = 4
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("connection.secure challenge")
     method.challenge = octets[at + 4 : stop]
@@ -3532,7 +3532,7 @@ def _encode_connection_secure(method: ConnectionSecure, prefix: bytes) -> bytes:
 def _decode_connection_secure_ok(octets: bytes, end: int) -> tuple[ConnectionSecureOk, int]:
     method = ConnectionSecureOk.__new__(ConnectionSecureOk)
     at = 4
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("connection.secure-ok response")
     method.response = octets[at + 4 : stop]
@@ -3737,7 +3737,7 @@ def _encode_connection_blocked(method: ConnectionBlocked, prefix: bytes) -> byte
 def _decode_connection_update_secret(octets: bytes, end: int) -> tuple[ConnectionUpdateSecret, int]:
     method = ConnectionUpdateSecret.__new__(ConnectionUpdateSecret)
     at = 4
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("connection.update-secret new_secret")
     method.new_secret = octets[at + 4 : stop]
@@ -3794,7 +3794,7 @@ def _encode_channel_open(method: ChannelOpen, prefix: bytes) -> bytes:
 def _decode_channel_open_ok_0_9(octets: bytes, end: int) -> tuple[ChannelOpenOk, int]:
     method = ChannelOpenOk.__new__(ChannelOpenOk)
     at = 4
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("channel.open-ok channel_id")
     method.channel_id = octets[at + 4 : stop]
@@ -3809,7 +3809,7 @@ def _encode_channel_open_ok_0_9(method: ChannelOpenOk, prefix: bytes) -> bytes:
 def _decode_channel_open_ok(octets: bytes, end: int) -> tuple[ChannelOpenOk, int]:
     method = ChannelOpenOk.__new__(ChannelOpenOk)
     at = 4
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("channel.open-ok channel_id")
     at = stop
@@ -3914,7 +3914,7 @@ def _encode_channel_close(method: ChannelClose, prefix: bytes) -> bytes:
 def _decode_channel_resume(octets: bytes, end: int) -> tuple[ChannelResume, int]:
     method = ChannelResume.__new__(ChannelResume)
     at = 4
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("channel.resume channel_id")
     method.channel_id = octets[at + 4 : stop]
@@ -5554,7 +5554,7 @@ def _decode_dtx_demarcation_start(octets: bytes, end: int) -> tuple[DtxDemarcati
         raise truncated("dtx-demarcation.start ticket")
     (method.ticket,) = _H.unpack_from(octets, at)
     at += 2
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("dtx-demarcation.start xid")
     method.xid = octets[at + 4 : stop]
@@ -5604,7 +5604,7 @@ def _decode_dtx_demarcation_end(octets: bytes, end: int) -> tuple[DtxDemarcation
         raise truncated("dtx-demarcation.end ticket")
     (method.ticket,) = _H.unpack_from(octets, at)
     at += 2
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("dtx-demarcation.end xid")
     method.xid = octets[at + 4 : stop]
@@ -5654,7 +5654,7 @@ def _decode_dtx_coordination_commit(octets: bytes, end: int) -> tuple[DtxCoordin
         raise truncated("dtx-coordination.commit ticket")
     (method.ticket,) = _H.unpack_from(octets, at)
     at += 2
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("dtx-coordination.commit xid")
     method.xid = octets[at + 4 : stop]
@@ -5701,7 +5701,7 @@ def _decode_dtx_coordination_forget(octets: bytes, end: int) -> tuple[DtxCoordin
         raise truncated("dtx-coordination.forget ticket")
     (method.ticket,) = _H.unpack_from(octets, at)
     at += 2
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("dtx-coordination.forget xid")
     method.xid = octets[at + 4 : stop]
@@ -5723,7 +5723,7 @@ def _encode_dtx_coordination_forget(method: DtxCoordinationForget, prefix: bytes
 def _decode_dtx_coordination_get_timeout(octets: bytes, end: int) -> tuple[DtxCoordinationGetTimeout, int]:
     method = DtxCoordinationGetTimeout.__new__(DtxCoordinationGetTimeout)
     at = 4
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("dtx-coordination.get-timeout xid")
     method.xid = octets[at + 4 : stop]
@@ -5758,7 +5758,7 @@ def _decode_dtx_coordination_prepare(octets: bytes, end: int) -> tuple[DtxCoordi
         raise truncated("dtx-coordination.prepare ticket")
     (method.ticket,) = _H.unpack_from(octets, at)
     at += 2
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("dtx-coordination.prepare xid")
     method.xid = octets[at + 4 : stop]
@@ -5826,7 +5826,7 @@ def _decode_dtx_coordination_rollback(octets: bytes, end: int) -> tuple[DtxCoord
         raise truncated("dtx-coordination.rollback ticket")
     (method.ticket,) = _H.unpack_from(octets, at)
     at += 2
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("dtx-coordination.rollback xid")
     method.xid = octets[at + 4 : stop]
@@ -5866,7 +5866,7 @@ def _decode_dtx_coordination_set_timeout(octets: bytes, end: int) -> tuple[DtxCo
         raise truncated("dtx-coordination.set-timeout ticket")
     (method.ticket,) = _H.unpack_from(octets, at)
     at += 2
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("dtx-coordination.set-timeout xid")
     method.xid = octets[at + 4 : stop]
@@ -5955,7 +5955,7 @@ def _decode_test_string(octets: bytes, end: int) -> tuple[TestString, int]:
         raise truncated("test.string string_1")
     method.string_1 = octets[at + 1 : stop].decode("utf-8", "surrogateescape")
     at = stop
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("test.string string_2")
     method.string_2 = octets[at + 4 : stop]
@@ -5982,7 +5982,7 @@ def _encode_test_string(method: TestString, prefix: bytes) -> bytes:
 def _decode_test_string_ok(octets: bytes, end: int) -> tuple[TestStringOk, int]:
     method = TestStringOk.__new__(TestStringOk)
     at = 4
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("test.string-ok result")
     method.result = octets[at + 4 : stop]
@@ -6017,7 +6017,7 @@ def _decode_test_table_ok(octets: bytes, end: int) -> tuple[TestTableOk, int]:
         raise truncated("test.table-ok integer_result")
     (method.integer_result,) = _Q.unpack_from(octets, at)
     at += 8
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("test.table-ok string_result")
     method.string_result = octets[at + 4 : stop]
@@ -6133,7 +6133,7 @@ def _decode_message_transfer(octets: bytes, end: int) -> tuple[MessageTransfer, 
         raise truncated("message.transfer transaction_id")
     method.transaction_id = octets[at + 1 : stop].decode("utf-8", "surrogateescape")
     at = stop
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("message.transfer security_token")
     method.security_token = octets[at + 4 : stop]
@@ -6296,7 +6296,7 @@ def _encode_message_recover(method: MessageRecover, prefix: bytes) -> bytes:
 def _decode_message_open(octets: bytes, end: int) -> tuple[MessageOpen, int]:
     method = MessageOpen.__new__(MessageOpen)
     at = 4
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("message.open reference")
     method.reference = octets[at + 4 : stop]
@@ -6311,7 +6311,7 @@ def _encode_message_open(method: MessageOpen, prefix: bytes) -> bytes:
 def _decode_message_close(octets: bytes, end: int) -> tuple[MessageClose, int]:
     method = MessageClose.__new__(MessageClose)
     at = 4
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("message.close reference")
     method.reference = octets[at + 4 : stop]
@@ -6326,12 +6326,12 @@ def _encode_message_close(method: MessageClose, prefix: bytes) -> bytes:
 def _decode_message_append(octets: bytes, end: int) -> tuple[MessageAppend, int]:
     method = MessageAppend.__new__(MessageAppend)
     at = 4
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("message.append reference")
     method.reference = octets[at + 4 : stop]
     at = stop
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("message.append octets")
     method.octets = octets[at + 4 : stop]
@@ -6354,7 +6354,7 @@ def _encode_message_append(method: MessageAppend, prefix: bytes) -> bytes:
 def _decode_message_checkpoint(octets: bytes, end: int) -> tuple[MessageCheckpoint, int]:
     method = MessageCheckpoint.__new__(MessageCheckpoint)
     at = 4
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("message.checkpoint reference")
     method.reference = octets[at + 4 : stop]
@@ -6381,7 +6381,7 @@ def _encode_message_checkpoint(method: MessageCheckpoint, prefix: bytes) -> byte
 def _decode_message_resume(octets: bytes, end: int) -> tuple[MessageResume, int]:
     method = MessageResume.__new__(MessageResume)
     at = 4
-    stop = at + 4 + int.from_bytes(octets[at : at + 4], "big")
+    stop = at + 4 + _I.unpack_from(octets, at)[0] if at + 4 <= end else end + 1
     if stop > end:
         raise truncated("message.resume reference")
     method.reference = octets[at + 4 : stop]

@@ -105,12 +105,9 @@ class Events:
         """
         hosts = self.broker.virtual_hosts
         first = FIRST if FIRST in hosts else self.broker.config.virtual_hosts[0]
-        heard = []
-        for name in (first, virtual_host) if virtual_host and virtual_host != first else (first,):
-            host = hosts.get(name)
-            exchange = None if host is None else host.exchanges.get(NAME)
-            if exchange is not None and exchange.bindings:
-                heard.append(name)
+        heard = [first] if is_heard_in(hosts.get(first)) else []
+        if virtual_host and virtual_host != first and is_heard_in(hosts.get(virtual_host)):
+            heard.append(virtual_host)
         return heard
 
     # Telling
@@ -271,6 +268,11 @@ class Events:
         }
         fields["user_who_performed_action"] = change.user
         self.tell(key, str(about) if is_of_host else "", fields)
+
+
+def is_heard_in(host: VirtualHost | None) -> bool:
+    exchange = None if host is None else host.exchanges.get(NAME)
+    return exchange is not None and bool(exchange.bindings)
 
 
 def event_message(key: str, headers: FieldTable, now_ms: int) -> Message:

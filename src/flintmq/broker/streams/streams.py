@@ -206,7 +206,9 @@ class Streams:
                     self.storage.remove(stream)
                 else:
                     self.store.when_synced(self.store.last(), partial(self.storage.remove, stream))
-        self.storage.end_batch()
+        storage = self.storage
+        if storage.dirty or storage.is_void:  # mostly not, and this is asked with each pass
+            storage.end_batch()
 
     def collect(self) -> None:
         self.storage.collect()

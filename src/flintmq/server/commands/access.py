@@ -20,8 +20,3 @@ def access_request(session: Session, channel: Channel, method: methods.AccessReq
     if session.connection.version != amqp.VERSION_0_9_1:
         number = session.broker.tickets.grant(owner, method)
     session.send(channel.number, methods.AccessRequestOk(ticket=number))
-
-
-def is_enforced(session: Session) -> bool:
-    """Whether methods of this connection take tickets: 0-9-1 has none to show."""
-    return session.broker.config.access.enforced and session.connection.version != amqp.VERSION_0_9_1

@@ -13,13 +13,16 @@ if TYPE_CHECKING:
     from flintmq.protocol.channel import Channel
     from flintmq.server.commands.command import Session
 
+# The same for every channel, but for 0-9.
+OPEN_OK = methods.ChannelOpenOk()
+
 
 @command("channel.open")
 def channel_open(session: Session, channel: Channel, method: methods.ChannelOpen) -> None:
     session.open_channel(channel)
-    opened = methods.ChannelOpenOk()
+    opened = OPEN_OK
     if session.connection.version == amqp.VERSION_0_9:
-        opened.channel_id = channel_id(session, channel)
+        opened = methods.ChannelOpenOk(channel_id=channel_id(session, channel))
     session.send(channel.number, opened)
 
 

@@ -42,6 +42,25 @@ FILES = 1024
 class Strangers:
     """Links with a handshake to do, and when each of them has come."""
 
+    __slots__ = (
+        "arriving",
+        "descriptors_max",
+        "displaced",
+        "failed_logins",
+        "greeted",
+        "late",
+        "loop",
+        "pause_timer",
+        "paused",
+        "pausing",
+        "refused_address",
+        "refused_banned",
+        "server",
+        "silent",
+        "sources",
+        "timer",
+    )
+
     def __init__(self, server: Server) -> None:
         self.server = server
         self.loop = server.loop

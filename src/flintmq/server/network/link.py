@@ -584,7 +584,7 @@ class Link:
     def opened(self) -> None:
         self.settle()
         self.is_stranger = False
-        self.server.opened(self)
+        self.server.strangers.remove(self)
 
     def settle(self) -> None:
         """From now on the socket has its turn with all others."""

@@ -1,5 +1,6 @@
 cimport cython
 cimport flintmq.server.network.sockets as sockets
+from flintmq.server.logins.strangers cimport Strangers
 
 
 cdef class Listener:
@@ -10,8 +11,8 @@ cdef class Listener:
     cdef readonly bint speaks_fast09
     cdef int accepts
 
-    @cython.locals(accepted=tuple, is_opening=bint, turn=int)
+    @cython.locals(accepted=tuple, is_opening=bint, turn=int, strangers=Strangers)
     cpdef bint accept(self)
-    @cython.locals(links=dict)
+    @cython.locals(links=dict, strangers=Strangers)
     cpdef bint arrived(self, int descriptor, str address)
     cpdef connect(self, int descriptor, str address)

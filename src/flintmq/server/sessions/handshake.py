@@ -15,12 +15,11 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from flintmq import __version__
-from flintmq.auth import Accepted, Challenge, Refused, Tag, User, Verification
+from flintmq.auth import Accepted, Challenge, Refused, Tag, User, Verification, mechanism
 from flintmq.broker.channels.client_connection import ClientConnection
 from flintmq.broker.services.acting import internal_login
 from flintmq.errors import ConnectionFault
 from flintmq.protocol import phases
-from flintmq.server.commands.access import is_enforced
 from flintmq.server.logs.audit_log import LOGIN
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import encode_method
@@ -52,6 +51,8 @@ SERVER_PROPERTIES: dict[str, Any] = {
         "flintmq.dtx": True,
     },
 }
+
+OPEN_OK = methods.ConnectionOpenOk()
 
 # The language of all texts that the broker sends.
 LOCALE = "en_US"
@@ -89,8 +90,8 @@ def start_ok(session: Session, method: methods.ConnectionStartOk) -> None:
         login_step(session, internal_login(broker.users, method.response))
         return
     try:
-        login = broker.authentication.mechanism(
-            method.mechanism, session.peer_address, session.link.peer_certificate()
+        login = mechanism(
+            method.mechanism, broker.authentication, session.peer_address, session.link.peer_certificate()
         )
     except ConnectionFault as fault:
         refuse_handshake(session, fault.reply_text, session.link.drop)
@@ -148,11 +149,7 @@ def login_refused(session: Session) -> None:
 def tune(session: Session) -> None:
     limits = session.broker.config.limits
     session.connection.send(
-        methods.ConnectionTune(
-            channel_max=limits.channels_per_connection_max,
-            frame_max=limits.frame_bytes_max,
-            heartbeat=limits.heartbeat_s,
-        )
+        tune_method(limits.channels_per_connection_max, limits.frame_bytes_max, limits.heartbeat_s)
     )
 
 
@@ -206,8 +203,9 @@ def open_connection(session: Session, method: methods.ConnectionOpen) -> None:
             amqp.NOT_ALLOWED,
             f"access to vhost '{name}' refused{who}: there is none of that name, or no permissions in it",
         )
-    if not session.is_internal:
-        broker.administration.limits.check_connection(user, virtual_host)
+    limits = broker.administration.limits
+    if limits.of and not session.is_internal:
+        limits.check_connection(user, virtual_host)
     session.virtual_host = virtual_host
     client = ClientConnection(
         session.number,
@@ -216,7 +214,7 @@ def open_connection(session: Session, method: methods.ConnectionOpen) -> None:
         session.peer_address,
         connection.version,
         session.client_properties,
-        broker.timetable.now_ms(),
+        broker.pass_work.now_ms,
         session.close_connection,
         link.describe,
         session.limit_messages,
@@ -227,9 +225,11 @@ def open_connection(session: Session, method: methods.ConnectionOpen) -> None:
         broker.clients.enter(client)
         session.audit(LOGIN, "connection.open", True)
         broker.events.connection_changed("connection.created", client)
-    session.limit_messages()
-    connection.by_ticket = is_enforced(session)
-    connection.send(methods.ConnectionOpenOk())
+    if limits.of:  # else those of the settings hold from the start
+        session.limit_messages()
+    # Whether methods of this connection take tickets: 0-9-1 has none to show.
+    connection.by_ticket = broker.config.access.enforced and connection.version != amqp.VERSION_0_9_1
+    connection.send(OPEN_OK)
     link.opened()
 
 
@@ -294,6 +294,12 @@ def start_payload(version: int, memory: str, mechanisms: str) -> bytes:
         locales=LOCALE.encode(),
     )
     return encode_method(version, start)
+
+
+@lru_cache
+def tune_method(channel_max: int, frame_max: int, heartbeat: int) -> methods.ConnectionTune:
+    """connection.tune, the same for every client."""
+    return methods.ConnectionTune(channel_max=channel_max, frame_max=frame_max, heartbeat=heartbeat)
 
 
 def with_numbers(start: bytes) -> bytes:

@@ -73,7 +73,7 @@ class StreamStore:
         self.logs: dict[int, StreamLog] = {}
         self.dirty: dict[StreamLog, None] = {}
         self.batch = 1  # the number of the one that is being filled
-        self._is_void = False  # all that was in it has gone with its stream; somebody may wait for it
+        self.is_void = False  # all that was in it has gone with its stream; somebody may wait for it
         self.safe_batch = 0  # all up to this one is promised
         self.alarm = ""
         self.on_committed: Callable[[list[StreamLog]], None] = _ignore
@@ -152,7 +152,7 @@ class StreamStore:
         self.logs.pop(stream.number, None)
         if stream in self.dirty:
             del self.dirty[stream]
-            self._is_void = not self.dirty
+            self.is_void = not self.dirty
         self._recent_octets -= stream.trim_recent(0)
         self._recent.pop(stream, None)
         for segment in stream.segments:
@@ -196,12 +196,12 @@ class StreamStore:
 
     def end_batch(self) -> None:
         """Hands what was appended to the writer, or leaves it to grow while one is in flight."""
-        if (self.dirty or self._is_void) and self._in_flight is None and not self._retry_due_s:
+        if (self.dirty or self.is_void) and self._in_flight is None and not self._retry_due_s:
             self._submit()
 
     def _submit(self) -> None:
         dirty, self.dirty = self.dirty, {}
-        self._is_void = False
+        self.is_void = False
         writes = [(stream, stream.take()) for stream in dirty if not stream.deleted]
         number = self.batch
         self.batch += 1

@@ -10,7 +10,7 @@ from playbook.dialogue import Carried, Client, Playbook, carrying, frame
 
 from flintmq.broker.exchanges.chains import MissingExchange
 from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES
-from flintmq.broker.services.request import SERVICES
+from flintmq.broker.services.request import SERVICES, load_services
 from flintmq.config import Access, Config, RealmSettings, guest_alone
 from flintmq.wire import amqp, methods
 from flintmq.wire.methods import (
@@ -182,6 +182,7 @@ def test_types_beyond_the_standard_begin_with_x() -> None:
 
 
 def test_no_service_has_a_name_of_the_standard() -> None:
+    load_services()
     assert [name for name in SERVICES if name.startswith("amq.")] == []
 
 

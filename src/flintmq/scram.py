@@ -18,7 +18,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from dataclasses import dataclass
+from typing import NamedTuple
 
 SHA256_OCTETS = 32
 NONCE_OCTETS = 18
@@ -27,28 +27,29 @@ NONCE_CHARS_MAX = 256
 ITERATIONS_MIN = 4096
 ITERATIONS_MAX = 10_000_000
 
-_KEYS = re.compile(
-    r"\$scram-sha-256\$(\d{4,8})\$([A-Za-z0-9+/=]{12,88})\$([A-Za-z0-9+/=]{44})\$([A-Za-z0-9+/=]{44})"
-)
+_KEYS = r"\$scram-sha-256\$(\d{4,8})\$([A-Za-z0-9+/=]{12,88})\$([A-Za-z0-9+/=]{44})\$([A-Za-z0-9+/=]{44})"
 # No channel binding, or one that we do not offer although the client could; acting for somebody else is `a=`.
-_CLIENT_FIRST = re.compile(r"([ny]),(?:a=([^,]*))?,(n=([^,]+),r=([\x21-\x2b\x2d-\x7e]+)(?:,.*)?)")
-_CLIENT_FINAL = re.compile(r"(c=([A-Za-z0-9+/=]+),r=([\x21-\x2b\x2d-\x7e]+)(?:,[^p].*)?),p=([A-Za-z0-9+/=]+)")
-_SERVER_FIRST = re.compile(r"r=([\x21-\x2b\x2d-\x7e]+),s=([A-Za-z0-9+/=]+),i=(\d{1,9})(?:,.*)?")
-_SERVER_FINAL = re.compile(r"v=([A-Za-z0-9+/=]+)(?:,.*)?")
+_CLIENT_FIRST = r"([ny]),(?:a=([^,]*))?,(n=([^,]+),r=([\x21-\x2b\x2d-\x7e]+)(?:,.*)?)"
+_CLIENT_FINAL = r"(c=([A-Za-z0-9+/=]+),r=([\x21-\x2b\x2d-\x7e]+)(?:,[^p].*)?),p=([A-Za-z0-9+/=]+)"
+_SERVER_FIRST = r"r=([\x21-\x2b\x2d-\x7e]+),s=([A-Za-z0-9+/=]+),i=(\d{1,9})(?:,.*)?"
+_SERVER_FINAL = r"v=([A-Za-z0-9+/=]+)(?:,.*)?"
 
 
 class ScramFault(ValueError):
     """What the other end has said is no SCRAM, or proves nothing."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class ScramKeys:
+class ScramKeys(NamedTuple):
     """What a server keeps of a password."""
 
     salt: bytes
     iterations: int
     stored_key: bytes
     server_key: bytes
+
+    def __repr__(self) -> str:
+        """Without what is secret."""
+        return f"<{type(self).__name__}>"
 
     def text(self) -> str:
         shown = "$".join(_encoded(each) for each in (self.salt, self.stored_key, self.server_key))
@@ -85,7 +86,7 @@ def derived_keys(password: bytes, salt: bytes, iterations: int) -> ScramKeys:
 
 def parse_keys(text: str) -> ScramKeys:
     """The keys that `text` writes down, or ValueError; no fault repeats the text."""
-    match = _KEYS.fullmatch(text)
+    match = re.fullmatch(_KEYS, text)
     if match is None or not ITERATIONS_MIN <= int(match[1]) <= ITERATIONS_MAX:
         raise ValueError("not of the form $scram-sha-256$iterations$salt$stored key$server key")
     try:
@@ -102,7 +103,7 @@ class ServerExchange:
 
     def __init__(self, first: bytes) -> None:
         text = _text(first)
-        match = _CLIENT_FIRST.fullmatch(text)
+        match = re.fullmatch(_CLIENT_FIRST, text)
         if match is None:
             if text.startswith("p="):
                 raise ScramFault("channel binding is not offered")
@@ -125,7 +126,7 @@ class ServerExchange:
 
     def take(self, final: bytes) -> None:
         """The answer to the challenge."""
-        match = _CLIENT_FINAL.fullmatch(_text(final))
+        match = re.fullmatch(_CLIENT_FINAL, _text(final))
         if match is None:
             raise ScramFault("the final message is not of the form c=biws,r=nonce,p=proof")
         if _decoded(match[2]) != self._gs2.encode():
@@ -166,12 +167,12 @@ class ClientExchange:
     def answer(self, challenge: bytes) -> bytes:
         """The answer to a challenge: the first asks for the proof, the second is the server's own."""
         if self._expected:
-            match = _SERVER_FINAL.fullmatch(_text(challenge))
+            match = re.fullmatch(_SERVER_FINAL, _text(challenge))
             if match is None or not hmac.compare_digest(_decoded(match[1]), self._expected):
                 raise ScramFault("the server does not prove that it knows the password")
             self._password = b""
             return b""
-        match = _SERVER_FIRST.fullmatch(_text(challenge))
+        match = re.fullmatch(_SERVER_FIRST, _text(challenge))
         if match is None or not match[1].startswith(self._nonce) or match[1] == self._nonce:
             raise ScramFault("the challenge is not of the form r=nonce,s=salt,i=iterations")
         iterations = int(match[3])

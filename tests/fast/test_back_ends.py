@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from fast.conversation import HEAD, FastClient, framed, octets
 from playbook.dialogue import Playbook
@@ -164,7 +162,7 @@ def test_a_path_of_no_virtual_host_is_refused_no_sooner_than_another(
     """Nor later, though the back end takes longer for its answers than they are kept."""
     clock = Hourglass()
     monkeypatch.setattr(authentication, "backend", lambda name, auth, own_clock: FailingBack(clock))
-    playbook = Playbook(replace(parse(SETTINGS), virtual_hosts=("/", "shut", "/as-is")), clock)
+    playbook = Playbook(parse(SETTINGS)._replace(virtual_hosts=("/", "shut", "/as-is")), clock)
     asked: list[Question] = []
     playbook.broker.authentication.answers.asking = asked.append
     bob = FastClient(playbook)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from fast.conversation import HEAD, FastClient, framed, octets, table
 from playbook.dialogue import Client, Playbook
@@ -490,7 +488,7 @@ def test_a_dictionary_has_short_names_for_headers(playbook: Playbook, client: Cl
 )
 def test_a_user_without_permission_is_refused(said: bytes, code: str) -> None:
     users = {"guest": UserSettings(password="guest", permissions={"/": PermissionSettings()})}
-    playbook = Playbook(replace(Config(), users=users))
+    playbook = Playbook(Config()._replace(users=users))
     playbook.broker.virtual_hosts["/"].declare_queue("q", False, False, False, {}, 0)
     fast = FastClient(playbook)
     fast.open()

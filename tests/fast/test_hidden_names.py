@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from fast.conversation import FastClient, long_text, octets, table
 from playbook.dialogue import Playbook
@@ -19,7 +17,7 @@ def playbook() -> Playbook:
         "guest": UserSettings(password="guest", permissions=permissions),
         "boss": UserSettings(password="boss", permissions={"/": PermissionSettings(".*", ".*", ".*")}),
     }
-    return Playbook(replace(Config(), users=users, virtual_hosts=("/", "shut")))
+    return Playbook(Config()._replace(users=users, virtual_hosts=("/", "shut")))
 
 
 def declares(playbook: Playbook, *names: str) -> None:

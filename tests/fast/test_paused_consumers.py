@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from fast.conversation import FastClient
 from playbook.dialogue import Playbook
 
@@ -29,8 +27,8 @@ def consumes(fast: FastClient) -> bytes:
 
 
 def test_consumers_that_are_paused_count_for_their_channel() -> None:
-    limits = replace(Config().limits, consumers_per_channel_max=CONSUMERS_MAX)
-    fast = opened(replace(Config(), limits=limits))
+    limits = Config().limits._replace(consumers_per_channel_max=CONSUMERS_MAX)
+    fast = opened(Config()._replace(limits=limits))
     for _ in range(CONSUMERS_MAX):
         assert b"Ok" in consumes(fast)
     assert b"reached maximum (5) of consumers per channel" in consumes(fast)
@@ -39,8 +37,8 @@ def test_consumers_that_are_paused_count_for_their_channel() -> None:
 
 
 def test_consumers_that_are_paused_count_for_their_connection() -> None:
-    limits = replace(Config().limits, consumers_per_connection_max=CONSUMERS_MAX)
-    fast = opened(replace(Config(), limits=limits))
+    limits = Config().limits._replace(consumers_per_connection_max=CONSUMERS_MAX)
+    fast = opened(Config()._replace(limits=limits))
     for _ in range(CONSUMERS_MAX):
         assert b"Ok" in consumes(fast)
     assert b"reached maximum (5) of consumers per connection" in consumes(fast)
@@ -48,10 +46,10 @@ def test_consumers_that_are_paused_count_for_their_connection() -> None:
 
 
 def test_all_that_are_paused_may_go_on() -> None:
-    limits = replace(
-        Config().limits, consumers_per_channel_max=CONSUMERS_MAX, consumers_per_connection_max=CONSUMERS_MAX
+    limits = Config().limits._replace(
+        consumers_per_channel_max=CONSUMERS_MAX, consumers_per_connection_max=CONSUMERS_MAX
     )
-    fast = opened(replace(Config(), limits=limits))
+    fast = opened(Config()._replace(limits=limits))
     for _ in range(CONSUMERS_MAX):
         consumes(fast)
     for _ in range(3):

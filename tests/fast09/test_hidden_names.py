@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from fast09.conversation import Peer, octets, short_text, table
 from playbook.dialogue import Playbook
@@ -20,7 +18,7 @@ def playbook() -> Playbook:
         "guest": UserSettings(password="guest", permissions=permissions),
         "boss": UserSettings(password="boss", permissions={"/": PermissionSettings(".*", ".*", ".*")}),
     }
-    playbook = Playbook(replace(Config(), users=users, virtual_hosts=("/", "shut")))
+    playbook = Playbook(Config()._replace(users=users, virtual_hosts=("/", "shut")))
     boss = playbook.client(user="boss", password="boss")
     for name in ("open", "shut"):
         boss >> methods.ExchangeDeclare(exchange=name, type="direct")

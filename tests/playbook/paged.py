@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from playbook.dialogue import Playbook
@@ -29,7 +28,7 @@ class PagedPlaybook(Playbook):
         self.broker = self.open()
 
     def open(self) -> Broker:
-        config = replace(self.config, storage=Storage(directory=self.directory, sync=self.sync))
+        config = self.config._replace(storage=Storage(directory=self.directory, sync=self.sync))
         broker = open_broker(config, self.clock, lambda: None)
         assert broker.store is not None
         broker.store.kept_messages = KEPT_MESSAGES

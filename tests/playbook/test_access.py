@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -51,7 +50,7 @@ ALL: dict[str, Any] = {"active": True, "passive": True, "read": True, "write": T
 
 
 def with_access(enforced: bool) -> Playbook:
-    return Playbook(replace(Config(), access=Access(enforced=enforced, realms=REALMS)))
+    return Playbook(Config()._replace(access=Access(enforced=enforced, realms=REALMS)))
 
 
 @pytest.fixture
@@ -118,7 +117,7 @@ def test_the_same_request_gets_the_same_ticket_and_another_one_another(granting:
 def test_a_channel_holds_so_many_tickets_and_no_more() -> None:
     names = [f"/{number}" for number in range(TICKETS_MAX + 1)]
     realms = MappingProxyType({name: RealmSettings() for name in names})
-    playbook = Playbook(replace(Config(), access=Access(realms=realms)))
+    playbook = Playbook(Config()._replace(access=Access(realms=realms)))
     client = playbook.client(amqp.VERSION_0_9)
     assert len({ticket(client, name, read=True) for name in names[:-1]}) == TICKETS_MAX
     assert "ask for fewer" in refused(client, AccessRequest(realm=names[-1], read=True), 506)
@@ -150,7 +149,7 @@ def test_tickets_end_with_their_connection(granting: Playbook, version: int) -> 
 
 def test_tickets_of_another_virtual_host_are_in_nobodys_way() -> None:
     hosts = ("/", "other")
-    config = replace(Config(), virtual_hosts=hosts, users=guest_alone(hosts), access=Access(realms=REALMS))
+    config = Config()._replace(virtual_hosts=hosts, users=guest_alone(hosts), access=Access(realms=REALMS))
     playbook = Playbook(config)
     first = playbook.client(amqp.VERSION_0_9)
     ticket(first, read=True, exclusive=True)
@@ -250,7 +249,7 @@ def test_a_ticket_of_another_channel_ends_the_connection(
 
 def test_a_ticket_gives_no_right_that_the_user_has_not() -> None:
     users = {"guest": UserSettings(password="guest", permissions={"/": PermissionSettings()})}
-    playbook = Playbook(replace(Config(), users=users, access=Access(enforced=True, realms=REALMS)))
+    playbook = Playbook(Config()._replace(users=users, access=Access(enforced=True, realms=REALMS)))
     client = playbook.client(amqp.VERSION_0_9)
     number = ticket(client)
     assert "may not configure queue 'data.q'" in refused(client, QueueDeclare(ticket=number, queue="data.q"))

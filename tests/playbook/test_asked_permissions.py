@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from playbook.dialogue import Client, Playbook, Request, Response, carrying
 from playbook.hourglass import Hourglass
@@ -251,7 +249,7 @@ def test_a_virtual_host_that_is_not_there_is_refused_no_sooner_than_another(
 ) -> None:
     """Else the time would tell which there are."""
     monkeypatch.setattr(authentication, "backend", lambda name, auth, clock: NarrowBack())
-    playbook = Playbook(replace(parse(SETTINGS), virtual_hosts=("/", "shut")))
+    playbook = Playbook(parse(SETTINGS)._replace(virtual_hosts=("/", "shut")))
     asked: list[Question] = []
     playbook.broker.authentication.answers.asking = asked.append
     bob = playbook.stranger()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from playbook.dialogue import Client, Heartbeat, Playbook, carrying, frame
 
@@ -264,7 +262,7 @@ def test_a_header_of_another_class(client: Client) -> None:
 
 
 def test_a_message_too_large_costs_the_channel(playbook: Playbook) -> None:
-    playbook = Playbook(replace(Config(), limits=Limits(message_bytes_max=10)))
+    playbook = Playbook(Config()._replace(limits=Limits(message_bytes_max=10)))
     client = playbook.client()
     client.declares("q")
     client.publishes("q", b"x" * 10)

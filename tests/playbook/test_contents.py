@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -28,7 +27,7 @@ LARGE = 5_000_000
 def stored(tmp_path: Path) -> Iterator[Playbook]:
     """A broker with a store: large bodies go to spools."""
     playbook = Playbook()
-    config = replace(Config(), storage=Storage(directory=tmp_path))
+    config = Config()._replace(storage=Storage(directory=tmp_path))
     playbook.broker = open_broker(config, Clock(), lambda: None)
     yield playbook
     playbook.end()
@@ -329,7 +328,7 @@ def test_an_impersonator_sends_in_the_name_of_others() -> None:
         "imp": UserSettings(password="p", tags=("impersonator",), permissions=permissions),
         "adm": UserSettings(password="p", tags=("administrator",), permissions=permissions),
     }
-    playbook = Playbook(replace(Config(), users=users))
+    playbook = Playbook(Config()._replace(users=users))
     impersonator = playbook.client(user="imp", password="p")
     impersonator.declares("q")
     impersonator.publishes("q", b"m", user_id="somebody")

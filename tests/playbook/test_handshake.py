@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from playbook.dialogue import CAPABILITIES, HEADERS, Client, Playbook
 
@@ -213,7 +211,7 @@ def test_tuning_beyond_the_limits_is_refused(
 
 
 def test_zero_means_our_limits() -> None:
-    playbook = Playbook(replace(Config(), limits=Limits(channels_per_connection_max=5, frame_bytes_max=5000)))
+    playbook = Playbook(Config()._replace(limits=Limits(channels_per_connection_max=5, frame_bytes_max=5000)))
     client = playbook.stranger()
     client.greet()
     client.log_in()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ def playbook(tmp_path: Path) -> Iterator[Playbook]:
 
 
 def restarted(directory: Path, **settings: Any):  # type: ignore[no-untyped-def]
-    config = replace(Config(), storage=Storage(directory=directory), **settings)
+    config = Config()._replace(storage=Storage(directory=directory), **settings)
     return open_broker(config, Clock(), lambda: None)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +173,7 @@ def test_what_is_forced_to_last_is_confirmed_when_it_does(paged: PagedPlaybook) 
 def test_a_client_cannot_loosen_a_template() -> None:
     strict = {"x-max-consumers": 2, "x-max-in-memory-length": 10, "x-force-persistent": True}
     template = QueueTemplate(durable=True, arguments=strict)
-    playbook = Playbook(replace(Config(), queue_templates={"strict": template}))
+    playbook = Playbook(Config()._replace(queue_templates={"strict": template}))
     client = playbook.client()
     looser = {
         "x-template": "strict",

@@ -16,10 +16,11 @@ import pytest
 
 from flintmq import pytest_plugin
 from flintmq.auth.passwords import hash_password_quickly
+from flintmq.cli import fork_server
 from flintmq.client import connect
-from flintmq.server.server import STOP_TIMEOUT_S
+from flintmq.server.server import FAST, LATE, STOP_TIMEOUT_S
 from flintmq.testing.served_broker import ServedBroker
-from flintmq.testing.sources import ForkingSource, Source, SpawningSource
+from flintmq.testing.sources import NURSERY, ForkingSource, Source, SpawningSource
 
 SOURCES: list[Callable[[], Source]] = [ForkingSource, SpawningSource]
 # Long enough for a machine that is busy, and a third of what a client that does not answer once cost.
@@ -173,13 +174,32 @@ def test_a_pytest_that_is_killed_while_its_broker_hangs_leaves_nothing_behind(
 def test_a_nursery_whose_parent_died_before_it_was_there_ends(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:  # open here: its end is not to be seen by the socket
-        command = [sys.executable, "-m", "flintmq.cli.fork_server", str(theirs.fileno()), "1"]
+        command = [sys.executable, "-c", NURSERY, str(theirs.fileno()), "1"]
         nursery = subprocess.Popen(command, pass_fds=(theirs.fileno(),))
         try:
             assert nursery.wait(30) == 0
         finally:
             nursery.kill()
             nursery.wait()
+
+
+def test_a_nursery_answers_before_it_loads_what_only_some_brokers_need(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(fork_server, "import_module", done.append)
+
+    class Asked(fork_server.Nursery):
+        def answer_request(self) -> None:
+            self.parent.recv(1)
+            done.append("answered")
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.send(b"12")
+        Asked(theirs, os.getppid()).load_late()
+    assert done[:3] == ["answered", "answered", LATE[0][0]]
+    assert FAST in done
 
 
 @pytest.mark.parametrize("kind", [ForkingSource, SpawningSource])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from flintmq.broker.administration import records
 from flintmq.broker.administration.permissions import identity_of
 from flintmq.broker.administration.records import FORGOTTEN_AT_ONCE
 from flintmq.broker.broker import Broker
-from flintmq.broker.policies import configured_policies
+from flintmq.broker.policies import Policy, configured_policies
 from flintmq.broker.transactions.dtx_journal import Marker
 from flintmq.client import ClientError, ServiceError, connect
 from flintmq.clock import Clock
@@ -601,7 +600,7 @@ max-length = 1
         model = broker.administration
         model.virtual_hosts.add("v")
         [cap] = configured_policies(parse(settings))
-        model.policies.insert(replace(cap, virtual_host="v"))
+        model.policies.insert(Policy("v", cap.name, cap.pattern, cap.definition, cap.priority, cap.apply_to))
         model.policies.put("v", "p", ".*", {"max-length": 2})
         model.virtual_hosts.delete("v")
         broker.pass_work.chores.finish()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flintmq.broker.channels import staged_publish
@@ -124,8 +124,7 @@ class StagingHistory:
             retry_interval_ms=10,
         )
         self.published_max = chance.choice((1, 3, 100))
-        self.config = replace(
-            Config(),
+        self.config = Config()._replace(
             staging=Limits(
                 contents_per_user_max=chance.choice((2, 5, 100)),
                 published_per_user_max=self.published_max,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from pathlib import Path
 
@@ -253,9 +252,7 @@ def test_a_secret_is_never_repeated() -> None:
 def test_a_long_value_is_cut_and_stays_on_one_line() -> None:
     said = fault(f'[log]\nlevel = "{"x" * 500}"')
     assert len(said) < 150
-    assert fault('"a\\nb" = 1') == "unknown setting 'a\\nb'; known here: " + ", ".join(
-        each.name for each in dataclasses.fields(Config)
-    )
+    assert fault('"a\\nb" = 1') == "unknown setting 'a\\nb'; known here: " + ", ".join(Config._fields)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -283,7 +280,7 @@ def test_the_memory_mark_is_absolute_or_a_share() -> None:
 
 
 def test_settings_cannot_be_changed() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(AttributeError):
         Config().listen.port = 1  # type: ignore[misc]
     with pytest.raises(TypeError):
         Config().users["mallory"] = UserSettings()  # type: ignore[index]
@@ -292,11 +289,11 @@ def test_settings_cannot_be_changed() -> None:
 def test_the_page_tells_every_setting_and_its_default() -> None:
     page = (ROOT / "docs" / "configuration.md").read_text()
     for section in (Listen, Limits, Storage, Log, Tls, Bans, UserSettings, PermissionSettings):
-        for each in dataclasses.fields(section):
-            assert f"`{each.name}`" in page, f"{section.__name__}.{each.name}"
-            if type(each.default) is int:
-                row = next(line for line in page.splitlines() if line.startswith(f"| `{each.name}`"))
-                assert re.search(rf"\b{each.default}\b", page if each.name == "port" else row), row
+        for name, default in section._field_defaults.items():
+            assert f"`{name}`" in page, f"{section.__name__}.{name}"
+            if type(default) is int:
+                row = next(line for line in page.splitlines() if line.startswith(f"| `{name}`"))
+                assert re.search(rf"\b{default}\b", page if name == "port" else row), row
 
 
 def test_the_example_of_the_page_loads() -> None:

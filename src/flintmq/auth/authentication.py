@@ -16,9 +16,8 @@ import hashlib
 import logging
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flintmq.auth.asked_permissions import Answers, AskedHosts, AskedTopics
 from flintmq.auth.backend import Backend, BackendFault, Identity, Login, WrongLogin, backend
@@ -149,7 +148,7 @@ class Authentication:
     ) -> Outcome | Verification:
         if isinstance(outcome, Accepted):
             return outcome
-        refusals.append(replace(outcome, reason=f"{places[0]}: {outcome.reason}"))
+        refusals.append(outcome.said_by(str(places[0])))
         if len(places) > 1:
             return self._tried(places[1:], login, refusals)
         # A login that one back end refuses may be right at another that is away.
@@ -206,8 +205,7 @@ class Authentication:
         return hashlib.blake2b(said, key=self._key, digest_size=32).digest()
 
 
-@dataclass(frozen=True, slots=True)
-class BackendAnswer:
+class BackendAnswer(NamedTuple):
     """What a back end has said of a login: nobody, or somebody, or why it has said nothing."""
 
     identity: Identity | None

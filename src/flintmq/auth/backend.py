@@ -13,12 +13,10 @@ whoever waits is refused then, whatever comes later. What it says is kept for `c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from importlib import import_module
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
-from flintmq.auth.permissions import Permissions, TopicPermissions
+from flintmq.auth.permissions import NO_PERMISSIONS, Permissions, TopicPermissions
 from flintmq.errors import ConfigFault
 
 if TYPE_CHECKING:
@@ -45,24 +43,26 @@ class WrongLogin(BackendFault):
     """The login is wrong, which is the same as None. The text says why, for the log."""
 
 
-@dataclass(frozen=True, slots=True)
-class Login:
+class Login(NamedTuple):
     """Somebody who wants to come in; without a password if something else has proven the name."""
 
     name: str
-    password: bytes | None = field(repr=False)
+    password: bytes | None
     peer_address: str
 
+    def __repr__(self) -> str:
+        """Without the password."""
+        return f"Login(name={self.name!r}, peer_address={self.peer_address!r})"
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+
+class Identity(NamedTuple):
     """Somebody whom a back end knows."""
 
     name: str
     tags: frozenset[Tag] = frozenset()
     # By virtual host. None: the back end is asked about each thing that the user wants to do.
-    permissions: Mapping[str, Permissions] | None = field(default_factory=lambda: MappingProxyType({}))
-    topic_permissions: TopicMap = field(default_factory=lambda: MappingProxyType({}))
+    permissions: Mapping[str, Permissions] | None = NO_PERMISSIONS
+    topic_permissions: TopicMap = NO_PERMISSIONS
     expires_ms: int | None = None  # since 1970: the end of a token
 
 

@@ -13,8 +13,7 @@ ANONYMOUS      the user whom the settings name
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from flintmq.auth import certificates
 from flintmq.auth.users import BUSY, Accepted, Refused, Verification
@@ -35,8 +34,7 @@ TOKEN_OCTETS_MAX = 65_536
 NO_KEYS = bytes(32)
 
 
-@dataclass(frozen=True, slots=True)
-class Challenge:
+class Challenge(NamedTuple):
     """Octets for connection.secure; the response belongs in `answer`."""
 
     octets: bytes

@@ -18,9 +18,8 @@ import hashlib
 import hmac
 import re
 import secrets
-from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from flintmq.config import PasswordHashing
 from flintmq.errors import ConfigFault
@@ -40,9 +39,7 @@ ARGON2_MEMORY_KIB_MAX = 131_072
 ARGON2_PASSES_MAX = 16
 ARGON2_LANES_MAX = 8
 
-_SCRYPT = re.compile(
-    r"\$scrypt\$ln=(\d{1,2}),r=(\d{1,2}),p=(\d{1,2})\$([A-Za-z0-9+/]{11,86})\$([A-Za-z0-9+/]{22,86})"
-)
+_SCRYPT = r"\$scrypt\$ln=(\d{1,2}),r=(\d{1,2}),p=(\d{1,2})\$([A-Za-z0-9+/]{11,86})\$([A-Za-z0-9+/]{22,86})"
 _ARGON2 = re.compile(
     r"\$argon2id\$v=19\$m=(\d{1,7}),t=(\d{1,3}),p=(\d{1,2})\$[A-Za-z0-9+/]{11,86}\$[A-Za-z0-9+/]{16,86}"
 )
@@ -58,13 +55,16 @@ class PasswordHash(Protocol):
         """The hash as it is written down."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class ScryptHash:
+class ScryptHash(NamedTuple):
     salt: bytes
     key: bytes
     ln: int = 14
     r: int = 8
     p: int = 1
+
+    def __repr__(self) -> str:
+        """Without what is secret."""
+        return f"<{type(self).__name__}>"
 
     def matches(self, password: bytes) -> bool:
         key = _scrypt(password, self.salt, len(self.key), self.ln, self.r, self.p)
@@ -74,14 +74,17 @@ class ScryptHash:
         return f"$scrypt$ln={self.ln},r={self.r},p={self.p}${_unpadded(self.salt)}${_unpadded(self.key)}"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Argon2Hash:
+class Argon2Hash(NamedTuple):
     """argon2id, by argon2-cffi."""
 
     encoded: str
     memory_kib: int
     passes: int
     lanes: int
+
+    def __repr__(self) -> str:
+        """Without what is secret."""
+        return f"<{type(self).__name__}>"
 
     def matches(self, password: bytes) -> bool:
         argon2 = _argon2()
@@ -94,13 +97,16 @@ class Argon2Hash:
         return self.encoded
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class RabbitHash:
+class RabbitHash(NamedTuple):
     """Quick to guess: whoever checks a password against it spends the time of a slow hash besides."""
 
     algorithm: str
     salt: bytes
     digest: bytes
+
+    def __repr__(self) -> str:
+        """Without what is secret."""
+        return f"<{type(self).__name__}>"
 
     def matches(self, password: bytes) -> bool:
         return hmac.compare_digest(_salted(self.algorithm, self.salt, password), self.digest)
@@ -109,12 +115,15 @@ class RabbitHash:
         return base64.b64encode(self.salt + self.digest).decode()
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class KeyedHash:
+class KeyedHash(NamedTuple):
     """A hash together with the keys of SCRAM for the same password."""
 
     hash: PasswordHash
     scram: ScramKeys | LateKeys
+
+    def __repr__(self) -> str:
+        """Without what is secret."""
+        return f"<{type(self).__name__}>"
 
     def matches(self, password: bytes) -> bool:
         return self.hash.matches(password)
@@ -123,9 +132,10 @@ class KeyedHash:
         return f"{self.hash.text()};{self.scram.keys().text()}"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
 class QuickHash(RabbitHash):
     """Of a password that the settings have in plain: there is nothing to make better."""
+
+    __slots__ = ()
 
 
 def plain_hash(kept: PasswordHash) -> PasswordHash:
@@ -133,17 +143,14 @@ def plain_hash(kept: PasswordHash) -> PasswordHash:
     return kept.hash if isinstance(kept, KeyedHash) else kept
 
 
-@dataclass(frozen=True)
 class PasswordPolicy:
     """How a password is kept that is set now, and which of the older ones are kept anew."""
 
-    settings: PasswordHashing = field(default_factory=PasswordHashing)
-    has_scram: bool = False
-    # The hash of no password, at the cost of others: whoever does not exist is refused as slowly.
-    nobody: PasswordHash = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "nobody", self._nobody())
+    def __init__(self, settings: PasswordHashing | None = None, has_scram: bool = False) -> None:
+        self.settings = settings or PasswordHashing()
+        self.has_scram = has_scram
+        # The hash of no password, at the cost of others: whoever does not exist is refused as slowly.
+        self.nobody = self._nobody()
 
     def _nobody(self) -> PasswordHash:
         settings = self.settings
@@ -233,7 +240,7 @@ def _parse_one(text: str) -> PasswordHash:
 
 
 def _parse_scrypt(text: str) -> ScryptHash:
-    match = _SCRYPT.fullmatch(text)
+    match = re.fullmatch(_SCRYPT, text)
     if match is None:
         raise ValueError("not of the form $scrypt$ln=14,r=8,p=1$salt$key")
     ln, r, p = int(match[1]), int(match[2]), int(match[3])
@@ -247,7 +254,7 @@ def _parse_scrypt(text: str) -> ScryptHash:
 
 
 def _parse_argon2(text: str) -> Argon2Hash:
-    match = _ARGON2.fullmatch(text)
+    match = re.fullmatch(_ARGON2, text)
     if match is None:
         raise ValueError("not of the form $argon2id$v=19$m=19456,t=2,p=1$salt$key")
     memory_kib, passes, lanes = int(match[1]), int(match[2]), int(match[3])

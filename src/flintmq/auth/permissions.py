@@ -11,7 +11,9 @@ Permissions on routing keys of topic exchanges are asked after `may_write` and `
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
 
 from flintmq.config import PermissionSettings
 from flintmq.patterns.name_pattern import NamePattern, PatternFault
@@ -20,6 +22,8 @@ from flintmq.patterns.name_pattern import NamePattern, PatternFault
 DECISIONS_MAX = 1024
 NAMELESS_EXCHANGE = "amq.default"
 CLIENT_ID = "{client_id}"
+# In no virtual host, or for no routing keys.
+NO_PERMISSIONS: Mapping[Any, Any] = MappingProxyType({})
 # Clients whose patterns are kept, for each user and exchange.
 CLIENT_IDS_MAX = 64
 # Letters that mean something in a pattern.

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 
 from flintmq.auth.passwords import PasswordHash
-from flintmq.auth.permissions import Permissions, TopicPermissions
+from flintmq.auth.permissions import NO_PERMISSIONS, Permissions, TopicPermissions
 
 
 class Tag(StrEnum):
@@ -37,25 +35,52 @@ _IMPLIED = {
 }
 
 
-@dataclass(slots=True, eq=False)
 class User:
     """One who may log in. Compared by identity: a user that was deleted and added again is another one."""
 
-    name: str
-    password_hash: PasswordHash | None = field(default=None, repr=False)
-    tags: frozenset[Tag] = frozenset()
-    permissions: Mapping[str, Permissions] = field(default_factory=lambda: MappingProxyType({}))
-    is_loopback_only: bool = False
-    # By virtual host and exchange; an exchange that is not named here is not restricted by routing keys.
-    topic_permissions: Mapping[tuple[str, str], TopicPermissions] = field(
-        default_factory=lambda: MappingProxyType({})
+    __slots__ = (
+        "backend",
+        "changes",
+        "expires_ms",
+        "is_loopback_only",
+        "life",
+        "name",
+        "password_changes",
+        "password_hash",
+        "permissions",
+        "tags",
+        "topic_permissions",
     )
-    # Tells users of one name apart: 0 for those of the settings, a number drawn for those added at run time.
-    life: int = 0
-    backend: str = ""  # the back end that knows the user; without one it is the broker itself
-    expires_ms: int | None = None  # since 1970, for one who came by a token
-    changes: int = 0  # made so far, so that a login in progress sees that there was one
-    password_changes: int = 0  # those after which a login of before is good no more
+
+    def __init__(
+        self,
+        name: str,
+        password_hash: PasswordHash | None = None,
+        tags: frozenset[Tag] = frozenset(),
+        permissions: Mapping[str, Permissions] = NO_PERMISSIONS,
+        is_loopback_only: bool = False,
+        topic_permissions: Mapping[tuple[str, str], TopicPermissions] = NO_PERMISSIONS,
+        life: int = 0,
+        backend: str = "",
+        expires_ms: int | None = None,
+    ) -> None:
+        self.name = name
+        self.password_hash = password_hash
+        self.tags = tags
+        self.permissions = permissions
+        self.is_loopback_only = is_loopback_only
+        # By virtual host and exchange; an exchange that is not named here is not restricted by routing keys.
+        self.topic_permissions = topic_permissions
+        # Tells users of one name apart: 0 for those of the settings, a number drawn for those added at run
+        # time.
+        self.life = life
+        self.backend = backend  # the back end that knows the user; without one it is the broker itself
+        self.expires_ms = expires_ms  # since 1970, for one who came by a token
+        self.changes = 0  # made so far, so that a login in progress sees that there was one
+        self.password_changes = 0  # those after which a login of before is good no more
+
+    def __repr__(self) -> str:
+        return f"User({self.name!r}, tags={self.tags})"
 
     def has_tag(self, tag: Tag) -> bool:
         """Whether the user has `tag`, or one that brings it."""

@@ -15,9 +15,8 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flintmq.auth.passwords import (
     KeyedHash,
@@ -45,24 +44,35 @@ BUSY = "too many logins wait, try again later"
 REMEMBERED_MAX = 10_000
 
 
-@dataclass(slots=True)  # frozen, it would take twice as long to make
-class Accepted:
+class Accepted(NamedTuple):
     """The login is right."""
 
     user: User
 
 
-@dataclass(frozen=True, slots=True)
 class Refused:
     """The login is wrong. `reason` is for our log alone; the peer hears the same words every time.
 
     `told` is for the peer too: what it may know, as that it has shown no certificate.
     """
 
-    reason: str
-    user: str = field(default="", compare=False)  # whose login it was to be, if it came that far
-    told: str = ""
-    is_fault: bool = field(default=False, compare=False)  # a back end could not say whether it is wrong
+    __slots__ = ("is_fault", "reason", "told", "user")
+
+    def __init__(self, reason: str, user: str = "", told: str = "", is_fault: bool = False) -> None:
+        self.reason = reason
+        self.user = user  # whose login it was to be, if it came that far
+        self.told = told
+        self.is_fault = is_fault  # a back end could not say whether it is wrong
+
+    def said_by(self, place: str) -> Refused:
+        """The same, with the name of the back end before the reason."""
+        return Refused(f"{place}: {self.reason}", self.user, self.told, self.is_fault)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Refused) and (self.reason, self.told) == (other.reason, other.told)
+
+    def __repr__(self) -> str:
+        return f"Refused({self.reason!r}, told={self.told!r})"
 
 
 class Verification:
@@ -245,8 +255,7 @@ class Users:
         self._remembered[name] = self._mark(name, password)
 
 
-@dataclass(frozen=True, slots=True)
-class PasswordCheck:
+class PasswordCheck(NamedTuple):
     """What a check of a password has found; `renewed` is what to keep of it from now on, if that changes."""
 
     is_right: bool

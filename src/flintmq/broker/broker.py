@@ -11,15 +11,6 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-import flintmq.broker.services.administration_services
-import flintmq.broker.services.backup_services
-import flintmq.broker.services.ban_services
-import flintmq.broker.services.dtx_services
-import flintmq.broker.services.management_services
-import flintmq.broker.services.queue_services
-import flintmq.broker.services.staging_services
-import flintmq.broker.services.stream_services
-import flintmq.broker.services.system_services  # noqa: F401 - registers them
 from flintmq.auth import Authentication, Users
 from flintmq.auth.failed_logins import FailedLogins
 from flintmq.broker.administration.administration import Administration

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +42,6 @@ log = logging.getLogger("flintmq.policies")
 
 # Decisions kept about exchanges, which unroutable messages ask for: a name has 255 octets at most.
 DECISIONS_MAX = 1024
-EVERYTHING = NamePattern("")
 # Of a virtual host, operator policies among them.
 POLICIES_MAX = 1000
 # Letters of a name times places of machines that are looked at in one go. A letter that a machine has not met
@@ -83,28 +81,35 @@ OPERATOR_KEYS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class Policy:
     """Checked when it is made: `Unfit` says what is wrong with it."""
 
-    virtual_host: str
-    name: str
-    pattern: str
-    definition: Mapping[str, Any]
-    priority: int = 0
-    apply_to: str = "all"
-    is_operator: bool = False
-    is_configured: bool = False
-    given: Given = field(default_factory=dict, repr=False, compare=False)
-    expression: NamePattern = field(default=EVERYTHING, repr=False, compare=False)
+    def __init__(
+        self,
+        virtual_host: str,
+        name: str,
+        pattern: str,
+        definition: Mapping[str, Any],
+        priority: int = 0,
+        apply_to: str = "all",
+        is_operator: bool = False,
+        is_configured: bool = False,
+    ) -> None:
+        self.virtual_host = virtual_host
+        self.name = name
+        self.pattern = pattern
+        self.definition = definition
+        self.priority = priority
+        self.apply_to = apply_to
+        self.is_operator = is_operator
+        self.is_configured = is_configured
+        self.check()
+        self.expression = expression_of(pattern)
+        self.given: Given = check_definition(definition)
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         if not 0 < octets_of(self.name) <= NAME_OCTETS_MAX:
             raise Unfit(f"name: expected text of 1 to {NAME_OCTETS_MAX} octets")
-        try:
-            object.__setattr__(self, "expression", NamePattern(self.pattern))
-        except PatternFault as fault:
-            raise Unfit(f"pattern: expected a regular expression ({fault})") from None
         if type(self.priority) is not int or not -(2**31) <= self.priority < 2**31:
             raise Unfit("priority: expected a whole number of 32 bits")
         if self.apply_to not in POLICY_TARGETS or (self.is_operator and self.apply_to == "exchanges"):
@@ -118,7 +123,14 @@ class Policy:
                 raise Unfit("'alternate-exchange': expected text")
         if not self.definition:
             raise Unfit("definition: expected at least one key")
-        object.__setattr__(self, "given", check_definition(self.definition))
+
+    def said(self) -> tuple[object, ...]:
+        """What was given: policies that say the same are equal."""
+        place = (self.virtual_host, self.name, self.is_operator, self.is_configured)
+        return (*place, self.pattern, self.definition, self.priority, self.apply_to)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Policy) and self.said() == other.said()
 
     def may_match_queue(self, name: str, kind: str) -> bool:
         """False if the pattern need not even be looked for."""
@@ -131,6 +143,13 @@ class Policy:
 
     def matches_exchange(self, name: str) -> bool:
         return self.apply_to in ("all", "exchanges") and self.expression.matches(name)
+
+
+def expression_of(pattern: str) -> NamePattern:
+    try:
+        return NamePattern(pattern)
+    except PatternFault as fault:
+        raise Unfit(f"pattern: expected a regular expression ({fault})") from None
 
 
 class Decision:

@@ -28,6 +28,8 @@ import signal
 import socket
 import sys
 import traceback
+from importlib import import_module
+from itertools import chain
 from typing import Any, NoReturn
 
 from flintmq.clock import Clock
@@ -88,12 +90,23 @@ class Nursery:
     def serve(self) -> None:
         """Until the parent is gone; then all brokers end."""
         try:
+            self.load_late()
+            gc.enable()
             while self.is_said(self.parent.fileno(), None):
                 self.answer_request()
         except ParentGone:
             pass
         finally:
             self.end()
+
+    def load_late(self) -> None:
+        """What only some brokers need. A parent that asks meanwhile does not wait for it."""
+        from flintmq.server.server import LATE
+
+        for name in chain.from_iterable(LATE):
+            while self.is_said(self.parent.fileno(), 0):
+                self.answer_request()
+            import_module(name)
 
     def is_said(self, descriptor: int, timeout_s: float | None) -> bool:
         """Whether there is something to read in time; ParentGone if the parent is gone before."""
@@ -139,6 +152,7 @@ class Nursery:
         """
         lifeline_end, lifeline = os.pipe()
         said, said_end = os.pipe()
+        gc.freeze()
         process = os.fork()
         if process == 0:
             self.become_broker(request, lifeline_end, said_end, errors, [lifeline, said])
@@ -213,6 +227,7 @@ class Nursery:
             os.chdir(request["directory"])
             os.environ.clear()
             os.environ.update(request["environment"])
+            gc.enable()
             from flintmq.cli import main as flintmq
 
             status = flintmq(["serve", "--until-input-ends", *request["start"]])
@@ -253,9 +268,10 @@ def wait_by_output(said: int, timeout_s: float) -> bool:
 
 
 def load() -> None:
-    """What every broker needs, so that none has to load it."""
+    """What every broker of a test needs, so that none has to load it."""
     import flintmq.cli.local.serve
-    import flintmq.server  # noqa: F401
+    import flintmq.server
+    import flintmq.server.process.rehearsal  # noqa: F401
     from flintmq.broker.exchanges.exchange_plugins import GROUP
     from flintmq.build import build, event_loop
     from flintmq.cli import parser
@@ -269,15 +285,9 @@ def load() -> None:
 
 
 def main() -> None:
-    """`python -m flintmq.cli.fork_server DESCRIPTOR PROCESS`: of the socket to the parent, and the parent."""
+    """The arguments: the descriptor of the socket to the parent, and the parent's process."""
     with socket.socket(fileno=int(sys.argv[1])) as parent:
         os.set_inheritable(parent.fileno(), False)
         gc.disable()  # what is loaded stays: to look for garbage among it costs a tenth of the time
         load()
-        gc.freeze()
-        gc.enable()
         Nursery(parent, int(sys.argv[2])).serve()
-
-
-if __name__ == "__main__":
-    main()

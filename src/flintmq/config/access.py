@@ -1,36 +1,32 @@
 """[access]: the realms of AMQP 0-8 and 0-9, and whether their clients need tickets to them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Annotated, NamedTuple
 
 from flintmq import checks
-from flintmq.config.policies import pattern
-from flintmq.config.tables import section, setting, table
+from flintmq.config.policies import name_pattern
+from flintmq.config.tables import section, table
 
 
-@dataclass(frozen=True, slots=True)
-class RealmSettings:
+class RealmSettings(NamedTuple):
     """[access.realms.NAME]: the names of exchanges and queues that a ticket to the realm is good for."""
 
-    configure: str = setting("", pattern)
-    write: str = setting("", pattern)
-    read: str = setting("", pattern)
-    users: tuple[str, ...] | None = setting(None, checks.texts(checks.text()))  # None: everybody
+    configure: Annotated[str, name_pattern] = ""
+    write: Annotated[str, name_pattern] = ""
+    read: Annotated[str, name_pattern] = ""
+    users: Annotated[tuple[str, ...] | None, checks.texts(checks.text())] = None  # None: everybody
 
 
 # What the clients of that time ask for without having been told of any realm.
 USUAL_REALMS = MappingProxyType({name: RealmSettings(".*", ".*", ".*") for name in ("/data", "/admin")})
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(NamedTuple):
     """[access]"""
 
-    enforced: bool = setting(False, checks.switch)
-    realms: Mapping[str, RealmSettings] = field(default_factory=lambda: USUAL_REALMS)
+    enforced: Annotated[bool, checks.switch] = False
+    realms: Mapping[str, RealmSettings] = USUAL_REALMS
 
 
 def read_access(value: object) -> Access:

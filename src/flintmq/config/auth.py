@@ -1,23 +1,23 @@
 """How clients prove who they are: [auth], and a table in it for each back end that has settings."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 from urllib.parse import urlsplit
 
 from flintmq import checks
 from flintmq.config.files import path
-from flintmq.config.tables import Document, refuse_unknown, section, setting, table
+from flintmq.config.tables import NO_TABLE, Document, refuse_unknown, section, table
 from flintmq.config.users import USER_TAGS, PermissionSettings
 from flintmq.errors import ConfigFault
 
 MECHANISMS = ("PLAIN", "AMQPLAIN", "EXTERNAL", "SCRAM-SHA-256", "ANONYMOUS")
 INTERNAL = "internal"
+SOME_MECHANISMS = checks.texts(checks.one_of(*MECHANISMS, quote='"'), 1)
 CertificateField = Literal["common_name", "distinguished_name", "san_dns", "san_uri", "san_email"]
+CERTIFICATE_FIELDS: tuple[CertificateField, ...] = get_args(CertificateField)
+Hashing = Literal["scrypt", "argon2id"]
 Rehash = Literal["own", "all", "never"]
 # Signatures that a public key proves. HS256 and the like are not here: whoever may verify could sign.
 ALGORITHMS = (
@@ -32,6 +32,7 @@ ALGORITHMS = (
     "ES512",
     "EdDSA",
 )
+SOME_ALGORITHMS = checks.texts(checks.one_of(*ALGORITHMS, quote='"'), 1)
 SECONDS = checks.number(0.1, 60)
 CACHE_SECONDS = checks.number(1, 86_400)
 NAME = checks.text()
@@ -56,101 +57,88 @@ def url_of(*schemes: str) -> checks.Check:
 WEB = url_of("http", "https")
 
 
-@dataclass(frozen=True, slots=True)
-class HttpAuth:
+class HttpAuth(NamedTuple):
     """[auth.http]: a web server that says who may do what, asked in the words of RabbitMQ."""
 
-    user_path: str = setting("", WEB)
-    vhost_path: str = setting("", WEB)
-    resource_path: str = setting("", WEB)
-    topic_path: str = setting("", WEB)
-    method: Literal["get", "post"] = setting("post", checks.one_of("get", "post", quote='"'))
-    authority: Path | None = setting(None, path)
-    timeout_s: float = setting(5.0, SECONDS)
-    cache_s: float = setting(15.0, CACHE_SECONDS)
+    user_path: Annotated[str, WEB] = ""
+    vhost_path: Annotated[str, WEB] = ""
+    resource_path: Annotated[str, WEB] = ""
+    topic_path: Annotated[str, WEB] = ""
+    method: Annotated[Literal["get", "post"], checks.one_of("get", "post", quote='"')] = "post"
+    authority: Annotated[Path | None, path] = None
+    timeout_s: Annotated[float, SECONDS] = 5.0
+    cache_s: Annotated[float, CACHE_SECONDS] = 15.0
 
 
-@dataclass(frozen=True, slots=True)
-class OauthAuth:
+class OauthAuth(NamedTuple):
     """[auth.oauth]: bearer tokens, signed by an identity provider."""
 
-    resource_server_id: str = setting("", NAME)
-    issuer: str | None = setting(None, checks.text(1024))
-    audience: tuple[str, ...] = setting((), checks.texts(NAME))
-    jwks_file: Path | None = setting(None, path)
-    jwks_url: str | None = setting(None, WEB)
-    authority: Path | None = setting(None, path)
-    algorithms: tuple[str, ...] = setting(
-        ("RS256", "ES256", "EdDSA"), checks.texts(checks.one_of(*ALGORITHMS, quote='"'), 1)
-    )
-    leeway_s: float = setting(10.0, checks.number(0, 300))
-    scope_prefix: str | None = setting(None, checks.key)
-    additional_scopes_key: str | None = setting(None, NAME)
-    username_claims: tuple[str, ...] = setting(("sub", "client_id"), checks.texts(NAME, 1))
-    timeout_s: float = setting(5.0, SECONDS)
-    refresh_s: float = setting(30.0, checks.number(1, 86_400))
+    resource_server_id: Annotated[str, NAME] = ""
+    issuer: Annotated[str | None, checks.text(1024)] = None
+    audience: Annotated[tuple[str, ...], checks.texts(NAME)] = ()
+    jwks_file: Annotated[Path | None, path] = None
+    jwks_url: Annotated[str | None, WEB] = None
+    authority: Annotated[Path | None, path] = None
+    algorithms: Annotated[tuple[str, ...], SOME_ALGORITHMS] = ("RS256", "ES256", "EdDSA")
+    leeway_s: Annotated[float, checks.number(0, 300)] = 10.0
+    scope_prefix: Annotated[str | None, checks.key] = None
+    additional_scopes_key: Annotated[str | None, NAME] = None
+    username_claims: Annotated[tuple[str, ...], checks.texts(NAME, 1)] = ("sub", "client_id")
+    timeout_s: Annotated[float, SECONDS] = 5.0
+    refresh_s: Annotated[float, checks.number(1, 86_400)] = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class LdapGroup:
+class LdapGroup(NamedTuple):
     """[[auth.ldap.groups]]: what the members of a group may do."""
 
-    dn: str = setting("", checks.text(1024))
-    tags: tuple[str, ...] = setting((), checks.texts(checks.one_of(*USER_TAGS, quote='"')))
-    permissions: Mapping[str, PermissionSettings] = field(default_factory=lambda: MappingProxyType({}))
+    dn: Annotated[str, checks.text(1024)] = ""
+    tags: Annotated[tuple[str, ...], checks.texts(checks.one_of(*USER_TAGS, quote='"'))] = ()
+    permissions: Mapping[str, PermissionSettings] = NO_TABLE
 
 
-@dataclass(frozen=True, slots=True)
-class LdapAuth:
+class LdapAuth(NamedTuple):
     """[auth.ldap]: a directory that knows passwords and groups."""
 
-    url: str = setting("", url_of("ldap", "ldaps"))
-    user_dn: str = setting("", checks.text(1024))
-    start_tls: bool = setting(False, checks.switch)
-    authority: Path | None = setting(None, path)
-    group_base: str | None = setting(None, checks.text(1024))
-    group_filter: str = setting("(member={user_dn})", checks.text(1024))
+    url: Annotated[str, url_of("ldap", "ldaps")] = ""
+    user_dn: Annotated[str, checks.text(1024)] = ""
+    start_tls: Annotated[bool, checks.switch] = False
+    authority: Annotated[Path | None, path] = None
+    group_base: Annotated[str | None, checks.text(1024)] = None
+    group_filter: Annotated[str, checks.text(1024)] = "(member={user_dn})"
     groups: tuple[LdapGroup, ...] = ()
-    timeout_s: float = setting(5.0, SECONDS)
-    cache_s: float = setting(15.0, CACHE_SECONDS)
+    timeout_s: Annotated[float, SECONDS] = 5.0
+    cache_s: Annotated[float, CACHE_SECONDS] = 15.0
 
 
-@dataclass(frozen=True, slots=True)
-class PasswordHashing:
+class PasswordHashing(NamedTuple):
     """[auth.passwords]: how passwords that are set from now on are kept."""
 
-    algorithm: Literal["scrypt", "argon2id"] = setting(
-        "scrypt", checks.one_of("scrypt", "argon2id", quote='"')
-    )
-    scrypt_ln: int = setting(14, checks.whole(10, 17))
-    scrypt_r: int = setting(8, checks.whole(1, 8))
-    scrypt_p: int = setting(1, checks.whole(1, 8))
-    argon2_memory_kib: int = setting(19_456, checks.whole(64, 131_072))
-    argon2_passes: int = setting(2, checks.whole(1, 16))
-    argon2_lanes: int = setting(1, checks.whole(1, 8))
-    scram_iterations: int = setting(65_536, checks.whole(4096, 10_000_000))
-    rehash: Rehash = setting("own", checks.one_of("own", "all", "never", quote='"'))
+    algorithm: Annotated[Hashing, checks.one_of("scrypt", "argon2id", quote='"')] = "scrypt"
+    scrypt_ln: Annotated[int, checks.whole(10, 17)] = 14
+    scrypt_r: Annotated[int, checks.whole(1, 8)] = 8
+    scrypt_p: Annotated[int, checks.whole(1, 8)] = 1
+    argon2_memory_kib: Annotated[int, checks.whole(64, 131_072)] = 19_456
+    argon2_passes: Annotated[int, checks.whole(1, 16)] = 2
+    argon2_lanes: Annotated[int, checks.whole(1, 8)] = 1
+    scram_iterations: Annotated[int, checks.whole(4096, 10_000_000)] = 65_536
+    rehash: Annotated[Rehash, checks.one_of("own", "all", "never", quote='"')] = "own"
 
 
-@dataclass(frozen=True, slots=True)
-class Auth:
+class Auth(NamedTuple):
     """[auth]: the ways to log in that are offered, and who is asked about a login, in this order."""
 
-    mechanisms: tuple[str, ...] = setting(
-        ("PLAIN", "AMQPLAIN"), checks.texts(checks.one_of(*MECHANISMS, quote='"'), 1)
+    mechanisms: Annotated[tuple[str, ...], SOME_MECHANISMS] = ("PLAIN", "AMQPLAIN")
+    backends: Annotated[tuple[str, ...], checks.texts(NAME, 1)] = (INTERNAL,)
+    certificate_user: Annotated[CertificateField, checks.one_of(*CERTIFICATE_FIELDS, quote='"')] = (
+        "common_name"
     )
-    backends: tuple[str, ...] = setting((INTERNAL,), checks.texts(NAME, 1))
-    certificate_user: CertificateField = setting(
-        "common_name",
-        checks.one_of("common_name", "distinguished_name", "san_dns", "san_uri", "san_email", quote='"'),
-    )
-    anonymous_user: str | None = setting(None, NAME)
-    passwords: PasswordHashing = field(default_factory=PasswordHashing)
+    anonymous_user: Annotated[str | None, NAME] = None
+    passwords: PasswordHashing = PasswordHashing()
     http: HttpAuth | None = None
     oauth: OauthAuth | None = None
     ldap: LdapAuth | None = None
     # Of back ends that are plug-ins: the table [auth.NAME] as it stands in the file.
-    others: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
+    others: Mapping[str, Mapping[str, Any]] = NO_TABLE
 
     def backend_names(self) -> tuple[str, ...]:
         """Each back end once, in the order of the chain; "ldap/internal" names two."""
@@ -162,13 +150,12 @@ _TABLES = ("passwords", "http", "oauth", "ldap", "others")
 
 def read_auth(value: object) -> Auth:
     given = table(value, "auth")
-    known = [each.name for each in fields(Auth) if each.name != "others"]
+    known = [name for name in Auth._fields if name != "others"]
     auth = section(Auth, {name: each for name, each in given.items() if name in known}, "auth", apart=_TABLES)
     others = {name: each for name, each in given.items() if name not in known}
     refuse_unknown(others, [*known, *auth.backend_names()], "auth")
     others = {name: MappingProxyType(table(each, f"auth.{name}")) for name, each in others.items()}
-    auth = replace(
-        auth,
+    auth = auth._replace(
         passwords=section(PasswordHashing, given.get("passwords", {}), "auth.passwords"),
         http=_http(given["http"]) if "http" in given else None,
         oauth=_oauth(given["oauth"]) if "oauth" in given else None,
@@ -239,8 +226,8 @@ def _ldap(value: object) -> LdapAuth:
         raise ConfigFault("auth.ldap.groups: expected a list of tables, each written as [[auth.ldap.groups]]")
     if groups and ldap.group_base is None:
         raise ConfigFault("auth.ldap.group_base is missing; say where groups are looked for")
-    return replace(
-        ldap, groups=tuple(_group(each, f"auth.ldap.groups[{at}]") for at, each in enumerate(groups))
+    return ldap._replace(
+        groups=tuple(_group(each, f"auth.ldap.groups[{at}]") for at, each in enumerate(groups))
     )
 
 
@@ -253,4 +240,4 @@ def _group(value: object, where: str) -> LdapGroup:
         host: section(PermissionSettings, each, f'{where}.permissions."{host}"')
         for host, each in table(given.get("permissions", {}), f"{where}.permissions").items()
     }
-    return replace(group, permissions=MappingProxyType(permissions))
+    return group._replace(permissions=MappingProxyType(permissions))

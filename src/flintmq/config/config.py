@@ -1,11 +1,8 @@
 """All settings of one broker together, from the file and the command line."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from types import MappingProxyType
+from typing import NamedTuple
 
 from flintmq import checks
 from flintmq.config.access import Access, read_access
@@ -14,7 +11,7 @@ from flintmq.config.files import Audit, Log, Storage, path
 from flintmq.config.limits import Dtx, Limits, Staging
 from flintmq.config.listeners import Bans, Listen, Management, Tls, read_management, read_tls
 from flintmq.config.policies import PolicySettings, read_policies
-from flintmq.config.tables import Document, checked, listed, option, refuse_unknown, section
+from flintmq.config.tables import NO_TABLE, Document, checked, listed, option, refuse_unknown, section
 from flintmq.config.topology import (
     BindingSettings,
     ExchangeSettings,
@@ -30,29 +27,28 @@ from flintmq.errors import ConfigFault
 CONFIG_FILE_BYTES_MAX = 16 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+class Config(NamedTuple):
     """All settings of one broker. A file that names users has these alone, else there is guest."""
 
-    listen: Listen = field(default_factory=Listen)
-    limits: Limits = field(default_factory=Limits)
-    storage: Storage = field(default_factory=Storage)
-    dtx: Dtx = field(default_factory=Dtx)
-    staging: Staging = field(default_factory=Staging)
-    log: Log = field(default_factory=Log)
-    audit: Audit = field(default_factory=Audit)
+    listen: Listen = Listen()
+    limits: Limits = Limits()
+    storage: Storage = Storage()
+    dtx: Dtx = Dtx()
+    staging: Staging = Staging()
+    log: Log = Log()
+    audit: Audit = Audit()
     tls: Tls | None = None
-    bans: Bans = field(default_factory=Bans)
+    bans: Bans = Bans()
     management: Management | None = None
     virtual_hosts: tuple[str, ...] = ("/",)
-    users: Mapping[str, UserSettings] = field(default_factory=lambda: guest_alone(("/",)))
-    auth: Auth = field(default_factory=Auth)
-    access: Access = field(default_factory=Access)
-    queue_templates: Mapping[str, QueueTemplate] = field(default_factory=lambda: MappingProxyType({}))
+    users: Mapping[str, UserSettings] = guest_alone(("/",))
+    auth: Auth = Auth()
+    access: Access = Access()
+    queue_templates: Mapping[str, QueueTemplate] = NO_TABLE
     exchanges: tuple[ExchangeSettings, ...] = ()
     queues: tuple[QueueSettings, ...] = ()
     bindings: tuple[BindingSettings, ...] = ()
-    plugins: Plugins = field(default_factory=Plugins)
+    plugins: Plugins = Plugins()
     policies: tuple[PolicySettings, ...] = ()
     operator_policies: tuple[PolicySettings, ...] = ()
     load_definitions: Path | None = None  # a file in RabbitMQ's JSON, put into force at each start
@@ -76,24 +72,24 @@ def load(
         config = parse(_read(file), str(file))
     if hosts:
         chosen = option(Listen, "hosts", list(hosts), "--host")
-        config = replace(config, listen=replace(config.listen, hosts=chosen))
+        config = config._replace(listen=config.listen._replace(hosts=chosen))
     if port is not None:
         chosen = option(Listen, "port", port, "--port")
-        config = replace(config, listen=replace(config.listen, port=chosen))
+        config = config._replace(listen=config.listen._replace(port=chosen))
     if fast09_port is not None:
         chosen = option(Listen, "fast09_port", fast09_port, "--fast09-port")
-        config = replace(config, listen=replace(config.listen, fast09_port=chosen))
+        config = config._replace(listen=config.listen._replace(fast09_port=chosen))
     if directory is not None:
         chosen = option(Storage, "directory", directory, "--data")
-        config = replace(config, storage=replace(config.storage, directory=chosen))
+        config = config._replace(storage=config.storage._replace(directory=chosen))
     if log_level is not None:
         level = option(Log, "level", log_level, "--log-level")
-        config = replace(config, log=replace(config.log, level=level))
+        config = config._replace(log=config.log._replace(level=level))
     if definitions is not None:
-        config = replace(config, load_definitions=checked(definitions, "--definitions", path))
+        config = config._replace(load_definitions=checked(definitions, "--definitions", path))
     if management_port is not None:
         chosen = option(Management, "port", management_port, "--management-port")
-        config = replace(config, management=replace(config.management or Management(), port=chosen))
+        config = config._replace(management=(config.management or Management())._replace(port=chosen))
     return config
 
 
@@ -127,7 +123,7 @@ def _read(file: Path) -> str:
 
 
 def _config(document: Document) -> Config:
-    refuse_unknown(document, [each.name for each in fields(Config)], "")
+    refuse_unknown(document, Config._fields, "")
     virtual_hosts = checked(
         document.get("virtual_hosts", ["/"]), "virtual_hosts", checks.texts(checks.text(), 1)
     )

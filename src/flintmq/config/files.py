@@ -1,13 +1,9 @@
 """What is written, and where: [storage] and [log]."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, NamedTuple
 
 from flintmq import checks
-from flintmq.config.tables import setting
 
 SyncPolicy = Literal["always", "interval", "never"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -25,33 +21,30 @@ def path(value: object) -> Path:
     return Path(value).expanduser()
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(NamedTuple):
     """[storage]: the journal. Without a directory everything lives in memory and ends with the process."""
 
-    directory: Path | None = setting(None, path)
-    sync: SyncPolicy = setting("always", checks.one_of("always", "interval", "never", quote='"'))
-    sync_interval_ms: int = setting(100, checks.whole(1, 60_000))
+    directory: Annotated[Path | None, path] = None
+    sync: Annotated[SyncPolicy, checks.one_of("always", "interval", "never", quote='"')] = "always"
+    sync_interval_ms: Annotated[int, checks.whole(1, 60_000)] = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
+class Log(NamedTuple):
     """[log]: what is written to standard error, or to a file."""
 
-    level: LogLevel = setting("info", checks.one_of("debug", "info", "warning", "error", quote='"'))
-    file: Path | None = setting(None, path)
-    format: LogFormat = setting("text", checks.one_of("text", "json", quote='"'))
-    rotate_bytes: int = setting(0, ROTATE_BYTES)
-    rotate_count: int = setting(5, ROTATE_COUNT)
+    level: Annotated[LogLevel, checks.one_of("debug", "info", "warning", "error", quote='"')] = "info"
+    file: Annotated[Path | None, path] = None
+    format: Annotated[LogFormat, checks.one_of("text", "json", quote='"')] = "text"
+    rotate_bytes: Annotated[int, ROTATE_BYTES] = 0
+    rotate_count: Annotated[int, ROTATE_COUNT] = 5
     # A turn of the event loop that takes so long is a span of OpenTelemetry; 0: none.
-    turn_span_ms: int = setting(0, checks.whole(0, 60_000))
+    turn_span_ms: Annotated[int, checks.whole(0, 60_000)] = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Audit:
+class Audit(NamedTuple):
     """[audit]: who did what, from where, allowed or refused. Without a file there is none."""
 
-    file: Path | None = setting(None, path)
-    events: tuple[str, ...] = setting(AUDIT_EVENTS, checks.texts(checks.one_of(*AUDIT_EVENTS, quote='"')))
-    rotate_bytes: int = setting(64 * 2**20, ROTATE_BYTES)
-    rotate_count: int = setting(10, ROTATE_COUNT)
+    file: Annotated[Path | None, path] = None
+    events: Annotated[tuple[str, ...], checks.texts(checks.one_of(*AUDIT_EVENTS, quote='"'))] = AUDIT_EVENTS
+    rotate_bytes: Annotated[int, ROTATE_BYTES] = 64 * 2**20
+    rotate_count: Annotated[int, ROTATE_COUNT] = 10

@@ -1,15 +1,12 @@
 """Where clients connect, and what those get who fail to log in: [listen], [tls] and [bans]."""
 
-from __future__ import annotations
-
 import ipaddress
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, NamedTuple
 
 from flintmq import checks
 from flintmq.config.files import path
-from flintmq.config.tables import section, setting, wrong
+from flintmq.config.tables import MISSING, section, wrong
 from flintmq.errors import ConfigFault
 
 Verify = Literal["none", "optional", "required"]
@@ -29,59 +26,55 @@ def network(value: object) -> str:
 NETWORKS = checks.texts(network)
 
 
-@dataclass(frozen=True, slots=True)
-class Listen:
+class Listen(NamedTuple):
     """[listen]: where clients connect. Loopback alone until the operator opens it up."""
 
-    hosts: tuple[str, ...] = setting(("127.0.0.1", "::1"), checks.texts(checks.text(), 1))
-    port: int = setting(5672, PORT)
-    proxy_protocol_from: tuple[str, ...] = setting((), NETWORKS)
-    fast09_port: int | None = setting(None, PORT)  # for AMQP/Fast 0.9, which no other port can tell from 0-9
+    hosts: Annotated[tuple[str, ...], checks.texts(checks.text(), 1)] = ("127.0.0.1", "::1")
+    port: Annotated[int, PORT] = 5672
+    proxy_protocol_from: Annotated[tuple[str, ...], NETWORKS] = ()
+    # For AMQP/Fast 0.9, which no other port can tell from 0-9.
+    fast09_port: Annotated[int | None, PORT] = None
 
 
-@dataclass(frozen=True, slots=True)
-class NamedCertificate:
+class NamedCertificate(NamedTuple):
     """[[tls.others]]: what clients are shown that ask for one of its names."""
 
-    certificate: Path = setting(None, path)
-    key: Path = setting(None, path)
-    names: tuple[str, ...] = setting((), checks.texts(checks.text()))  # none: those in the certificate
+    certificate: Annotated[Path, path] = MISSING
+    key: Annotated[Path, path] = MISSING
+    names: Annotated[tuple[str, ...], checks.texts(checks.text())] = ()  # none: those in the certificate
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
+class Tls(NamedTuple):
     """[tls]: a second listener, for encrypted connections, on the same hosts."""
 
-    certificate: Path = setting(None, path)
-    key: Path = setting(None, path)
-    authority: Path | None = setting(None, path)
-    verify: Verify | None = setting(None, checks.one_of("none", "optional", "required", quote='"'))
-    port: int = setting(5671, PORT)
+    certificate: Annotated[Path, path] = MISSING
+    key: Annotated[Path, path] = MISSING
+    authority: Annotated[Path | None, path] = None
+    verify: Annotated[Verify | None, checks.one_of("none", "optional", "required", quote='"')] = None
+    port: Annotated[int, PORT] = 5671
     others: tuple[NamedCertificate, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Bans:
+class Bans(NamedTuple):
     """[bans]: what a failed login or handshake costs, and how many of them end in a ban of the address."""
 
-    failures_max: int = setting(20, checks.whole(1, 1_000_000))
-    window_s: int = setting(300, checks.whole(1, 86_400))
-    ban_s: int = setting(60, checks.whole(0, 86_400))  # the first one, then twice as long; 0: none
-    ban_s_max: int = setting(3600, checks.whole(1, 604_800))
-    pause_s: float = setting(1.0, checks.number(0, 60))  # before a refusal, then twice as long
-    pause_s_max: float = setting(5.0, checks.number(0, 60))
-    exempt: tuple[str, ...] = setting((), NETWORKS)  # whom a ban would take for many at once
+    failures_max: Annotated[int, checks.whole(1, 1_000_000)] = 20
+    window_s: Annotated[int, checks.whole(1, 86_400)] = 300
+    ban_s: Annotated[int, checks.whole(0, 86_400)] = 60  # the first one, then twice as long; 0: none
+    ban_s_max: Annotated[int, checks.whole(1, 604_800)] = 3600
+    pause_s: Annotated[float, checks.number(0, 60)] = 1.0  # before a refusal, then twice as long
+    pause_s_max: Annotated[float, checks.number(0, 60)] = 5.0
+    exempt: Annotated[tuple[str, ...], NETWORKS] = ()  # whom a ban would take for many at once
 
 
-@dataclass(frozen=True, slots=True)
-class Management:
+class Management(NamedTuple):
     """[management]: where the HTTP API listens. With a certificate it speaks HTTPS."""
 
-    hosts: tuple[str, ...] = setting(("127.0.0.1", "::1"), checks.texts(checks.text(), 1))
-    port: int = setting(15672, PORT)
-    certificate: Path | None = setting(None, path)
-    key: Path | None = setting(None, path)
-    pipelines: Path | None = setting(None, path)  # the state directory of pipelines, for their metrics
+    hosts: Annotated[tuple[str, ...], checks.texts(checks.text(), 1)] = ("127.0.0.1", "::1")
+    port: Annotated[int, PORT] = 15672
+    certificate: Annotated[Path | None, path] = None
+    key: Annotated[Path | None, path] = None
+    pipelines: Annotated[Path | None, path] = None  # the state directory of pipelines, for their metrics
 
 
 def read_management(value: object) -> Management:
@@ -112,7 +105,7 @@ def read_tls(value: object) -> Tls:
         where = f"tls.others[{index}]"
         others.append(section(NamedCertificate, each, where))
         check_files(others[-1], where, ("certificate", "key"))
-    return replace(tls, others=tuple(others))
+    return tls._replace(others=tuple(others))
 
 
 def check_files(settings: object, where: str, names: tuple[str, ...]) -> None:

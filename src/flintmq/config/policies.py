@@ -1,22 +1,19 @@
 """Rules for queues and exchanges by their names: [[policies]] and [[operator_policies]]."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 from flintmq import checks
 from flintmq.checks import Unfit
-from flintmq.config.tables import Document, listed, setting, table_setting
+from flintmq.config.tables import NO_TABLE, Document, listed
 from flintmq.errors import ConfigFault
 from flintmq.patterns.name_pattern import NamePattern, PatternFault
 
 POLICY_TARGETS = ("all", "queues", "classic_queues", "quorum_queues", "streams", "exchanges")
 
 
-def pattern(value: object) -> str:
+def name_pattern(value: object) -> str:
     if not isinstance(value, str):
         raise checks.expected("a regular expression")
     try:
@@ -26,7 +23,7 @@ def pattern(value: object) -> str:
     return value
 
 
-def definition(value: object) -> Mapping[str, Any]:
+def policy_definition(value: object) -> Mapping[str, Any]:
     """What a policy asks for; which keys there are is known to the broker."""
     if not isinstance(value, dict) or not value:
         raise checks.expected("a table with at least one key")
@@ -36,16 +33,15 @@ def definition(value: object) -> Mapping[str, Any]:
     return MappingProxyType(value)
 
 
-@dataclass(frozen=True, slots=True)
-class PolicySettings:
+class PolicySettings(NamedTuple):
     """[[policies]], [[operator_policies]]: rules for queues and exchanges by the pattern of their names."""
 
-    name: str = setting("", checks.text())
-    pattern: str = setting("", pattern)
-    definition: Mapping[str, Any] = table_setting(definition)
-    virtual_host: str = setting("/", checks.text())
-    priority: int = setting(0, checks.whole(-(2**31), 2**31 - 1))
-    apply_to: str = setting("all", checks.one_of(*POLICY_TARGETS, quote='"'))
+    name: Annotated[str, checks.text()] = ""
+    pattern: Annotated[str, name_pattern] = ""
+    definition: Annotated[Mapping[str, Any], policy_definition] = NO_TABLE
+    virtual_host: Annotated[str, checks.text()] = "/"
+    priority: Annotated[int, checks.whole(-(2**31), 2**31 - 1)] = 0
+    apply_to: Annotated[str, checks.one_of(*POLICY_TARGETS, quote='"')] = "all"
 
 
 def read_policies(document: Document, name: str, virtual_hosts: Sequence[str]) -> tuple[PolicySettings, ...]:

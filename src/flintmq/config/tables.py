@@ -1,12 +1,11 @@
-"""How tables of the file become dataclasses: each field carries the check of its values.
+"""How tables of the file become named tuples: the type of each field carries the check of its values.
 
 A fault names the place, [users.alice] or policies[2].pattern, and the nearest known name of an unknown one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import field, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -17,18 +16,11 @@ from flintmq.errors import ConfigFault
 Settings = TypeVar("Settings")
 Document = dict[str, Any]
 
-
-def setting(default: object, check: Check) -> Any:
-    return field(default=default, metadata={"check": check})
-
-
-def secret(check: Check) -> Any:
-    """A setting that neither a fault nor a repr shows."""
-    return field(default=None, repr=False, metadata={"check": check, "is_secret": True})
-
-
-def table_setting(check: Check) -> Any:
-    return field(default_factory=lambda: MappingProxyType({}), metadata={"check": check})
+# Stands behind the check of a setting that no fault shows.
+SECRET = "secret"
+# The default of a setting that has to be given: whoever reads the table tells that it is missing.
+MISSING: Any = None
+NO_TABLE: Mapping[str, Any] = MappingProxyType({})
 
 
 def checked(value: object, where: str, check: Check, is_secret: bool = False) -> Any:
@@ -42,8 +34,9 @@ def checked(value: object, where: str, check: Check, is_secret: bool = False) ->
 
 
 def option(settings: type, name: str, value: object, where: str) -> Any:
-    """What a value means for one field of a dataclass of settings."""
-    return checked(value, where, **settings.__dataclass_fields__[name].metadata)  # type: ignore[attr-defined]
+    """What a value means for one field of a named tuple of settings."""
+    check, *marks = settings.__annotations__[name].__metadata__
+    return checked(value, where, check, SECRET in marks)
 
 
 def wrong(where: str, value: object, text: str) -> ConfigFault:
@@ -66,9 +59,9 @@ def refuse_unknown(given: Iterable[str], known: Sequence[str], where: str) -> No
 
 
 def section(settings: type[Settings], value: object, where: str, *, apart: tuple[str, ...] = ()) -> Settings:
-    """One table of the file as one dataclass; the fields named in `apart` are the caller's to fill in."""
+    """One table of the file as one named tuple; the fields named in `apart` are the caller's to fill in."""
     given = table(value, where)
-    refuse_unknown(given, [each.name for each in fields(settings)], where)  # type: ignore[arg-type]
+    refuse_unknown(given, settings._fields, where)  # type: ignore[attr-defined]
     names = [name for name in given if name not in apart]
     return settings(**{name: option(settings, name, given[name], f"{where}.{name}") for name in names})
 
@@ -93,7 +86,7 @@ def listed(
                 raise ConfigFault(f"{where}.{key} is missing")
         if each.virtual_host:
             check_virtual_host(each.virtual_host, virtual_hosts, f"{where}.virtual_host", name_it=True)
-        found.append(replace(each, virtual_host=each.virtual_host or virtual_hosts[0]))
+        found.append(each._replace(virtual_host=each.virtual_host or virtual_hosts[0]))
     return tuple(found)
 
 

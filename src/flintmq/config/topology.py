@@ -1,19 +1,16 @@
 """What is always there, and what others add: [[exchanges]], [[queues]], [[bindings]], templates, plug-ins."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 from flintmq import checks
 from flintmq.checks import Unfit
-from flintmq.config.tables import Document, listed, section, setting, table, table_setting
+from flintmq.config.tables import NO_TABLE, Document, listed, section, table
 from flintmq.errors import ConfigFault
 
 
-def arguments(value: object) -> Mapping[str, Any]:
+def field_table(value: object) -> Mapping[str, Any]:
     """A field table: what TOML can hold it can hold as well, but for times without a date."""
     given = checks.table(value)
     for name, item in given.items():
@@ -29,58 +26,53 @@ def arguments(value: object) -> Mapping[str, Any]:
     return MappingProxyType(dict(given))
 
 
-@dataclass(frozen=True, slots=True)
-class QueueTemplate:
+class QueueTemplate(NamedTuple):
     """[queue_templates.NAME]: what a queue gets that is declared with the argument x-template."""
 
-    durable: bool | None = setting(None, checks.switch)  # None: as the client says
-    auto_delete: bool | None = setting(None, checks.switch)
-    arguments: Mapping[str, Any] = table_setting(arguments)
+    durable: Annotated[bool | None, checks.switch] = None  # None: as the client says
+    auto_delete: Annotated[bool | None, checks.switch] = None
+    arguments: Annotated[Mapping[str, Any], field_table] = NO_TABLE
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeSettings:
+class ExchangeSettings(NamedTuple):
     """[[exchanges]]: a durable exchange that is always there."""
 
-    name: str = setting("", checks.text())
-    type: str = setting("", checks.text())
-    virtual_host: str = setting("", checks.text())  # the first one, if it is not given
-    internal: bool = setting(False, checks.switch)
-    arguments: Mapping[str, Any] = table_setting(arguments)
+    name: Annotated[str, checks.text()] = ""
+    type: Annotated[str, checks.text()] = ""
+    virtual_host: Annotated[str, checks.text()] = ""  # the first one, if it is not given
+    internal: Annotated[bool, checks.switch] = False
+    arguments: Annotated[Mapping[str, Any], field_table] = NO_TABLE
 
 
-@dataclass(frozen=True, slots=True)
-class QueueSettings:
+class QueueSettings(NamedTuple):
     """[[queues]]: a durable queue that is always there."""
 
-    name: str = setting("", checks.text())
-    virtual_host: str = setting("", checks.text())
-    template: str = setting("", checks.text())
-    arguments: Mapping[str, Any] = table_setting(arguments)
+    name: Annotated[str, checks.text()] = ""
+    virtual_host: Annotated[str, checks.text()] = ""
+    template: Annotated[str, checks.text()] = ""
+    arguments: Annotated[Mapping[str, Any], field_table] = NO_TABLE
 
 
-@dataclass(frozen=True, slots=True)
-class BindingSettings:
+class BindingSettings(NamedTuple):
     """[[bindings]]: a binding that is always there."""
 
-    source: str = setting("", checks.text())
-    queue: str = setting("", checks.text())  # either a queue
-    exchange: str = setting("", checks.text())  # or an exchange
-    routing_key: str = setting("", checks.key)
-    virtual_host: str = setting("", checks.text())
-    arguments: Mapping[str, Any] = table_setting(arguments)
+    source: Annotated[str, checks.text()] = ""
+    queue: Annotated[str, checks.text()] = ""  # either a queue
+    exchange: Annotated[str, checks.text()] = ""  # or an exchange
+    routing_key: Annotated[str, checks.key] = ""
+    virtual_host: Annotated[str, checks.text()] = ""
+    arguments: Annotated[Mapping[str, Any], field_table] = NO_TABLE
 
 
-@dataclass(frozen=True, slots=True)
-class Plugins:
+class Plugins(NamedTuple):
     """[plugins]: what other packages add."""
 
     # Names of entry points in the group flintmq.exchanges; None: all that are installed.
-    exchanges: tuple[str, ...] | None = setting(None, checks.texts(checks.text()))
+    exchanges: Annotated[tuple[str, ...] | None, checks.texts(checks.text())] = None
     # The same of the group flintmq.services.
-    services: tuple[str, ...] | None = setting(None, checks.texts(checks.text()))
+    services: Annotated[tuple[str, ...] | None, checks.texts(checks.text())] = None
     # And of the group flintmq.transforms.
-    transforms: tuple[str, ...] | None = setting(None, checks.texts(checks.text()))
+    transforms: Annotated[tuple[str, ...] | None, checks.texts(checks.text())] = None
 
 
 def read_templates(value: object) -> Mapping[str, QueueTemplate]:

@@ -1,47 +1,57 @@
 """Who may log in, and what they may do: [users.NAME]."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Annotated, NamedTuple
 
 from flintmq import checks
-from flintmq.config.policies import pattern
-from flintmq.config.tables import check_virtual_host, checked, secret, section, setting, table
+from flintmq.config.policies import name_pattern
+from flintmq.config.tables import NO_TABLE, SECRET, check_virtual_host, checked, section, table
 from flintmq.errors import ConfigFault
 
 USER_TAGS = ("administrator", "monitoring", "management", "policymaker", "impersonator")
 PASSWORD_OCTETS_MAX = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class PermissionSettings:
+class PermissionSettings(NamedTuple):
     """[users.NAME.permissions."VHOST"]: regular expressions over names; an empty one grants nothing."""
 
-    configure: str = setting("", pattern)
-    write: str = setting("", pattern)
-    read: str = setting("", pattern)
+    configure: Annotated[str, name_pattern] = ""
+    write: Annotated[str, name_pattern] = ""
+    read: Annotated[str, name_pattern] = ""
 
 
 ALL_PERMISSIONS = PermissionSettings(configure=".*", write=".*", read=".*")
 
 
-@dataclass(frozen=True, slots=True)
-class UserSettings:
+class UserSettings(NamedTuple):
     """[users.NAME]: one who may log in, by a password in plain or hashed by `flintmq hash-password`."""
 
-    password: str | None = secret(checks.text(PASSWORD_OCTETS_MAX))
-    password_hash: str | None = secret(checks.text(512))
-    tags: tuple[str, ...] = setting((), checks.texts(checks.one_of(*USER_TAGS, quote='"')))
+    password: Annotated[str | None, checks.text(PASSWORD_OCTETS_MAX), SECRET] = None
+    password_hash: Annotated[str | None, checks.text(512), SECRET] = None
+    tags: Annotated[tuple[str, ...], checks.texts(checks.one_of(*USER_TAGS, quote='"'))] = ()
     # None: true for the user called guest, whose password the whole world knows, false for others.
-    loopback_only: bool | None = setting(None, checks.switch)
-    permissions: Mapping[str, PermissionSettings] = field(default_factory=lambda: MappingProxyType({}))
+    loopback_only: Annotated[bool | None, checks.switch] = None
+    permissions: Mapping[str, PermissionSettings] = NO_TABLE
+
+    def __repr__(self) -> str:
+        """Without what is secret."""
+        return f"{type(self).__name__}(tags={self.tags}, permissions={self.permissions})"
 
 
-@dataclass(frozen=True, slots=True)
 class DefaultUser(UserSettings):
-    """The user guest of settings that name no users: no setting, so that it can change at run time."""
+    """The user guest of settings that name no users: no setting, so that it can change at run time.
+
+    It is never equal to a user of the settings, whatever that one may do.
+    """
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DefaultUser) and super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
 
 def guest_alone(virtual_hosts: Iterable[str]) -> Mapping[str, UserSettings]:
@@ -59,7 +69,7 @@ def read_users(value: object, virtual_hosts: Sequence[str]) -> Mapping[str, User
         if (user.password is None) == (user.password_hash is None):
             raise ConfigFault(f"{where}: give either password or password_hash, and only one of them")
         permissions = _permissions(given.get("permissions", {}), where, virtual_hosts)
-        named[name] = replace(user, permissions=permissions)
+        named[name] = user._replace(permissions=permissions)
     return MappingProxyType(named)
 
 

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker import static_topology
 from flintmq.broker.broker import Broker
-from flintmq.broker.definitions import definition_services  # noqa: F401 - registers them
-from flintmq.broker.definitions.definitions import definitions_of
 from flintmq.broker.exchanges import exchange_plugins, transform_plugins
 from flintmq.broker.recovery import Recovery
-from flintmq.broker.services import service_plugins
+from flintmq.broker.services import request, service_plugins
 from flintmq.broker.store.store import Store
 from flintmq.config.auth import INTERNAL
 from flintmq.storage.disk import Disk
@@ -31,6 +29,8 @@ if TYPE_CHECKING:
     from flintmq.config import Config
 
 log = logging.getLogger("flintmq.storage")
+
+request.LATER.append("flintmq.broker.definitions.definition_services")
 
 # Progress is told when another tenth of at least this much has been read: some seconds of work.
 PROGRESS_BYTES_MIN = 536_870_912
@@ -131,6 +131,8 @@ def load_definitions(broker: Broker) -> None:
     """What the file that the settings name defines, after all that the settings themselves say."""
     file = broker.config.load_definitions
     if file is not None:
+        from flintmq.broker.definitions.definitions import definitions_of
+
         definitions_of(broker).load(file)
 
 

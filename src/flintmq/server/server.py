@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from flintmq.auth.failed_logins import UNTRIED
+from flintmq.broker.services import request
 from flintmq.clock import Clock
 from flintmq.errors import ConnectionFault
 from flintmq.server.data_directory import open_broker
@@ -65,11 +66,16 @@ DRAINED_SHARE = 4 * 9 / 16
 DRAINED_LOOKS_MAX = 20
 # How often the broker looks after itself.
 TICK_S = 0.5
-# What clients of AMQP/Fast need is loaded so long after the server listens, one after the other: the start
+# What only some clients need is loaded so long after the server listens, one line after the other: the start
 # does not wait for it, and the first client does not load files of a version that was installed meanwhile.
 LOAD_S = 0.1
 FAST = "flintmq.server.fast.session"
 FAST09 = "flintmq.server.fast09.session"
+LATE = (
+    tuple(request.LATER),
+    (FAST,),
+    (FAST09,),
+)
 # A tick with fewer turns of the event loop than this, and less work, is a quiet moment. Turns alone do not
 # tell: where each takes long there are few.
 QUIET_TURNS_MAX = 50
@@ -151,8 +157,8 @@ class Server:
         except OSError:
             self.close_listeners()
             raise
-        self.loop.call_later(LOAD_S, load, FAST)
-        self.loop.call_later(2 * LOAD_S, load, FAST09)
+        for turn, names in enumerate(LATE, 1):
+            self.loop.call_later(turn * LOAD_S, load, *names)
         self.ticker = self.loop.call_later(TICK_S, self.tick)
         self.check_alarm()  # from the first octet on memory is watched
         self.scheduler.set_alarm_clock()  # recovery may have set some
@@ -536,9 +542,10 @@ class Server:
         self.alarm.close()
 
 
-def load(name: str) -> None:
-    """Loads a module before somebody needs it."""
-    try:
-        import_module(name)
-    except Exception:
-        log.exception("%s cannot be loaded: clients that need it will be dropped", name)
+def load(*names: str) -> None:
+    """Loads modules before somebody needs them."""
+    for name in names:
+        try:
+            import_module(name)
+        except Exception:
+            log.exception("%s cannot be loaded: clients that need it will be dropped", name)

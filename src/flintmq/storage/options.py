@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from flintmq.errors import ConfigFault
 
@@ -21,8 +21,7 @@ class SyncPolicy(Enum):
     NEVER = "never"
 
 
-@dataclass(frozen=True, slots=True)
-class JournalOptions:
+class JournalOptions(NamedTuple):
     """Settings of one journal; the defaults suit a broker."""
 
     sync: SyncPolicy = SyncPolicy.ALWAYS
@@ -46,7 +45,8 @@ class JournalOptions:
     # After a failed write the next attempt waits this long.
     retry_interval_ms: int = 1000
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """A ConfigFault tells what no journal can be kept by."""
         if self.segment_octets < 4096 or self.segment_octets % 4096:
             raise ConfigFault("segment_octets must be a multiple of 4096")
         if self.sync_interval_ms < 1 or self.retry_interval_ms < 0:

@@ -25,8 +25,7 @@ import logging
 import os
 import struct
 import threading
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from flintmq.storage import layout
 
@@ -48,8 +47,7 @@ _SLOT = struct.Struct("<IIQQQQ24x")
 _FREE = bytes(SLOT_OCTETS)
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
+class Promise(NamedTuple):
     """One note; see the head of this module."""
 
     kind: int

@@ -21,6 +21,8 @@ START_TIMEOUT_S = 60.0
 ANSWER_TIMEOUT_S = 30.0
 # For a broker to do what it is told: milliseconds, and more for a million messages that are due at once.
 TELL_TIMEOUT_S = 60.0
+# Without -m, for which Python would load more.
+NURSERY = "from flintmq.cli.fork_server import main; main()"
 # How a line begins that answers a command, see server/process/rehearsal.py.
 ANSWER = "answer "
 
@@ -57,9 +59,8 @@ class ForkingSource:
         self.socket, theirs = socket.socketpair()
         self.socket.settimeout(max(start_timeout_s, TELL_TIMEOUT_S, STOP_TIMEOUT_S) + answer_timeout_s)
         with theirs:
-            command = [sys.executable, "-m", "flintmq.cli.fork_server", str(theirs.fileno())]
             self.process = subprocess.Popen(
-                [*command, str(os.getpid())],
+                [sys.executable, "-c", NURSERY, str(theirs.fileno()), str(os.getpid())],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 # Control-C is for the tests, which then stop the brokers.

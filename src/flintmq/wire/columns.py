@@ -24,8 +24,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 MAGIC = b"FLCB"
 VERSION = 1
@@ -165,8 +164,7 @@ class Columns:
         return pyarrow.RecordBatch.from_arrays([self.arrow(name) for name in chosen], names=list(chosen))
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """What an encoder has for one column: numbers as int64 octets, or starts as int32 octets with data."""
 
     number: int

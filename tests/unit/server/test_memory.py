@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +25,7 @@ class Scripted(MemoryAlarm):
 
 
 def alarm() -> Scripted:
-    return Scripted(replace(Config(), limits=Limits(memory_high_bytes=100 * MIB)))
+    return Scripted(Config()._replace(limits=Limits(memory_high_bytes=100 * MIB)))
 
 
 def test_it_does_not_flutter() -> None:
@@ -79,7 +78,7 @@ def test_without_proc_it_is_what_psutil_says(monkeypatch: pytest.MonkeyPatch) ->
     used = iter([300 * MIB, 50 * MIB])
     process = SimpleNamespace(memory_info=lambda: SimpleNamespace(rss=next(used)))
     monkeypatch.setitem(sys.modules, "psutil", SimpleNamespace(Process=lambda: process))
-    watched = MemoryAlarm(replace(Config(), limits=Limits(memory_high_bytes=100 * MIB)))
+    watched = MemoryAlarm(Config()._replace(limits=Limits(memory_high_bytes=100 * MIB)))
     assert (watched.check(), watched.active) == (True, True)
     assert (watched.check(), watched.active) == (True, False), "it is not the most that there ever was"
 
@@ -108,7 +107,7 @@ def test_on_macos_it_is_what_mach_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "STATM", "/nowhere/statm")
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr(memory, "libc", lambda: mach)
-    watched = MemoryAlarm(replace(Config(), limits=Limits(memory_high_bytes=100 * MIB)))
+    watched = MemoryAlarm(Config()._replace(limits=Limits(memory_high_bytes=100 * MIB)))
     for mach.resident, active in ((50 * MIB, False), (120 * MIB, True), (50 * MIB, False)):
         watched.check()
         assert (watched.used, watched.active) == (mach.resident, active)
@@ -119,7 +118,7 @@ def test_where_nobody_tells_there_is_no_alarm(
 ) -> None:
     monkeypatch.setattr(memory, "STATM", "/nowhere/statm")
     monkeypatch.setitem(sys.modules, "psutil", None)
-    watched = MemoryAlarm(replace(Config(), limits=Limits(memory_high_bytes=MIB)))
+    watched = MemoryAlarm(Config()._replace(limits=Limits(memory_high_bytes=MIB)))
     assert (watched.check(), watched.active) == (False, False)
     assert "there is no memory alarm" in caplog.text
 

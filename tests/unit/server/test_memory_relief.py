@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -48,7 +47,7 @@ class Bench:
     """What Relief knows of a server."""
 
     def __init__(self) -> None:
-        config = replace(Config(), limits=Limits(memory_high_bytes=100 * MIB))
+        config = Config()._replace(limits=Limits(memory_high_bytes=100 * MIB))
         self.loop = Loop()
         self.alarm = Scripted(config)
         self.broker = Broker(config, Clock())

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 log = logging.getLogger("flintmq.administration")
 
@@ -22,8 +22,7 @@ LINE_LETTERS_MAX = 1000
 SETTINGS = "settings"
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """What somebody has changed, or was refused."""
 
     what: str  # the service, such as `user.add`, or `settings`
@@ -31,7 +30,7 @@ class Change:
     peer_address: str = ""
     connection: int = 0
     virtual_host: str = ""  # of the connection that asked
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = MappingProxyType({})
     code: int = 0  # why it was refused, an AMQP reply code; 0: it was done
     text: str = ""
 

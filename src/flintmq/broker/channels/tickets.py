@@ -9,8 +9,7 @@ permissions of the user are checked at each use, whatever the ticket says. It en
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from flintmq.auth import Permissions
 from flintmq.config import PermissionSettings
@@ -78,8 +77,7 @@ class Realm:
         return permissions.may_read(name) or permissions.may_write(name) or permissions.may_configure(name)
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
+class Ticket(NamedTuple):
     """What one access.request was granted."""
 
     number: int

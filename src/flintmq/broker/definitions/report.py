@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 # Rows of each list in an answer, at up to 700 octets each; the counts are always of all of them.
 ROWS_MAX = 10_000
 REASON_CHARS_MAX = 400
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """Something about one item of the file."""
 
     section: str
@@ -23,17 +21,17 @@ class Finding:
         return f"{self.item}: {self.reason}"
 
 
-@dataclass(slots=True)
 class Report:
     """`refused`: not done, or not to be done; `noted`: done, and to be known."""
 
-    refused: list[Finding] = field(default_factory=list)
-    noted: list[Finding] = field(default_factory=list)
-    refused_count: int = 0
-    noted_count: int = 0
-    changed: dict[str, int] = field(default_factory=dict)
-    unchanged: dict[str, int] = field(default_factory=dict)
-    is_applied: bool = False
+    def __init__(self) -> None:
+        self.refused: list[Finding] = []
+        self.noted: list[Finding] = []
+        self.refused_count = 0
+        self.noted_count = 0
+        self.changed: dict[str, int] = {}
+        self.unchanged: dict[str, int] = {}
+        self.is_applied = False
 
     def refuse(self, section: str, item: str, reason: str) -> None:
         self.refused_count += 1

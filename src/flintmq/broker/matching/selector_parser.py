@@ -12,9 +12,8 @@ controls has a limit, and every fault says at which letter it was found and what
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from flintmq.broker.matching.lookup import reference_of
 from flintmq.broker.matching.selector import (
@@ -79,8 +78,7 @@ def token_pattern() -> re.Pattern[str]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """`kind` is number, word, text, name, end, or the sign or word of the language itself."""
 
     kind: str

@@ -3,7 +3,7 @@ cimport cython
 
 @cython.final
 cdef class PagedTail:
-    cdef object runs
+    cdef list runs
     cdef Py_ssize_t taken
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t holes

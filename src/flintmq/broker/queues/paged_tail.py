@@ -11,7 +11,6 @@ that are nothing but holes are all the same one in memory.
 from __future__ import annotations
 
 from array import array
-from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -36,7 +35,9 @@ class PagedTail:
     __slots__ = ("count", "holes", "octets", "runs", "taken")
 
     def __init__(self) -> None:
-        self.runs: deque[array[int]] = deque()
+        # An empty deque would be 140 MB for 200,000 queues. The first of the 25,000 runs of a hundred million
+        # entries is taken from a list in ten microseconds.
+        self.runs: list[array[int]] = []
         self.taken = 0  # of the first run
         self.count = 0
         self.holes = 0
@@ -61,7 +62,7 @@ class PagedTail:
             self.holes -= holes
             self.taken = end
             if end == len(run):
-                self.runs.popleft()
+                del self.runs[0]
                 self.taken = 0
         return taken
 
@@ -89,7 +90,7 @@ class PagedTail:
             if self.runs and len(run) + len(self.runs[0]) <= RUN_ENTRIES:
                 self.runs[0] = run + self.runs[0]  # else many small portions would be as many runs
             else:
-                self.runs.appendleft(run)
+                self.runs.insert(0, run)
             holes = entries.count(0)
             self.count += len(entries) - holes
             self.holes += holes

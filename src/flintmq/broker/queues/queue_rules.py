@@ -11,8 +11,7 @@ the policy. Arguments that nobody here knows are accepted and mean nothing, as i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from flintmq.broker.messages.published import TIMER_MS_MAX
 from flintmq.checks import NUMBER_MAX, Check, Unfit, key, one_of, switch, whole
@@ -34,8 +33,7 @@ DROP_LOWEST = "drop-lowest"
 Given = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class QueueRules:
+class QueueRules(NamedTuple):
     """Immutable; None is what was not asked for."""
 
     message_ttl_ms: int | None = None
@@ -70,8 +68,7 @@ class QueueRules:
 PLAIN = QueueRules()
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(NamedTuple):
     """One key: the rule it sets ("" for one that is checked and means nothing here), and what it takes."""
 
     rule: str

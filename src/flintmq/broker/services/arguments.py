@@ -10,7 +10,7 @@ than was meant. Values of secrets are for the service alone: they are never told
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from flintmq.errors import ProtocolMisuse
 
@@ -35,8 +35,7 @@ ALIKE = 0.6
 Table = Mapping[str, "Argument"]
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(NamedTuple):
     """One argument of a service."""
 
     name: str

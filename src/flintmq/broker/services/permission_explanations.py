@@ -5,8 +5,7 @@ permission.explain    each step of the check that the operation would meet
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from flintmq.auth import Operation, may
 from flintmq.auth.permissions import CLIENT_ID, NAMELESS_EXCHANGE
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
 NAME, OTHER = "name", "other"
 
 
-@dataclass(frozen=True)
-class Explained:
+class Explained(NamedTuple):
     """What an operation takes: the permission, the kind, and which of the two names it is for."""
 
     needs: tuple[tuple[Operation, str, str], ...]

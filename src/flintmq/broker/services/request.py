@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,18 @@ Service = Callable[["Request"], "Chore | None"]
 Row = tuple[str, Callable[[], FieldTable] | None]
 
 SERVICES: dict[str, Service] = {}
+# The modules that have them and are not loaded yet: a start does not wait for them.
+LATER = [
+    "flintmq.broker.services.administration_services",
+    "flintmq.broker.services.backup_services",
+    "flintmq.broker.services.ban_services",
+    "flintmq.broker.services.dtx_services",
+    "flintmq.broker.services.management_services",
+    "flintmq.broker.services.queue_services",
+    "flintmq.broker.services.staging_services",
+    "flintmq.broker.services.stream_services",
+    "flintmq.broker.services.system_services",
+]
 # The arguments that each of them takes.
 ARGUMENTS: dict[str, arguments.Table] = {}
 # Those whose answers are kept for a repeat under the same message-id: see answers.py.
@@ -300,6 +313,13 @@ def service(
     return register
 
 
+def load_services() -> None:
+    """Makes all services known: soon after the start, or when somebody asks before."""
+    while LATER:
+        import_module(LATER[0])
+        del LATER[0]
+
+
 def check(message: Message, channel: Publisher) -> None:
     """Raises unless the sender may have an answer sent to where the request wants it."""
     assert isinstance(channel, Channel)
@@ -325,6 +345,7 @@ def ask(context: RoutingContext) -> bool:
         # Over another exchange, so that nobody asked before the commit began: too late to refuse.
         log.warning("a request to %s is not served: %s", request.name[:80], fault.reply_text)
         return False
+    load_services()
     function = SERVICES.get(request.name)
     if function is None and not request.reply_to:
         log.info("no service %r, and no reply-to in the request", request.name[:80])

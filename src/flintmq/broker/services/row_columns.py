@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from flintmq.wire import amqp, columns
 from flintmq.wire.columns import Column
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 CHOICE = ("headers", "properties")
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One message with its number, or its place in the queue."""
 
     number: int

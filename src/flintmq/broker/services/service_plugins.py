@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from flintmq import entry_points
 from flintmq.broker.services import arguments
-from flintmq.broker.services.request import ARGUMENTS, CHANGING, SERVICES
+from flintmq.broker.services.request import ARGUMENTS, CHANGING, SERVICES, load_services
 from flintmq.errors import ProtocolMisuse
 
 if TYPE_CHECKING:
@@ -36,7 +36,10 @@ _added: dict[str, str] = {}
 def load(wanted: Collection[str] | None) -> list[str]:
     """Makes the services of these entry points known, of all there are if None; their names."""
     names = []
-    for point in entry_points.chosen(GROUP, wanted, WHAT):
+    points = entry_points.chosen(GROUP, wanted, WHAT)
+    if points:
+        load_services()  # a plug-in has no name of theirs
+    for point in points:
         function = entry_points.loaded(point, WHAT, partial(fault_of, point))
         if function is not None:
             _added[point.name] = point.value

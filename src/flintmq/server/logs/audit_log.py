@@ -15,7 +15,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -58,13 +57,13 @@ Source = tuple[str, str, str]  # kind, user, address
 Line = dict[str, Any]
 
 
-@dataclass(slots=True)
 class Window:
     """What one source did lately."""
 
-    until_s: float
-    lines: dict[str, Line] = field(default_factory=dict)  # by what makes them the same; with their counts
-    others: int = 0
+    def __init__(self, until_s: float) -> None:
+        self.until_s = until_s
+        self.lines: dict[str, Line] = {}  # by what makes them the same; with their counts
+        self.others = 0
 
 
 class AuditLog:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from flintmq.auth.users import configured_user, password_policy
@@ -60,24 +59,22 @@ LIVE_SECTIONS = (
 def differences(old: Config, new: Config) -> list[str]:
     """The names of the settings that differ, as a file has them: section.setting, or users.NAME."""
     found: list[str] = []
-    for each in fields(Config):
-        before, after = getattr(old, each.name), getattr(new, each.name)
+    for section in Config._fields:
+        before: Any = getattr(old, section)
+        after: Any = getattr(new, section)
         if before == after:
             continue
-        if is_dataclass(before) and is_dataclass(after):
-            found += [
-                f"{each.name}.{part.name}"
-                for part in fields(before)
-                if getattr(before, part.name) != getattr(after, part.name)
-            ]
+        if hasattr(before, "_fields") and hasattr(after, "_fields"):
+            parts = zip(before._fields, before, after, strict=True)
+            found += [f"{section}.{name}" for name, one, other in parts if one != other]
         elif isinstance(before, Mapping):
             found += [
-                f"{each.name}.{name}"
+                f"{section}.{name}"
                 for name in sorted({*before, *after})
                 if before.get(name) != after.get(name)
             ]
         else:
-            found.append(each.name)
+            found.append(section)
     return found
 
 
@@ -96,7 +93,7 @@ class SettingsChange:
         self.now: list[str] = []
         self.later: list[str] = []
         # All of this may raise a ConfigFault.
-        policy = password_policy(replace(new, auth=self.old.auth))
+        policy = password_policy(new._replace(auth=self.old.auth))
         self.users = {name: configured_user(name, given, policy) for name, given in new.users.items()}
         self.policies = configured_policies(new)
         has_tls = new.tls is not None and self.old.tls is not None
@@ -144,10 +141,10 @@ class SettingsChange:
     def running(self) -> Config:
         """The settings that hold from now on."""
         old, new = self.old, self.new
-        limits = replace(old.limits, **{name: getattr(new.limits, name) for name in LIVE_LIMITS})
+        limits = old.limits._replace(**{name: getattr(new.limits, name) for name in LIVE_LIMITS})
         tls = old.tls
         if tls is not None and new.tls is not None:
-            tls = replace(tls, **{name: getattr(new.tls, name) for name in LIVE_TLS})
+            tls = tls._replace(**{name: getattr(new.tls, name) for name in LIVE_TLS})
         virtual_hosts = (*old.virtual_hosts, *self.added_hosts)
         users = new.users
         if self.names_nobody:
@@ -156,12 +153,11 @@ class SettingsChange:
         changed: dict[str, Any] = {name: getattr(new, name) for name in LIVE_SECTIONS}
         for name in static_topology.SECTIONS:
             changed[name] = tuple(each for each in changed[name] if each.virtual_host in served)
-        return replace(
-            old,
+        return old._replace(
             **changed,
             limits=limits,
             tls=tls,
-            log=replace(old.log, level=new.log.level),
+            log=old.log._replace(level=new.log.level),
             virtual_hosts=virtual_hosts,
             users=users,
         )

@@ -26,7 +26,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from flintmq.clock import Clock
@@ -111,8 +110,10 @@ class Journal(Appender):
         wake: Callable[[], None] | None = None,
     ) -> Journal:
         """Take the directory for this process; `recover` comes next, then appending."""
+        options = options or JournalOptions()
+        options.check()
         disk.make_directory(directory)
-        return Journal(directory, disk, options or JournalOptions(), clock or Clock(), wake)
+        return Journal(directory, disk, options, clock or Clock(), wake)
 
     def recover(self, visitor: RecoveryVisitor) -> RecoveryReport:
         """Read what is there, tell it to the visitor, and be ready to append."""
@@ -497,7 +498,7 @@ class Journal(Appender):
         for number, segment in sorted(self.segments.items()):
             if ends[number] and segment is not self.reclaimer.dropping:
                 mark = min(segment.last_sequence or last, last)
-                promises.append(replace(promise_of(segment, ends[number]), mark=mark))
+                promises.append(promise_of(segment, ends[number])._replace(mark=mark))
         return promises
 
     def disk_octets(self) -> int:
@@ -552,7 +553,7 @@ class Journal(Appender):
             noted = self.promises.held(SEGMENT, segment.number)
             if self.options.sync is SyncPolicy.NEVER and (noted is None or noted.end < promise.end):
                 self._sync_file(segment.number)
-            self.promises.note(promise if promise.mark else replace(promise, mark=self.next_sequence - 1))
+            self.promises.note(promise if promise.mark else promise._replace(mark=self.next_sequence - 1))
         self.promises.sync()
 
     def _sync_file(self, number: int) -> None:

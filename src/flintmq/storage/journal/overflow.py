@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from flintmq.clock import Clock
 from flintmq.storage.disk import Disk
@@ -33,7 +32,7 @@ class Overflow:
         """Empty the directory and begin."""
         wished = options or JournalOptions()
         # Zeros written ahead make syncs cheap; here there are none.
-        chosen = replace(wished, sync=SyncPolicy.NEVER, ephemeral=True, spare_segments=0)
+        chosen = wished._replace(sync=SyncPolicy.NEVER, ephemeral=True, spare_segments=0)
         journal = Journal.open(directory, disk, chosen, clock, wake)
         for name in disk.list(directory):
             if name != "lock":

@@ -21,7 +21,6 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flintmq.errors import StorageFault
@@ -341,20 +340,20 @@ def _blank(octets: bytes, at: int, limit: int) -> bool:
     return octets.count(0, at, limit) == limit - at
 
 
-@dataclass(slots=True)
 class _File:
     """A segment file before it is read."""
 
-    number: int
-    handle: int
-    octets: int
-    head: SegmentHead | None
-    # Where the next segment's head says that this one ends.
-    limit: int
-    void: bool = False
-    # The same end where the file is shorter, or the end that was promised; 0 if neither is known.
-    promised_end: int = 0
-    promise: Promise | None = None
+    def __init__(self, number: int, handle: int, octets: int, head: SegmentHead | None, limit: int) -> None:
+        self.number = number
+        self.handle = handle
+        self.octets = octets
+        self.head = head
+        # Where the next segment's head says that this one ends.
+        self.limit = limit
+        self.void = False
+        # The same end where the file is shorter, or the end that was promised; 0 if neither is known.
+        self.promised_end = 0
+        self.promise: Promise | None = None
 
 
 def promised_segments(files: list[_File], notes: Notes) -> dict[int, Promise]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from flintmq.storage.journal.segment import segment_name
 
@@ -21,8 +20,7 @@ class RecoveryVisitor(Protocol):
         """How far the reading has come."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hole:
+class Hole(NamedTuple):
     """Octets of a segment that are no record."""
 
     segment: int
@@ -44,24 +42,24 @@ class Hole:
         return f"{place}: {self.records} records are lost" if self.records else place
 
 
-@dataclass(slots=True)
 class RecoveryReport:
     """What recovery found and did."""
 
-    segments: int = 0
-    records: int = 0
-    entries: int = 0
-    keys: int = 0
-    octets: int = 0
-    torn_octets: int = 0
-    damaged: list[Hole] = field(default_factory=list)
-    missing: list[Hole] = field(default_factory=list)  # segments that were promised and have no file
-    set_aside: list[str] = field(default_factory=list)
-    groups_dropped: int = 0
-    # Of these groups the records that had been synced: clients may have been told that they are safe.
-    records_dropped: list[int] = field(default_factory=list)
-    spools_removed: int = 0
-    entries_unreadable: list[int] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.segments = 0
+        self.records = 0
+        self.entries = 0
+        self.keys = 0
+        self.octets = 0
+        self.torn_octets = 0
+        self.damaged: list[Hole] = []
+        self.missing: list[Hole] = []  # segments that were promised and have no file
+        self.set_aside: list[str] = []
+        self.groups_dropped = 0
+        # Of these groups the records that had been synced: clients may have been told that they are safe.
+        self.records_dropped: list[int] = []
+        self.spools_removed = 0
+        self.entries_unreadable: list[int] = []
 
     @property
     def is_damaged(self) -> bool:

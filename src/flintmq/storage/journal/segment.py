@@ -19,7 +19,6 @@ and only once what made it so is itself synced (`touched`).
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 from flintmq.errors import StorageFault
 from flintmq.storage import layout
@@ -30,15 +29,17 @@ _MAGIC = b"FLINTMQJ"
 _SUFFIX = ".segment"
 
 
-@dataclass(frozen=True, slots=True)
 class SegmentHead:
     """What the first 64 octets of a segment say."""
 
-    number: int
-    epoch: int
-    first_sequence: int
-    previous: int
-    previous_end: int
+    def __init__(
+        self, number: int, epoch: int, first_sequence: int, previous: int, previous_end: int
+    ) -> None:
+        self.number = number
+        self.epoch = epoch
+        self.first_sequence = first_sequence
+        self.previous = previous
+        self.previous_end = previous_end
 
     def encode(self) -> bytes:
         octets = _HEAD.pack(

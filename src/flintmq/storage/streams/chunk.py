@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import dataclass
 from functools import lru_cache
 
 from flintmq.errors import StorageFault
@@ -53,19 +52,30 @@ _HEAD = struct.Struct("<4sBBHQIIQQQQII")
 _PROVEN = struct.Struct("<I")
 
 
-@dataclass(frozen=True, slots=True)
 class ChunkHead:
     """What the first 64 octets of a chunk say."""
 
-    filter_octets: int
-    first_offset: int
-    count: int
-    octets: int
-    first_time_ms: int
-    last_time_ms: int
-    epoch: int
-    safe_before: int
-    content_crc: int
+    def __init__(
+        self,
+        filter_octets: int,
+        first_offset: int,
+        count: int,
+        octets: int,
+        first_time_ms: int,
+        last_time_ms: int,
+        epoch: int,
+        safe_before: int,
+        content_crc: int,
+    ) -> None:
+        self.filter_octets = filter_octets
+        self.first_offset = first_offset
+        self.count = count
+        self.octets = octets
+        self.first_time_ms = first_time_ms
+        self.last_time_ms = last_time_ms
+        self.epoch = epoch
+        self.safe_before = safe_before
+        self.content_crc = content_crc
 
     @property
     def end_offset(self) -> int:

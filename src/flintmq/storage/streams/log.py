@@ -13,9 +13,8 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections import deque
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from flintmq.errors import StorageFault
 from flintmq.storage.streams.chunk import FILTER_OCTETS_MIN, Chunk, ChunkBuilder
@@ -32,8 +31,7 @@ SEGMENT_OCTETS = 67_108_864
 SEGMENT_OCTETS_MIN = 65_536
 
 
-@dataclass(frozen=True, slots=True)
-class StreamOptions:
+class StreamOptions(NamedTuple):
     """How one stream is kept."""
 
     segment_octets: int = SEGMENT_OCTETS
@@ -42,8 +40,7 @@ class StreamOptions:
     filter_octets: int = FILTER_OCTETS_MIN
 
 
-@dataclass(frozen=True, slots=True)
-class StreamWrite:
+class StreamWrite(NamedTuple):
     """A chunk and its place."""
 
     segment: StreamSegment

@@ -17,7 +17,6 @@ those of others. Nothing else is changed: appending goes on in a new segment.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flintmq.storage.streams.chunk import CHUNK_OCTETS, MAGIC, ChunkHead, checked_chunk, decode_head
@@ -33,23 +32,23 @@ if TYPE_CHECKING:
 DAMAGED_SUFFIX = ".damaged"
 
 
-@dataclass(slots=True)
 class StreamReport:
     """What was found of one stream."""
 
-    number: int
-    segments: int = 0
-    first: int = 0
-    end: int = 0
-    octets: int = 0
-    epoch: int = 0
-    torn_octets: int = 0
-    damaged: list[str] = field(default_factory=list)
-    set_aside: list[str] = field(default_factory=list)
-    lost: list[tuple[int, int]] = field(default_factory=list)  # offsets, told now for the first time
-    lost_earlier: list[tuple[int, int]] = field(default_factory=list)  # and what was told before
-    promised: int = 0  # all before this offset was
-    known: set[tuple[int, int]] = field(default_factory=set)  # offsets that earlier starts have told of
+    def __init__(self, number: int, known: set[tuple[int, int]] | None = None) -> None:
+        self.number = number
+        self.segments = 0
+        self.first = 0
+        self.end = 0
+        self.octets = 0
+        self.epoch = 0
+        self.torn_octets = 0
+        self.damaged: list[str] = []
+        self.set_aside: list[str] = []
+        self.lost: list[tuple[int, int]] = []  # offsets, told now for the first time
+        self.lost_earlier: list[tuple[int, int]] = []  # and what was told before
+        self.promised = 0  # all before this offset was
+        self.known = known or set()  # offsets that earlier starts have told of
 
     def lines(self) -> list[str]:
         """For people."""
@@ -76,14 +75,20 @@ class StreamReport:
         self.damaged.append(f"{why}, offsets {first} to {end} are lost: {end - first} messages")
 
 
-@dataclass(slots=True)
 class FoundSegment:
     """A segment file as it is: trusted by its index, or read chunk by chunk."""
 
-    segment: StreamSegment
-    file_octets: int
-    chunks: list[tuple[int, ChunkHead]] | None  # None: trusted
-    is_indexed: bool = False  # there is a true index, which a start trusts
+    def __init__(
+        self,
+        segment: StreamSegment,
+        file_octets: int,
+        chunks: list[tuple[int, ChunkHead]] | None,
+        is_indexed: bool = False,
+    ) -> None:
+        self.segment = segment
+        self.file_octets = file_octets
+        self.chunks = chunks  # None: trusted
+        self.is_indexed = is_indexed  # there is a true index, which a start trusts
 
 
 def report_on(number: int, notes: Notes) -> StreamReport:

@@ -19,7 +19,6 @@ import logging
 import os
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -472,7 +471,7 @@ class StreamStore:
         if self.promises is not None:
             noted = self.promises.held(STREAM, stream.number)
             noted = noted or Promise(STREAM, stream.number, 0, 0, stream.epoch)
-            self.promises.note(replace(noted, first=first))
+            self.promises.note(noted._replace(first=first))
             self.promises.sync()  # or they would be missed
         for segment in segments:
             if segment.handle >= 0:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -65,7 +64,7 @@ async def answer_of(answers: Answers) -> bool:
 
 def test_logins_that_hang_keep_no_question_about_permissions_waiting() -> None:
     async def main() -> bool:
-        config = replace(Config(), listen=Listen(("127.0.0.1",), 0))
+        config = Config()._replace(listen=Listen(("127.0.0.1",), 0))
         server = Server(config, Clock(), asyncio.get_running_loop())
         gate = threading.Event()
         try:

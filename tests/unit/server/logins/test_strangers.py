@@ -9,7 +9,6 @@ import select
 import socket
 import threading
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -33,7 +32,7 @@ class Scene:
     """A server, and those who connect to it from any address of this machine."""
 
     def __init__(self, limits: Limits, bans: Bans) -> None:
-        config = replace(Config(), listen=Listen(("127.0.0.1",), 0), limits=limits, bans=bans)
+        config = Config()._replace(listen=Listen(("127.0.0.1",), 0), limits=limits, bans=bans)
         self.server = Server(config, Clock(), asyncio.get_running_loop())
         self.port = int(self.server.listen()[0].rsplit(":", 1)[1])
         self.sockets: list[socket.socket] = []

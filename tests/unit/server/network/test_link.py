@@ -7,7 +7,6 @@ import select
 import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -51,7 +50,7 @@ class Wire:
     """A server with one link, and the client's end of its socket."""
 
     def __init__(self, limits: Limits | None = None) -> None:
-        config = replace(Config(), limits=limits or Limits(memory_high_bytes=2**30))
+        config = Config()._replace(limits=limits or Limits(memory_high_bytes=2**30))
         self.server = Server(config, Clock(), asyncio.get_running_loop())
         self.alarm = ScriptedAlarm(config)
         self.server.alarm = self.alarm

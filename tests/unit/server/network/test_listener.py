@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -33,7 +32,7 @@ def test_a_connection_that_cannot_be_served_is_closed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
-        config = replace(Config(), listen=Listen(("127.0.0.1",), 0, fast09_port=0))
+        config = Config()._replace(listen=Listen(("127.0.0.1",), 0, fast09_port=0))
         server = Server(config, Clock(), asyncio.get_running_loop())
         ports = [int(url.rsplit(":", 1)[1]) for url in server.listen()]
         monkeypatch.setitem(sys.modules, "flintmq.server.fast09.session", None)  # which is how to hide it

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 import pytest
 
@@ -125,7 +124,7 @@ def behind(proxies: tuple[str, ...], scenario: Scenario, timeout_s: float = 10.0
 
     async def main() -> None:
         listen = Listen(("127.0.0.1",), 0, proxies)
-        config = replace(Config(), listen=listen, limits=Limits(handshake_timeout_s=timeout_s))
+        config = Config()._replace(listen=listen, limits=Limits(handshake_timeout_s=timeout_s))
         server = Server(config, Clock(), asyncio.get_running_loop())
         port = int(server.listen()[0].rsplit(":", 1)[1])
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -10,7 +10,6 @@ import ssl
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ def server_files(authority: Authority) -> Signed:
 @asynccontextmanager
 async def serving(tls: Tls) -> AsyncIterator[tuple[Server, int]]:
     """A server in this process, and its port for TLS."""
-    config = replace(Config(), listen=Listen(("127.0.0.1",), 0), tls=replace(tls, port=0))
+    config = Config()._replace(listen=Listen(("127.0.0.1",), 0), tls=tls._replace(port=0))
     server = Server(config, Clock(), asyncio.get_running_loop())
     port = int(server.listen()[1].rsplit(":", 1)[1])
     try:

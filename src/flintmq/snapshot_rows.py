@@ -6,7 +6,13 @@ management process gives them these names. Tables are octets as on the wire, emp
 
 from __future__ import annotations
 
+import marshal
 from typing import Any, NamedTuple
+
+
+def rows_in(body: bytes) -> list[tuple[Any, ...]]:
+    """The rows of an answer: lists of them, each of which a step of the broker has marshalled by itself."""
+    return [row for part in marshal.loads(body) for row in marshal.loads(part)]
 
 
 class QueueRow(NamedTuple):

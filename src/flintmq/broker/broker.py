@@ -211,7 +211,7 @@ class Broker:
         """Deliveries for whoever is ready, then confirms."""
         pass_work = self.pass_work
         pass_work.begin_pass()
-        if pass_work.has_chores:
+        if pass_work.has_chores and pass_work.is_turn_of_chores():
             pass_work.chores.run()
         if pass_work.queues:
             queues, pass_work.queues = pass_work.queues, []

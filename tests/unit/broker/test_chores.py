@@ -27,6 +27,7 @@ class Bench:
     def __init__(self) -> None:
         self.clock = StandingClock()
         self.pass_work = PassWork(Timetable(self.clock))
+        self.pass_work.chores.keep_waiting(False)
         self.done: list[str] = []
 
     def chore(self, name: str, steps: int, takes_s: float = 0.0) -> Iterator[None]:
@@ -78,6 +79,25 @@ def test_a_pass_ends_by_the_clock(bench: Bench) -> None:
     assert len(bench.done) == 1
     bench.finish_pass()
     assert len(bench.done) == 2
+
+
+def test_a_pass_is_shorter_where_somebody_waits(bench: Bench) -> None:
+    bench.pass_work.chores.keep_waiting(True)
+    bench.pass_work.chores.begin(bench.chore("a", 1000, chores.PASS_WAITED_S))
+    assert len(bench.done) == 1
+    for passes in (1, 2, 3):
+        bench.finish_pass()
+        assert len(bench.done) == 1 + passes
+
+
+def test_a_pass_with_something_to_hand_out_leaves_chores_to_the_next_one(bench: Bench) -> None:
+    assert bench.pass_work.is_turn_of_chores()
+    bench.pass_work.queues = [None]  # whatever it is
+    turns = [bench.pass_work.is_turn_of_chores() for _ in range(4)]
+    assert turns == [False, True, False, True]
+    bench.pass_work.is_turn_of_chores()
+    bench.pass_work.queues = []
+    assert [bench.pass_work.is_turn_of_chores() for _ in range(2)] == [True, True]
 
 
 def test_all_have_their_turn(bench: Bench) -> None:

@@ -6,18 +6,20 @@
 
 A message that is back must not leave before an older one that another channel, or another connection, still
 has to give back: so no queue hands out between survey and resume. All connections that wait when a round
-begins share it. Those of few channels are through with it at once, where they end.
+begins share it, and the survey of the next round comes before the resume of this one. Connections of few
+channels are through with it at once, where they end.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from flintmq.broker.channels.channel import Channel
     from flintmq.broker.queues.queue import Queue
-    from flintmq.broker.scheduling.chores import Chore
+    from flintmq.broker.scheduling.chores import Chore, Wait
     from flintmq.broker.scheduling.pass_work import PassWork
 
 log = logging.getLogger("flintmq.teardown")
@@ -59,28 +61,34 @@ class ConnectionTeardowns:
             self.pass_work.chores.begin(self.work())
 
     def work(self) -> Chore:
-        """One round after the other; a bug costs the connection that met it, and no other."""
+        """One round after the other; a bug costs the connection that met it, and no other.
+
+        Those who have ended meanwhile are surveyed before the queues of a round hand out again.
+        """
+        paused: dict[Queue, None] = {}
+        surveyed: dict[Queue, None] = {}
         try:
-            while self.waiting:
-                ended, self.waiting = self.waiting, []
-                paused: dict[Queue, None] = {}
-                try:
-                    try:
-                        yield from self.survey(ended, paused)
-                    except Exception:
-                        log.exception("a bug in the survey: messages may come out of turn")
-                    yield from self.release(ended)
-                    while paused:
-                        for _ in range(min(QUEUES, len(paused))):
-                            paused.popitem()[0].all_returned()
-                        yield None
-                except Exception:
-                    log.exception("a bug in giving back what connections held")
-                finally:
-                    for queue in paused:
-                        queue.all_returned()
+            ended = yield from self.next_round(surveyed)
+            while ended:
+                paused, surveyed = surveyed, {}
+                yield from self.release(ended)
+                ended = yield from self.next_round(surveyed)
+                yield from self.resume(paused)
+                if not ended:
+                    ended = yield from self.next_round(surveyed)
         finally:
             self.is_working = False
+            for queue in (*paused, *surveyed):
+                queue.all_returned()
+
+    def next_round(self, paused: dict[Queue, None]) -> Generator[Wait | None, None, list[EndedConnection]]:
+        """Those who wait now, whose queues are paused."""
+        ended, self.waiting = self.waiting, []
+        try:
+            yield from self.survey(ended, paused)
+        except Exception:
+            log.exception("a bug in the survey: messages may come out of turn")
+        return ended
 
     def survey(self, ended: list[EndedConnection], paused: dict[Queue, None]) -> Chore:
         """Pauses the queues that messages will come back to."""
@@ -119,3 +127,13 @@ class ConnectionTeardowns:
             left += 1
             if left % CONNECTIONS == 0:
                 yield None
+
+    def resume(self, paused: dict[Queue, None]) -> Chore:
+        while paused:
+            for _ in range(min(QUEUES, len(paused))):
+                queue, _ = paused.popitem()
+                try:
+                    queue.all_returned()
+                except Exception:  # the others are to hand out again
+                    log.exception("a bug keeps queue %r from handing out", queue.name)
+            yield None

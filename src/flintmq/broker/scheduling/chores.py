@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flintmq.chores")
 
-# What all chores together take of a pass, which everybody else waits for; the last step may double it.
+# What all chores together take of a pass, which everybody else waits for; the last step may double it. The
+# second is for when somebody waits who sends little.
 PASS_S = 0.0005
+PASS_WAITED_S = 0.0001
 # The same by count, for a clock that stands still.
 STEPS_MAX = 64
 # What chores of one pass may take where they begin: as long, and as many steps.
-CREDIT_S = 0.0005
 CREDIT = 64
 
 # Messages that one step lets go of: a tenth of a millisecond, or half of one where the journal is told.
@@ -44,9 +45,14 @@ class Chores:
         self.pass_work = pass_work
         self.waiting: deque[Chore] = deque()
         self.fresh: deque[Chore] | None = None  # begun by the step that is being taken
+        self.pass_s = PASS_WAITED_S
         self.credit = CREDIT
-        self.credit_s = CREDIT_S
+        self.credit_s = self.pass_s
         self.pass_number = 0  # that the credit is of
+
+    def keep_waiting(self, little_waits: bool) -> None:
+        """Whether somebody who sends little waits for the end of a pass."""
+        self.pass_s = PASS_WAITED_S if little_waits else PASS_S
 
     def begin(self, chore: Chore) -> None:
         """Takes the first steps, as far as the credit of this pass goes; the others come by themselves."""
@@ -56,7 +62,7 @@ class Chores:
         if self.pass_number != self.pass_work.passes:
             self.pass_number = self.pass_work.passes
             self.credit = CREDIT
-            self.credit_s = CREDIT_S
+            self.credit_s = self.pass_s
         self.fresh = deque((chore,))
         monotonic_s = self.pass_work.timetable.clock.monotonic_s
         now_s = monotonic_s()
@@ -78,9 +84,11 @@ class Chores:
     def run(self) -> None:
         """The share of one pass, at its end."""
         monotonic_s = self.pass_work.timetable.clock.monotonic_s
-        until_s = monotonic_s() + PASS_S
+        until_s = monotonic_s()
         if self.pass_number + 1 == self.pass_work.passes:
-            until_s -= CREDIT_S - self.credit_s  # chores that began before this pass have had their time
+            until_s += self.credit_s  # chores that began before this pass have had their time
+        else:
+            until_s += self.pass_s
         for _ in range(STEPS_MAX):
             if not self.waiting:
                 break

@@ -22,6 +22,7 @@ cdef class PassWork:
     cdef readonly dict asking
     cdef readonly dict awaiting
     cdef public bint has_chores
+    cdef bint chores_waited
     cdef public bint has_goals
     cdef public bint pressed
     cdef public bint drained
@@ -61,4 +62,5 @@ cdef class PassWork:
     cpdef int widen_portion(self) noexcept
     cpdef int end_portion(self) noexcept
     cpdef bint is_laden(self) noexcept
+    cpdef bint is_turn_of_chores(self)
     cpdef bint has_work(self)

@@ -87,6 +87,7 @@ class PassWork:
         "awaiting",
         "behind",
         "chores",
+        "chores_waited",
         "confirms",
         "copies",
         "copies_full",
@@ -128,6 +129,7 @@ class PassWork:
         self.passes = 0  # that have ended
         self.chores = Chores(self)
         self.has_chores = False  # for the next pass
+        self.chores_waited = False  # the last pass has left them to this one
         self.has_goals = False  # whether any queue has goals, see queues/service_goals.py
         # What connections have asked for and wait for, see errands.py: they are not read from meanwhile.
         self.asking: dict[int, deque[Errand]] = {}
@@ -236,6 +238,11 @@ class PassWork:
     def is_laden(self) -> bool:
         """Whether what is being read now has brought so much that others should have their turn."""
         return self.copies > self.copies_max
+
+    def is_turn_of_chores(self) -> bool:
+        """Whether a pass is for chores too: where it has something to hand out they wait for the next one."""
+        self.chores_waited = not self.chores_waited and bool(self.queues or self.confirms)
+        return not self.chores_waited
 
     def has_work(self) -> bool:
         return bool(self.queues or self.confirms or self.lost_consumers or self.has_chores)

@@ -2,7 +2,8 @@
 
 A snapshot is a portion of rows, each a tuple of plain values whose names are in snapshot_rows.py,
 marshalled: the process that asks runs the same Python. Tables that clients gave travel as they do on the
-wire, as bytes, and are decoded over there. A portion is worked on in steps of some hundred microseconds.
+wire, as bytes, and are decoded over there. A portion is worked on, and marshalled, in steps of some fifty
+microseconds: a message that comes meanwhile waits for one of them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import os
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import flintmq.broker.services.permission_explanations  # noqa: F401 - registers its service
@@ -47,22 +47,26 @@ Tuple = tuple[Any, ...]
 # From behind a place on: the place of each row, and the row, or None where there is none to show.
 Rows = Callable[[str], Iterator[tuple[str, Tuple | None]]]
 
-# Rows of one answer, and of one step towards it: two microseconds each.
+# Rows of one answer, and of one step towards it: four microseconds each, and one more to marshal it.
 ROWS_MAX = 4096
-STEP_ROWS = 128
+STEP_ROWS = 16
 # Queues that one answer looks at, whether they have changed or not, and how many of them it tells of.
 LOOKED_AT_MAX = 16_384
 CHANGED_MAX = 512
-# Routes whose counts one step adds up, a tenth of a microsecond each.
-STEP_ROUTES = 2048
-# Queues that one step looks at, a quarter of a microsecond each, and how long others have their turn then. A
-# look has so many steps where that makes them shorter: a message that comes meanwhile waits for one of them.
-STEP_QUEUES = 512
-STEP_QUEUES_MIN = 128
-STEPS = 32
-PAUSE_MS = 2
+# Routes whose counts one step adds up, a fifth of a microsecond each.
+STEP_ROUTES = 256
+# How long one step looks at queues, by how many there are, and how long others have their turn then. A queue
+# takes one or two microseconds, as most of them are in no cache. Steps are longer where queues are very many,
+# or a look would take too long.
+STEP_S_MIN = 0.00005
+STEP_S_MAX = 0.0003
+STEP_S_OF_QUEUE = 5e-9
+PAUSE_MS = 1
+# Queues between two looks at the clock, and in a step by a clock that stands still.
+STEP_QUEUES_MIN = 32
+STEP_QUEUES_MAX = 512
 # Connections and channels that one step adds up, a microsecond and a half each.
-STEP_CHANNELS = 256
+STEP_CHANNELS = 32
 # Virtual hosts named with a login: who may enter more than these asks for the list.
 HOSTS_MAX = 1000
 # Virtual hosts about which a back end is asked for one of its users.
@@ -208,32 +212,46 @@ def totals(request: Request) -> Chore:
     require_internal(request)
     broker = request.broker
     hosts: dict[str, Any] = {}
-    step = step_queues(sum(len(host.queues) for host in broker.virtual_hosts.values()))
-    left = step  # of this step, in which there may be several virtual hosts
+    pace = Pace(broker.timetable, sum(len(host.queues) for host in broker.virtual_hosts.values()))
     for name, host in list(broker.virtual_hosts.items()):
         sums = QueueSums(direct_reply.NAME)
         last: str | None = None
-        while names := host.queue_names.portion(last, left):
+        while names := host.queue_names.portion(last, STEP_QUEUES_MIN):
             sums.add(host.queues, names)
             last = names[-1]
-            left -= len(names)
-            if not left:
-                left = step
-                yield partial(breathe, broker.timetable)
+            if pace.is_over(len(names)):
+                yield from pace.pause()
         hosts[name] = host_counts(host, sums)
+        if pace.is_over(1):
+            yield from pace.pause()
     for _ in add_connections(broker.connections, hosts):
-        yield partial(breathe, broker.timetable)
+        yield from pace.pause()
     request.reply({}, marshal.dumps({"hosts": hosts, "broker": broker_counts(request)}))
 
 
-def step_queues(count: int) -> int:
-    """How many of so many queues one step looks at."""
-    return max(STEP_QUEUES_MIN, min(count // STEPS, STEP_QUEUES))
+class Pace:
+    """Of a look at so many queues, in short steps with a pause after each: nobody waits for the numbers."""
 
+    def __init__(self, timetable: Timetable, queues: int) -> None:
+        self.timetable = timetable
+        self.step_s = max(STEP_S_MIN, min(STEP_S_OF_QUEUE * queues, STEP_S_MAX))
+        self.begin()
 
-def breathe(timetable: Timetable, go_on: Callable[[], None]) -> None:
-    """Nobody waits for these numbers: a step in each few milliseconds, where chores have four in a row."""
-    timetable.at(timetable.now_ms() + PAUSE_MS, go_on)
+    def begin(self) -> None:
+        self.until_s = self.timetable.clock.monotonic_s() + self.step_s
+        self.looked_at = 0
+
+    def is_over(self, queues: int) -> bool:
+        """Whether the step is, after a look at so many queues."""
+        self.looked_at += queues
+        return self.looked_at >= STEP_QUEUES_MAX or self.timetable.clock.monotonic_s() >= self.until_s
+
+    def pause(self) -> Chore:
+        yield self.breathe
+        self.begin()
+
+    def breathe(self, go_on: Callable[[], None]) -> None:
+        self.timetable.at(self.timetable.now_ms() + PAUSE_MS, go_on)
 
 
 def host_counts(host: VirtualHost, sums: QueueSums) -> dict[str, Any]:
@@ -317,11 +335,11 @@ def journal_counts(store: Store) -> dict[str, Any]:
 # Snapshots
 
 
-@service("management.snapshot", "kind text, virtual-host? text, names? array, limit? number, after? text")
+@service("management.snapshot", "kind text, virtual-host? text, limit? number, after? text")
 def snapshot(request: Request) -> Iterator[None]:
     """Rows of a `kind` behind `after`, `limit` of them at most: marshalled, with `next` unless it is the end.
 
-    Queues, exchanges and bindings are those of `virtual-host`. `names` asks for these queues alone.
+    Queues, exchanges and bindings are those of `virtual-host`.
     """
     require_internal(request)
     broker = request.broker
@@ -333,29 +351,26 @@ def snapshot(request: Request) -> Iterator[None]:
         if host is None:
             raise ServiceFault(amqp.NOT_FOUND, f"{request.name}: no such virtual host")
         source: Rows = HOST_ROWS[kind](host)
-        names = request.arguments.get("names")
-        if kind == "queues" and isinstance(names, list):
-            found = [host.lookup_queue(name) for name in names[:ROWS_MAX] if isinstance(name, str)]
-            request.reply({}, marshal.dumps([queue_row(each) for each in found if each is not None]))
-            return
     elif kind in BROKER_ROWS:
         source = BROKER_ROWS[kind](broker.connections)
     else:
         raise request.wrong("kind", f"expected one of {', '.join((*HOST_ROWS, *BROKER_ROWS))}")
-    rows: list[Tuple] = []
+    parts: list[bytes] = []
+    told = 0
     while True:
-        looked_at = 0
+        rows: list[Tuple] = []
+        is_end = True
         for looked_at, (at, row) in enumerate(source(place), 1):
             place = at
             if row is not None:
                 rows.append(row)
-            if looked_at == STEP_ROWS or len(rows) == limit:
+            if looked_at == STEP_ROWS or told + len(rows) == limit:
+                is_end = False
                 break
-        else:
-            request.reply({}, marshal.dumps(rows))
-            return
-        if len(rows) == limit:
-            request.reply({"next": place}, marshal.dumps(rows))
+        parts.append(marshal.dumps(rows))
+        told += len(rows)
+        if is_end or told == limit:
+            request.reply({} if is_end else {"next": place}, marshal.dumps(parts))
             return
         yield
 
@@ -378,10 +393,10 @@ def changed_queues(request: Request) -> Chore:
     found: FieldTable = {"pass": broker.pass_work.passes}
     if since and not place:
         found["gone"] = list[FieldValue](host.tally.queue_marks.gone_since(since))
-    rows: list[Tuple] = []
-    step = step_queues(len(host.queues))
-    count = looked_at = 0
-    while names := host.queue_names.portion(place or None, step - looked_at % step):
+    parts: list[bytes] = []
+    pace = Pace(broker.timetable, len(host.queues))
+    count = looked_at = told = 0
+    while names := host.queue_names.portion(place or None, STEP_QUEUES_MIN):
         queues = shown_queues(host.queues, names, direct_reply.NAME, host.falling.departed)
         changed = host.tally.queue_marks.changed(queues, since, broker.pass_work.passes, mark_of_other)
         count += len(queues)
@@ -389,17 +404,20 @@ def changed_queues(request: Request) -> Chore:
             if at:
                 yield None
             some = changed[at : at + STEP_ROWS]
-            told = [queue_row(queue) for queue in some if not queue.deleted]
-            count -= len(some) - len(told)
-            rows += told
+            rows = [queue_row(queue) for queue in some if not queue.deleted]
+            count -= len(some) - len(rows)
+            told += len(rows)
+            parts.append(marshal.dumps(rows))
         place = names[-1]
         looked_at += len(names)
-        if looked_at >= LOOKED_AT_MAX or len(rows) >= CHANGED_MAX:
+        if looked_at >= LOOKED_AT_MAX or told >= CHANGED_MAX:
             found["next"] = place
             break
-        if looked_at % step == 0:
-            yield partial(breathe, broker.timetable)
-    request.reply({**found, "count": count}, marshal.dumps(rows))
+        if changed:
+            yield None  # whoever knows nothing of them yet is told without pauses
+        elif pace.is_over(len(names)):
+            yield from pace.pause()
+    request.reply({**found, "count": count}, marshal.dumps(parts))
 
 
 def mark_of_other(queue: Queue) -> int:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import marshal
 from bisect import bisect_right
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
@@ -20,7 +19,15 @@ from typing import Any, Generic, TypeVar
 from flintmq.client.core.errors import ClientError, ServiceError
 from flintmq.clock import Clock
 from flintmq.management.broker_state.broker_link import BrokerLink
-from flintmq.snapshot_rows import BindingRow, ChannelRow, ConnectionRow, ConsumerRow, ExchangeRow, QueueRow
+from flintmq.snapshot_rows import (
+    BindingRow,
+    ChannelRow,
+    ConnectionRow,
+    ConsumerRow,
+    ExchangeRow,
+    QueueRow,
+    rows_in,
+)
 from flintmq.wire import amqp
 
 log = logging.getLogger("flintmq.management")
@@ -122,7 +129,7 @@ class Snapshot(Generic[Row]):
             arguments["virtual-host"] = self.virtual_host
         while True:
             reply = await self.link.ask("management.snapshot", arguments, place=self.link.watch)
-            for values in marshal.loads(reply.body):
+            for values in rows_in(reply.body):
                 row = self.make(values)
                 rows[len(rows) if self.key is None else self.key(row)] = row
             if "next" not in reply.results:
@@ -213,7 +220,7 @@ class QueueSnapshot(Snapshot[QueueRow]):
         arguments: dict[str, Any] = {"virtual-host": self.virtual_host, "since": since, "after": after}
         reply = await self.link.ask("management.changed-queues", arguments, place=self.link.watch)
         found: dict[str, Any] = reply.results
-        return found, found.get("next"), [QueueRow._make(values) for values in marshal.loads(reply.body)]
+        return found, found.get("next"), [QueueRow._make(values) for values in rows_in(reply.body)]
 
 
 def between(names: list[str], after: str, until: str | None) -> list[str]:

@@ -151,6 +151,7 @@ class PassScheduler:
             self.pass_work.handed_out_max = HANDED_OUT_WAITED
         if little_waits != self.little_waits:
             self.little_waits = little_waits
+            self.pass_work.chores.keep_waiting(little_waits)
             if self.waiting_changed is not None:
                 self.waiting_changed(little_waits)
         self.senders.clear()

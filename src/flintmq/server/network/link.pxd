@@ -40,6 +40,7 @@ cdef class Link:
     cpdef readable(self)
     cdef bint is_far_from_whole(self, Py_ssize_t kept) except -1
     cdef Py_ssize_t read_size(self) noexcept
+    cdef bint takes_long(self) noexcept
     @cython.locals(size=Py_ssize_t)
     cdef gather(self, bytearray buffer)
     @cython.locals(scheduler=PassScheduler)

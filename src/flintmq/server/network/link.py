@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from flintmq.auth import Verification
+    from flintmq.broker.scheduling.chores import Chore
     from flintmq.protocol.events import Events
     from flintmq.server.logins.login_queue import WaitingLogin
     from flintmq.server.server import Server
@@ -194,6 +195,10 @@ class Link:
     def read_size(self) -> int:
         """What one read may bring."""
         return min(self.read_most, self.scheduler.read_bytes)
+
+    def takes_long(self) -> bool:
+        """Whether a read has brought much, or what takes much work."""
+        return self.read_most != READ_BYTES_FIRST
 
     def gather(self, buffer: bytearray) -> None:
         """Reads once, and puts what came behind what is there of the frame."""
@@ -474,34 +479,57 @@ class Link:
         self.server.loop.call_later(CLOSE_TIMEOUT_S, self.drop)
 
     def lost(self) -> None:
-        """The peer is gone without a word."""
+        """The peer is gone without a word. Where many go at once their sockets are closed in later passes."""
+        if self.held & HELD_CLOSED:
+            return
+        if self.is_stranger:  # of these few are heard in a turn
+            self.drop()
+            return
+        self.held |= HELD_CLOSED
+        self.unwatch()
+        self.give_back()
+        self.scheduler.pass_work.chores.begin(self.close_later())
+        self.scheduler.schedule_pass()
+
+    def close_later(self) -> Chore:
         if self.session.connection.state == phases.CONNECTION_OPEN:
             log.info("%s went away without closing", self.session)
         elif self.session.connection.state == phases.CONNECTION_CLOSING:
             log.info("%s went away without close-ok", self.session)
-        self.drop()
+        self.disconnect()
+        self.close()
+        yield None
 
     def drop(self) -> None:
         """Closes the socket now; what the session held goes back to the broker."""
-        if self.held & HELD_CLOSED:
-            return
-        self.disconnect()
-        self.held |= HELD_CLOSED
-        self.leftover = bytearray()
-        if self.verifying is not None:
-            self.verifying.cancel()  # else a flood of broken logins would keep the honest ones waiting
+        if not self.held & HELD_CLOSED:
+            self.held |= HELD_CLOSED
+            self.disconnect()
+            self.give_back()
+            self.close()
+
+    def give_back(self) -> None:
         try:
             self.session.release()
         except Exception:  # the socket is closed, and the server must hear of that
             log.exception("a bug leaves something of %s behind", self.session)
+
+    def close(self) -> None:
+        """Nobody has anything of the link any more."""
+        self.leftover = bytearray()
+        if self.verifying is not None:
+            self.verifying.cancel()  # else a flood of broken logins would keep the honest ones waiting
         self.session.connection.follow(LOST)
         self.output.end_streams()
         self.output.release()
         self.server.gone(self)
 
     def disconnect(self) -> None:
-        self.server.readiness.forget(self.descriptor)
+        self.unwatch()
         sockets.close(self.descriptor)
+
+    def unwatch(self) -> None:
+        self.server.readiness.forget(self.descriptor)
 
     # What the session asks for
 

@@ -24,10 +24,11 @@ cdef class EpollReadiness:
     @cython.locals(link=Link)
     cpdef forget(self, int descriptor)
     cpdef turn(self)
-    @cython.locals(
-        descriptor=int, events=int, link=Link, is_opening=bint, served=int
-    )
+    @cython.locals(descriptor=int, events=int, link=Link, is_opening=bint, later=list)
     cpdef bint serve(self, list ready)
+    cdef bint comes_later(self, Link link) noexcept
+    @cython.locals(descriptor=int, events=int, link=Link, is_opening=bint, served=int)
+    cdef bint serve_later(self, list ready) except -1
     @cython.locals(descriptor=int, events=int, link=Link, is_opening=bint)
     cpdef bint serve_crowd(self)
     @cython.locals(ready=list, looks=int, turns=int)

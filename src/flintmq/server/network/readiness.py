@@ -3,9 +3,11 @@
 One epoll of our own watches them all, and the event loop watches that one: to take up a socket, to leave
 it alone for a while or to let it go is one system call, and a turn over many sockets is one callback.
 
-    event loop -> turn -+-> link.ready, listener.accept    for each socket that is
-                        +-> link.ready                     for some of those that have not logged in yet
-                        +-> end_turn                       one pass for all: event_loop/pass_scheduler.py
+    event loop -> turn -+-> link.ready                     for each socket that is, and a pass for them:
+                        |                                  event_loop/pass_scheduler.py
+                        +-> link.ready, listener.accept    for who takes long, who has not logged in yet
+                        |                                  and who connects; of strangers a few
+                        +-> end_turn                       a pass for all that is left
 
 Some strangers are watched with all others. Those that are more have an epoll of their own, which the first
 one watches: thousands of them that say something at once are heard a few in each turn, between which the
@@ -142,35 +144,56 @@ class EpollReadiness:
             self.linger()
 
     def serve(self, ready: list[tuple[int, int]]) -> bool:
-        """Whether one of them is opening its connection."""
+        """Those who can keep others waiting come last; whether somebody is opening a connection."""
         is_opening = False
-        # Those who come and those who are there share the time of strangers: a turn is for one of both, and
-        # the next one for the other if it had to wait.
-        served, self.due = self.due, NOBODY
+        later: list[tuple[int, int]] = []
         self.scheduler.begin_turn(len(ready))
         try:
             for descriptor, events in ready:
                 # One of those before may have ended it. If its number has a new owner by now, that one finds
                 # nothing to read, which does no harm.
                 link = self.links.get(descriptor)
-                if link is not None:
-                    if link.ready(events):
-                        is_opening = True
-                elif descriptor in self.listeners:
-                    if served == CROWD:
-                        self.due = ARRIVALS
-                    else:
-                        served = ARRIVALS
-                        if self.listeners[descriptor].accept():
-                            is_opening = True
-                elif served == ARRIVALS:
-                    self.due = CROWD
-                else:
-                    served = CROWD
-                    if self.serve_crowd():
-                        is_opening = True
+                if link is None or self.comes_later(link):
+                    later.append((descriptor, events))
+                elif link.ready(events):
+                    is_opening = True
+            if later:
+                if len(later) < len(ready):
+                    self.scheduler.finish_pass()
+                if self.serve_later(later):
+                    is_opening = True
         finally:
             self.scheduler.end_turn()  # whatever happened: others wait for theirs
+        return is_opening
+
+    def comes_later(self, link: Link) -> bool:
+        """Strangers, and who sends much beside others who send little."""
+        return link.is_stranger or (self.scheduler.little_waits and link.takes_long())
+
+    def serve_later(self, ready: list[tuple[int, int]]) -> bool:
+        """Whether one of them is opening its connection."""
+        is_opening = False
+        # Those who come and those who are there share the time of strangers: a turn is for one of both, and
+        # the next one for the other if it had to wait.
+        served, self.due = self.due, NOBODY
+        for descriptor, events in ready:
+            link = self.links.get(descriptor)
+            if link is not None:
+                if link.ready(events):
+                    is_opening = True
+            elif descriptor in self.listeners:
+                if served == CROWD:
+                    self.due = ARRIVALS
+                else:
+                    served = ARRIVALS
+                    if self.listeners[descriptor].accept():
+                        is_opening = True
+            elif served == ARRIVALS:
+                self.due = CROWD
+            else:
+                served = CROWD
+                if self.serve_crowd():
+                    is_opening = True
         return is_opening
 
     def serve_crowd(self) -> bool:

@@ -10,6 +10,7 @@ import pytest
 
 from flintmq.broker.broker import Broker
 from flintmq.broker.channels import host_tally
+from flintmq.broker.scheduling.timetable import Timetable
 from flintmq.broker.services import management_services
 from flintmq.broker.services.acting import MANAGEMENT
 from flintmq.broker.services.request import SERVICES, Request
@@ -19,7 +20,7 @@ from flintmq.management.broker_state import snapshots
 from flintmq.management.broker_state.queue_policies import QueuePolicies
 from flintmq.management.broker_state.snapshots import QueueSnapshot
 from flintmq.management.endpoints.queues_and_connections import QueueShapes, queue_listing
-from flintmq.snapshot_rows import COUNTED, QueueRow
+from flintmq.snapshot_rows import COUNTED, QueueRow, rows_in
 
 
 class Asked(Request):
@@ -59,7 +60,7 @@ class Link:
 
     def told(self) -> int:
         """How many rows the broker has told since it was asked last."""
-        told = sum(len(management_services.marshal.loads(each.body)) for each in self.asked)
+        told = sum(len(rows_in(each.body)) for each in self.asked)
         self.asked.clear()
         return told
 
@@ -73,6 +74,7 @@ def declare(broker: Broker, *names: str) -> None:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers about four queues, in steps of two."""
     monkeypatch.setattr(management_services, "STEP_QUEUES_MIN", 2)
+    monkeypatch.setattr(management_services, "STEP_S_MIN", 0.0)
     monkeypatch.setattr(management_services, "STEP_ROWS", 1)
     monkeypatch.setattr(management_services, "LOOKED_AT_MAX", 4)
     monkeypatch.setattr(snapshots, "PAUSE_S", 0)
@@ -135,7 +137,7 @@ def test_one_answer_tells_of_so_many_queues(monkeypatch: pytest.MonkeyPatch) -> 
     declare(broker, *(f"q{number:02}" for number in range(20)))
     first = Asked(broker, "management.changed-queues", {"virtual-host": "/", "since": 0}).answered()
     assert (first.results["count"], first.results["next"]) == (6, "q05")
-    assert len(management_services.marshal.loads(first.body)) == 6
+    assert len(rows_in(first.body)) == 6
 
 
 @pytest.mark.usefixtures("small")
@@ -151,7 +153,7 @@ def test_a_queue_that_is_deleted_between_two_steps_is_not_told() -> None:
     for _ in steps:
         pass
     assert asked.results["count"] == 1
-    assert [row[0] for row in management_services.marshal.loads(asked.body)] == ["a"]
+    assert [row[0] for row in rows_in(asked.body)] == ["a"]
 
 
 def test_marks_go_with_their_queues() -> None:
@@ -228,6 +230,30 @@ def test_queues_that_are_gone_take_no_other_rows(gone_max: int) -> None:
     assert link.told() == (2 if gone_max == 1024 else 2 + 48)
 
 
+class SteppedClock(Clock):
+    """Goes on when it is told to."""
+
+    now_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+
+def test_a_look_at_queues_pauses_by_the_clock_and_by_count() -> None:
+    clock = SteppedClock()
+    pace = management_services.Pace(Timetable(clock), 10_000)
+    for _ in range(2):
+        assert not pace.is_over(32)
+        clock.now_s += pace.step_s
+        assert pace.is_over(32)
+        for _ in pace.pause():
+            pass
+    assert not pace.is_over(management_services.STEP_QUEUES_MAX - 1)
+    assert pace.is_over(1)
+    assert pace.step_s == management_services.STEP_S_MIN
+    assert management_services.Pace(Timetable(clock), 10**6).step_s == management_services.STEP_S_MAX
+
+
 def test_the_order_of_connections_is_found_once_for_a_portion(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many steps it takes; those that close meanwhile are left out."""
     monkeypatch.setattr(management_services, "STEP_ROWS", 2)
@@ -249,7 +275,7 @@ def test_the_order_of_connections_is_found_once_for_a_portion(monkeypatch: pytes
     del broker.clients.by_number[7]
     for _ in steps:
         pass
-    assert management_services.marshal.loads(asked.body) == [(1,), (3,), (5,), (9,)]
+    assert rows_in(asked.body) == [(1,), (3,), (5,), (9,)]
     assert sorts == [5]
 
 

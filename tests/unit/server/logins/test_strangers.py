@@ -18,7 +18,7 @@ from flintmq.clock import Clock
 from flintmq.config import Bans, Config, Limits, Listen
 from flintmq.server.logins import login_queue, strangers
 from flintmq.server.logs.log_floods import LINES_MAX, STRANGERS, LogFloods
-from flintmq.server.network.link import HELD_LOGIN, HELD_REFUSED, STRANGER_READ_BYTES
+from flintmq.server.network.link import HELD_LOGIN, HELD_REFUSED, STRANGER_READ_BYTES, Link
 from flintmq.server.network.readiness import NEWCOMERS_MAX, EpollReadiness
 from flintmq.server.server import Server
 from flintmq.wire import amqp, methods
@@ -85,6 +85,24 @@ def login(password: bytes = b"wrong") -> bytes:
     return b"\x01\x00\x00" + len(payload).to_bytes(4, "big") + payload + b"\xce"
 
 
+async def opened(scene: Scene) -> socket.socket:
+    """Somebody who has logged in and opened a connection."""
+    client = await scene.connect("127.0.0.1", HEADER + login(b"guest"))
+    tune_ok = encode_method(
+        amqp.VERSION_0_9_1, methods.ConnectionTuneOk(channel_max=0, frame_max=0, heartbeat=0)
+    )
+    opening = encode_method(amqp.VERSION_0_9_1, methods.ConnectionOpen(virtual_host="/"))
+    for payload in (tune_ok, opening):
+        frame = b"\x01\x00\x00" + len(payload).to_bytes(4, "big") + payload + b"\xce"
+        await asyncio.get_running_loop().sock_sendall(client, frame)
+    octets = b""
+    while b"\x00\x0a\x00\x29" not in octets:  # connection.open-ok
+        more = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 65536), 20)
+        assert more, "closed"
+        octets += more
+    return client
+
+
 def test_one_address_has_so_many_handshakes_and_others_have_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strangers, "SILENT_S", 60)
 
@@ -135,23 +153,8 @@ def test_who_says_nothing_makes_room_for_others(monkeypatch: pytest.MonkeyPatch)
 def test_many_who_come_together_wait_for_each_other() -> None:
     """A herd that logs in is let in, however few handshakes there may be at a time."""
 
-    async def one(scene: Scene) -> None:
-        client = await scene.connect("127.0.0.1", HEADER + login(b"guest"))
-        tune_ok = encode_method(
-            amqp.VERSION_0_9_1, methods.ConnectionTuneOk(channel_max=0, frame_max=0, heartbeat=0)
-        )
-        opening = encode_method(amqp.VERSION_0_9_1, methods.ConnectionOpen(virtual_host="/"))
-        for payload in (tune_ok, opening):
-            frame = b"\x01\x00\x00" + len(payload).to_bytes(4, "big") + payload + b"\xce"
-            await asyncio.get_running_loop().sock_sendall(client, frame)
-        octets = b""
-        while b"\x00\x0a\x00\x29" not in octets:  # connection.open-ok
-            more = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 65536), 20)
-            assert more, "closed"
-            octets += more
-
     async def scenario(scene: Scene) -> None:
-        await asyncio.gather(*(one(scene) for _ in range(40)))
+        await asyncio.gather(*(opened(scene) for _ in range(40)))
         assert len(scene.server.links) == 40
         assert not len(scene.server.strangers)
         assert not scene.server.strangers.sources
@@ -287,6 +290,33 @@ def test_those_who_come_and_those_who_are_there_share_the_time_of_strangers() ->
         assert sum(came for came, _ in turns) == 8
         assert sum(heard for _, heard in turns) == 6
         assert max(came + heard for came, heard in turns) <= 2, turns
+
+    run(scenario)
+
+
+@pytest.mark.skipif(not hasattr(select, "epoll"), reason="the event loop watches each socket")
+def test_who_has_logged_in_is_answered_before_strangers_are_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(scene: Scene) -> None:
+        readiness, all_strangers = scene.server.readiness, scene.server.strangers
+        assert isinstance(readiness, EpollReadiness)
+        readiness.looks_max = 0
+        stranger = await scene.connect("127.0.0.2")  # first in the list of sockets
+        await scene.until(lambda: readiness.newcomers == 1)
+        client = await opened(scene)
+        answered: list[bool] = []
+        greet = all_strangers.greet
+
+        def greeted(link: Link) -> None:
+            answered.append(bool(select.select([client], [], [], 0)[0]))
+            greet(link)
+
+        monkeypatch.setattr(all_strangers, "greet", greeted)
+        # From here on the event loop does not run.
+        stranger.send(HEADER)
+        payload = encode_method(amqp.VERSION_0_9_1, methods.ChannelOpen())
+        client.send(b"\x01\x00\x01" + len(payload).to_bytes(4, "big") + payload + b"\xce")
+        readiness.turn()
+        assert answered == [True]
 
     run(scenario)
 

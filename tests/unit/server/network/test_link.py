@@ -137,6 +137,26 @@ def run(scenario: Scenario, limits: Limits | None = None) -> None:
     asyncio.run(main())
 
 
+def test_of_many_that_are_lost_at_once_each_ends_in_its_turn() -> None:
+    """The pass has no time left: the link gets nothing more, and its socket is closed in a later pass."""
+
+    async def scenario(wire: Wire) -> None:
+        await wire.open()
+        broker, link = wire.server.broker, wire.link
+        chores = broker.pass_work.chores
+        chores.pass_number, chores.credit = broker.pass_work.passes, 0
+        link.lost()
+        link.lost()  # whoever finds it out again
+        assert link.held & HELD_CLOSED
+        assert link.output.ended
+        assert link in wire.server.links
+        await wire.until(lambda: link not in wire.server.links)
+        assert not broker.connections
+        assert await wire.is_closed()
+
+    run(scenario)
+
+
 def publish(key: bytes, body: bytes = b"x", flags: int = 0) -> bytes:
     method = b"\x00\x3c\x00\x28\x00\x00\x00" + bytes((len(key),)) + key + bytes((flags,))
     header = b"\x00\x3c\x00\x00" + len(body).to_bytes(8, "big") + b"\x00\x00"

@@ -15,8 +15,10 @@ cdef class Strangers:
     cdef unsigned long long paused
     cdef object pause_timer
     cdef public Py_ssize_t descriptors_max
+    cdef readonly Py_ssize_t files_allow
     cdef readonly Py_ssize_t refused_address
     cdef readonly Py_ssize_t refused_banned
+    cdef readonly Py_ssize_t refused_full
     cdef readonly Py_ssize_t displaced
     cdef readonly Py_ssize_t late
 

@@ -106,6 +106,21 @@ def test_a_restored_checkpoint_is_told_with_what_helps(table: Table, checkpoint:
     assert table.found() == [0, 1, 2]
 
 
+def test_a_table_of_an_older_version_goes_on(table: Table) -> None:
+    """Its log has numbers of batches without their plans."""
+    import deltalake
+    import pyarrow
+
+    marks: Any = deltalake.CommitProperties(
+        app_transactions=[deltalake.Transaction(f"{table.writer().flow}.first", 5)]
+    )
+    deltalake.write_deltalake(table.place, pyarrow.table({"id": [5]}), commit_properties=marks)
+    table.write(5, 5)
+    table.write(6, 6)
+    table.write(6, 6)
+    assert table.found() == [5, 6]
+
+
 def test_a_checkpoint_restored_by_one_batch_is_found_out(table: Table) -> None:
     for number in range(2):
         table.write(number, number)

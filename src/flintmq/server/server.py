@@ -34,6 +34,7 @@ from flintmq.server.network.certificates import Certificates, CertificateWatch
 from flintmq.server.network.heartbeats import Heartbeats
 from flintmq.server.network.link import HELD_ALARM, HELD_CLOSED, HELD_DRAINED, HELD_PRESSED, Link
 from flintmq.server.network.listener import Listener
+from flintmq.server.network.lost_links import LostLinks
 from flintmq.server.network.readiness import readiness
 from flintmq.server.sessions.handshake import CONNECTIONS_CRITICAL
 from flintmq.server.sessions.session import Session
@@ -116,6 +117,7 @@ class Server:
         self.links: dict[Link, None] = {}
         self.pressed: list[Link] = []
         self.strangers = Strangers(self)
+        self.lost_links = LostLinks(self)
         self.heartbeats = Heartbeats(loop, self.scheduler)
         self.readiness = readiness(loop, self.scheduler)
         self.alarm = MemoryAlarm(config)

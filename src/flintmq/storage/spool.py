@@ -164,9 +164,7 @@ class Spool:
         if self.secured:
             return
         if self.handle < 0:
-            # A failure to write what was written before may have been told to nobody: see what is there.
-            self.handle = self.disk.open(self.path)
-            self._doubtful = not self.verify()
+            self._open_again()
         if not self._doubtful:
             try:
                 self.disk.sync(self.handle)
@@ -179,6 +177,16 @@ class Spool:
         if self.lost:
             raise OSError(errno.EIO, f"{self.path} was lost by a failed sync")
         self.rest()
+
+    def _open_again(self) -> None:
+        """A failure to write what was written before may have been told to nobody: sees what is there."""
+        self._doubtful = True
+        try:
+            self.handle = self.disk.open(self.path)
+        except FileNotFoundError:
+            self.lost = True
+            raise OSError(errno.EIO, f"{self.path} was removed before it was synced") from None
+        self._doubtful = not self.verify()
 
     def _write_elsewhere(self) -> None:
         """Copy what can still be read into a fresh file, if it is what was appended."""

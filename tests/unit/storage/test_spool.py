@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,38 @@ def test_what_the_disk_lost_of_a_body_at_rest_is_not_promised(journal: Journal, 
     with pytest.raises(OSError, match="was lost by a failed sync"):
         lost.secure()
     assert not lost.secured
+    journal.close()
+
+
+def test_a_body_at_rest_that_cannot_be_read_is_looked_at_again(
+    journal: Journal, disk: CountingDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next try does not take it for one that was seen to be whole."""
+    at_rest = written(journal)[0]
+    read = disk.read
+
+    def failing(handle: int, at: int, count: int) -> bytes:
+        raise OSError(errno.EIO, "the disk says no")
+
+    monkeypatch.setattr(disk, "read", failing)
+    with pytest.raises(OSError, match="the disk says no"):
+        at_rest.secure()
+    with pytest.raises(OSError, match="the disk says no"):
+        at_rest.secure()
+    assert not at_rest.secured
+    monkeypatch.setattr(disk, "read", read)
+    at_rest.secure()
+    assert at_rest.secured
+    journal.close()
+
+
+def test_a_body_at_rest_that_was_removed_is_lost_alone(journal: Journal) -> None:
+    """The journal goes on: what waits to be synced with the body does not wait for ever."""
+    removed = written(journal)[0]
+    Path(removed.path).unlink()
+    with pytest.raises(OSError, match="was removed before it was synced"):
+        removed.secure()
+    assert removed.lost
     journal.close()
 
 

@@ -316,8 +316,11 @@ def service(
 def load_services() -> None:
     """Makes all services known: soon after the start, or when somebody asks before."""
     while LATER:
-        import_module(LATER[0])
-        del LATER[0]
+        name = LATER.pop(0)
+        try:
+            import_module(name)
+        except Exception:  # the services of other modules are there
+            log.exception("the services of %s are missing: it cannot be loaded", name)
 
 
 def check(message: Message, channel: Publisher) -> None:

@@ -349,7 +349,7 @@ class ChannelCore:
             method = publish_frame(self.number, source, encode_shortstr(routing_key), flags, class_id)
             by_key = {
                 key: publish_frame(self.number, source, encode_shortstr(key), flags, class_id)
-                for key in set(routing_keys or ())
+                for key in set(() if routing_keys is None else routing_keys)
             }
             octets = encode_properties(properties)
             each = None if properties_each is None else [encode_properties(one) for one in properties_each]

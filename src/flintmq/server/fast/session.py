@@ -371,10 +371,22 @@ class FastSession(Session):
             return False
         return True
 
+    def spool_contents(self) -> None:
+        """Between two commands, or while a back end is asked about one: that one stays the current one."""
+        current = self.fast.current
+        try:
+            super().spool_contents()
+        finally:
+            self.fast.current = current
+
     def begin_body(self, channel: Channel, route: bytes, flags: int, header: bytes) -> Sink | None:
         """Where memory is short, that is later than the command: a fault is one of the handle that sends."""
         self.fast.current = self.fast.sending.get(channel.number)
         return super().begin_body(channel, route, flags, header)
+
+    def check_body(self, channel: Channel, route: bytes, flags: int, header: bytes) -> None:
+        self.fast.current = self.fast.sending.get(channel.number)
+        super().check_body(channel, route, flags, header)
 
     def prepare(self, handle: Handle, head: bytes, body: bytes, content_hash: str) -> None:
         try:

@@ -340,7 +340,7 @@ class Fast09Session(Session):
             self.asking.discard(channel.number)
         super().answered(channel, again)
         call = None if channel is None else self.unpublished.pop(channel.number, None)
-        if channel is not None and call is not None:
+        if channel is not None and call is not None and self.connection.state < phases.CONNECTION_CLOSING:
             self.content_came(channel, call)
 
     def check_undelivered(self, channel: Channel, call: Call) -> None:

@@ -22,6 +22,7 @@ cdef class Strangers:
     cdef readonly Py_ssize_t displaced
     cdef readonly Py_ssize_t late
 
+    cpdef bint take_files(self) except -1
     @cython.locals(there=dict)
     cpdef bint admits(self, str address) except -1
     @cython.locals(count=Py_ssize_t)

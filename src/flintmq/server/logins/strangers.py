@@ -120,11 +120,15 @@ class Strangers:
                 return False
         return True
 
+    def take_files(self) -> bool:
+        """Whether one more would take what is left to files. A handshake of TLS takes two descriptors."""
+        return len(self.server.links) + len(self) >= self.files_allow
+
     def refuse(self, address: str) -> None:
         """Tells of somebody for whom there is no connection left."""
         self.refused_full += 1
         count = len(self.server.links)
-        if count < self.files_allow:
+        if not self.take_files():
             log.warning("refused %s: %d connections are open already", address, count)
             return
         log.warning(

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from flintmq.auth import Verification
-    from flintmq.broker.scheduling.chores import Chore
     from flintmq.protocol.events import Events
     from flintmq.server.logins.login_queue import WaitingLogin
     from flintmq.server.server import Server
@@ -253,6 +252,7 @@ class Link:
             session.connection.paused = False  # `resume` is on its way, but this came first
         pass_work = self.scheduler.pass_work
         pass_work.copies = 0
+        pass_work.drained = False
         try:
             used = session.connection.receive(buffer, size)
         except PeerFault as fault:
@@ -485,41 +485,35 @@ class Link:
         if self.is_stranger:  # of these few are heard in a turn
             self.drop()
             return
+        state = self.session.connection.state
         self.held |= HELD_CLOSED
         self.unwatch()
         self.give_back()
-        self.scheduler.pass_work.chores.begin(self.close_later())
-        self.scheduler.schedule_pass()
-
-    def close_later(self) -> Chore:
-        if self.session.connection.state == phases.CONNECTION_OPEN:
-            log.info("%s went away without closing", self.session)
-        elif self.session.connection.state == phases.CONNECTION_CLOSING:
-            log.info("%s went away without close-ok", self.session)
-        self.disconnect()
-        self.close()
-        yield None
+        self.server.lost_links.close(self, state)
 
     def drop(self) -> None:
         """Closes the socket now; what the session held goes back to the broker."""
         if not self.held & HELD_CLOSED:
             self.held |= HELD_CLOSED
-            self.disconnect()
-            self.give_back()
-            self.close()
+            try:
+                self.disconnect()
+            finally:
+                self.give_back()
+                self.close()
 
     def give_back(self) -> None:
+        """What the session holds goes back, and nobody takes the connection for one that is there."""
+        self.leftover = bytearray()
+        if self.verifying is not None:
+            self.verifying.cancel()  # else a flood of broken logins would keep the honest ones waiting
         try:
             self.session.release()
         except Exception:  # the socket is closed, and the server must hear of that
             log.exception("a bug leaves something of %s behind", self.session)
+        self.session.connection.follow(LOST)
 
     def close(self) -> None:
         """Nobody has anything of the link any more."""
-        self.leftover = bytearray()
-        if self.verifying is not None:
-            self.verifying.cancel()  # else a flood of broken logins would keep the honest ones waiting
-        self.session.connection.follow(LOST)
         self.output.end_streams()
         self.output.release()
         self.server.gone(self)

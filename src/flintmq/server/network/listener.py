@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.auth.user import is_loopback
 from flintmq.server.network import sockets
-from flintmq.server.network.link import Link
+from flintmq.server.network.link import HELD_CLOSED, Link
 from flintmq.server.network.proxy_protocol import ProxiedArrival, is_proxy
 from flintmq.server.network.tls import TlsLink
 
@@ -90,7 +90,7 @@ class Listener:
         if not strangers.admits(address):
             sockets.close(descriptor)
             return False
-        if len(links) >= self.server.config.limits.connections_max or len(links) >= strangers.files_allow:
+        if len(links) >= self.server.config.limits.connections_max or strangers.take_files():
             strangers.refuse(address)
             sockets.close(descriptor)
             return False
@@ -105,7 +105,8 @@ class Listener:
             sockets.close(descriptor)
             return
         self.server.connected(link)
-        link.start()
+        if not link.held & HELD_CLOSED:
+            link.start()
 
     def new_link(self, descriptor: int, address: str) -> Link:
         """The descriptor is the link's if all goes well."""

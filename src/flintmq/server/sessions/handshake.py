@@ -225,8 +225,10 @@ def open_connection(session: Session, method: methods.ConnectionOpen) -> None:
         broker.clients.enter(client)
         session.audit(LOGIN, "connection.open", True)
         broker.events.connection_changed("connection.created", client)
-    if limits.of:  # else those of the settings hold from the start
+    if limits.of:
         session.limit_messages()
+    else:  # the settings may have been read again since the peer came
+        connection.message_bytes_max = broker.config.limits.message_bytes_max
     # Whether methods of this connection take tickets: 0-9-1 has none to show.
     connection.by_ticket = broker.config.access.enforced and connection.version != amqp.VERSION_0_9_1
     connection.send(OPEN_OK)

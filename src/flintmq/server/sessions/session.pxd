@@ -19,6 +19,7 @@ cdef class Session(Events):
     cdef public object user
     cdef public object virtual_host
     cdef public object login
+    cdef public int questions
     cdef public str refusal
     cdef public int heartbeat_s
     cdef public frozenset capabilities

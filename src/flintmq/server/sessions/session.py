@@ -97,6 +97,7 @@ class Session(Events):
         "parting",
         "pass_work",
         "peer_address",
+        "questions",
         "refusal",
         "user",
         "virtual_host",
@@ -113,6 +114,7 @@ class Session(Events):
         self.user: User | None = None
         self.virtual_host: VirtualHost | None = None
         self.login: Mechanism | None = None
+        self.questions = 0  # that back ends are asked: more than one where bodies go to files meanwhile
         self.refusal = ""  # what the peer may know of why its login was refused
         self.heartbeat_s = 0
         self.capabilities: frozenset[str] = frozenset()
@@ -193,13 +195,16 @@ class Session(Events):
 
     def wait_for(self, pending: AnswerPending, channel: Channel | None, again: Callable[[], None]) -> None:
         """Reads nothing until a back end has answered, and then tries the same again."""
+        self.questions += 1
         self.link.wait_for_answer()
         pending.question.tell(partial(self.answered, channel, again))
 
     def answered(self, channel: Channel | None, again: Callable[[], None]) -> None:
+        self.questions -= 1
         if self.connection.state >= phases.CONNECTION_CLOSING:
             return
-        self.link.answered()
+        if not self.questions:
+            self.link.answered()
         if channel is not None and channel.state != phases.CHANNEL_OPEN:
             return
         try:

@@ -301,13 +301,12 @@ class StreamStore:
         self._written_handles.move_to_end(segment)
         if len(self._written_handles) > WRITTEN_HANDLES_MAX:
             other, other_stream = self._written_handles.popitem(last=False)
-            self._end_writing(other_stream, other)
-            synced.add(other)
+            if other.handle >= 0:
+                self._end_writing(other_stream, other)
+                synced.add(other)
 
     def _end_writing(self, stream: StreamLog, segment: StreamSegment) -> None:
         """Closes the file for the moment. Only by this handle a failure to write it is sure to be told."""
-        if segment.handle < 0:
-            return
         if not segment.dropped and self.sync is not SyncPolicy.NEVER:
             self._is_syncing = True
             self.disk.sync(segment.handle)

@@ -304,13 +304,16 @@ def test_who_has_logged_in_is_answered_before_strangers_are_heard(monkeypatch: p
         await scene.until(lambda: readiness.newcomers == 1)
         client = await opened(scene)
         answered: list[bool] = []
-        greet = all_strangers.greet
 
-        def greeted(link: Link) -> None:
-            answered.append(bool(select.select([client], [], [], 0)[0]))
-            greet(link)
+        class Greeting:
+            def __getattr__(self, name: str) -> object:
+                return getattr(all_strangers, name)
 
-        monkeypatch.setattr(all_strangers, "greet", greeted)
+            def greet(self, link: Link) -> None:
+                answered.append(bool(select.select([client], [], [], 0)[0]))
+                all_strangers.greet(link)
+
+        monkeypatch.setattr(scene.server, "strangers", Greeting())
         # From here on the event loop does not run.
         stranger.send(HEADER)
         payload = encode_method(amqp.VERSION_0_9_1, methods.ChannelOpen())

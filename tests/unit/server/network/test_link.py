@@ -17,6 +17,7 @@ from flintmq.broker.services.request import SERVICES, Request
 from flintmq.clock import Clock
 from flintmq.config import Config, Limits
 from flintmq.errors import ConnectionFault
+from flintmq.protocol import phases
 from flintmq.server import server as servers
 from flintmq.server.memory import MemoryAlarm
 from flintmq.server.network import link as links
@@ -149,6 +150,7 @@ def test_of_many_that_are_lost_at_once_each_ends_in_its_turn() -> None:
         link.lost()  # whoever finds it out again
         assert link.held & HELD_CLOSED
         assert link.output.ended
+        assert link.session.connection.state == phases.CONNECTION_CLOSED  # nothing more is done for it
         assert link in wire.server.links
         await wire.until(lambda: link not in wire.server.links)
         assert not broker.connections

@@ -76,15 +76,23 @@ class CountedChannels(dict[int, Any]):
         return super().__getitem__(number)
 
 
+class CountedConnection:
+    """A connection with such channels."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        self.channels = CountedChannels(connection.channels)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.connection, name)
+
+
 @pytest.mark.parametrize(("make", "count"), [(channel_rows, CHANNELS), (consumer_rows, 2)])
-def test_rows_are_found_in_steps_and_each_once(
-    client: Client, monkeypatch: pytest.MonkeyPatch, make: Callable[..., Any], count: int
-) -> None:
-    broker = client.session.broker
-    connection = broker.connections[client.session.number]
-    channels = CountedChannels(connection.channels)
-    monkeypatch.setattr(connection, "channels", channels)
-    source, place, rows, steps = make(broker.connections), "", [], []
+def test_rows_are_found_in_steps_and_each_once(client: Client, make: Callable[..., Any], count: int) -> None:
+    number = client.session.number
+    connection = CountedConnection(client.session.broker.connections[number])
+    channels = connection.channels
+    source, place, rows, steps = make({number: connection}), "", [], []
     while True:
         before, is_over = channels.looked_at, True
         for looked_at, (at, row) in enumerate(source(place), 1):

@@ -600,7 +600,8 @@ max-length = 1
         model = broker.administration
         model.virtual_hosts.add("v")
         [cap] = configured_policies(parse(settings))
-        model.policies.insert(Policy("v", cap.name, cap.pattern, cap.definition, cap.priority, cap.apply_to))
+        given = cap.pattern, cap.definition, cap.priority, cap.apply_to, cap.is_operator, cap.is_configured
+        model.policies.insert(Policy("v", cap.name, *given))
         model.policies.put("v", "p", ".*", {"max-length": 2})
         model.virtual_hosts.delete("v")
         broker.pass_work.chores.finish()

@@ -61,8 +61,9 @@ READ_BYTES_ALARMED = 16_384
 # A publisher that is ahead of its consumers' sockets waits until one of these drains, or this long.
 PRESSED_S = 0.005
 # A publisher to a queue that is drained from disk waits after each read until passes have handed out four
-# times as many messages as the read has brought, and is looked at so often at most. By queue.py a message
-# that goes to disk counts as 16 copies, and one from there as 9 of those that a pass may hand out.
+# times as many messages as the read has brought, and is looked at so often at most. A message that goes to
+# disk counts as 16 copies, and one from there as 9 of those that a pass may hand out
+# (broker/queues/queue.py).
 DRAINED_SHARE = 4 * 9 / 16
 DRAINED_LOOKS_MAX = 20
 # How often the broker looks after itself.

@@ -16,6 +16,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from flintmq.auth.failed_logins import UNKNOWN, source_of
+from flintmq.server import descriptors
 
 if TYPE_CHECKING:
     import asyncio
@@ -34,9 +35,6 @@ SILENT_S = 0.1
 GREETED_S = 3.0
 # Dropped in one go when their time is over, or told of their refusal, some 100 microseconds each.
 DROPS_MAX = 2
-# Descriptors that connections leave to files: journal, streams, bodies on their way. A quarter of the limit
-# where that is less.
-FILES = 1024
 
 
 class Strangers:
@@ -76,8 +74,8 @@ class Strangers:
         self.pausing: list[tuple[float, int, Callable[[], None]]] = []
         self.paused = 0  # all that ever were
         self.pause_timer: asyncio.Handle | None = None
-        self.descriptors_max = descriptor_limit()
-        self.files_allow = self.descriptors_max - min(FILES, self.descriptors_max // 4)
+        self.descriptors_max = descriptors.limit()
+        self.files_allow = self.descriptors_max - min(descriptors.FILES, self.descriptors_max // 4)
         self.refused_address = 0
         self.refused_banned = 0
         self.refused_full = 0
@@ -249,13 +247,3 @@ class Strangers:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-
-
-def descriptor_limit() -> int:
-    """How many descriptors this process may have."""
-    try:
-        import resource
-    except ImportError:  # there is no such limit
-        return 1 << 30
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 1 << 30 if soft == resource.RLIM_INFINITY else soft

@@ -24,7 +24,7 @@ from flintmq import __version__
 from flintmq.build import build, event_loop
 from flintmq.clock import Clock, MovableClock
 from flintmq.errors import ConfigFault
-from flintmq.server.logins.strangers import FILES
+from flintmq.server import descriptors
 from flintmq.server.logs import log_floods
 from flintmq.server.logs.log_lines import LogLines, LogOutput, leave_out_unused
 from flintmq.server.logs.rotated_file import RotatedFile
@@ -64,7 +64,7 @@ def run(
     leave_out_unused()
     logging.basicConfig(level=config.log.level.upper(), handlers=[output.handler], force=True)
     log_floods.STRANGERS.addFilter(log_floods.floods)
-    raise_descriptor_limit(config.limits.connections_max + FILES)
+    descriptors.raise_limit(config.limits.connections_max)
     gc.freeze()
     collect_in_rounds(True)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -221,15 +221,3 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
         return factory
     # Not what Windows takes by default, which cannot watch sockets.
     return asyncio.SelectorEventLoop
-
-
-def raise_descriptor_limit(wanted: int) -> None:
-    """As many descriptors as the connections need, if the system lets us have them."""
-    try:
-        import resource
-    except ImportError:  # there is no such limit
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    possible = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft < possible:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))

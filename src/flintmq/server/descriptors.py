@@ -1,0 +1,31 @@
+"""How many descriptors the process may have: sockets and files together."""
+
+from __future__ import annotations
+
+# What connections leave to files: journal, streams, bodies on their way. A quarter of the limit where that is
+# less.
+FILES = 1024
+UNLIMITED = 1 << 30
+
+
+def limit() -> int:
+    """How many descriptors this process may have."""
+    try:
+        import resource
+    except ImportError:  # there is no such limit
+        return UNLIMITED
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return UNLIMITED if soft == resource.RLIM_INFINITY else soft
+
+
+def raise_limit(connections: int) -> None:
+    """As many descriptors as so many connections need, if the system lets us have them."""
+    try:
+        import resource
+    except ImportError:  # there is no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + FILES
+    possible = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft < possible:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))

@@ -217,18 +217,25 @@ class Round:
         """Whether both ends are done; raises if one of the three has failed, or nothing happens any more."""
         for role in ROLES:
             self.look_at(role)
+        is_over = True
         for role in ("sender", "receiver"):
-            if self.processes[role].poll() == -signal.SIGKILL and not self.is_left_waiting:
+            status = self.processes[role].poll()
+            if status == -signal.SIGKILL and not self.is_left_waiting:
                 self.killed.append(role)  # at one of the points
                 self.start(role)
+                status = None
+            is_over = is_over and status is not None
         self.check()
-        return self.processes["receiver"].poll() is not None and self.processes["sender"].poll() is not None
+        return is_over
 
     def check(self) -> None:
         for role, process in self.processes.items():
-            is_wanted = role == "broker" or (process.poll() and not self.is_left_waiting)
-            if is_wanted and process.poll() is not None:
-                raise NoEnd(f"the {role} ended with status {process.returncode}")
+            status = process.poll()
+            is_fine = status is None
+            if role != "broker":  # one that was killed at a point is started again at the next look
+                is_fine = status in (None, 0, -signal.SIGKILL) or self.is_left_waiting
+            if not is_fine:
+                raise NoEnd(f"the {role} ended with status {status}")
         if len(self.killed) > self.kills + len(self.points):
             raise NoEnd(f"somebody else kills: {self.killed}")
         now_s = time.monotonic()

@@ -280,6 +280,8 @@ def watch(http_port: int, is_on: Event) -> None:
     tabs = itertools.cycle(TABS)
     scrape_s = ask_s = 0.0  # when the next one is due
     while True:
+        if not is_on.is_set():
+            api.connection.close()  # the broker ends what is idle while others have their turns
         is_on.wait()
         now_s = time.perf_counter()
         if now_s >= scrape_s:

@@ -207,3 +207,19 @@ def test_a_pass_loads_a_portion_of_a_backlog_on_disk(playbook: PagedPlaybook, cl
         in_one_pass = len(client.deliveries())
     assert LOADED_MESSAGES < in_one_pass <= HANDED_OUT_MAX // 8
     assert in_one_pass + len(client.deliveries()) == count
+
+
+@pytest.mark.parametrize("mode", [1, 2])
+def test_large_messages_behind_small_ones_are_loaded_in_small_portions(
+    playbook: PagedPlaybook, client: Client, mode: int
+) -> None:
+    """However many messages the size of those before would let in."""
+    store = playbook.broker.store
+    assert store is not None
+    store.loaded_messages = 128
+    client.declares("q", durable=True)
+    client.publishes("q", *[b"small"] * (KEPT_MESSAGES + 20), *[bytes(300_000)] * 30, delivery_mode=mode)
+    for _ in range(KEPT_MESSAGES + 20):
+        assert client.gets("q") == b"small"
+        assert playbook.queue("q").ready_bytes <= store.kept_bytes_lean
+    assert [len(client.gets("q") or b"") for _ in range(30)] == [300_000] * 30

@@ -370,3 +370,26 @@ def test_a_file_of_another_size_is_no_spare(tmp_path: Path) -> None:
     settle_down(journal)
     assert max(file.stat().st_size for file in tmp_path.iterdir()) < 1_000_000
     journal.close()
+
+
+def test_a_portion_of_a_backlog_costs_its_own_octets(tmp_path: Path) -> None:
+    class CountedDisk(Disk):
+        octets = 0
+
+        def read(self, handle: int, at: int, count: int) -> bytes:
+            read = super().read(handle, at, count)
+            self.octets += len(read)
+            return read
+
+    disk = CountedDisk()
+    journal = Journal.open(str(tmp_path), disk, JournalOptions(threaded=False))
+    journal.recover(Told())
+    sequences = [journal.append_entry((1,), b"h", bytes(1000)) for _ in range(2000)]
+    journal.commit_now()
+    disk.octets = 0
+    portions = [journal.read_entries(sequences[at : at + 100]) for at in range(0, 2000, 100)]
+    assert portions == [[(b"h", bytes(1000))] * 100] * 20
+    assert disk.octets < 2000 * 1100
+    assert journal.entry_octets(sequences[0]) >= 1000
+    assert journal.entry_octets(sequences[-1] + 1) == 0, "there is none"
+    journal.close()

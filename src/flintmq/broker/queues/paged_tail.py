@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
 # 4,096 numbers of 8 octets: 32 KiB are given back at a time.
 RUN_ENTRIES = 4096
-# Entries read from disk at a time: few at first, and more where they turn out to be small.
-READ_ENTRIES_MIN = 8
-READ_ENTRIES_MAX = 256
+# Read from disk at a time.
+READ_ENTRIES = 256
 READ_BYTES = 1_048_576
 # What a run is replaced by when all of it is gone; never changed.
 HOLES_OCTETS = bytes(8 * RUN_ENTRIES)
@@ -151,15 +150,7 @@ class PagedTail:
 
     def read(self, store: Store | None, index: int) -> Iterator[list[Message | None]]:
         """The messages from `index` on, in portions, which stay here; None for those that are gone."""
-        most = READ_ENTRIES_MIN
-        while store is not None and (entries := self.window(index, most)):
-            messages = store.load(entries)
-            size = octets_of(messages)
-            most = min(max(READ_ENTRIES_MIN, READ_BYTES * len(entries) // (size + 1)), READ_ENTRIES_MAX)
+        while store is not None and (entries := self.window(index, READ_ENTRIES)):
+            entries = entries[: store.fitting(entries, READ_BYTES)]
             index += len(entries)
-            yield messages
-
-
-def octets_of(messages: list[Message | None]) -> int:
-    """What the messages take in memory."""
-    return sum([len(message.content) for message in messages if message is not None])
+            yield store.load(entries)

@@ -125,7 +125,7 @@ cdef class Queue:
     @cython.locals(message=Message, entries=list, shed=Py_ssize_t, entry=cython.ulonglong)
     cpdef Py_ssize_t shed(self, Py_ssize_t most) except -1
     @cython.locals(
-        wanted=Py_ssize_t, loaded=Py_ssize_t, size=Py_ssize_t, usual=cython.longlong, fitting=cython.longlong,
+        wanted=Py_ssize_t, loaded=Py_ssize_t, size=Py_ssize_t, fitting=Py_ssize_t, is_full=bint,
         message=Message, back=Delivery, entries=list, messages=list, index=Py_ssize_t,
         redeliveries=cython.int
     )

@@ -32,7 +32,7 @@ from flintmq.broker.queues.consumer_timeout import consumer_timeout_of
 from flintmq.broker.queues.deduplication import DEDUPLICATED, Duplicates
 from flintmq.broker.queues.delivery import Delivery
 from flintmq.broker.queues.limits import Limits
-from flintmq.broker.queues.paged_tail import PagedTail, octets_of
+from flintmq.broker.queues.paged_tail import PagedTail
 from flintmq.broker.queues.queue_rules import QueueRules
 from flintmq.broker.queues.queue_tally import QueueTally
 from flintmq.broker.queues.ring import Ring
@@ -583,11 +583,14 @@ class Queue:
             wanted = max(1, min(wanted, self.rules.limits.memory_max))
         loaded = 0
         size = 0
-        while self.tail.count and loaded < wanted and size < self.store.kept_bytes_lean:
-            # As many as fit if they are like those before them; the tail knows the size of the first ones.
-            usual = size // loaded if loaded else self.tail.octets // self.tail.count
-            fitting = 1 + (self.store.kept_bytes_lean - size) // (usual + 1)
-            entries = self.tail.take(min(wanted, 64 if loaded else 8, fitting))
+        is_full = False
+        while self.tail.count and loaded < wanted and not (is_full and loaded):
+            entries = self.tail.take(wanted - loaded)
+            fitting = self.store.fitting(entries, self.store.kept_bytes_lean - size)
+            is_full = fitting < len(entries)
+            if is_full:
+                self.tail.put_back(entries[fitting:])
+                del entries[fitting:]
             try:
                 messages = self.store.load(entries)
             except Exception:
@@ -876,6 +879,7 @@ class Queue:
                 if not self.active:
                     break
                 if message is not None:
+                    octets += len(message.content)
                     redeliveries = self.redeliveries_of(message, position)
                     if self.offer(message, position, redeliveries):
                         self.tail.punch(position - first)
@@ -883,7 +887,6 @@ class Queue:
                         self.tail_redeliveries.pop(position, None)
                 position += 1
             looked_at += len(messages)
-            octets += octets_of(messages)
             if not self.active or looked_at >= PASS_ENTRIES or octets >= PASS_BYTES:
                 break
         for consumer in self.active:

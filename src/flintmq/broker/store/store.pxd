@@ -52,6 +52,12 @@ cdef class Store:
     @cython.locals(entry=cython.ulonglong, beside=cython.ulonglong)
     cpdef unsigned long long paged_entry(self, Message message, bint is_durable) except? 0
     cpdef list load(self, list entries)
+    @cython.locals(entry=cython.ulonglong, transient=Py_ssize_t)
+    cpdef list read(self, list entries)
+    @cython.locals(entry=cython.ulonglong, count=Py_ssize_t)
+    cpdef Py_ssize_t fitting(self, list entries, Py_ssize_t octets) except -1
+    @cython.locals(sequence=cython.ulonglong, paged_out=Journal)
+    cdef Py_ssize_t octets_of(self, unsigned long long entry) except -1
     @cython.locals(head=bytes)
     cpdef keep_spooled(self, Message message, tuple owners)
     cpdef hold(self, Message message, spool, Py_ssize_t queues)

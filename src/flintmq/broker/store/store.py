@@ -276,16 +276,36 @@ class Store:
         ]
 
     def read(self, entries: list[int]) -> list[tuple[bytes, bytes]]:
-        if not any(entry_number.is_transient(entry) for entry in entries):
-            return self.journal.read_entries([entry_number.sequence_of(entry) for entry in entries])
-        if all(entry_number.is_transient(entry) for entry in entries):
-            return self.overflow.read_entries([entry_number.sequence_of(entry) for entry in entries])
+        sequences = [entry_number.sequence_of(entry) for entry in entries]
+        transient = len([entry for entry in entries if entry_number.is_transient(entry)])
+        if not transient:
+            return self.journal.read_entries(sequences)
+        if transient == len(entries):
+            return self.overflow.read_entries(sequences)
         return [
-            (self.overflow if entry_number.is_transient(entry) else self.journal).read_entry(
-                entry_number.sequence_of(entry)
-            )
-            for entry in entries
+            (self.overflow if entry_number.is_transient(entry) else self.journal).read_entry(sequence)
+            for entry, sequence in zip(entries, sequences, strict=True)
         ]
+
+    def fitting(self, entries: list[int], octets: int) -> int:
+        """How many of the first entries can be read if they may have so many octets: at least one."""
+        count = 0
+        for entry in entries:
+            octets -= self.octets_of(entry)
+            if octets < 0 and count:
+                break
+            count += 1
+        return count
+
+    def octets_of(self, entry: int) -> int:
+        """What is read from the disk to load an entry; 0 for a hole and for what the store holds."""
+        if not entry or entry_number.is_held(entry):
+            return 0
+        sequence = entry_number.sequence_of(entry)
+        if entry_number.is_transient(entry):
+            paged_out = self.overflow.journal
+            return paged_out.entry_octets(sequence)
+        return self.journal.entry_octets(sequence)
 
     def load_one(self, entry: int) -> Message | None:
         if entry_number.is_held(entry):

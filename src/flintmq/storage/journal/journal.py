@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from flintmq.clock import Clock
@@ -446,38 +446,56 @@ class Journal(Appender):
 
     def read_entry(self, sequence: int) -> tuple[bytes, bytes]:
         """Header and payload; of a spooled entry the payload is empty, see `spool_of`."""
-        return self._read(sequence, False)
-
-    def read_entries(self, sequences: Iterable[int]) -> list[tuple[bytes, bytes]]:
-        """Headers and payloads of many, read ahead: best in the order in which they were appended."""
-        read = [self._read(sequence, True) for sequence in sequences]
+        read = self._read(sequence, self._unwritten(), 0)
         self.reader.release_window()
         return read
 
-    def _read(self, sequence: int, ahead: bool) -> tuple[bytes, bytes]:
+    def read_entries(self, sequences: list[int]) -> list[tuple[bytes, bytes]]:
+        """Headers and payloads of many: read at once as far as they lie in the order of `sequences`."""
+        last = 0
+        if sequences and self.index.locate(sequences[-1]):
+            last = self.index.found_location + self.index.found_size
+        unwritten = self._unwritten()
+        read = [self._read(sequence, unwritten, last) for sequence in sequences]
+        self.reader.release_window()
+        return read
+
+    def entry_octets(self, sequence: int) -> int:
+        """What is read to get an entry; 0 if there is none."""
+        return self.index.found_size << 3 if self.index.locate(sequence) else 0
+
+    def _unwritten(self) -> list[Batch]:
+        """What may not have reached the disk."""
+        batches = [self._batch, self._in_flight, *self._written]
+        return [batch for batch in batches if batch is not None and batch.pieces]
+
+    def _read(self, sequence: int, unwritten: list[Batch], last: int) -> tuple[bytes, bytes]:
+        """`last` is the location behind all that is to be read with this one; 0 if that is not known."""
         if not self.index.locate(sequence):
             raise StorageFault(f"there is no entry {sequence}")
         location = self.index.found_location
         number = location >> 32
         at = (location & 0xFFFFFFFF) << 3
         size = self.index.found_size << 3
-        octets, start = self._octets(number, at, size, ahead)
+        octets, start = self._octets(
+            number, at, size, unwritten, (last - location) << 3 if last > location else size
+        )
         header_at = checked_entry(octets, start, size, number, self.segments[number].seed, sequence)
         header, payload = entry_parts(octets, start, header_at)
         if sequence in self.spools.adopted:
             return header, b""
         return header, payload
 
-    def _octets(self, number: int, at: int, size: int, ahead: bool) -> tuple[bytes, int]:
+    def _octets(
+        self, number: int, at: int, size: int, unwritten: list[Batch], wanted: int
+    ) -> tuple[bytes, int]:
         """The record's octets, from the disk or from where they still wait for it."""
-        for batch in (self._batch, self._in_flight, *self._written):
-            if batch is not None and batch.pieces and batch.pieces[0].segment.number <= number:
+        for batch in unwritten:
+            if batch.pieces[0].segment.number <= number:
                 octets = batch.octets_at(number, at, size)
                 if octets is not None:
                     return octets, 0
-        if ahead:
-            return self.reader.view(number, at, size)
-        return self.reader.read(number, at, size), 0
+        return self.reader.view(number, at, size, wanted)
 
     def open_spool(self) -> Spool:
         """A file for a payload that must not live in memory."""

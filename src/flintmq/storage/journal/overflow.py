@@ -7,7 +7,7 @@ Nothing is synced, nothing is recovered, and what dies is reclaimed as in the jo
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from flintmq.clock import Clock
 from flintmq.storage.disk import Disk
@@ -51,7 +51,7 @@ class Overflow:
     def read_entry(self, sequence: int) -> tuple[bytes, bytes]:
         return self.journal.read_entry(sequence)
 
-    def read_entries(self, sequences: Iterable[int]) -> list[tuple[bytes, bytes]]:
+    def read_entries(self, sequences: list[int]) -> list[tuple[bytes, bytes]]:
         return self.journal.read_entries(sequences)
 
     def end_batch(self) -> None:

@@ -47,11 +47,11 @@ class SegmentReader:
         """Exactly these octets, no readahead."""
         return self._disk.read(self.handle(segment), at, size)
 
-    def view(self, segment: int, at: int, size: int) -> tuple[bytes, int]:
-        """Octets that contain the wanted ones, and where those begin: read ahead for what follows."""
+    def view(self, segment: int, at: int, size: int, wanted: int = WINDOW_OCTETS) -> tuple[bytes, int]:
+        """Octets that contain those of `size`, and where these begin: `wanted` octets are read ahead."""
         start = at - self._window_at
         if segment != self._window_segment or start < 0 or start + size > len(self._window):
-            self._window = self._disk.read(self.handle(segment), at, max(size, WINDOW_OCTETS))
+            self._window = self._disk.read(self.handle(segment), at, max(size, min(wanted, WINDOW_OCTETS)))
             self._window_segment = segment
             self._window_at = at
             start = 0

@@ -14,11 +14,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import os
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
+from flintmq.client.core import process
 from flintmq.client.core.connection import ConnectionCore
 from flintmq.client.core.deadline import Deadline
 from flintmq.client.core.endpoints import connect_failed, prepare_socket, silent
@@ -55,7 +55,7 @@ class Transport:
         self.core.flush = self.flush_soon
         self.core.on_resumed = self._read_again
         self.is_writable = True
-        self._process = os.getpid()
+        self._process = process.number
         self._link: _Link | None = None
         self._flush_due = False
         self._beating: asyncio.TimerHandle | None = None
@@ -215,15 +215,15 @@ class Transport:
 
     def check_process(self) -> None:
         """Two processes on one socket would tear each other's frames."""
-        if os.getpid() != self._process:
+        if process.number != self._process:
             raise ForkedConnection(
                 f"the connection to {self.settings.address} was opened by process {self._process}, "
-                f"and this is process {os.getpid()}: open a connection in each process"
+                f"and this is process {process.number}: open a connection in each process"
             )
 
     def is_foreign(self) -> bool:
         """Whether this process did not open the connection."""
-        return os.getpid() != self._process
+        return process.number != self._process
 
     def _check_loop(self) -> None:
         if self.loop.is_closed():

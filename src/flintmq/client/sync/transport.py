@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import queue
 import select
 import socket
@@ -24,6 +23,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from flintmq.client.core import process
 from flintmq.client.core.connection import ConnectionCore
 from flintmq.client.core.deadline import Deadline
 from flintmq.client.core.endpoints import connect_failed, prepare_socket, silent
@@ -60,7 +60,7 @@ class Transport:
         self.clock = clock
         self.core = ConnectionCore(settings, clock)
         self.core.flush = self.flush
-        self._process = os.getpid()
+        self._process = process.number
         self._socket: socket.socket | None = None
         self._poll = select.poll()
         self._buffer = bytearray(settings.frame_bytes_max + READ_BYTES)
@@ -156,7 +156,7 @@ class Transport:
 
     def flush(self) -> None:
         """Sends what the socket takes of everything that waits to be sent."""
-        if os.getpid() != self._process:
+        if process.number != self._process:
             self.check_process()
         busy = self._busy
         if not busy.acquire(False):
@@ -414,19 +414,17 @@ class Transport:
 
     def is_foreign(self) -> bool:
         """Whether this process did not open the connection."""
-        return os.getpid() != self._process
+        return process.number != self._process
 
     def check_process(self) -> None:
         """Two processes on one socket would tear each other's frames."""
-        if os.getpid() != self._process:
+        if process.number != self._process:
             raise ForkedConnection(
                 f"the connection to {self.settings.address} was opened by process {self._process}, "
-                f"and this is process {os.getpid()}: open a connection in each process"
+                f"and this is process {process.number}: open a connection in each process"
             )
 
-    def check_use(self) -> None:
-        """Whether the connection may be used here."""
-        self.check_process()
+    check_use = check_process  # all that asyncio would want to know besides
 
     def until_told(self, pending: Pending, deadline: Deadline) -> None:
         """Until something may have happened to the Pending, or the time is over."""

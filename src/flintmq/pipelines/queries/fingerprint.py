@@ -92,6 +92,7 @@ class FlowRecord:
     told: str = ""  # what has changed since the last run and does not keep the flow from going on
     figures: str = ""  # the file in which the sink counts its rows, if there is one
     is_begun: bool = False  # an earlier run has claimed the checkpoint
+    run: str = ""  # a random name for this run
 
 
 def is_remote(checkpoint: str) -> bool:
@@ -159,7 +160,8 @@ def claim(checkpoint: str, records: Path, flow: Flow, reset: bool, clock: Clock)
     written = {"format": _FORMAT, "id": flow_id, "parts": now, "sink": sink}
     fresh.write_text(json.dumps(written, indent=1) + "\n", "utf-8")
     fresh.replace(record)
-    return FlowRecord(named, flow_id, told, is_begun=known is not None)
+    run = f"{clock.random.getrandbits(64):016x}"
+    return FlowRecord(named, flow_id, told, is_begun=known is not None, run=run)
 
 
 def _known(record: Path, remote: bool) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Directories of Parquet files and Delta tables know the numbers of the batches th
 whose number they have is not written again. That is right when Spark runs the last batch once more, as it
 does not know that the batch was written. It is wrong when numbers come again of other rows: from a checkpoint
 that was restored from a backup, or from a new one. Such a flow fails and says so, before rows are left out.
+For Parquet files see pipelines/queries/parquet_directory.py, which is asked before a query is started.
 
 With the rows of each batch the log of a Delta table gets the versions of two "applications", as Delta calls
 those who write:
@@ -21,16 +22,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from flintmq.pipelines.errors import CheckpointUnfit, PipelineFailed
 from flintmq.pipelines.file import sql
 from flintmq.pipelines.file.model import Flow, Pipeline, Sink
 from flintmq.pipelines.queries import brokers
 from flintmq.pipelines.queries.fingerprint import FlowRecord, is_remote
+from flintmq.pipelines.queries.parquet_directory import LOG, last_number
 from flintmq.pipelines.queries.spark_files import SparkFiles
-from flintmq.storage.file_lock import try_lock
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -41,8 +41,6 @@ log = logging.getLogger("flintmq.pipelines")
 
 _ROUTING = ("exchange", "routing_key")
 _ORDER = "flintmq_order"
-# In a directory of Parquet files. Readers leave out files whose names begin so.
-_LOG, _LOCK = "_spark_metadata", "_flintmq.lock"
 _PLAN = ".plan"
 # A version is a whole number: of 52 bits, which a reader of JSON that knows no others takes as they are.
 _PLAN_DIGITS = 13
@@ -77,7 +75,6 @@ def _writer(frame: DataFrame, pipeline: Pipeline, flow: Flow, record: FlowRecord
         return made.options(**options)
     if sink.kind == "parquet":
         _check_files(frame, sink)
-        _check_batches(sink, record, SparkFiles(frame.sparkSession))
         made = frame.writeStream.format("parquet").option("path", sink.target).options(**options)
         return made.partitionBy(*sink.given["partition_by"]) if "partition_by" in sink.given else made
     if sink.kind == "delta":
@@ -107,54 +104,13 @@ def _check_files(frame: DataFrame, sink: Sink) -> None:
             )
 
 
-def _check_batches(sink: Sink, record: FlowRecord, files: SparkFiles) -> None:
-    """Spark leaves out a batch whose number is in the log of the directory, and tells nobody.
-
-    A batch is in the checkpoint before it is in that log.
-    """
-    written = last_number(files.names(f"{sink.target}/{_LOG}"))
-    planned = last_number(files.names(f"{record.checkpoint}/offsets"))
-    if written > planned:
-        raise CheckpointUnfit(
-            f"sink {sink.name!r}: {sink.target} has batches up to {written}, and the checkpoint "
-            f"{record.checkpoint} {f'goes up to {planned}' if planned >= 0 else 'is new'}: it was restored, "
-            "deleted or set aside, or is another flow's, and rows of batches that the directory has would be "
-            "left out. Give the sink another directory, with --reset if rows are to be read anew."
-        )
-
-
-def hold(sink: Sink, files: SparkFiles) -> IO[str] | None:
-    """Holds a Parquet directory on this machine for one run, until the file is closed.
-
-    Two runs that begin at the same moment find no batches of each other. Spark then takes a batch of the one
-    for that of the other, and leaves it out.
-    """
-    directory = files.local(sink.target) if sink.kind == "parquet" else None
-    if directory is None:
-        return None
-    directory.mkdir(parents=True, exist_ok=True)
-    held = open(directory / _LOCK, "a", encoding="utf-8")  # noqa: SIM115 held until close
-    try:
-        is_held = try_lock(held.fileno())
-    except OSError as error:
-        log.warning("%s: another run into this directory is not found out: %s", held.name, error.strerror)
-        return held
-    if not is_held:
-        held.close()
-        raise PipelineFailed(
-            f"sink {sink.name!r}: another run writes to {sink.target}, and a directory of Parquet files "
-            "takes the batches of one; end that run, or name another directory"
-        )
-    return held
-
-
 def check_reset(flow: Flow) -> None:
     """Raises if the sink would not take the batches of a new checkpoint: then the old one is to stay."""
     from flintmq.spark.write.batch_identity import local_directory
 
     sink = flow.sink
     directory = local_directory(sink.target) if sink.kind == "parquet" else None
-    log_of_batches = None if directory is None else directory / _LOG
+    log_of_batches = None if directory is None else directory / LOG
     if log_of_batches is None or not log_of_batches.is_dir():
         return  # where the directory is on no file system of this machine, the start of the flow finds out
     written = last_number(os.listdir(log_of_batches))
@@ -164,12 +120,6 @@ def check_reset(flow: Flow) -> None:
             f"has batches up to {written}, and rows of batches that it has would be left out. Give the sink "
             "another directory, or run without --reset."
         )
-
-
-def last_number(names: Iterable[str]) -> int:
-    """The highest number of a batch in a log of Spark's, a directory with a file for each; -1 if none."""
-    numbers = (name.partition(".")[0] for name in names)
-    return max((int(number) for number in numbers if number.isdigit()), default=-1)
 
 
 def ordered(frame: DataFrame, sink: Sink) -> DataFrame:

@@ -369,7 +369,9 @@ class Runner:
             return ""
         return str(path)
 
-    def run(self, open_spark: Callable[[], SparkSession]) -> bool:
+    def run(
+        self, open_spark: Callable[[], SparkSession], close_spark: Callable[[], None] = lambda: None
+    ) -> bool:
         """Until all has finished or an end is asked for; whether nothing failed for good."""
         try:
             spark = open_spark()
@@ -385,9 +387,11 @@ class Runner:
                         run.status.state, run.status.last_error = status.FAILED, reasons.plain(error)
             raise
         finally:
-            self._stop_all()
-            self._write(None)
-            self._close()
+            try:
+                self._stop_all()
+                self._write(None)
+            finally:
+                self._end(close_spark)
         return all(run.status.state != status.FAILED for run in self.runs)
 
     def _stop_all(self) -> None:
@@ -535,6 +539,13 @@ class Runner:
         else:
             self.is_status_lost = False
 
+    def _end(self, close_spark: Callable[[], None]) -> None:
+        """Names and directories are let go after Spark has stopped: until then a task may still write."""
+        try:
+            close_spark()
+        finally:
+            self._close()
+
     def _close(self) -> None:
         for run in self.runs:
             run.release_directory()
@@ -569,10 +580,10 @@ def run(pipelines: Sequence[Pipeline], master: str, options: RunOptions, told: C
         end_on_signals(runner)  # again: Spark has taken Ctrl-C for itself
         return opened[0]
 
-    try:
-        if runner.run(open_spark):
-            return 0
-        return EXIT_PASSING if runner.is_worth_another_run else EXIT_FAILED
-    finally:
+    def close_spark() -> None:
         for spark in opened:
             spark.stop()
+
+    if runner.run(open_spark, close_spark):
+        return 0
+    return EXIT_PASSING if runner.is_worth_another_run else EXIT_FAILED

@@ -10,7 +10,8 @@ from running import of_text
 
 from flintmq.pipelines.errors import CheckpointUnfit
 from flintmq.pipelines.queries.fingerprint import FlowRecord
-from flintmq.pipelines.queries.parquet_directory import RUNS, RUNS_MAX, DirectoryTaken, ParquetDirectory
+from flintmq.pipelines.queries.parquet_directory import DirectoryTaken, ParquetDirectory
+from flintmq.pipelines.queries.run_notes import RUNS, RUNS_MAX
 
 
 class Files:

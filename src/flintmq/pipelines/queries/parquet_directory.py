@@ -11,33 +11,26 @@ apart:
     notes     Before its query starts, each run notes itself in the checkpoint, and then in the directory.
     looks     A run looks every few seconds whether another run is noted in the directory, and ends if so.
 
-A note is an empty file. All that it says is its name, so a note is there as a whole or not at all, whatever
-the file system, and two runs that begin at once do not overwrite each other's:
-
-    CHECKPOINT/_flintmq_runs/12.40.5f3c09d1a2b4c6e8
-    DIRECTORY/_flintmq_runs/12.40.5f3c09d1a2b4c6e8
-                            |  |  random
-                            |  how many batches the directory had when the run began
-                            higher than in all notes that were there
+A note says how many batches the directory had when the run began (pipelines/queries/run_notes.py).
 
 A copy of a checkpoint has the notes that were there when it was made. The runs of the original since then are
 strangers to the copy, and the runs of the copy are strangers to the original. The batches that a directory
 got after a stranger began may be the stranger's. A checkpoint that has planned batches of these numbers is
 refused.
 
-Names that begin with _ are left out by those who read the directory, and Spark does not look at them in a
-checkpoint. A directory without notes, of an older version, is believed.
+A directory without notes, of an older version, is believed.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import IO, NamedTuple
+from typing import IO
 
 from flintmq.pipelines.errors import CheckpointUnfit, PipelineFailed
 from flintmq.pipelines.file.model import Sink
 from flintmq.pipelines.queries.fingerprint import FlowRecord, is_remote
+from flintmq.pipelines.queries.run_notes import Run, RunNotes
 from flintmq.pipelines.queries.spark_files import SparkFiles
 from flintmq.storage.file_lock import try_lock
 
@@ -45,24 +38,8 @@ log = logging.getLogger("flintmq.pipelines")
 
 # In the directory. Readers leave out files whose names begin so.
 LOG, _LOCK = "_spark_metadata", "_flintmq.lock"
-# In the directory and in the checkpoint.
-RUNS = "_flintmq_runs"
-# A checkpoint that is older than so many runs is a stranger's. One look at the notes is one request to an
-# object store, which lists up to 1,000 names in its answer.
-RUNS_MAX = 100
 # In place of a run: two runs have written to the directory since the second of them began.
 _MIXED = "mixed"
-
-
-class Run(NamedTuple):
-    """The note of a run."""
-
-    sequence: int
-    batches: int
-    token: str
-
-    def __str__(self) -> str:
-        return f"{self.sequence}.{self.batches}.{self.token}"
 
 
 class DirectoryTaken(PipelineFailed):
@@ -83,6 +60,8 @@ class ParquetDirectory:
         self.place = sink.target.rstrip("/")
         self.checkpoint = record.checkpoint
         self.files = files
+        self._noted_there = RunNotes(self.place, files)
+        self._noted_here = RunNotes(record.checkpoint, files)
         self._token = record.run
         self._run: Run | None = None  # the note of this run, once it is in both places
         self._held: IO[str] | None = None
@@ -144,14 +123,14 @@ class ParquetDirectory:
             raise
 
     def _note_run(self, written: int, planned: int) -> None:
-        there, own = self._runs(self.place), self._runs(self.checkpoint)
+        there, own = self._noted_there.runs(), self._noted_here.runs()
         self._check_strangers(there, own, written, planned)
         last = max((run.sequence for run in there | own), default=-1)
         made = Run(last + 1, written + 1, self._token)
         # After a kill between the two this checkpoint knows a run that never wrote, which does no harm. The
         # other way round it would not know its own run.
-        self._note(self.checkpoint, own, made)
-        self._note(self.place, there, made)
+        self._noted_here.add(made, own)
+        self._noted_there.add(made, there)
         self._run = made
 
     def _check_strangers(self, there: set[Run], own: set[Run], written: int, planned: int) -> None:
@@ -194,13 +173,13 @@ class ParquetDirectory:
         first = min(run.batches for run in others)
         if first <= min(self._written(), self._planned()):
             last = max(run.sequence for run in others)
-            self._note(self.place, set(), Run(last + 1, first, _MIXED))
+            self._noted_there.add(Run(last + 1, first, _MIXED))
 
     def _others(self) -> list[Run]:
         own = self._run
         if own is None:
             return []
-        return [run for run in self._runs(self.place) if run != own and run.sequence >= own.sequence]
+        return [run for run in self._noted_there.runs() if run != own and run.sequence >= own.sequence]
 
     def _written(self) -> int:
         return last_number(self.files.names(f"{self.place}/{LOG}"))
@@ -215,21 +194,3 @@ class ParquetDirectory:
     def _afresh(self) -> str:
         how = "the pipeline another checkpoint" if is_remote(self.checkpoint) else "start afresh with --reset"
         return f"Give the sink another directory, and {how}: rows are read anew."
-
-    def _runs(self, place: str) -> set[Run]:
-        found: set[Run] = set()
-        for name in self.files.names(f"{place}/{RUNS}"):
-            if name.startswith((".", "_")):  # a file system's own
-                continue
-            sequence, _, rest = name.partition(".")
-            batches, _, token = rest.partition(".")
-            if not (sequence.isdigit() and batches.isdigit() and token.isalnum()):
-                raise CheckpointUnfit(f"{place}/{RUNS}/{name} is not a note of a run: remove the file")
-            found.add(Run(int(sequence), int(batches), token))
-        return found
-
-    def _note(self, place: str, known: set[Run], run: Run) -> None:
-        """Notes a run, and forgets the oldest where there are too many."""
-        self.files.make(f"{place}/{RUNS}/{run}")
-        for old in sorted(known)[: max(0, len(known) + 1 - RUNS_MAX)]:
-            self.files.remove(f"{place}/{RUNS}/{old}")

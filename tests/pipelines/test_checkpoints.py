@@ -11,6 +11,7 @@ import pytest
 from running import Told, of_text, run, run_until
 
 from flintmq.pipelines.errors import CheckpointUnfit
+from flintmq.pipelines.queries import parquet_directory
 from flintmq.pipelines.run import status
 
 SINKS = ("parquet", "delta")
@@ -86,6 +87,12 @@ class Archive:
         import deltalake
 
         return sorted(deltalake.DeltaTable(str(self.table)).to_pyarrow_table().column("id").to_pylist())
+
+
+@pytest.fixture(autouse=True)
+def settle_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else runs while a copy of a checkpoint begins."""
+    monkeypatch.setattr(parquet_directory, "SETTLE_S", 0.5)
 
 
 @pytest.fixture(params=SINKS)
@@ -322,9 +329,7 @@ def test_two_runs_into_a_directory_without_a_lock_are_told(
     spark: Any, uri: str, connection: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in an object store. The second run begins before the first has written."""
-    from flintmq.pipelines.run import runner
-
-    monkeypatch.setattr(runner, "LOOK_S", 0.5, raising=False)
+    monkeypatch.setattr(parquet_directory, "LOOK_S", 0.5)
     top = tmp_path.parts[1]
     spark._jsc.hadoopConfiguration().set(f"fs.viewfs.mounttable.far.link./{top}", f"file:///{top}")
     archive = Archive(spark, uri, connection, tmp_path, "parquet")
@@ -338,13 +343,29 @@ def test_two_runs_into_a_directory_without_a_lock_are_told(
 
     def seen() -> bool:
         if not second and state_of_first() == status.RUNNING:
-            second.append(archive.run(10))
+            second.append(archive.run(0))
         return state_of_first() == status.FAILED
 
     told = run_until(spark, first, tmp_path / "other-state", seen)
-    assert "another run has begun to write to" in told[-1], told
+    assert "another run writes to" in told[-1], told
     assert "another directory" in told[-1], told
     assert not any("again in" in line for line in told), "two runs would take it from each other for ever"
+    [(done, told)] = second
+    assert done, told
+    done, told = archive.run(10)
+    assert done, told
+    assert archive.found() == list(range(10))
+
+
+@pytest.mark.parametrize("archive", ["parquet"], indirect=True)
+def test_a_note_that_cannot_be_made_is_named(archive: Archive) -> None:
+    archive.table.mkdir(parents=True)
+    (archive.table / "_flintmq_runs").touch()
+    archive.pipeline = replace(archive.pipeline, restarts_max=0)
+    done, told = archive.run(10)
+    assert not done
+    assert f"{archive.table}/_flintmq_runs/0.0." in told[-1], told
+    assert "cannot be made" in told[-1], told
 
 
 def test_two_runs_that_begin_at_the_same_moment_do_not_lose_rows_in_silence(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from running import of_text
 
 from flintmq.pipelines.errors import CheckpointUnfit
 from flintmq.pipelines.queries.fingerprint import FlowRecord
-from flintmq.pipelines.queries.parquet_directory import DirectoryTaken, ParquetDirectory
+from flintmq.pipelines.queries.parquet_directory import LOOK_S, SETTLE_S, DirectoryTaken, ParquetDirectory
 from flintmq.pipelines.queries.run_notes import RUNS, RUNS_MAX
 
 
@@ -44,6 +45,8 @@ class Stage:
         self.top = top
         self.files = Files()
         self.runs = 0
+        self.pauses_s: list[float] = []
+        self.meanwhile: Callable[[], None] = lambda: None
         text = (
             f'[pipeline]\nname = "p"\n[[source]]\nname = "r"\nrate = 1\n[[sink]]\nparquet = "{top}/table"\n'
         )
@@ -54,9 +57,14 @@ class Stage:
         record = FlowRecord(f"{self.top}/{checkpoint}", "id", run=f"run{self.runs}")
         files: Any = self.files
         made = ParquetDirectory(self.sink, record, files)
+        made.pause = self.pause
         made.hold()
         made.begin()
         return made
+
+    def pause(self, seconds: float) -> None:
+        self.pauses_s.append(seconds)
+        self.meanwhile()
 
     def plan(self, checkpoint: str, number: int) -> None:
         self.files.make(f"{self.top}/{checkpoint}/offsets/{number}")
@@ -130,17 +138,34 @@ def test_a_batch_that_is_run_again_is_no_stranger(stage: Stage) -> None:
     stage.begin("original")
 
 
-def test_kills_at_each_moment_of_a_start(stage: Stage) -> None:
-    stage.begin("original")
+@pytest.mark.parametrize("has_notes", [True, False])
+def test_kills_at_each_moment_of_a_start(tmp_path: Path, has_notes: bool) -> None:
+    """The last batch is written and not noted as such: it is run again, and left out."""
+    stage = Stage(tmp_path)
+    if has_notes:
+        stage.begin("original")
+    stage.write("original", 0)
+    stage.copy("original", "copy")
     stage.write("original", 1, is_committed=False)
     for made in range(2):
         stage.files.made_max = made
-        with pytest.raises(OSError, match=rf"{'table' if made else 'original'}/{RUNS}/.+ cannot be made"):
+        with pytest.raises(OSError, match=rf"{'original' if made else 'table'}/{RUNS}/.+ cannot be made"):
             stage.begin("original")
     stage.files.made_max = 1_000_000
     stage.begin("original")
     with pytest.raises(CheckpointUnfit, match="goes up to 0"):
         stage.begin("copy")
+
+
+def test_a_start_that_is_tried_again_is_no_stranger(stage: Stage) -> None:
+    stage.files.made_max = 1
+    with pytest.raises(OSError, match=f"original/{RUNS}/1.1.run2 cannot be made"):
+        stage.begin("original")
+    stage.files.made_max = 1_000_000
+    stage.runs -= 1
+    stage.begin("original")
+    assert stage.notes("table") == ["0.0.run1", "1.1.run2", "2.1.run2"]
+    assert stage.pauses_s == []
 
 
 def test_a_kill_does_not_make_a_stranger_known(stage: Stage) -> None:
@@ -189,7 +214,7 @@ def test_an_earlier_run_ends_when_a_later_one_has_begun(stage: Stage) -> None:
     earlier.look()
     later = stage.begin("copy")
     later.look()
-    with pytest.raises(DirectoryTaken, match="another run has begun"):
+    with pytest.raises(DirectoryTaken, match="another run writes to"):
         earlier.look()
     earlier.leave()
     later.look()
@@ -201,13 +226,30 @@ def test_both_runs_end_where_both_may_have_written(stage: Stage) -> None:
     stage.write("original", 1)
     stage.write("copy", 1)
     earlier.leave()
-    with pytest.raises(DirectoryTaken, match="Batches from 1 on"):
+    with pytest.raises(DirectoryTaken, match="has a batch 1"):
         later.look()
     later.leave()
     assert stage.notes("table")[-1] == "3.1.mixed"
     for checkpoint in ("original", "copy"):
         with pytest.raises(CheckpointUnfit, match="from 1 on"):
             stage.begin(checkpoint)
+
+
+def test_a_run_that_follows_a_stranger_waits_until_the_stranger_has_ended(stage: Stage) -> None:
+    earlier = stage.begin("original")
+    stage.begin("original")
+    assert stage.pauses_s == [], "it follows a run of its own"
+    stage.begin("copy")
+    assert stage.pauses_s == [SETTLE_S]
+    assert SETTLE_S > LOOK_S
+    stage.plan("original", 1)
+    stage.meanwhile = lambda: stage.write("copy", 1)
+    with pytest.raises(DirectoryTaken, match="has a batch 1"):
+        stage.begin("original")
+    with pytest.raises(CheckpointUnfit, match="from 1 on"):
+        stage.begin("original")
+    with pytest.raises(DirectoryTaken):
+        earlier.look()
 
 
 def test_two_runs_that_begin_at_once_find_each_other(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,8 @@
 
 Parts are what Spark's checkpoint depends on: which sources there are and what they read; where the flow
 keeps state, also their schema and watermark, and each transform that keeps state. Filters, triggers, the
-address of the broker and where a sink leads may change at will; a changed sink is told. Whether a queue or
+address of the broker and where a sink leads may change at will; a changed sink is told. What a Parquet
+directory needs of its checkpoint is in pipelines/queries/parquet_directory.py. Whether a queue or
 stream is still the one that the offsets are of is for the amqp source to find out.
 
 A checkpoint that is given as a URI has its record under --state, by a hash of the URI:

@@ -8,8 +8,10 @@ apart:
     numbers   The directory must have each batch before the next one of the checkpoint, and none after it.
               Spark cannot read a directory whose log has gaps, and fails when it compacts the log.
     lock      DIRECTORY/_flintmq.lock is locked while a run writes, where the directory is on this machine.
-    notes     Before its query starts, each run notes itself in the checkpoint, and then in the directory.
+    notes     Before its query starts, each run notes itself in the directory, and then in the checkpoint.
     looks     A run looks every few seconds whether another run is noted in the directory, and ends if so.
+              A run that comes after a stranger's waits first, where there is no lock: the stranger may still
+              be running, and ends meanwhile.
 
 A note says how many batches the directory had when the run began (pipelines/queries/run_notes.py).
 
@@ -24,13 +26,14 @@ A directory without notes, of an older version, is believed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 from typing import IO
 
 from flintmq.pipelines.errors import CheckpointUnfit, PipelineFailed
 from flintmq.pipelines.file.model import Sink
 from flintmq.pipelines.queries.fingerprint import FlowRecord, is_remote
-from flintmq.pipelines.queries.run_notes import Run, RunNotes
+from flintmq.pipelines.queries.run_notes import RUNS_MAX, Run, RunNotes
 from flintmq.pipelines.queries.spark_files import SparkFiles
 from flintmq.storage.file_lock import try_lock
 
@@ -38,6 +41,10 @@ log = logging.getLogger("flintmq.pipelines")
 
 # In the directory. Readers leave out files whose names begin so.
 LOG, _LOCK = "_spark_metadata", "_flintmq.lock"
+# How often a run looks for others: 17,280 requests a day to an object store.
+LOOK_S = 5.0
+# A run that another has followed finds out within LOOK_S, and has as long again to end its query.
+SETTLE_S = 2 * LOOK_S
 # In place of a run: two runs have written to the directory since the second of them began.
 _MIXED = "mixed"
 
@@ -65,6 +72,7 @@ class ParquetDirectory:
         self._token = record.run
         self._run: Run | None = None  # the note of this run, once it is in both places
         self._held: IO[str] | None = None
+        self.pause: Callable[[float], object] = threading.Event().wait
 
     def hold(self) -> None:
         """Locks a directory on this machine until it is released.
@@ -81,7 +89,8 @@ class ParquetDirectory:
             is_held = try_lock(held.fileno())
         except OSError as error:
             log.warning("%s: no lock, so runs are told apart by their notes: %s", held.name, error.strerror)
-            is_held = True
+            held.close()
+            return
         if not is_held:
             held.close()
             raise PipelineFailed(
@@ -96,6 +105,19 @@ class ParquetDirectory:
 
     def begin(self) -> None:
         """Before each start of the query: raises if batches would be left out, and notes the run once."""
+        if self._run is not None:
+            try:
+                self.look()
+            except DirectoryTaken:
+                self.leave()
+                raise
+        written, planned = self._check_numbers()
+        if self._run is None:
+            self._note_run(written, planned)
+            self.look()
+
+    def _check_numbers(self) -> tuple[int, int]:
+        """The last batches that are written and planned; raises if they do not go together."""
         written, planned = self._written(), self._planned()
         following = planned if planned > self._committed() else planned + 1
         has = f"has batches up to {written}" if written >= 0 else "has no batches"
@@ -112,57 +134,58 @@ class ParquetDirectory:
                 f"with batch {following}: Spark cannot read a directory that lacks the batches between. "
                 f"Name the directory that has them. Or: {self._afresh()}"
             )
-        is_again = self._run is not None
-        if not is_again:
-            self._note_run(written, planned)
-        try:
-            self.look()
-        except DirectoryTaken:
-            if is_again:
-                self.leave()
-            raise
+        return written, planned
 
     def _note_run(self, written: int, planned: int) -> None:
         there, own = self._noted_there.runs(), self._noted_here.runs()
+        own |= {run for run in there if run.token == self._token}  # of a start that failed
         self._check_strangers(there, own, written, planned)
         last = max((run.sequence for run in there | own), default=-1)
         made = Run(last + 1, written + 1, self._token)
-        # After a kill between the two this checkpoint knows a run that never wrote, which does no harm. The
-        # other way round it would not know its own run.
-        self._noted_here.add(made, own)
+        # A run that is killed between the two notes is a stranger to its own checkpoint. That does no harm
+        # while nobody has written since, and the checkpoint is refused if somebody has.
         self._noted_there.add(made, there)
+        if there and max(there) not in own and self._held is None:
+            self.pause(SETTLE_S)
+            if self._written() > written:
+                raise self._taken(written + 1)
+        self._noted_here.add(made, own)
         self._run = made
 
     def _check_strangers(self, there: set[Run], own: set[Run], written: int, planned: int) -> None:
         """Raises if the directory may have a batch of a stranger under a number that the checkpoint has."""
         known = there & own
-        if known:
-            last = max(run.sequence for run in known)
-            since = [run.batches for run in there - own if run.sequence >= last]
-            first = min(since, default=planned + 1)
-        else:
+        last = max((run.sequence for run in known), default=-1)
+        strangers = [run for run in there - own if run.sequence >= last]
+        if not strangers:
+            return
+        first = min(run.batches for run in strangers)
+        if not known:
             # The directory was another flow's until now, or the checkpoint is older than all notes. A batch
             # that is committed was written, wherever. A batch that is run now would be left out.
-            is_open = there and planned > self._committed()
-            first = planned if is_open else planned + 1
+            is_open = planned > self._committed()
+            first = max(planned if is_open else planned + 1, first if len(there) < RUNS_MAX else 0)
         if first <= min(written, planned):
             raise CheckpointUnfit(
                 f"sink {self.sink.name!r}: a run of another checkpoint, a copy or the original of this one, "
                 f"has written to {self.place} meanwhile. Spark would take its batches from {first} on for "
-                f"those of the checkpoint {self.checkpoint}, whose rows would be left out. {self._afresh()}"
+                f"those of the checkpoint {self.checkpoint}, whose rows would be left out. "
+                f"{self._afresh()}"
             )
 
     def look(self) -> None:
         """Raises if another run has begun to write to the directory since this one."""
         others = self._others()
         if others:
-            first = min(run.batches for run in others)
-            raise DirectoryTaken(
-                f"sink {self.sink.name!r}: another run has begun to write to {self.place}, with another "
-                "--state or another checkpoint, and a directory of Parquet files takes the batches of one; "
-                f"this run ends. Batches from {first} on, if the directory has any, may be of either run, "
-                f"and rows of the other may be left out. {self._afresh()}"
-            )
+            raise self._taken(min(run.batches for run in others))
+
+    def _taken(self, first: int) -> DirectoryTaken:
+        return DirectoryTaken(
+            f"sink {self.sink.name!r}: another run writes to {self.place}, with another --state or another "
+            "checkpoint, and a directory of Parquet files takes the batches of one; this run ends. End the "
+            "other run and start this one again. If that is refused, the directory has a batch "
+            f"{first} that may be of either run, and rows of the other are left out. {self._afresh()}"
+        )
 
     def leave(self) -> None:
         """After the last batch of a run that another has followed: if both may have written since, says so to

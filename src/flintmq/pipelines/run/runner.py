@@ -30,7 +30,7 @@ from flintmq.clock import Clock
 from flintmq.errors import FlintError
 from flintmq.pipelines.errors import PipelineFailed
 from flintmq.pipelines.file.model import Flow, Pipeline
-from flintmq.pipelines.queries import brokers, fingerprint, frames, lake, sinks
+from flintmq.pipelines.queries import brokers, fingerprint, frames, lake, parquet_directory, sinks
 from flintmq.pipelines.queries.fingerprint import FlowRecord
 from flintmq.pipelines.queries.parquet_directory import DirectoryTaken, ParquetDirectory
 from flintmq.pipelines.queries.spark_files import SparkFiles
@@ -60,10 +60,8 @@ TAKEN_OVER = (
     "another run of a pipeline of this name reads its queue now, with another --state; end one of the two, "
     "or give one another name"
 )
-# How often a flow looks for other runs into its Parquet directory: 17,280 requests a day to an object store.
-LOOK_S = 5.0
-# A look that takes longer than this does not keep a run from its end.
-LAST_LOOK_S_MAX = 30.0
+# A look at a Parquet directory that takes longer than this does not keep a run from its end.
+LAST_LOOK_S_MAX = 10.0
 # When no batch came for so long, what the last one told is history.
 PROGRESS_STALE_MS = 5_000
 
@@ -103,6 +101,7 @@ class Start:
             self._look_at_files(run, SparkFiles(session))
             if run.directory is not None:
                 run.directory.begin()
+                self._step("starting its query")
             self.query = sinks.start(frame, run.pipeline, run.flow, run.record, available_now)
             if self.is_given_up:
                 self.query.stop()
@@ -133,24 +132,25 @@ class DirectoryWatch:
     def __init__(self, run: FlowRun, directory: ParquetDirectory) -> None:
         self.error: DirectoryTaken | None = None
         self.done = threading.Event()
-        self.ending_s: float | None = None  # since when the last look is waited for
+        self._ending_s: float | None = None  # since when the last look is waited for
         self._ending = threading.Event()
         self._is_told = False
         threading.Thread(
             target=self._run, args=(run, directory), name=f"watch {run.name}", daemon=True
         ).start()
 
-    def end(self, now_s: float) -> None:
-        """The query has ended: one more look, and `done` is set."""
-        if self.ending_s is None:
-            self.ending_s = now_s
+    def end(self, now_s: float) -> float:
+        """The query has ended: one more look, and `done` is set. How long that has taken so far."""
+        if self._ending_s is None:
+            self._ending_s = now_s
             self._ending.set()
+        return now_s - self._ending_s
 
     def _run(self, run: FlowRun, directory: ParquetDirectory) -> None:
         try:
             is_last = False
             while self.error is None and not is_last:
-                is_last = self._ending.wait(LOOK_S)
+                is_last = self._ending.wait(parquet_directory.LOOK_S)
                 self._tell_trouble(run, directory.look)
             if self.error is not None:
                 run.stop_query()
@@ -452,10 +452,9 @@ class Runner:
         self._failed(run, error, is_lasting or reasons.is_unfit(error))
 
     def _finish(self, run: FlowRun, now_s: float) -> None:
-        if run.watch is not None and not run.watch.done.is_set():
-            run.watch.end(now_s)
-            if run.watch.ending_s is None or now_s - run.watch.ending_s < LAST_LOOK_S_MAX:
-                return  # the next step looks again
+        watch = run.watch
+        if watch is not None and not watch.done.is_set() and watch.end(now_s) < LAST_LOOK_S_MAX:
+            return  # the next step comes here again
         run.status.state = status.FINISHED
         self.told(f"{run.name}: finished, {run.status.rows} rows")
 

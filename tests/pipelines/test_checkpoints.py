@@ -11,6 +11,7 @@ import pytest
 from running import Told, of_text, run, run_until
 
 from flintmq.pipelines.errors import CheckpointUnfit
+from flintmq.pipelines.queries import parquet_directory
 from flintmq.pipelines.run import status
 
 SINKS = ("parquet", "delta")
@@ -63,6 +64,14 @@ class Archive:
         (commits / str(last)).unlink()
         (commits / f".{last}.crc").unlink(missing_ok=True)
 
+    def forget_last_batch(self) -> None:
+        """As after a kill between the plan of the batch in the checkpoint and the batch in the directory."""
+        self.forget_last_commit()
+        log = self.table / "_spark_metadata"
+        last = max(int(file.name) for file in log.iterdir() if file.name.isdigit())
+        (log / str(last)).unlink()
+        (log / f".{last}.crc").unlink(missing_ok=True)
+
     def run(self, rows: int, **options: Any) -> tuple[bool, Told]:
         """Publishes some rows, and reads what is there."""
         numbers = range(self.published, self.published + rows)
@@ -78,6 +87,12 @@ class Archive:
         import deltalake
 
         return sorted(deltalake.DeltaTable(str(self.table)).to_pyarrow_table().column("id").to_pylist())
+
+
+@pytest.fixture(autouse=True)
+def settle_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else runs while a copy of a checkpoint begins."""
+    monkeypatch.setattr(parquet_directory, "SETTLE_S", 0.5)
 
 
 @pytest.fixture(params=SINKS)
@@ -223,6 +238,134 @@ def test_a_remote_checkpoint_that_is_gone_is_told(archive: Archive, file_system:
     done, told = archive.run(10)
     assert any("its checkpoint" in line and "is not there" in line for line in told), told
     look_at_a_new_checkpoint(archive, done, told)
+
+
+@pytest.mark.parametrize("archive", ["parquet"], indirect=True)
+def test_a_planned_batch_is_not_lost_to_a_copy_that_wrote_its_number(
+    archive: Archive, file_system: str, tmp_path: Path
+) -> None:
+    archive.move(file_system)
+    assert archive.run(10)[0]
+    shutil.copytree(archive.checkpoint, tmp_path / "copy")
+    assert archive.run(10)[0]
+    archive.forget_last_batch()
+    shutil.copytree(archive.checkpoint, tmp_path / "original")
+    archive.restore(tmp_path / "copy")
+    done, told = archive.run(5)
+    assert done, told
+    assert archive.found() == list(range(25))
+    shutil.rmtree(tmp_path / "copy")
+    shutil.copytree(archive.checkpoint, tmp_path / "copy")
+
+    archive.restore(tmp_path / "original")
+    done, told = archive.run(0)
+    assert not done, "batch 1 of the directory is the copy's"
+    assert "a copy or the original" in told[-1], told
+    assert "another directory" in told[-1], told
+    assert not any("again in" in line for line in told), "no second try mends it"
+    archive.restore(tmp_path / "copy")
+    done, told = archive.run(5)
+    assert done, "the copy goes on by itself"
+    assert archive.found() == list(range(30))
+
+    archive.state, archive.table = tmp_path / "another-state", tmp_path / "another"
+    archive.move(file_system)
+    done, told = archive.run(0)
+    assert done, told
+    assert archive.found() == list(range(30)), "what the message advises"
+
+
+@pytest.mark.parametrize("archive", ["parquet"], indirect=True)
+def test_a_flow_does_not_go_on_in_an_empty_directory(archive: Archive, tmp_path: Path) -> None:
+    """Spark would not read it for the batches that it lacks, nor write to it for long."""
+    assert archive.run(10)[0]
+    before = archive.pipeline
+    archive.pipeline = archive.pipeline_into(archive.uri, tmp_path / "another")
+    done, told = archive.run(10)
+    assert not done, told
+    assert "another has no batches" in told[-1], told
+    assert "goes on with batch 1" in told[-1], told
+    assert "--reset" in told[-1], told
+    archive.pipeline = before
+    done, told = archive.run(0)
+    assert done, told
+    assert archive.found() == list(range(20))
+
+
+@pytest.mark.parametrize("archive", ["parquet"], indirect=True)
+def test_readers_and_spark_do_not_see_the_notes_of_runs(archive: Archive, tmp_path: Path) -> None:
+    import pyarrow.dataset
+
+    for _ in range(2):
+        assert archive.run(10)[0]
+    assert archive.run(0)[0]
+    notes = [
+        sorted(file.name for file in (place / "_flintmq_runs").iterdir() if file.name[0] != ".")
+        for place in (archive.table, archive.checkpoint / "out")
+    ]
+    assert len(notes[0]) == 3
+    assert notes[0] == notes[1]
+    assert archive.found() == list(range(20))
+    listed = shutil.copytree(archive.table, tmp_path / "listed")
+    shutil.rmtree(listed / "_spark_metadata")
+    assert archive.spark.read.parquet(str(listed)).count() == 20, "without its log Spark lists the directory"
+    assert pyarrow.dataset.dataset(str(listed)).count_rows() == 20
+
+
+@pytest.mark.parametrize("archive", ["parquet"], indirect=True)
+def test_a_directory_and_a_checkpoint_of_an_older_version_go_on(archive: Archive) -> None:
+    for _ in range(2):
+        assert archive.run(10)[0]
+    for place in (archive.table, archive.checkpoint / "out"):
+        shutil.rmtree(place / "_flintmq_runs", ignore_errors=True)
+    archive.forget_last_commit()
+    done, told = archive.run(10)
+    assert done, told
+    assert archive.found() == list(range(30))
+    assert any((archive.table / "_flintmq_runs").iterdir())
+
+
+def test_two_runs_into_a_directory_without_a_lock_are_told(
+    spark: Any, uri: str, connection: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in an object store. The second run begins before the first has written."""
+    monkeypatch.setattr(parquet_directory, "LOOK_S", 0.5)
+    top = tmp_path.parts[1]
+    spark._jsc.hadoopConfiguration().set(f"fs.viewfs.mounttable.far.link./{top}", f"file:///{top}")
+    archive = Archive(spark, uri, connection, tmp_path, "parquet")
+    archive.move("viewfs://far")
+    first = replace(archive.pipeline, name="first", checkpoint=f"viewfs://far{tmp_path}/first")
+    second: list[tuple[bool, Told]] = []
+
+    def state_of_first() -> str:
+        known = status.read(tmp_path / "other-state", "first")
+        return "" if known is None else known.flows["out"].state
+
+    def seen() -> bool:
+        if not second and state_of_first() == status.RUNNING:
+            second.append(archive.run(0))
+        return state_of_first() == status.FAILED
+
+    told = run_until(spark, first, tmp_path / "other-state", seen)
+    assert "another run writes to" in told[-1], told
+    assert "another directory" in told[-1], told
+    assert not any("again in" in line for line in told), "two runs would take it from each other for ever"
+    [(done, told)] = second
+    assert done, told
+    done, told = archive.run(10)
+    assert done, told
+    assert archive.found() == list(range(10))
+
+
+@pytest.mark.parametrize("archive", ["parquet"], indirect=True)
+def test_a_note_that_cannot_be_made_is_named(archive: Archive) -> None:
+    archive.table.mkdir(parents=True)
+    (archive.table / "_flintmq_runs").touch()
+    archive.pipeline = replace(archive.pipeline, restarts_max=0)
+    done, told = archive.run(10)
+    assert not done
+    assert f"{archive.table}/_flintmq_runs/0.0." in told[-1], told
+    assert "cannot be made" in told[-1], told
 
 
 def test_two_runs_that_begin_at_the_same_moment_do_not_lose_rows_in_silence(

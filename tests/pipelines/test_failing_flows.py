@@ -459,3 +459,83 @@ def test_a_signal_to_the_whole_process_group_ends_cleanly(tmp_path: Path, number
     known = status.read(tmp_path / "state", "test")
     assert known is not None
     assert (known.state, known.flows["out"].last_error) == (status.STOPPED, None)
+
+
+class NoSpark:
+    """In place of Spark: a query that has ended, and files as this process sees them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, failures: int = 0) -> None:
+        from flintmq.pipelines.run import runner
+
+        self.failures = failures
+        self.stopped: Callable[[], None] = lambda: None
+        monkeypatch.setattr(runner, "open_session", lambda *_: self)
+        monkeypatch.setattr(runner, "session_of_flow", lambda *_: self)
+        monkeypatch.setattr(runner, "end_on_signals", lambda *_: None)
+        monkeypatch.setattr(runner, "SparkFiles", lambda _: self)
+        monkeypatch.setattr(runner, "POLL_S", 0.01)
+        monkeypatch.setattr(runner.frames, "build", lambda *_: None)
+        monkeypatch.setattr(runner.sinks, "start", self._start)
+
+    def _start(self, *_: object) -> Any:
+        if self.failures:
+            self.failures -= 1
+            raise OSError("the store is away")
+        return SimpleNamespace(isActive=False, recentProgress=[], exception=lambda: None)
+
+    def stop(self) -> None:
+        self.stopped()
+
+    def names(self, place: str) -> list[str]:
+        return os.listdir(place) if Path(place).is_dir() else []
+
+    def make(self, place: str) -> None:
+        Path(place).parent.mkdir(parents=True, exist_ok=True)
+        Path(place).touch()
+
+    def local(self, place: str) -> Path:
+        return Path(place)
+
+
+def test_a_directory_is_held_until_spark_has_stopped(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that Spark has not ended yet may still write."""
+    from flintmq.pipelines.run import runner
+    from flintmq.storage.file_lock import try_lock
+
+    spark = NoSpark(monkeypatch)
+    held: list[bool] = []
+
+    def look() -> None:
+        with open(tmp_path / "out" / "_flintmq.lock") as lock:
+            held.append(not try_lock(lock.fileno()))
+
+    def stop() -> None:
+        look()
+        raise OSError("Java is gone")
+
+    spark.stopped = stop
+    pipeline = of_text(f'{HEAD}[[sink]]\nname = "out"\nfrom = "rows"\nparquet = "{tmp_path}/out"\n')
+    told = Told()
+    with pytest.raises(OSError, match="Java is gone"):
+        runner.run([pipeline], "local[1]", runner.RunOptions(state), told)
+    assert told[-1] == "test.out: finished, 0 rows"
+    look()
+    assert held == [True, False]
+    runner.Runner([pipeline], runner.RunOptions(state), told)._close()  # the name was let go
+
+
+def test_a_checkpoint_that_is_gone_is_told_once(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flintmq.pipelines.run import runner
+
+    NoSpark(monkeypatch, failures=3)
+    text = HEAD.replace('name = "test"', 'name = "test"\ncheckpoint = "s3a://bucket/c"')
+    pipeline = of_text(f'{text}[[sink]]\nname = "out"\nfrom = "rows"\nconsole = true\n')
+    runner.Runner([pipeline], runner.RunOptions(state), Told())._close()
+    told = Told()
+    assert runner.run([pipeline], "local[1]", runner.RunOptions(state, backoff_s_min=0.01), told) == 0
+    assert len([line for line in told if "again in" in line]) == 3, told
+    assert len([line for line in told if "is not there" in line]) == 1, told

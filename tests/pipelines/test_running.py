@@ -171,7 +171,7 @@ def test_delta_skips_a_batch_it_has(spark: Any, tmp_path: Path) -> None:
     pipeline = of_text(text)
     batch = spark.range(3)
     for record_id in ("one", "one", "fresh"):
-        record = FlowRecord(str(tmp_path), record_id)
+        record = FlowRecord(str(tmp_path), record_id, run="5f3c")
         DeltaWriter(pipeline, pipeline.sinks[0], record, SparkFiles(spark))(batch, 0)
     assert deltalake.DeltaTable(str(tmp_path / "t")).to_pyarrow_table().num_rows == 6, (
         "a fresh checkpoint counts anew"

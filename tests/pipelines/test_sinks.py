@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from running import of_text
 
+from flintmq.clock import Clock
 from flintmq.pipelines.errors import CheckpointUnfit
+from flintmq.pipelines.queries import sinks
 from flintmq.pipelines.queries.fingerprint import FlowRecord
+from flintmq.pipelines.queries.run_notes import RUNS_MAX
 from flintmq.pipelines.queries.sinks import DeltaWriter
 
 REMOTE = "s3a://bucket/checkpoints/out"
@@ -21,14 +24,25 @@ class Table:
 
     def __init__(self, place: Path) -> None:
         self.place = str(place)
+        self.clock = Clock()
         self.plans: dict[str, str] = {}  # the files of all checkpoints
+        self.notes: list[str] = []  # the notes of runs of all checkpoints
         self.pipeline = of_text(
             f'[pipeline]\nname = "d"\n[[source]]\nname = "r"\nrate = 1\n[[sink]]\ndelta = "{self.place}"\n'
         )
 
     def writer(self, checkpoint: str = REMOTE) -> DeltaWriter:
-        files: Any = SimpleNamespace(text=self.plans.get)
-        return DeltaWriter(self.pipeline, self.pipeline.sinks[0], FlowRecord(checkpoint, "x"), files)
+        record = FlowRecord(checkpoint, "x", run=f"{self.clock.random.getrandbits(64):016x}")
+        files: Any = SimpleNamespace(text=self.plans.get, names=self.names, make=self.notes.append)
+        files.remove = self.notes.remove
+        sinks.note_run(record, files)
+        return DeltaWriter(self.pipeline, self.pipeline.sinks[0], record, files)
+
+    def names(self, place: str) -> list[str]:
+        return [note.rpartition("/")[2] for note in self.notes if note.rpartition("/")[0] == place]
+
+    def copy_notes(self, checkpoint: str) -> None:
+        self.notes += [note.replace(REMOTE, checkpoint, 1) for note in self.notes]
 
     def write(
         self,
@@ -149,6 +163,7 @@ def test_a_copy_that_wrote_while_this_flow_had_no_rows_is_found_out(table: Table
     """The batch after it has a number of its own, and the rows that the copy has written."""
     copy = f"{REMOTE}-copy"
     table.write(1, 0)
+    table.copy_notes(copy)
     table.write(None, 1, plan="filtered out")
     table.write(2, 1, checkpoint=copy)
     with pytest.raises(
@@ -162,6 +177,31 @@ def test_a_flow_that_had_no_rows_for_long_goes_on(table: Table) -> None:
     """Spark keeps the plans of 100 batches."""
     table.write(1, 0)
     table.plans.clear()
+    table.write(2, 150)
+    assert table.found() == [1, 2]
+
+
+def test_a_copy_that_wrote_while_this_flow_had_no_rows_for_long_is_found_out(table: Table) -> None:
+    """The plan that the copy's differs from is gone: the run tells."""
+    copy = f"{REMOTE}-copy"
+    table.write(1, 0)
+    table.copy_notes(copy)
+    table.write(2, 1, checkpoint=copy)
+    table.plans.clear()
+    with pytest.raises(
+        CheckpointUnfit, match=r"batch 150 was not written: .+ another batch 1 than the check"
+    ):
+        table.write(2, 150)
+    table.write(3, 150, checkpoint=copy)
+    assert table.found() == [1, 2, 3]
+
+
+def test_a_flow_that_had_no_rows_for_very_long_goes_on(table: Table) -> None:
+    """The notes of its runs do not go back so far."""
+    table.write(1, 0)
+    table.plans.clear()
+    for _ in range(RUNS_MAX):
+        table.writer()
     table.write(2, 150)
     assert table.found() == [1, 2]
 
@@ -187,6 +227,7 @@ def test_two_copies_that_write_at_the_same_time_are_told_apart(
 
     for before in range(number):
         table.write(before, before)
+    table.copy_notes(f"{REMOTE}-copy")
     write = deltalake.write_deltalake
 
     def write_later(*arguments: Any, **options: Any) -> None:

@@ -5,7 +5,8 @@
 
 Parts are what Spark's checkpoint depends on: which sources there are and what they read; where the flow
 keeps state, also their schema and watermark, and each transform that keeps state. Filters, triggers, the
-address of the broker and where a sink leads may change at will; a changed sink is told. Whether a queue or
+address of the broker and where a sink leads may change at will; a changed sink is told. What a Parquet
+directory needs of its checkpoint is in pipelines/queries/parquet_directory.py. Whether a queue or
 stream is still the one that the offsets are of is for the amqp source to find out.
 
 A checkpoint that is given as a URI has its record under --state, by a hash of the URI:
@@ -92,6 +93,7 @@ class FlowRecord:
     told: str = ""  # what has changed since the last run and does not keep the flow from going on
     figures: str = ""  # the file in which the sink counts its rows, if there is one
     is_begun: bool = False  # an earlier run has claimed the checkpoint
+    run: str = ""  # a random name for this run
 
 
 def is_remote(checkpoint: str) -> bool:
@@ -159,7 +161,8 @@ def claim(checkpoint: str, records: Path, flow: Flow, reset: bool, clock: Clock)
     written = {"format": _FORMAT, "id": flow_id, "parts": now, "sink": sink}
     fresh.write_text(json.dumps(written, indent=1) + "\n", "utf-8")
     fresh.replace(record)
-    return FlowRecord(named, flow_id, told, is_begun=known is not None)
+    run = f"{clock.random.getrandbits(64):016x}"
+    return FlowRecord(named, flow_id, told, is_begun=known is not None, run=run)
 
 
 def _known(record: Path, remote: bool) -> dict[str, Any]:

@@ -4,14 +4,17 @@ Directories of Parquet files and Delta tables know the numbers of the batches th
 whose number they have is not written again. That is right when Spark runs the last batch once more, as it
 does not know that the batch was written. It is wrong when numbers come again of other rows: from a checkpoint
 that was restored from a backup, or from a new one. Such a flow fails and says so, before rows are left out.
+For Parquet files see pipelines/queries/parquet_directory.py, which is asked before a query is started.
 
-With the rows of each batch the log of a Delta table gets the versions of two "applications", as Delta calls
+With the rows of each batch the log of a Delta table gets the versions of three "applications", as Delta calls
 those who write:
 
     flintmq.PIPELINE.SINK.QUERY        the number of the batch
     flintmq.PIPELINE.SINK.QUERY.plan   a digest of the file offsets/N in the checkpoint. Spark writes the file
                                        once, before the batch first runs, with the time and the offsets of all
                                        sources. A batch that is run again has the same, no other has.
+    flintmq.PIPELINE.SINK.QUERY.run    digits of the name of the run, of which the checkpoint has a note.
+                                       Spark keeps the plans of 100 batches: for older ones the run tells.
 
 Delta keeps the last version of each application when the log is cut. A commit fails if the same application
 was given a version since the table was looked at.
@@ -21,16 +24,16 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from flintmq.pipelines.errors import CheckpointUnfit, PipelineFailed
 from flintmq.pipelines.file import sql
 from flintmq.pipelines.file.model import Flow, Pipeline, Sink
 from flintmq.pipelines.queries import brokers
 from flintmq.pipelines.queries.fingerprint import FlowRecord, is_remote
+from flintmq.pipelines.queries.parquet_directory import LOG, last_number
+from flintmq.pipelines.queries.run_notes import RUNS_MAX, Run, RunNotes
 from flintmq.pipelines.queries.spark_files import SparkFiles
-from flintmq.storage.file_lock import try_lock
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -41,11 +44,9 @@ log = logging.getLogger("flintmq.pipelines")
 
 _ROUTING = ("exchange", "routing_key")
 _ORDER = "flintmq_order"
-# In a directory of Parquet files. Readers leave out files whose names begin so.
-_LOG, _LOCK = "_spark_metadata", "_flintmq.lock"
-_PLAN = ".plan"
+_PLAN, _RUN = ".plan", ".run"
 # A version is a whole number: of 52 bits, which a reader of JSON that knows no others takes as they are.
-_PLAN_DIGITS = 13
+_DIGITS = 13
 
 
 def start(
@@ -77,11 +78,11 @@ def _writer(frame: DataFrame, pipeline: Pipeline, flow: Flow, record: FlowRecord
         return made.options(**options)
     if sink.kind == "parquet":
         _check_files(frame, sink)
-        _check_batches(sink, record, SparkFiles(frame.sparkSession))
         made = frame.writeStream.format("parquet").option("path", sink.target).options(**options)
         return made.partitionBy(*sink.given["partition_by"]) if "partition_by" in sink.given else made
     if sink.kind == "delta":
         files = SparkFiles(frame.sparkSession)
+        note_run(record, files)
         return frame.writeStream.foreachBatch(DeltaWriter(pipeline, sink, record, files))
     return frame.writeStream.format("console").option("truncate", "false").options(**options)
 
@@ -107,54 +108,13 @@ def _check_files(frame: DataFrame, sink: Sink) -> None:
             )
 
 
-def _check_batches(sink: Sink, record: FlowRecord, files: SparkFiles) -> None:
-    """Spark leaves out a batch whose number is in the log of the directory, and tells nobody.
-
-    A batch is in the checkpoint before it is in that log.
-    """
-    written = last_number(files.names(f"{sink.target}/{_LOG}"))
-    planned = last_number(files.names(f"{record.checkpoint}/offsets"))
-    if written > planned:
-        raise CheckpointUnfit(
-            f"sink {sink.name!r}: {sink.target} has batches up to {written}, and the checkpoint "
-            f"{record.checkpoint} {f'goes up to {planned}' if planned >= 0 else 'is new'}: it was restored, "
-            "deleted or set aside, or is another flow's, and rows of batches that the directory has would be "
-            "left out. Give the sink another directory, with --reset if rows are to be read anew."
-        )
-
-
-def hold(sink: Sink, files: SparkFiles) -> IO[str] | None:
-    """Holds a Parquet directory on this machine for one run, until the file is closed.
-
-    Two runs that begin at the same moment find no batches of each other. Spark then takes a batch of the one
-    for that of the other, and leaves it out.
-    """
-    directory = files.local(sink.target) if sink.kind == "parquet" else None
-    if directory is None:
-        return None
-    directory.mkdir(parents=True, exist_ok=True)
-    held = open(directory / _LOCK, "a", encoding="utf-8")  # noqa: SIM115 held until close
-    try:
-        is_held = try_lock(held.fileno())
-    except OSError as error:
-        log.warning("%s: another run into this directory is not found out: %s", held.name, error.strerror)
-        return held
-    if not is_held:
-        held.close()
-        raise PipelineFailed(
-            f"sink {sink.name!r}: another run writes to {sink.target}, and a directory of Parquet files "
-            "takes the batches of one; end that run, or name another directory"
-        )
-    return held
-
-
 def check_reset(flow: Flow) -> None:
     """Raises if the sink would not take the batches of a new checkpoint: then the old one is to stay."""
     from flintmq.spark.write.batch_identity import local_directory
 
     sink = flow.sink
     directory = local_directory(sink.target) if sink.kind == "parquet" else None
-    log_of_batches = None if directory is None else directory / _LOG
+    log_of_batches = None if directory is None else directory / LOG
     if log_of_batches is None or not log_of_batches.is_dir():
         return  # where the directory is on no file system of this machine, the start of the flow finds out
     written = last_number(os.listdir(log_of_batches))
@@ -164,12 +124,6 @@ def check_reset(flow: Flow) -> None:
             f"has batches up to {written}, and rows of batches that it has would be left out. Give the sink "
             "another directory, or run without --reset."
         )
-
-
-def last_number(names: Iterable[str]) -> int:
-    """The highest number of a batch in a log of Spark's, a directory with a file for each; -1 if none."""
-    numbers = (name.partition(".")[0] for name in names)
-    return max((int(number) for number in numbers if number.isdigit()), default=-1)
 
 
 def ordered(frame: DataFrame, sink: Sink) -> DataFrame:
@@ -213,6 +167,19 @@ def _constants(sink: Sink) -> dict[str, str]:
     return {names[name]: found[0][1] for name, found in made.items() if len(found) == 1 and not found[0][0]}
 
 
+def note_run(record: FlowRecord, files: SparkFiles) -> None:
+    """Notes a run into a Delta table in the checkpoint, once."""
+    notes = RunNotes(record.checkpoint, files)
+    known = notes.runs()
+    if record.run not in {run.token for run in known}:
+        last = max((run.sequence for run in known), default=-1)
+        notes.add(Run(last + 1, 0, record.run), known)
+
+
+def _digits(text: str) -> int:
+    return int(text[:_DIGITS], 16)
+
+
 class DeltaWriter:
     """Writes each batch to a Delta table once: its number goes into the table's own log with the rows."""
 
@@ -222,6 +189,7 @@ class DeltaWriter:
         self.files = files
         self.flow = f"flintmq.{pipeline.name}.{sink.name}"
         self.record_id = record.id
+        self.run = record.run
         self.partition_by = list(sink.given.get("partition_by", ()))
         self.options = dict(sink.given.get("options", {}))
         self._last: tuple[int, int] | None = None  # number and plan of the batch that was written last
@@ -243,11 +211,9 @@ class DeltaWriter:
                 "the batch: it was deleted or moved while the flow ran. Nothing was written. Restore it, or "
                 f"{self._afresh()}: rows that are in the table come again then."
             )
+        versions = {application: number, application + _PLAN: plan, application + _RUN: _digits(self.run)}
         marks: Any = deltalake.CommitProperties(
-            app_transactions=[
-                deltalake.Transaction(application, number),
-                deltalake.Transaction(application + _PLAN, plan),
-            ]
+            app_transactions=[deltalake.Transaction(name, version) for name, version in versions.items()]
         )
         is_wider = not {field.name for field in table.schema().fields}.issuperset(rows.column_names)
         # The table as it was looked at: if the same application has written since, the commit fails.
@@ -291,7 +257,7 @@ class DeltaWriter:
         from flintmq.spark.write.batch_identity import digest
 
         planned = self.files.text(f"{self.checkpoint}/offsets/{number}")
-        return None if planned is None else int(digest(planned)[:_PLAN_DIGITS], 16)
+        return None if planned is None else _digits(digest(planned))
 
     def _is_written(self, table: DeltaTable, application: str, number: int) -> bool:
         """Whether the table has the batch; raises if the last batch in the table is not this checkpoint's.
@@ -306,7 +272,7 @@ class DeltaWriter:
         if noted is None and number >= written:  # a table of an older version has no plans: it is believed
             return bool(number == written)
         own = noted if (written, noted) == self._last else self._plan(written)
-        if number > written and own in (None, noted):
+        if number > written and (own == noted or (own is None and self._is_of_this(table, application))):
             return False
         if number == written and own is not None and own == noted:
             return True
@@ -318,6 +284,14 @@ class DeltaWriter:
             f"batch {number} was not written: {what}. The checkpoint {self.checkpoint} was restored from a "
             f"backup or copied. {self._afresh().capitalize()}: rows that are in the table come again."
         )
+
+    def _is_of_this(self, table: DeltaTable, application: str) -> bool:
+        """Whether a run of this checkpoint wrote the last batch in the table, as far as its notes go back."""
+        noted = table.transaction_version(application + _RUN)
+        if noted is None:  # a table of an older version has no runs: it is believed
+            return True
+        known = RunNotes(self.checkpoint, self.files).runs()
+        return len(known) >= RUNS_MAX or noted in {_digits(run.token) for run in known}
 
     def _afresh(self) -> str:
         return "name another checkpoint" if is_remote(self.checkpoint) else "start afresh with --reset"

@@ -1,16 +1,20 @@
 """Files where Spark keeps them: on this machine, in HDFS or in an object store, by Spark's own file systems.
 
 A path that names no file system is in the one that Spark is set up with (fs.defaultFS), as for Spark itself.
-A file that is not there is no error. Whatever else keeps a file from being read is raised.
+A file that is not there is no error. Whatever else keeps a file from being read or made is raised.
 """
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+log = logging.getLogger("flintmq.pipelines")
 
 
 class SparkFiles:
@@ -49,6 +53,26 @@ class SparkFiles:
                 return []
             raise
 
+    def make(self, place: str) -> None:
+        """Makes an empty file, with the directories above it: on each file system it is there at once."""
+        from py4j.protocol import Py4JJavaError
+
+        path = self._path_of(place)
+        try:
+            path.getFileSystem(self._settings).create(path, True).close()
+        except Py4JJavaError as error:
+            raise OSError(f"{place} cannot be made: {_said(error)}") from error
+
+    def remove(self, place: str) -> None:
+        """Removes a file that is not needed; one that cannot be removed stays."""
+        from py4j.protocol import Py4JJavaError
+
+        path = self._path_of(place)
+        try:
+            path.getFileSystem(self._settings).delete(path, False)
+        except Py4JJavaError as error:
+            log.debug("%s stays: %s", place, _said(error))
+
     def local(self, place: str) -> Path | None:
         """Where it is on this machine; None if it is elsewhere."""
         path = self._path_of(place)
@@ -58,3 +82,8 @@ class SparkFiles:
 
 def _is_missing(error: Any) -> bool:
     return bool(error.java_exception.getClass().getName() == "java.io.FileNotFoundException")
+
+
+def _said(error: Any) -> str:
+    """What the error of Java says, in a line."""
+    return str(error.java_exception.toString()).partition("\n")[0]

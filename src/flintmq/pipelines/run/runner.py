@@ -23,15 +23,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from flintmq.client.core.errors import AccessRefused, LoginRefused, NotFound
 from flintmq.clock import Clock
 from flintmq.errors import FlintError
 from flintmq.pipelines.errors import PipelineFailed
 from flintmq.pipelines.file.model import Flow, Pipeline
-from flintmq.pipelines.queries import brokers, fingerprint, frames, lake, sinks
+from flintmq.pipelines.queries import brokers, fingerprint, frames, lake, parquet_directory, sinks
 from flintmq.pipelines.queries.fingerprint import FlowRecord
+from flintmq.pipelines.queries.parquet_directory import DirectoryTaken, ParquetDirectory
 from flintmq.pipelines.queries.spark_files import SparkFiles
 from flintmq.pipelines.run import reasons, status
 from flintmq.pipelines.run.sessions import open_session, session_of_flow
@@ -59,6 +60,8 @@ TAKEN_OVER = (
     "another run of a pipeline of this name reads its queue now, with another --state; end one of the two, "
     "or give one another name"
 )
+# A look at a Parquet directory that takes longer than this does not keep a run from its end.
+LAST_LOOK_S_MAX = 10.0
 # When no batch came for so long, what the last one told is history.
 PROGRESS_STALE_MS = 5_000
 
@@ -96,6 +99,9 @@ class Start:
             frame = frames.build(session, run.pipeline, run.flow, self._step)
             self._step("starting its query")
             self._look_at_files(run, SparkFiles(session))
+            if run.directory is not None:
+                run.directory.begin()
+                self._step("starting its query")
             self.query = sinks.start(frame, run.pipeline, run.flow, run.record, available_now)
             if self.is_given_up:
                 self.query.stop()
@@ -117,6 +123,58 @@ class Start:
         self.doing = doing
 
 
+class DirectoryWatch:
+    """Ends a query when another run has begun to write to its Parquet directory.
+
+    It has a thread: a store may take long to answer, and other flows do not wait for it.
+    """
+
+    def __init__(self, run: FlowRun, directory: ParquetDirectory) -> None:
+        self.error: DirectoryTaken | None = None
+        self.done = threading.Event()
+        self._ending_s: float | None = None  # since when the last look is waited for
+        self._ending = threading.Event()
+        self._is_told = False
+        threading.Thread(
+            target=self._run, args=(run, directory), name=f"watch {run.name}", daemon=True
+        ).start()
+
+    def end(self, now_s: float) -> float:
+        """The query has ended: one more look, and `done` is set. How long that has taken so far."""
+        if self._ending_s is None:
+            self._ending_s = now_s
+            self._ending.set()
+        return now_s - self._ending_s
+
+    def _run(self, run: FlowRun, directory: ParquetDirectory) -> None:
+        try:
+            is_last = False
+            while self.error is None and not is_last:
+                is_last = self._ending.wait(parquet_directory.LOOK_S)
+                self._tell_trouble(run, directory.look)
+            if self.error is not None:
+                run.stop_query()
+                self._tell_trouble(run, directory.leave)
+        finally:
+            self.done.set()
+
+    def _tell_trouble(self, run: FlowRun, look: Callable[[], None]) -> None:
+        """A store that does not answer is no reason to end a flow, which may do without it for a while."""
+        from py4j.protocol import Py4JError
+
+        try:
+            look()
+        except DirectoryTaken as error:
+            self.error = error
+        except (Py4JError, OSError, FlintError) as error:
+            if not self._is_told:
+                self._is_told = True
+                log.warning(
+                    "%s: other runs into %s are not found out: %s",
+                    run.name, run.flow.sink.target, reasons.plain(error),
+                )  # fmt: skip
+
+
 class FlowRun:
     """One flow while it runs."""
 
@@ -127,7 +185,9 @@ class FlowRun:
         self.status = FlowStatus()
         self.start: Start | None = None
         self.query: StreamingQuery | None = None
-        self._held: IO[str] | None = None  # the directory that this flow alone writes to
+        self.directory: ParquetDirectory | None = None  # that this flow alone writes to
+        self.watch: DirectoryWatch | None = None
+        self.is_gone_told = False
         self.is_passing = False  # the flow failed for a reason that may be gone at the next run
         self.is_unrouted_told = False
         self.failures = 0
@@ -170,12 +230,21 @@ class FlowRun:
             known.lag_s = max(0.0, (known.updated_ms - _milliseconds(latest)) / 1000)
 
     def hold_directory(self, files: SparkFiles) -> None:
-        if self._held is None:
-            self._held = sinks.hold(self.flow.sink, files)
+        if self.flow.sink.kind != "parquet":
+            return
+        if self.directory is None:
+            self.directory = ParquetDirectory(self.flow.sink, self.record, files)
+        self.directory.hold()
 
     def release_directory(self) -> None:
-        if self._held is not None:
-            self._held.close()
+        if self.directory is not None:
+            self.directory.release()
+
+    def began(self, query: StreamingQuery) -> None:
+        self.query = query
+        self.status.state = status.RUNNING
+        if self.directory is not None:
+            self.watch = DirectoryWatch(self, self.directory)
 
     def is_exhausted(self) -> bool:
         """Whether every source has come to its end, and the last batch of it is written."""
@@ -189,6 +258,9 @@ class FlowRun:
         if not self.is_over:
             self.status.state = status.STOPPED
         self.stop_query()
+        if self.watch is not None:
+            self.watch.end(0.0)
+            self.watch.done.wait(LAST_LOOK_S_MAX)
 
     def stop_query(self) -> None:
         """Ends the query. One that hangs, or that Spark, already gone, cannot end is no reason to leave
@@ -196,9 +268,10 @@ class FlowRun:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
+        query = self.query
         try:
-            if self.query is not None and self.query.isActive:
-                self.query.stop()
+            if query is not None and query.isActive:
+                query.stop()
         except (PySparkException, Py4JError, OSError) as error:
             log.warning("%s: the query was not ended: %s", self.name, reasons.plain(error))
 
@@ -296,7 +369,9 @@ class Runner:
             return ""
         return str(path)
 
-    def run(self, open_spark: Callable[[], SparkSession]) -> bool:
+    def run(
+        self, open_spark: Callable[[], SparkSession], close_spark: Callable[[], None] = lambda: None
+    ) -> bool:
         """Until all has finished or an end is asked for; whether nothing failed for good."""
         try:
             spark = open_spark()
@@ -312,9 +387,11 @@ class Runner:
                         run.status.state, run.status.last_error = status.FAILED, reasons.plain(error)
             raise
         finally:
-            self._stop_all()
-            self._write(None)
-            self._close()
+            try:
+                self._stop_all()
+                self._write(None)
+            finally:
+                self._end(close_spark)
         return all(run.status.state != status.FAILED for run in self.runs)
 
     def _stop_all(self) -> None:
@@ -323,6 +400,9 @@ class Runner:
             stops = [pool.submit(run.stop) for run in self.runs]
         for stop in stops:
             stop.result()
+        for run in self.runs:
+            if run.watch is not None and run.watch.error is not None and run.status.state != status.FAILED:
+                self._failed(run, run.watch.error, is_lasting=True)
 
     @property
     def is_worth_another_run(self) -> bool:
@@ -348,17 +428,19 @@ class Runner:
                 f"{run.name}: {run.status.unrouted} rows went to no queue: none is bound for their exchange "
                 "and routing keys; `flintmq pipeline status` counts them"
             )
-        if is_active:
-            if run.is_exhausted():
-                run.stop_query()
-                self._finish(run)
-            return
-        error = query.exception()
+        if is_active and run.is_exhausted():
+            run.stop_query()
+            is_active = False
+        error = None if is_active else query.exception()
         if error is not None:
             run.query = None
+            if run.watch is not None:
+                run.watch.end(now_s)
             self._query_failed(run, error)
-        else:
-            self._finish(run)
+        elif run.watch is not None and run.watch.done.is_set() and run.watch.error is not None:
+            self._failed(run, run.watch.error, is_lasting=True)
+        elif not is_active:
+            self._finish(run, now_s)
 
     def _query_failed(self, run: FlowRun, error: BaseException) -> None:
         if reasons.is_taken_over(error):
@@ -369,7 +451,10 @@ class Runner:
         is_lasting = self.options.available_now and reasons.is_lasting(error)
         self._failed(run, error, is_lasting or reasons.is_unfit(error))
 
-    def _finish(self, run: FlowRun) -> None:
+    def _finish(self, run: FlowRun, now_s: float) -> None:
+        watch = run.watch
+        if watch is not None and not watch.done.is_set() and watch.end(now_s) < LAST_LOOK_S_MAX:
+            return  # the next step comes here again
         run.status.state = status.FINISHED
         self.told(f"{run.name}: finished, {run.status.rows} rows")
 
@@ -386,13 +471,14 @@ class Runner:
                 self.told(f"{run.name}: has been starting for {taken_s:.0f} s: {start.doing}")
             return
         run.start = None
-        if start.told:
+        if start.told and not run.is_gone_told:
+            run.is_gone_told = True
             self.told(f"{run.name}: {start.told}")
         if start.error is not None:
             self._failed(run, start.error, is_lasting=self._is_lasting(start.error))
             return
-        run.query = start.query
-        run.status.state = status.RUNNING
+        if start.query is not None:
+            run.began(start.query)
         self.told(f"{run.name}: running, checkpoint {run.record.checkpoint}")
 
     def _is_lasting(self, error: BaseException) -> bool:
@@ -452,6 +538,13 @@ class Runner:
         else:
             self.is_status_lost = False
 
+    def _end(self, close_spark: Callable[[], None]) -> None:
+        """Names and directories are let go after Spark has stopped: until then a task may still write."""
+        try:
+            close_spark()
+        finally:
+            self._close()
+
     def _close(self) -> None:
         for run in self.runs:
             run.release_directory()
@@ -486,10 +579,10 @@ def run(pipelines: Sequence[Pipeline], master: str, options: RunOptions, told: C
         end_on_signals(runner)  # again: Spark has taken Ctrl-C for itself
         return opened[0]
 
-    try:
-        if runner.run(open_spark):
-            return 0
-        return EXIT_PASSING if runner.is_worth_another_run else EXIT_FAILED
-    finally:
+    def close_spark() -> None:
         for spark in opened:
             spark.stop()
+
+    if runner.run(open_spark, close_spark):
+        return 0
+    return EXIT_PASSING if runner.is_worth_another_run else EXIT_FAILED

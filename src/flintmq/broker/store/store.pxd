@@ -11,6 +11,7 @@ from flintmq.storage.journal.journal cimport Journal
 cdef class Store:
     cdef readonly Journal journal
     cdef readonly object overflow
+    cdef readonly Journal paged_out
     cdef readonly object delivered_marks
     cdef readonly unsigned long long synced
     cdef readonly unsigned long long recovered
@@ -61,12 +62,9 @@ cdef class Store:
     @cython.locals(entry=cython.ulonglong)
     cpdef spool_of(self, Message message)
     cpdef wait(self, confirms, unsigned long long published)
-    @cython.locals(paged_out=Journal)
     cpdef end_pass(self)
     cpdef note_handed_out(self)
-    @cython.locals(paged_out=Journal)
     cpdef bint is_behind(self)
-    @cython.locals(paged_out=Journal)
     cpdef bint is_overflow_behind(self)
 
 

@@ -103,6 +103,7 @@ class Store:
         "numbers",
         "outputs",
         "overflow",
+        "paged_out",
         "promised",
         "recovered",
         "shared",
@@ -114,6 +115,7 @@ class Store:
     def __init__(self, journal: Journal, overflow: Overflow, delivered_marks: DeliveredMarks) -> None:
         self.journal = journal
         self.overflow = overflow
+        self.paged_out = overflow.journal  # what the overflow writes into
         self.delivered_marks = delivered_marks
         self.synced = journal.synced_sequence
         self.recovered = journal.synced_sequence  # the newest record of an earlier life
@@ -413,8 +415,7 @@ class Store:
         if self.delivered_marks.pages:
             self.delivered_marks.write()
         self.journal.end_batch()
-        paged_out = self.overflow.journal
-        paged_out.end_batch()
+        self.paged_out.end_batch()
 
     def note_handed_out(self) -> None:
         """What has left queues in this pass is marked."""
@@ -432,8 +433,7 @@ class Store:
 
     def is_overflow_behind(self) -> bool:
         """Whether what is spilled should wait for the disk."""
-        paged_out = self.overflow.journal
-        return paged_out.is_behind()
+        return self.paged_out.is_behind()
 
     def limit_batches(self, most: int) -> None:
         """No more than so many octets should wait for the disk in either journal."""
@@ -442,8 +442,7 @@ class Store:
 
     def is_behind(self) -> bool:
         """Whether publishers should wait for the disk."""
-        paged_out = self.overflow.journal
-        return self.journal.is_behind() or paged_out.is_behind()
+        return self.journal.is_behind() or self.paged_out.is_behind()
 
     def collect(self) -> None:
         """Takes notice of what the threads of the journal have done."""

@@ -297,7 +297,7 @@ class Channel:
     def note_outcome(self, happened: int) -> None:
         """Acts on the flags of an enqueue, see queues/put_flags.py."""
         if happened & put_flags.REFUSED and self.confirms.active:
-            self.confirms.lost.append(self.confirms.published)
+            self.confirms.lose(self.confirms.published)
         if happened & put_flags.IN_STREAM and self.virtual_host.streams is not None:
             self.virtual_host.streams.note(self.confirms)
         if happened & put_flags.CONGESTED:

@@ -469,7 +469,7 @@ class Store:
             promised = self.promised.pop(entry, None)
             if promised is not None:
                 confirms, number = promised
-                confirms.lost = sorted([*confirms.lost, number])
+                confirms.lose(number)
 
     def close(self) -> None:
         self.end_pass()

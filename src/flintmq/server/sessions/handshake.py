@@ -216,9 +216,7 @@ def open_connection(session: Session, method: methods.ConnectionOpen) -> None:
         connection.version,
         session.client_properties,
         broker.pass_work.now_ms,
-        session.close_connection,
-        link.describe,
-        session.limit_messages,
+        session,
     )
     if session.is_internal:
         broker.clients.internal[session.number] = client

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
     from flintmq.protocol.outbox import Output
     from flintmq.protocol.requests import Answered
+    from flintmq.wire.tables import FieldTable
 
 # Reply codes of what a user may not do: in general, and in a virtual host.
 REFUSALS = (amqp.ACCESS_REFUSED, amqp.NOT_ALLOWED)
@@ -363,6 +364,11 @@ class Session(Events):
         rates = limits.rates_of(user, host)
         self.connection.events = RatedPublishes(self, rates) if rates else self
         self.link.rate_changed()
+
+    def describe(self) -> FieldTable:
+        """The connection for the HTTP API and services."""
+        found: FieldTable = self.link.describe()
+        return found
 
     # What the client is known to understand
 

@@ -46,9 +46,7 @@ class Visitor(Client):
         user = session.user = self.broker.users.get(name)
         host = session.virtual_host = self.broker.virtual_hosts[host_name]
         assert user is not None
-        client = ClientConnection(
-            session.number, user, host, "simulated", amqp.VERSION_0_9_1, {}, 0, session.close_connection
-        )
+        client = ClientConnection(session.number, user, host, "simulated", amqp.VERSION_0_9_1, {}, 0, session)
         self.broker.clients.enter(client)
         self.say(1, methods.ChannelOpen())
 

@@ -1,8 +1,10 @@
 cimport cython
 from flintmq.broker.scheduling.pass_work cimport PassWork
+from flintmq.broker.channels.client_connection cimport Connections
 from flintmq.broker.channels.confirms cimport Confirms
 from flintmq.broker.queues.queue cimport Queue
 from flintmq.broker.store.store cimport Store
+from flintmq.broker.virtual_host cimport VirtualHost
 from flintmq.protocol.outbox cimport Room
 
 cdef Py_ssize_t PASS_BYTES_MAX
@@ -17,7 +19,7 @@ cdef class Broker:
     cdef public object audit
     cdef readonly object authentication
     cdef public object backup
-    cdef readonly object clients
+    cdef readonly Connections clients
     cdef public object clock
     cdef public object condition
     cdef readonly object config
@@ -46,3 +48,6 @@ cdef class Broker:
     cpdef finish_pass(self)
     @cython.locals(pass_work=PassWork, consumers=list)
     cpdef tell_lost_consumers(self)
+    cpdef VirtualHost first_host(self)
+    @cython.locals(first=VirtualHost)
+    cpdef bint hears_events(self, VirtualHost host) except -1

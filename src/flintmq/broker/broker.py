@@ -61,6 +61,10 @@ def serve_again(queue: WaitingQueue) -> None:
     queue.go_on()
 
 
+# The virtual host where all events are told, unless the settings leave it out.
+FIRST = "/"
+
+
 class Audit(Protocol):
     """Where it is noted who did what, from where, and whether it was allowed."""
 
@@ -191,6 +195,18 @@ class Broker:
             raise ProtocolMisuse("staged contents need a store")
         self.staging = Staging(self.store, files, self.timetable, self.config.staging)
         return self.staging
+
+    def first_host(self) -> VirtualHost | None:
+        """The virtual host where every event is told."""
+        first = self.virtual_hosts.get(FIRST)
+        return self.virtual_hosts.get(self.config.virtual_hosts[0]) if first is None else first
+
+    def hears_events(self, host: VirtualHost | None) -> bool:
+        """Whether anybody would hear of an event of this virtual host, or of the broker: see Events."""
+        first = self.first_host()
+        if first is not None and first.hears_events():
+            return True
+        return host is not None and host is not first and host.hears_events()
 
     def storage_alarm(self) -> str:
         """Why nothing more should be published, as far as the disk goes."""

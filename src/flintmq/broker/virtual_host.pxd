@@ -2,6 +2,7 @@ cimport cython
 from flintmq.broker.scheduling.pass_work cimport PassWork
 from flintmq.broker.queues.consumer cimport Consumer
 from flintmq.broker.queues.queue cimport Queue
+from flintmq.broker.exchanges.exchange cimport Exchange
 from flintmq.broker.exchanges.router cimport Router
 from flintmq.broker.store.store cimport Store
 
@@ -30,6 +31,8 @@ cdef class VirtualHost:
 
     @cython.locals(queue=Queue)
     cpdef Queue lookup_queue(self, str name)
+    @cython.locals(exchange=Exchange)
+    cpdef bint hears_events(self) except -1
     @cython.locals(queue=Queue)
     cpdef consume(self, Consumer consumer)
     @cython.locals(queue=Queue)

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from flintmq.broker.streams.streams import Streams
     from flintmq.wire.tables import FieldTable
 
+# The exchange that tells of events: see administration/events.py.
+EVENTS = "amq.rabbitmq.event"
+
 PREDECLARED = (
     ("amq.direct", "direct", False),
     ("amq.fanout", "fanout", False),
@@ -50,7 +53,7 @@ PREDECLARED = (
     ("amq.headers", "headers", False),
     ("amq.match", "headers", False),
     ("amq.rabbitmq.trace", "topic", True),
-    ("amq.rabbitmq.event", "topic", True),
+    (EVENTS, "topic", True),
     ("amq.system", "system", False),
 )
 PREDECLARED_NAMES = frozenset(["", *[name for name, _, _ in PREDECLARED]])
@@ -121,6 +124,11 @@ class VirtualHost:
         queue.let_go_all(messages)
 
     # Exchanges
+
+    def hears_events(self) -> bool:
+        """Whether anything is bound to the exchange that tells of events."""
+        exchange = self.exchanges.get(EVENTS)  # a virtual host that is being deleted may have lost it
+        return exchange is not None and len(exchange.bindings) > 0
 
     def find_exchange(self, name: str, class_id: int = 0, method_id: int = 0) -> Exchange:
         return self.router.find_exchange(name, class_id, method_id)

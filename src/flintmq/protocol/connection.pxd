@@ -8,6 +8,11 @@ from flintmq.protocol.events cimport Events
 from flintmq.protocol.outbox cimport Output
 
 
+cdef dict HEARD
+cdef list STEPS
+cdef dict OPENINGS
+
+
 cdef class Connection:
     cdef readonly Events events
     cdef readonly Output output
@@ -42,7 +47,14 @@ cdef class Connection:
     cpdef receive_method(self, unsigned int number, Channel channel, bytes payload)
     cpdef receive_exchange(self, int kind, unsigned int number, Channel channel, bytes payload)
     cpdef forget_channel(self, Channel channel)
+    @cython.locals(steps=dict)
     cpdef follow(self, str event)
+    @cython.locals(heard=dict, kept=tuple)
+    cpdef bytes encoded(self, method)
+    @cython.locals(version=int, used=Py_ssize_t)
+    cdef Py_ssize_t receive_greeting(self, bytes start) except -1
+    @cython.locals(steps=dict)
+    cpdef receive_connection_method(self, method)
 
 
 @cython.locals(said=dict)

@@ -16,9 +16,10 @@ Whatever is raised here is a ConnectionFault; the owner answers it with connecti
 from __future__ import annotations
 
 from flintmq.errors import ChannelFault, ConnectionFault, ProtocolMisuse
-from flintmq.protocol import greeting, phases
+from flintmq.protocol import phases
 from flintmq.protocol.channel import Channel
 from flintmq.protocol.events import Events
+from flintmq.protocol.greeting import INCOMPLETE, NUMERIC, OPENINGS, PREFERRED, UNKNOWN, recognise
 from flintmq.protocol.outbox import Output
 from flintmq.protocol.requests import HEAD_OCTETS, REQUESTS, Requests
 from flintmq.protocol.states import CHANNEL, CONNECTION, HEADER, OTHER_HEADER, ConnectionState
@@ -52,6 +53,20 @@ SAID_MAX = 256
 SAID: dict[int, dict[bytes, Method]] = {
     version: {} for version in (amqp.VERSION_0_8, amqp.VERSION_0_9, amqp.VERSION_0_9_1)
 }
+# What all clients hear in the same words is one object, which is encoded once for each version. Of each of
+# these kinds the newest is kept with its octets. Nobody changes a method of these kinds either.
+HEARD_OFTEN = frozenset(
+    (
+        methods.ConnectionTune,
+        methods.ConnectionOpenOk,
+        methods.ConnectionCloseOk,
+        methods.ChannelOpenOk,
+        methods.ChannelCloseOk,
+    )
+)
+HEARD: dict[int, dict[type[Method], tuple[Method, bytes]]] = {version: {} for version in SAID}
+# The table of states by their numbers, which are those of a list.
+STEPS: list[dict[str, int]] = [CONNECTION[state] for state in ConnectionState]
 
 
 class Connection:
@@ -92,7 +107,8 @@ class Connection:
 
     def follow(self, event: str) -> None:
         """Goes to the state that an event of our own leads to, as the table says."""
-        following = CONNECTION[self.state].get(event)
+        steps = STEPS[self.state]
+        following = steps.get(event)
         if following is None:
             raise ProtocolMisuse(f"{event!r} in state {ConnectionState(self.state).name.lower()}")
         self.state = following
@@ -100,7 +116,19 @@ class Connection:
     def send(self, method: Method) -> None:
         """A method of the connection class."""
         self.follow(f"> {method.NAME}")
-        self.output.write_method(0, encode_method(self.version, method))
+        self.output.write_method(0, self.encoded(method))
+
+    def encoded(self, method: Method) -> bytes:
+        """The payload of a method in the version that the client speaks."""
+        heard = HEARD[self.version]
+        kind = type(method)
+        kept = heard.get(kind)
+        if kept is not None and kept[0] is method:
+            return kept[1]
+        payload = encode_method(self.version, method)
+        if kind in HEARD_OFTEN:
+            heard[kind] = (method, payload)
+        return payload
 
     def receive(self, buffer: bytearray, size: int) -> int:
         """Takes the first `size` octets of `buffer`; the number used up, up to the last whole frame.
@@ -247,15 +275,17 @@ class Connection:
         return body_end + 1
 
     def receive_greeting(self, start: bytes) -> int:
-        version, used = greeting.recognise(start)
-        if version == greeting.INCOMPLETE:
+        version, used = OPENINGS.get(start, UNKNOWN), len(start)
+        if version == UNKNOWN:
+            version, used = recognise(start)
+        if version == INCOMPLETE:
             return 0
-        if version == greeting.UNKNOWN:
-            self.output.write(greeting.PREFERRED)
+        if version == UNKNOWN:
+            self.output.write(PREFERRED)
             self.follow(OTHER_HEADER)
             return len(start)
         self.version = version
-        self.numeric = start == greeting.NUMERIC
+        self.numeric = start == NUMERIC
         self.follow(HEADER)
         self.events.greeted(version)
         return used
@@ -311,7 +341,8 @@ class Connection:
         self.events.message_request(channel, channel.requests.take_request(payload), method)
 
     def receive_connection_method(self, method: Method) -> None:
-        following = CONNECTION[self.state].get(method.NAME)
+        steps = STEPS[self.state]
+        following = steps.get(method.NAME)
         if following is not None:
             self.state = following
             self.events.method(None, method)

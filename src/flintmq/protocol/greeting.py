@@ -53,8 +53,6 @@ NAMED_OCTETS = 12
 
 def recognise(start: bytes) -> tuple[int, int]:
     """(version, octets used); the version is INCOMPLETE while more octets are needed, or UNKNOWN."""
-    if start in OPENINGS:
-        return OPENINGS[start], len(start)
     for opening, version in OPENINGS.items():
         if start[: len(opening)] == opening:
             return version, len(opening)

@@ -214,7 +214,7 @@ class Administration:
 
     def close(self, client: ClientConnection, why: str) -> None:
         try:
-            client.close(ConnectionFault(amqp.CONNECTION_FORCED, why))
+            client.peer.close_connection(ConnectionFault(amqp.CONNECTION_FORCED, why))
         except Exception:  # the others are to be closed all the same
             log.exception("a bug leaves connection %d open", client.number)
 

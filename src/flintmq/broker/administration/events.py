@@ -22,6 +22,7 @@ from flintmq.broker.administration.queue_growth import QueueGrowth
 from flintmq.broker.channels.firehose import connection_name
 from flintmq.broker.messages.composing import composed
 from flintmq.broker.queues.queue import Queue
+from flintmq.broker.virtual_host import EVENTS
 from flintmq.errors import PeerFault
 from flintmq.wire.properties import BasicProperties
 from flintmq.wire.tables import FieldTable, LongLong
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flintmq.events")
 
-NAME = "amq.rabbitmq.event"
-FIRST = "/"
 # Events that wait to be posted: 16 MiB at the most.
 WAITING_MAX = 4096
 WAITING_BYTES_MAX = 16_777_216
@@ -103,11 +102,11 @@ class Events:
         The first virtual host hears of everything, and nobody hears of anything where nothing is bound to
         the exchange.
         """
-        hosts = self.broker.virtual_hosts
-        first = FIRST if FIRST in hosts else self.broker.config.virtual_hosts[0]
-        heard = [first] if is_heard_in(hosts.get(first)) else []
-        if virtual_host and virtual_host != first and is_heard_in(hosts.get(virtual_host)):
-            heard.append(virtual_host)
+        first = self.broker.first_host()
+        host = self.broker.virtual_hosts.get(virtual_host) if virtual_host else None
+        heard = [] if first is None or not first.hears_events() else [first.name]
+        if host is not None and host is not first and host.hears_events():
+            heard.append(host.name)
         return heard
 
     # Telling
@@ -144,7 +143,7 @@ class Events:
                 for _ in range(min(STEP, len(self.waiting))):
                     router, message = self.waiting.popleft()
                     self.waiting_bytes -= len(message.content)
-                    if NAME in router.exchanges:  # else the virtual host is being deleted
+                    if EVENTS in router.exchanges:  # else the virtual host is being deleted
                         self.post_one(router, message)
                 yield None
         finally:
@@ -270,15 +269,10 @@ class Events:
         self.tell(key, str(about) if is_of_host else "", fields)
 
 
-def is_heard_in(host: VirtualHost | None) -> bool:
-    exchange = None if host is None else host.exchanges.get(NAME)
-    return exchange is not None and bool(exchange.bindings)
-
-
 def event_message(key: str, headers: FieldTable, now_ms: int) -> Message:
     properties = BasicProperties(headers=headers, delivery_mode=2, timestamp=now_ms // 1000)
-    message = composed(NAME, key, properties)
+    message = composed(EVENTS, key, properties)
     if len(message.content) > FIELDS_BYTES_MAX:
         properties.headers = {name: value for name, value in headers.items() if name not in LARGE}
-        message = composed(NAME, key, properties)
+        message = composed(EVENTS, key, properties)
     return message

@@ -110,7 +110,7 @@ class AdministeredLimits:
         host = self.host_named(name) if kind == HOST else None
         clients = self.clients.of_user(name) if host is None else self.clients.of_host(host)
         for at, client in enumerate(clients, 1):
-            client.limited()
+            client.peer.limit_messages()
             if at % TOLD_AT_ONCE == 0:
                 yield
 

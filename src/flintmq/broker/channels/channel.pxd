@@ -71,7 +71,7 @@ cdef class Channel:
     @cython.locals(found=cython.int, size=Py_ssize_t, route=Route, message=Message)
     cpdef int publish(self, bytes route_octets, int flags, bytes whole, Py_ssize_t header_size) except -1
     cpdef disown_publish(self)
-    @cython.locals(route=Route)
+    @cython.locals(route=Route, writable=set)
     cpdef Route find_route(self, bytes route_octets)
     cdef Route new_route(self, bytes route_octets)
     cdef check_route(self, Route route)

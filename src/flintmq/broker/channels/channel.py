@@ -157,7 +157,7 @@ class Channel:
         self.by_standard = False  # faults are those of AMQP 0-8 and 0-9, where RabbitMQ has others for 0-9-1
         # Exchanges that the user may write to, as found since `Router.rights` last changed; exchange and key,
         # in octets, where the client's id decides about keys. Where the id does not matter, the route knows.
-        self.writable: set[Exchange | bytes | None] = set()
+        self.writable: set[Exchange | bytes | None] | None = None
         self.rights = self.router.rights
 
     # Publishing
@@ -209,11 +209,10 @@ class Channel:
             route = self.new_route(route_octets)
         if self.rights != self.router.rights:
             self.rights = self.router.rights
-            self.writable.clear()
-        if (
-            route.exchange not in self.writable
-            and route.writer is not self.user
-            and route.octets not in self.writable
+            self.writable = None
+        writable = self.writable
+        if route.writer is not self.user and (
+            writable is None or (route.exchange not in writable and route.octets not in writable)
         ):
             self.check_route(route)
         self.last_route = route
@@ -232,11 +231,13 @@ class Channel:
         """Raises unless the user may publish to the exchange with this key; keeps the answer."""
         routing_permissions.check_publish(self, route.exchange)
         heeded = routing_permissions.check_topic(self, route.exchange, Operation.WRITE, route.key)
-        if heeded is Heeded.NOTHING:
-            self.writable.add(route.exchange)
-            return
         if heeded is Heeded.KEY:
             route.writer = self.user
+            return
+        if self.writable is None:
+            self.writable = set()
+        if heeded is Heeded.NOTHING:
+            self.writable.add(route.exchange)
             return
         if len(self.writable) >= WRITABLE_MAX:
             self.writable.clear()
@@ -296,7 +297,7 @@ class Channel:
     def note_outcome(self, happened: int) -> None:
         """Acts on the flags of an enqueue, see queues/put_flags.py."""
         if happened & put_flags.REFUSED and self.confirms.active:
-            self.confirms.lost.append(self.confirms.published)
+            self.confirms.lose(self.confirms.published)
         if happened & put_flags.IN_STREAM and self.virtual_host.streams is not None:
             self.virtual_host.streams.note(self.confirms)
         if happened & put_flags.CONGESTED:

@@ -11,9 +11,7 @@ cdef class ClientConnection:
     cdef readonly int version
     cdef readonly dict client_properties
     cdef readonly long long since_ms
-    cdef readonly object close
-    cdef readonly object describe
-    cdef readonly object limited
+    cdef readonly object peer
     cdef public str blocked
     cdef readonly dict channels
 

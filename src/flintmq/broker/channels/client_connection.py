@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -21,6 +20,19 @@ class Host(Protocol):
     def name(self) -> str: ...
 
 
+class Peer(Protocol):
+    """Whoever speaks for a connection: its session."""
+
+    def close_connection(self, fault: PeerFault) -> None:
+        """As the fault says, whatever the client is doing."""
+
+    def describe(self) -> FieldTable:
+        """Octets, ports and agreed limits, for those who look on."""
+
+    def limit_messages(self) -> None:
+        """The limits of its messages have changed."""
+
+
 class ClientConnection:
     """An open connection, for those who list them and those who close them."""
 
@@ -28,10 +40,8 @@ class ClientConnection:
         "blocked",
         "channels",
         "client_properties",
-        "close",
-        "describe",
-        "limited",
         "number",
+        "peer",
         "peer_address",
         "since_ms",
         "user",
@@ -48,9 +58,7 @@ class ClientConnection:
         version: int,
         client_properties: FieldTable,
         since_ms: int,
-        close: Callable[[PeerFault], None],
-        describe: Callable[[], FieldTable] | None = None,
-        limited: Callable[[], None] = lambda: None,
+        peer: Peer,
     ) -> None:
         self.number = number
         self.user = user
@@ -59,9 +67,7 @@ class ClientConnection:
         self.version = version  # of the protocol, as wire/amqp.py numbers them
         self.client_properties = client_properties
         self.since_ms = since_ms
-        self.close = close  # as the fault says, whatever the client is doing
-        self.describe = describe  # octets, ports and agreed limits, for those who look on
-        self.limited = limited  # the limits of its messages have changed
+        self.peer = peer
         self.blocked = ""  # why nothing is read from it, if it publishes while there is an alarm
         self.channels: dict[int, Channel] = {}
 

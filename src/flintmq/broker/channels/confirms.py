@@ -7,6 +7,7 @@ Writes into the output of its connection; knows nothing of queues.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,8 @@ class Confirms:
         self.confirmed = 0
         self.kept = 0  # the newest entry of the channel in the journal
         self.stream_batch = 0  # the batch of streams that its newest message for one is in
-        self.lost: list[int] = []  # publishes that the disk has lost before they were confirmed, or refused
+        # Publishes that the disk has lost before they were confirmed, or that were refused; mostly none.
+        self.lost: list[int] | None = None
         # The channel is closed; called when all that was published is confirmed.
         self.farewell: Callable[[], None] | None = None
 
@@ -63,6 +65,12 @@ class Confirms:
             self.is_due = True
             self.pass_work.confirms.append(self)
         return 0
+
+    def lose(self, number: int) -> None:
+        """The publish of this number is lost or refused, of which a basic.nack tells."""
+        if self.lost is None:
+            self.lost = []
+        insort(self.lost, number)
 
     def note_kept(self, entry: int) -> None:
         """What was published lies in the journal: it is confirmed when that is synced."""

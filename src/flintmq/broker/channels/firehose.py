@@ -187,7 +187,7 @@ def connection_name(client: ClientConnection | None) -> str:
     """As lists of connections have it: 127.0.0.1:50000 -> 127.0.0.1:5672."""
     if client is None:
         return ""
-    ends = {} if client.describe is None else client.describe()
+    ends = client.peer.describe()
     peer, here = str(ends.get("peer", client.peer_address)), str(ends.get("here", ""))
     peer_port, port = str(ends.get("peer-port", 0)), str(ends.get("port", 0))
     return f"{peer}:{peer_port} -> {here}:{port}"

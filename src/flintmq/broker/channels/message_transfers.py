@@ -165,7 +165,7 @@ class MessageTransfers:
             return
         if self.is_returned:
             self.refusals[request_id] = (NOT_TAKEN, "NO_CONSUMERS")
-            self.confirms.lost.append(self.confirms.published)
+            self.confirms.lose(self.confirms.published)
         self.published.append((self.confirms.published, request_id))
 
     def takes_back(self) -> bool:

@@ -119,7 +119,7 @@ class TransformExchange(WrappingExchange):
         if entry_number.is_in_journal(message.entry):
             confirms.note_kept(entry_number.sequence_of(message.entry))
         if happened & put_flags.REFUSED and confirms.active:
-            confirms.lost.append(confirms.published)
+            confirms.lose(confirms.published)
         if happened & put_flags.IN_STREAM and router.streams is not None:
             router.streams.note(confirms)
 

@@ -549,7 +549,7 @@ def connection_row(client: ClientConnection) -> Tuple:
         client.blocked,
         len(client.channels),
         packed(client.client_properties),
-        {} if client.describe is None else client.describe(),
+        client.peer.describe(),
     )
 
 

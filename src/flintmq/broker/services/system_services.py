@@ -419,7 +419,7 @@ def channels_after(client: ClientConnection, after: str) -> Iterator[tuple[str, 
 
 def connection_table(client: ClientConnection) -> FieldTable:
     product = client.client_properties.get("product")
-    ends = {} if client.describe is None else client.describe()
+    ends = client.peer.describe()
     name = client.client_properties.get("connection_name")
     return {
         "number": client.number,

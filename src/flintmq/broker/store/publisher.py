@@ -10,7 +10,6 @@ from flintmq.protocol.outbox import Output
 class PublisherConfirms(Protocol):
     """What they know of its confirms; channels/confirms.py has the whole."""
 
-    lost: list[int]
     stream_batch: int
     active: bool
     published: int
@@ -20,6 +19,8 @@ class PublisherConfirms(Protocol):
 
     @property
     def output(self) -> Output: ...
+
+    def lose(self, number: int) -> None: ...
 
     def note_kept(self, entry: int) -> None: ...
 

@@ -11,6 +11,7 @@ from flintmq.storage.journal.journal cimport Journal
 cdef class Store:
     cdef readonly Journal journal
     cdef readonly object overflow
+    cdef readonly Journal paged_out
     cdef readonly object delivered_marks
     cdef readonly unsigned long long synced
     cdef readonly unsigned long long recovered
@@ -56,7 +57,7 @@ cdef class Store:
     cpdef list read(self, list entries)
     @cython.locals(entry=cython.ulonglong, count=Py_ssize_t)
     cpdef Py_ssize_t fitting(self, list entries, Py_ssize_t octets) except -1
-    @cython.locals(sequence=cython.ulonglong, paged_out=Journal)
+    @cython.locals(sequence=cython.ulonglong)
     cdef Py_ssize_t octets_of(self, unsigned long long entry) except -1
     @cython.locals(head=bytes)
     cpdef keep_spooled(self, Message message, tuple owners)
@@ -67,12 +68,9 @@ cdef class Store:
     @cython.locals(entry=cython.ulonglong)
     cpdef spool_of(self, Message message)
     cpdef wait(self, confirms, unsigned long long published)
-    @cython.locals(paged_out=Journal)
     cpdef end_pass(self)
     cpdef note_handed_out(self)
-    @cython.locals(paged_out=Journal)
     cpdef bint is_behind(self)
-    @cython.locals(paged_out=Journal)
     cpdef bint is_overflow_behind(self)
 
 

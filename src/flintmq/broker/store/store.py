@@ -103,6 +103,7 @@ class Store:
         "numbers",
         "outputs",
         "overflow",
+        "paged_out",
         "promised",
         "recovered",
         "shared",
@@ -114,6 +115,7 @@ class Store:
     def __init__(self, journal: Journal, overflow: Overflow, delivered_marks: DeliveredMarks) -> None:
         self.journal = journal
         self.overflow = overflow
+        self.paged_out = overflow.journal  # what the overflow writes into
         self.delivered_marks = delivered_marks
         self.synced = journal.synced_sequence
         self.recovered = journal.synced_sequence  # the newest record of an earlier life
@@ -303,8 +305,7 @@ class Store:
             return 0
         sequence = entry_number.sequence_of(entry)
         if entry_number.is_transient(entry):
-            paged_out = self.overflow.journal
-            return paged_out.entry_octets(sequence)
+            return self.paged_out.entry_octets(sequence)
         return self.journal.entry_octets(sequence)
 
     def load_one(self, entry: int) -> Message | None:
@@ -433,8 +434,7 @@ class Store:
         if self.delivered_marks.pages:
             self.delivered_marks.write()
         self.journal.end_batch()
-        paged_out = self.overflow.journal
-        paged_out.end_batch()
+        self.paged_out.end_batch()
 
     def note_handed_out(self) -> None:
         """What has left queues in this pass is marked."""
@@ -452,8 +452,7 @@ class Store:
 
     def is_overflow_behind(self) -> bool:
         """Whether what is spilled should wait for the disk."""
-        paged_out = self.overflow.journal
-        return paged_out.is_behind()
+        return self.paged_out.is_behind()
 
     def limit_batches(self, most: int) -> None:
         """No more than so many octets should wait for the disk in either journal."""
@@ -462,8 +461,7 @@ class Store:
 
     def is_behind(self) -> bool:
         """Whether publishers should wait for the disk."""
-        paged_out = self.overflow.journal
-        return self.journal.is_behind() or paged_out.is_behind()
+        return self.journal.is_behind() or self.paged_out.is_behind()
 
     def collect(self) -> None:
         """Takes notice of what the threads of the journal have done."""
@@ -490,7 +488,7 @@ class Store:
             promised = self.promised.pop(entry, None)
             if promised is not None:
                 confirms, number = promised
-                confirms.lost = sorted([*confirms.lost, number])
+                confirms.lose(number)
 
     def close(self) -> None:
         self.end_pass()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 # The same for every channel, but for 0-9.
 OPEN_OK = methods.ChannelOpenOk()
+CLOSE_OK = methods.ChannelCloseOk()
 
 
 @command("channel.open")
@@ -36,7 +37,7 @@ def channel_close(session: Session, channel: Channel, method: methods.ChannelClo
             session.output.drop_streams(channel.number)
         session.release_channel(channel)
         session.connection.forget_channel(channel)
-    session.send(channel.number, methods.ChannelCloseOk())
+    session.send(channel.number, CLOSE_OK)
 
 
 @command("channel.close-ok")

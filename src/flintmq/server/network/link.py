@@ -54,6 +54,9 @@ STRANGER_READ_BYTES = 8704
 READ_BYTES_LEAST = 8192
 READ_BYTES_FIRST = 32_768
 
+# What is left of a read that has ended with a frame; a link adds only to the part of a frame that it has.
+NO_OCTETS = bytearray()
+
 # What tells how long a frame is.
 FRAME_HEAD_BYTES = 7
 
@@ -108,7 +111,7 @@ class Link:
         self.wanted = READ
         self.output = Output(self.scheduler.outbox, self, self.scheduler.room)
         self.session: Session = server.new_session(self.output, self, peer_address)
-        self.leftover = bytearray()  # the beginning of a frame whose end has not come yet
+        self.leftover = NO_OCTETS  # the beginning of a frame whose end has not come yet
         self.held = 0
         self.is_stranger = True  # until connection.open
         self.finishing = False  # closes when the output is empty
@@ -207,7 +210,10 @@ class Link:
             self.received_octets += size
             self.scheduler.read_coalescing.octets += size
             self.scheduler.pass_work.unwatched_bytes -= size
-            self.leftover += self.scheduler.view[:size]
+            if self.leftover:
+                self.leftover += self.scheduler.view[:size]
+            else:  # NO_OCTETS is everybody's
+                self.leftover = bytearray(self.scheduler.view[:size])
         elif size != sockets.NOT_NOW:
             self.lost()
             return
@@ -270,11 +276,11 @@ class Link:
         if used < size:
             self.leftover = bytearray(self.scheduler.view[used:size])
         elif self.leftover:
-            self.leftover = bytearray()
+            self.leftover = NO_OCTETS
         if session.connection.state == phases.CONNECTION_CLOSED:
             if not session.connection.version:
                 self.refuse_header(bytes(buffer[: min(size, greeting.NAMED_OCTETS)]))
-            self.leftover = bytearray()  # what follows the end means nothing
+            self.leftover = NO_OCTETS  # what follows the end means nothing
             if not session.is_leaving:  # else the answer is yet to come
                 self.finish()
         elif session.connection.paused and not self.held & (HELD_LOGIN | HELD_REFUSED | HELD_RATE):
@@ -503,7 +509,7 @@ class Link:
 
     def give_back(self) -> None:
         """What the session holds goes back, and nobody takes the connection for one that is there."""
-        self.leftover = bytearray()
+        self.leftover = NO_OCTETS
         if self.verifying is not None:
             self.verifying.cancel()  # else a flood of broken logins would keep the honest ones waiting
         try:

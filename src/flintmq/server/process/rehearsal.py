@@ -157,7 +157,7 @@ class RehearsalSession(Session):
         if record.nacks > 0:
             record.nacks -= 1
         owner.confirms.count()
-        owner.confirms.lost.append(owner.confirms.published)
+        owner.confirms.lose(owner.confirms.published)
 
     def wait_for(self, pending: AnswerPending, channel: Channel | None, again: Callable[[], None]) -> None:
         self.is_deferred = True

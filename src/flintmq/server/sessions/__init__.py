@@ -4,3 +4,8 @@ Read session.py first: publishes, acks, and how a fault becomes a Close. handsha
 connection with its login, parting.py the end of a connection. Sessions of AMQP/Fast are in fast/ and fast09/.
 What channels ask for is in commands/; the socket is in network/.
 """
+
+from __future__ import annotations
+
+# The others know the type of a session, and session.py imports them: compiled, it has to come first.
+from flintmq.server.sessions import session as session

@@ -119,7 +119,8 @@ def login_step(session: Session, step: Challenge | Verification | Accepted | Ref
         if not session.is_internal:
             # Whoever logs in over HTTP is noted when the password is checked (management.authenticate).
             session.audit(LOGIN, "login", True)
-            broker.events.logged_in(user.name, session.peer_address, "")
+            if broker.hears_events(None):
+                broker.events.logged_in(user.name, session.peer_address, "")
         watch_expiry(session, user)
         tune(session)
     elif isinstance(step, Challenge):
@@ -215,16 +216,15 @@ def open_connection(session: Session, method: methods.ConnectionOpen) -> None:
         connection.version,
         session.client_properties,
         broker.pass_work.now_ms,
-        session.close_connection,
-        link.describe,
-        session.limit_messages,
+        session,
     )
     if session.is_internal:
         broker.clients.internal[session.number] = client
     else:
         broker.clients.enter(client)
         session.audit(LOGIN, "connection.open", True)
-        broker.events.connection_changed("connection.created", client)
+        if broker.hears_events(virtual_host):
+            broker.events.connection_changed("connection.created", client)
     if limits.of:
         session.limit_messages()
     else:  # the settings may have been read again since the peer came

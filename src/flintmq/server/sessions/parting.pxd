@@ -3,12 +3,12 @@ from flintmq.broker.broker cimport Broker
 from flintmq.broker.channels.channel cimport Channel as BrokerChannel
 from flintmq.protocol.channel cimport Channel
 from flintmq.protocol.outbox cimport Output
+from flintmq.server.sessions.session cimport Session
 
 
 @cython.final
 cdef class Parting:
-    # A session has no type here: session.py, which has it, imports this module.
-    cdef object session
+    cdef Session session
     cdef int kind
     cdef object answer
     cdef bint is_to_leave_again

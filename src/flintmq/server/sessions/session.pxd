@@ -1,6 +1,8 @@
 cimport cython
+from flintmq.broker.broker cimport Broker
 from flintmq.broker.scheduling.pass_work cimport PassWork
 from flintmq.broker.channels.channel cimport Channel as BrokerChannel
+from flintmq.broker.virtual_host cimport VirtualHost
 from flintmq.protocol.channel cimport Channel
 from flintmq.protocol.connection cimport Connection
 from flintmq.protocol.events cimport Events
@@ -9,7 +11,7 @@ from flintmq.protocol.outbox cimport Output
 
 
 cdef class Session(Events):
-    cdef readonly object broker
+    cdef readonly Broker broker
     cdef PassWork pass_work
     cdef readonly Output output
     cdef readonly object link
@@ -17,7 +19,7 @@ cdef class Session(Events):
     cdef readonly unsigned int number
     cdef readonly Connection connection
     cdef public object user
-    cdef public object virtual_host
+    cdef public VirtualHost virtual_host
     cdef public object login
     cdef public int questions
     cdef public str refusal
@@ -31,6 +33,7 @@ cdef class Session(Events):
     cdef public bint is_refused
 
     cpdef bint is_short(self) noexcept
+    cpdef bint expects_standard(self) except -1
     @cython.locals(channel=Channel)
     cpdef bint is_publisher(self) except -1
     @cython.locals(owner=BrokerChannel)

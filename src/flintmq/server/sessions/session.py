@@ -33,12 +33,13 @@ from flintmq.server.sessions import handshake
 from flintmq.server.sessions.parting import PARTS_CLOSED, PARTS_LOST, PARTS_REFUSED, Parting
 from flintmq.server.sessions.rated_publishes import RatedPublishes
 from flintmq.wire import amqp, methods, traits
-from flintmq.wire.methods import Method, encode_method
+from flintmq.wire.methods import Method
 
 if TYPE_CHECKING:
     from flintmq.broker.broker import Broker
     from flintmq.protocol.outbox import Output
     from flintmq.protocol.requests import Answered
+    from flintmq.wire.tables import FieldTable
 
 # Reply codes of what a user may not do: in general, and in a virtual host.
 REFUSALS = (amqp.ACCESS_REFUSED, amqp.NOT_ALLOWED)
@@ -46,6 +47,7 @@ REFUSALS = (amqp.ACCESS_REFUSED, amqp.NOT_ALLOWED)
 log = logging.getLogger("flintmq.session")
 
 TEXT_BYTES_MAX = 255
+CLOSE_OK = methods.ConnectionCloseOk()
 HEARTBEAT = bytes((amqp.FRAME_HEARTBEAT, 0, 0, 0, 0, 0, 0, amqp.FRAME_END))
 # A method that is no publish or ack takes some 40 microseconds, and so does the header of a large content:
 # after 8 of them others have their turn.
@@ -363,6 +365,11 @@ class Session(Events):
         self.connection.events = RatedPublishes(self, rates) if rates else self
         self.link.rate_changed()
 
+    def describe(self) -> FieldTable:
+        """The connection for the HTTP API and services."""
+        found: FieldTable = self.link.describe()
+        return found
+
     # What the client is known to understand
 
     def follows_standard_qos(self) -> bool:
@@ -443,8 +450,9 @@ class Session(Events):
         if self.connection.open_channels > CHANNELS_CRITICAL and self.is_critical():
             text = f"memory is short: no more than {CHANNELS_CRITICAL} channels for now"
             raise ConnectionFault(amqp.RESOURCE_ERROR, text)
-        if not self.is_internal:
-            self.broker.administration.limits.check_channel(self.user, self.virtual_host)
+        limits = self.broker.administration.limits
+        if limits.of and not self.is_internal:
+            limits.check_channel(self.user, self.virtual_host)
         opened = BrokerChannel(channel.number, self.number, self.virtual_host, self.user, self.output)
         self.virtual_host.tally.channels_opened += 1
         opened.cancel_notices = "consumer_cancel_notify" in self.capabilities
@@ -542,7 +550,7 @@ class Session(Events):
         self.depart(PARTS_CLOSED, self.say_close_ok)
 
     def say_close_ok(self) -> None:
-        self.connection.send(methods.ConnectionCloseOk())
+        self.connection.send(CLOSE_OK)
         self.link.finish()
 
     def close_ok(self, method: methods.ConnectionCloseOk) -> None:
@@ -579,7 +587,7 @@ class Session(Events):
             self.audit(ACCESS, "operation", False, reason=fault.text)
 
     def send(self, number: int, method: Method) -> None:
-        self.output.write_method(number, encode_method(self.connection.version, method))
+        self.output.write_method(number, self.connection.encoded(method))
 
     def __str__(self) -> str:
         user = "nobody" if self.user is None else self.user.name

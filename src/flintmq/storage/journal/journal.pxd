@@ -39,6 +39,12 @@ cdef class Journal(Appender):
     cpdef end_batch(self)
     cpdef bint is_behind(self)
     @cython.locals(location=cython.ulonglong, number=cython.ulonglong, at=Py_ssize_t, size=Py_ssize_t, start=Py_ssize_t, header_at=Py_ssize_t, octets=bytes)
-    cdef tuple _read(self, unsigned long long sequence, bint ahead)
-    @cython.locals(batch=Batch)
-    cdef tuple _octets(self, unsigned long long number, Py_ssize_t at, Py_ssize_t size, bint ahead)
+    cdef tuple _read(self, unsigned long long sequence, list others, Py_ssize_t index)
+    @cython.locals(batch=Batch, start=Py_ssize_t)
+    cdef tuple _octets(
+        self, unsigned long long number, Py_ssize_t at, Py_ssize_t size, list others, Py_ssize_t index
+    )
+    @cython.locals(location=cython.ulonglong, start=Py_ssize_t, stop=Py_ssize_t)
+    cdef Py_ssize_t _run_end(
+        self, unsigned long long number, Py_ssize_t at, Py_ssize_t end, list others, Py_ssize_t index
+    ) except -1

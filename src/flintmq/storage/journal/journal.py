@@ -33,7 +33,7 @@ from flintmq.errors import StorageFault
 from flintmq.storage import layout
 from flintmq.storage.journal.appender import Appender
 from flintmq.storage.journal.batch import Batch
-from flintmq.storage.journal.reader import SegmentReader, checked_entry, entry_parts
+from flintmq.storage.journal.reader import WINDOW_OCTETS, SegmentReader, checked_entry, entry_parts
 from flintmq.storage.journal.reclaim import Reclaimer
 from flintmq.storage.journal.replay import recover
 from flintmq.storage.journal.report import RecoveryReport, RecoveryVisitor
@@ -55,6 +55,8 @@ BEHIND_OCTETS = 16_777_216
 PROMISES_NAME = "segments.promised"
 # How often the time is noted there.
 TIME_NOTED_MS = 1000
+
+NO_OTHERS: list[int] = []
 
 
 class Journal(Appender):
@@ -446,38 +448,59 @@ class Journal(Appender):
 
     def read_entry(self, sequence: int) -> tuple[bytes, bytes]:
         """Header and payload; of a spooled entry the payload is empty, see `spool_of`."""
-        return self._read(sequence, False)
+        return self._read(sequence, NO_OTHERS, 0)
 
     def read_entries(self, sequences: Iterable[int]) -> list[tuple[bytes, bytes]]:
         """Headers and payloads of many, read ahead: best in the order in which they were appended."""
-        read = [self._read(sequence, True) for sequence in sequences]
+        wanted = list(sequences)
+        read = [self._read(sequence, wanted, index) for index, sequence in enumerate(wanted, 1)]
         self.reader.release_window()
         return read
 
-    def _read(self, sequence: int, ahead: bool) -> tuple[bytes, bytes]:
+    def _read(self, sequence: int, others: list[int], index: int) -> tuple[bytes, bytes]:
+        """The entry; what follows it among the `others`, from the one at `index` on, is read next."""
         if not self.index.locate(sequence):
             raise StorageFault(f"there is no entry {sequence}")
         location = self.index.found_location
         number = location >> 32
         at = (location & 0xFFFFFFFF) << 3
         size = self.index.found_size << 3
-        octets, start = self._octets(number, at, size, ahead)
+        octets, start = self._octets(number, at, size, others, index)
         header_at = checked_entry(octets, start, size, number, self.segments[number].seed, sequence)
         header, payload = entry_parts(octets, start, header_at)
         if sequence in self.spools.adopted:
             return header, b""
         return header, payload
 
-    def _octets(self, number: int, at: int, size: int, ahead: bool) -> tuple[bytes, int]:
+    def _octets(self, number: int, at: int, size: int, others: list[int], index: int) -> tuple[bytes, int]:
         """The record's octets, from the disk or from where they still wait for it."""
         for batch in (self._batch, self._in_flight, *self._written):
             if batch is not None and batch.pieces and batch.pieces[0].segment.number <= number:
                 octets = batch.octets_at(number, at, size)
                 if octets is not None:
                     return octets, 0
-        if ahead:
-            return self.reader.view(number, at, size)
-        return self.reader.read(number, at, size), 0
+        if not others:
+            return self.reader.read(number, at, size), 0
+        start = self.reader.place_in_window(number, at, size)
+        if start < 0:
+            self.reader.read_window(number, at, self._run_end(number, at, at + size, others, index) - at)
+            start = 0
+        return self.reader.window, start
+
+    def _run_end(self, number: int, at: int, end: int, others: list[int], index: int) -> int:
+        """Where the last of those ends that lie one behind the other in the segment, as far as a window goes.
+
+        No further: a window of small messages is a few kilobytes, and what else is read is read in vain.
+        """
+        while index < len(others) and self.index.locate(others[index]):
+            location = self.index.found_location
+            start = (location & 0xFFFFFFFF) << 3
+            stop = start + (self.index.found_size << 3)
+            if location >> 32 != number or start < end or stop - at > WINDOW_OCTETS:
+                break
+            end = stop
+            index += 1
+        return end
 
     def open_spool(self) -> Spool:
         """A file for a payload that must not live in memory."""

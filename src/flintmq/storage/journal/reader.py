@@ -15,7 +15,7 @@ from flintmq.storage.disk import Disk
 from flintmq.storage.journal import record
 from flintmq.storage.journal.segment import segment_name
 
-# Large enough that a read costs its octets and not its call; four queues paging cost 4 MiB.
+# Large enough that a read costs its octets and not its call.
 WINDOW_OCTETS = 1 << 20
 # Under the usual limit of 1,024 descriptors, with the sockets having most of them.
 HANDLES_MAX = 64
@@ -28,7 +28,7 @@ class SegmentReader:
         self._disk = disk
         self._directory = directory
         self._handles: OrderedDict[int, int] = OrderedDict()
-        self._window = b""
+        self.window = b""
         self._window_segment = 0
         self._window_at = 0
 
@@ -49,16 +49,27 @@ class SegmentReader:
 
     def view(self, segment: int, at: int, size: int) -> tuple[bytes, int]:
         """Octets that contain the wanted ones, and where those begin: read ahead for what follows."""
-        start = at - self._window_at
-        if segment != self._window_segment or start < 0 or start + size > len(self._window):
-            self._window = self._disk.read(self.handle(segment), at, max(size, WINDOW_OCTETS))
-            self._window_segment = segment
-            self._window_at = at
+        start = self.place_in_window(segment, at, size)
+        if start < 0:
+            self.read_window(segment, at, max(size, WINDOW_OCTETS))
             start = 0
-        return self._window, start
+        return self.window, start
+
+    def place_in_window(self, segment: int, at: int, size: int) -> int:
+        """Where the wanted octets begin in the window; -1 if it does not have them."""
+        start = at - self._window_at
+        if segment != self._window_segment or start < 0 or start + size > len(self.window):
+            return -1
+        return start
+
+    def read_window(self, segment: int, at: int, size: int) -> None:
+        """From now on the window has these octets, as far as the segment goes."""
+        self.window = self._disk.read(self.handle(segment), at, size)
+        self._window_segment = segment
+        self._window_at = at
 
     def release_window(self) -> None:
-        self._window = b""
+        self.window = b""
         self._window_segment = 0
 
     def forget(self, segment: int) -> None:

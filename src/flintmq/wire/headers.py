@@ -3,10 +3,10 @@
     | class 2 | weight 2 | body size 8 | flags 2 | properties of the flags that are set ... |
                                            ^ 12
 
-`read_property` steps over what it is not asked for, and `entry_places` over all entries of the headers but
-those of one name. `read_headers` decodes a table of the field types that headers nearly always have; any
-other value, and a table with a mistake in it, is left to tables.py, so that there is one place which knows
-all types and words all faults.
+`read_property` steps over what it is not asked for, `entry_places` over all entries of the headers but
+those of one name, and `read_headers_among` over all but those of some names. `read_headers` decodes a table
+of the field types that headers nearly always have; any other value, and a table with a mistake in it, is left
+to tables.py, so that there is one place which knows all types and words all faults.
 """
 
 from __future__ import annotations
@@ -14,6 +14,15 @@ from __future__ import annotations
 from flintmq.errors import ProtocolMisuse
 from flintmq.wire import amqp, content, octets
 from flintmq.wire.tables import FieldTable, FieldValue, decode_table, decode_value
+
+# A sieve of names has a slot for each hash of 12 bits: 200 names leave 19 of 20 others behind.
+SIEVE_SLOTS = 4096
+_SLOT_SHIFT = 52
+# Of a hash by multiplication, eight octets at a time. The salt differs from process to process, as the hashes
+# of texts do: nobody finds names that fall through each sieve.
+_WORD_MASK = 0xFFFFFFFFFFFFFFFF
+_FACTOR = 0x9E3779B97F4A7C15
+_SALT = hash("names of headers") & _WORD_MASK
 
 
 def find_property(source: octets.Readable, at: int, end: int, wanted: int) -> int:
@@ -61,11 +70,45 @@ def read_headers(whole: bytes, end: int) -> FieldTable:
     """The headers of the content header in `whole`[:end]; a ConnectionFault when they are malformed."""
     source = octets.readable_bytes(whole)
     at = find_property(source, 12, end, amqp.FLAG_HEADERS)
-    return {} if at < 0 else read_table(whole, at, end)
+    return {} if at < 0 else read_table(whole, at, end, None, None)
 
 
-def read_table(whole: bytes, at: int, end: int) -> FieldTable:
-    """The table at `at`, as decode_table gives it: of a name that is there twice the first value counts."""
+def read_headers_among(whole: bytes, end: int, names: dict[str, int], sieve: bytearray) -> FieldTable:
+    """As read_headers, without headers that have none of these names; the sieve has a 1 for each of them.
+
+    Of the others no object is made: a message with thousands of headers costs little where few are asked for.
+    """
+    source = octets.readable_bytes(whole)
+    at = find_property(source, 12, end, amqp.FLAG_HEADERS)
+    return {} if at < 0 else read_table(whole, at, end, names, sieve)
+
+
+def sieve_slot(source: octets.Readable, start: int, stop: int) -> int:
+    """The slot of the name in these octets."""
+    hashed = _SALT
+    while stop - start >= 8:
+        hashed = (hashed ^ octets.read_longlong(source, start)) * _FACTOR & _WORD_MASK
+        start += 8
+    word = stop - start
+    while start < stop:
+        word = (word << 8) | source[start]
+        start += 1
+    return ((hashed ^ word) * _FACTOR & _WORD_MASK) >> _SLOT_SHIFT
+
+
+def put_in_sieve(sieve: bytearray, name: str) -> None:
+    """From now on headers of this name fall through the sieve."""
+    whole = name.encode("utf-8", "surrogateescape")
+    sieve[sieve_slot(octets.readable_bytes(whole), 0, len(whole))] = 1
+
+
+def read_table(
+    whole: bytes, at: int, end: int, names: dict[str, int] | None, sieve: bytearray | None
+) -> FieldTable:
+    """The table at `at`, as decode_table gives it: of a name that is there twice the first value counts.
+
+    With `names` and their sieve those alone.
+    """
     source = octets.readable_bytes(whole)
     if end - at < 4:
         return decode_table(whole, at, end, "basic headers")[0]
@@ -79,7 +122,19 @@ def read_table(whole: bytes, at: int, end: int) -> FieldTable:
         size = source[start]
         if stop - start < size + 2:
             return decode_table(whole, at, end, "basic headers")[0]
-        name = octets.text(source, start + 1, start + 1 + size)
+        if sieve is not None and names is not None:
+            after = content.after_value(source, start + size + 1, stop, 1)
+            if after < 0:
+                return decode_table(whole, at, end, "basic headers")[0]
+            if not sieve[sieve_slot(source, start + 1, start + 1 + size)]:
+                start = after
+                continue
+            name = octets.text(source, start + 1, start + 1 + size)
+            if name not in names or name in table:
+                start = after
+                continue
+        else:
+            name = octets.text(source, start + 1, start + 1 + size)
         start += size + 1
         kind = source[start]
         left = stop - start - 1

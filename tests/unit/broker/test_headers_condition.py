@@ -8,7 +8,10 @@ import pytest
 
 from flintmq.broker.exchanges.exchange import HeadersExchange
 from flintmq.broker.matching.headers_condition import match_mode
-from flintmq.errors import ChannelFault
+from flintmq.broker.matching.lookup import AskedNames, lookup_for
+from flintmq.broker.messages.message import new_message
+from flintmq.errors import ChannelFault, ConnectionFault
+from flintmq.wire.tables import encode_table
 
 
 class Queue:
@@ -151,3 +154,83 @@ def test_bindings_with_the_same_terms_are_checked_once() -> None:
     for number in range(1000):
         exchange.bind(QUEUES[number], "", {"a": 1, "b": 2, "x-ignored": number})
     assert len(exchange.index.conditions) == 1
+
+
+def message_with(table: bytes) -> Any:
+    """A message with these octets as its header table."""
+    header = b"\x00\x3c\x00\x00" + bytes(8) + b"\x20\x00" + len(table).to_bytes(4, "big") + table
+    return new_message(b"\x00\x00", header, len(header), 0, 0)
+
+
+def fields(table: dict[str, Any]) -> bytes:
+    return encode_table(table)[4:]
+
+
+def test_of_thousands_of_headers_those_are_decoded_that_bindings_ask_for() -> None:
+    asked = AskedNames()
+    for name in ("colour", "size", "colour"):
+        asked.add(name)
+    many = {f"h{number}": number for number in range(2000)}
+    lookup = lookup_for(message_with(fields({**many, "colour": "red", "nowhere": [1, {"a": 2}]})), "key")
+    assert lookup.headers_among(asked) == {"colour": "red"}
+    assert lookup.has_header("colour")
+    assert not lookup.has_header("size")
+    assert lookup.form("colour") == "red"
+    assert lookup.value("size") is None
+    assert lookup.form("h77") == 77  # who asks for another one has all of them decoded
+    assert len(lookup.headers()) == 2002
+
+    asked.remove("colour")
+    asked.add("h1999")
+    lookup = lookup_for(message_with(fields({**many, "colour": "red"})), "key")
+    assert lookup.headers_among(asked) == {"h1999": 1999, "colour": "red"}
+    asked.remove("colour")
+    lookup = lookup_for(message_with(fields({**many, "colour": "red"})), "key")
+    assert lookup.headers_among(asked) == {"h1999": 1999}
+
+
+def test_another_exchange_has_all_headers_decoded() -> None:
+    first, second = AskedNames(), AskedNames()
+    first.add("h1")
+    second.add("h2")
+    many = {f"h{number}": number for number in range(2000)}
+    lookup = lookup_for(message_with(fields(many)), "key")
+    assert lookup.headers_among(first) == {"h1": 1}
+    assert lookup.headers_among(second) == many
+    assert lookup.headers_among(first) == many
+
+
+def test_of_a_name_that_is_there_twice_the_first_value_counts() -> None:
+    asked = AskedNames()
+    asked.add("twice")
+    padding = fields({f"h{number}": number for number in range(500)})
+    lookup = lookup_for(message_with(fields({"twice": 1}) + padding + fields({"twice": 2})), "key")
+    assert lookup.headers_among(asked) == {"twice": 1}
+
+
+def test_a_large_table_with_a_mistake_is_refused() -> None:
+    asked = AskedNames()
+    asked.add("other")
+    octets = fields({f"h{number}": number for number in range(500)}) + b"\x01h?"
+    with pytest.raises(ConnectionFault):
+        lookup_for(message_with(octets), "key").headers_among(asked)
+
+
+@pytest.mark.parametrize("fields_more", [0, 500])
+def test_large_headers_match_as_small_ones_do(fields_more: int) -> None:
+    """Whether all of the headers are decoded or only some makes no difference to the queues that get it."""
+    exchange = HeadersExchange("x")
+    values = [None, 1, "1", True, 2.5, b"\xff", [1], {"n": 1}]
+    for number in range(200):
+        mode = ("all", "any", "all-with-x", "any-with-x")[number % 4]
+        terms = {f"n{number * 7 % 11}": values[number % 8], f"x-n{number % 5}": values[number * 3 % 8]}
+        exchange.bind(QUEUES[number], "", {"x-match": mode, **terms})
+    padding = {f"more{number}": "x" for number in range(fields_more)}
+    for number in range(100):
+        given = {f"n{number % 11}": values[number % 8], f"x-n{number % 5}": values[number * 5 % 8]}
+        given[f"n{(number + 3) % 11}"] = values[number // 8 % 8]
+        expected: dict[Any, Any] = {}
+        exchange.route("", given.copy, expected)
+        found: dict[Any, Any] = {}
+        exchange.route("", lookup_for(message_with(fields({**padding, **given})), ""), found)
+        assert set(found) == set(expected)

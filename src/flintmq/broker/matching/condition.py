@@ -107,6 +107,10 @@ class Condition:
             return ()
         return self.homes if type(self.homes[0]) is tuple else (self.homes,)
 
+    def header_names(self) -> list[str] | None:
+        """All headers that `cover` and `holds` ask for; None where that cannot be told."""
+        return None
+
     def cover(self) -> Cover:
         raise NotImplementedError
 

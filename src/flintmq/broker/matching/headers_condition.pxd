@@ -8,5 +8,5 @@ cdef class HeadersCondition(Condition):
     cdef readonly tuple terms
     cdef readonly bint any
 
-    @cython.locals(headers=dict, term=tuple)
+    @cython.locals(term=tuple)
     cpdef bint holds(self, Lookup lookup) except -1

@@ -64,6 +64,9 @@ class HeadersCondition(Condition):
         self.terms = form[1:] if self.any else form
         self.exact = self.any or len(self.terms) < 2
 
+    def header_names(self) -> list[str]:
+        return [name for name, _ in self.terms]
+
     def cover(self) -> Cover:
         homes = [
             (PRESENT, name, None) if value is None else (EQUAL, name, value) for name, value in self.terms
@@ -71,10 +74,9 @@ class HeadersCondition(Condition):
         return any_of(homes) if self.any else all_of(homes)
 
     def holds(self, lookup: Lookup) -> bool:
-        headers = lookup.headers()
         for term in self.terms:
             name, value = term
-            satisfied = name in headers if value is None else lookup.form(name) == value
+            satisfied = lookup.has_header(name) if value is None else lookup.form(name) == value
             if satisfied == self.any:
                 return self.any
         return not self.any

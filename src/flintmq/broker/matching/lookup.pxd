@@ -4,7 +4,19 @@ cimport flintmq.wire.amqp as amqp
 cimport flintmq.wire.headers as headers
 from flintmq.broker.messages.message cimport Message
 
+cdef Py_ssize_t LARGE_BYTES
+
 cpdef object plain(object value)
+
+
+@cython.final
+cdef class AskedNames:
+    cdef readonly dict names
+    cdef readonly bytearray sieve
+
+    cpdef add(self, str name)
+    cpdef remove(self, str name)
+    cdef dict read(self, Message message)
 
 
 @cython.final
@@ -12,6 +24,8 @@ cdef class Lookup:
     cdef readonly Message message
     cdef readonly str key
     cdef dict _headers
+    cdef dict _some
+    cdef AskedNames _asked
     cdef dict _values
     cdef dict _forms
     cdef object _body
@@ -21,6 +35,9 @@ cdef class Lookup:
     @cython.locals(lookup=Lookup)
     cdef Lookup create(Message message, str key)
     cpdef dict headers(self)
+    cpdef dict headers_among(self, AskedNames asked)
+    cdef dict table_for(self, str name)
+    cpdef bint has_header(self, str name) except -1
     @cython.locals(table=dict)
     cpdef object form(self, str name)
     @cython.locals(table=dict)

@@ -60,6 +60,11 @@ REFERENCES: dict[str, int] = {
     "JMSTimestamp": JMS_TIMESTAMP,
 }
 HEADER_PREFIX = "headers."
+# Of content headers that are larger than this only those headers are decoded that somebody asks for. Smaller
+# ones have some dozens, and to decode all of them once is less work.
+LARGE_BYTES = 2048
+# With more names than this a sieve is not made anew when one of them goes: each takes 0.2 us.
+SIEVED_MAX = 256
 
 
 def reference_of(name: str) -> Reference:
@@ -86,14 +91,47 @@ def plain(value: FieldValue) -> Any:
     return None
 
 
+class AskedNames:
+    """The names of headers that conditions ask for, each with how many do."""
+
+    __slots__ = ("names", "sieve")
+
+    def __init__(self) -> None:
+        self.names: dict[str, int] = {}
+        self.sieve: bytearray | None = None  # see wire/headers.py; made when a large message comes
+
+    def add(self, name: str) -> None:
+        self.names[name] = self.names.get(name, 0) + 1
+        if self.sieve is not None:
+            headers.put_in_sieve(self.sieve, name)
+
+    def remove(self, name: str) -> None:
+        """Takes back one add. What is left of the name in the sieve does no harm where names are many."""
+        self.names[name] -= 1
+        if not self.names[name]:
+            del self.names[name]
+            if len(self.names) <= SIEVED_MAX:
+                self.sieve = None
+
+    def read(self, message: Message) -> FieldTable:
+        """Those headers of the message that have these names."""
+        if self.sieve is None:
+            self.sieve = bytearray(headers.SIEVE_SLOTS)
+            for name in self.names:
+                headers.put_in_sieve(self.sieve, name)
+        return headers.read_headers_among(message.content, message.header_size, self.names, self.sieve)
+
+
 class Lookup:
     """One message, asked about by name; called like a function, it gives the headers."""
 
-    __slots__ = ("_body", "_forms", "_headers", "_is_parsed", "_values", "key", "message")
+    __slots__ = ("_asked", "_body", "_forms", "_headers", "_is_parsed", "_some", "_values", "key", "message")
 
     message: Message | None
     key: str
     _headers: FieldTable | None
+    _some: FieldTable | None
+    _asked: AskedNames | None
     _values: dict[Reference, Any] | None
     _forms: dict[str, Hashable] | None
     _body: Any
@@ -105,6 +143,8 @@ class Lookup:
         lookup.message = message
         lookup.key = key
         lookup._headers = None
+        lookup._some = None
+        lookup._asked = None
         lookup._values = None
         lookup._forms = None
         lookup._body = None
@@ -123,13 +163,32 @@ class Lookup:
                 self._headers = headers.read_headers(self.message.content, self.message.header_size)
         return self._headers
 
+    def headers_among(self, asked: AskedNames) -> FieldTable:
+        """At least those of these names, where a message has too many headers to decode all of them."""
+        if self._headers is None and self.message is not None and self.message.header_size > LARGE_BYTES:
+            if self._asked is None:
+                self._asked = asked
+                self._some = asked.read(self.message)
+            if self._asked is asked and self._some is not None:
+                return self._some
+        return self.headers()
+
+    def table_for(self, name: str) -> FieldTable:
+        """The headers as far as they are decoded; with the one of this name, if there is one."""
+        if self._headers is not None or self._asked is None or self._some is None:
+            return self.headers()
+        return self._some if name in self._asked.names else self.headers()
+
+    def has_header(self, name: str) -> bool:
+        return name in self.table_for(name)
+
     def ignore_headers(self) -> None:
         """From now on the message has no headers."""
         self._headers = {}
 
     def form(self, name: str) -> Hashable:
         """The matching form of a header; None when there is no such header or it has no value."""
-        table = self.headers()
+        table = self.table_for(name)
         value = table.get(name)
         if value is None or type(value) is str or type(value) is int:
             return value
@@ -143,7 +202,7 @@ class Lookup:
     def value(self, reference: Reference) -> Any:
         """What a selector sees of a header or property; None when there is none."""
         if type(reference) is str:
-            table = self.headers()
+            table = self.table_for(reference)
             value = table.get(reference)
             if value is None or type(value) is str or type(value) is int or type(value) is bool:
                 return value
@@ -151,7 +210,11 @@ class Lookup:
             self._values = {}
         elif reference in self._values:
             return self._values[reference]
-        found = plain(self.headers()[reference]) if isinstance(reference, str) else self.read(reference)
+        found = (
+            plain(self.table_for(reference)[reference])
+            if isinstance(reference, str)
+            else self.read(reference)
+        )
         self._values[reference] = found
         return found
 

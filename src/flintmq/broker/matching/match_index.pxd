@@ -2,7 +2,7 @@ cimport cython
 cimport flintmq.broker.matching.counted_set as counted_set
 from flintmq.broker.matching.condition cimport Condition
 from flintmq.broker.matching.intervals cimport Intervals
-from flintmq.broker.matching.lookup cimport Lookup
+from flintmq.broker.matching.lookup cimport AskedNames, Lookup
 
 
 @cython.final
@@ -39,6 +39,8 @@ cdef class MatchIndex:
     cdef readonly object everywhere
     cdef readonly list numbers
     cdef unsigned long long serial
+    cdef readonly AskedNames asked
+    cdef readonly Py_ssize_t unlisted
 
     cpdef Condition find(self, object form)
     cpdef add(self, Condition condition, object destination)

@@ -36,7 +36,7 @@ from flintmq.broker.matching.condition import (
     Cover,
 )
 from flintmq.broker.matching.intervals import Intervals
-from flintmq.broker.matching.lookup import Lookup, Reference
+from flintmq.broker.matching.lookup import AskedNames, Lookup, Reference
 
 # What a home costs that nobody shares yet, in units of one more condition that is met: a number from low to
 # high is rarer than mere presence, a value is rarest.
@@ -168,7 +168,7 @@ class NameSlot:
 class MatchIndex:
     """Conditions and their destinations. `typed`: values are compared as headers exchanges do."""
 
-    __slots__ = ("conditions", "everywhere", "names", "numbers", "serial", "typed")
+    __slots__ = ("asked", "conditions", "everywhere", "names", "numbers", "serial", "typed", "unlisted")
 
     def __init__(self, typed: bool = False) -> None:
         self.typed = typed
@@ -177,6 +177,9 @@ class MatchIndex:
         self.everywhere: counted_set.CountedSet = None
         self.numbers: list[int] = []  # those of the names that are no headers
         self.serial = 0
+        # What conditions ask for beside the names, and how many of them may ask for any header.
+        self.asked = AskedNames()
+        self.unlisted = 0
 
     def find(self, form: Hashable) -> Condition | None:
         """The condition of this form, if any binding asks for it."""
@@ -211,6 +214,12 @@ class MatchIndex:
                         self.numbers.append(reference)
                 slot.hang(kind, value, condition)
         self.conditions[condition.form] = condition
+        asked = condition.header_names()
+        if asked is None:
+            self.unlisted += 1
+        else:
+            for name in asked:
+                self.asked.add(name)
 
     def choose(self, cover: Cover, homes: list[Any]) -> float:
         """Puts the homes of the best way to cover into `homes`; what it is expected to cost."""
@@ -236,6 +245,12 @@ class MatchIndex:
 
     def dismiss(self, condition: Condition) -> None:
         del self.conditions[condition.form]
+        asked = condition.header_names()
+        if asked is None:
+            self.unlisted -= 1
+        else:
+            for name in asked:
+                self.asked.remove(name)
         for kind, reference, value in condition.home_list():
             slot = self.names[reference]
             slot.unhang(kind, value, condition)
@@ -253,7 +268,7 @@ class MatchIndex:
             self.meet(self.everywhere, lookup, found)
         if not self.names:
             return
-        headers = lookup.headers()
+        headers = lookup.headers() if self.unlisted else lookup.headers_among(self.asked)
         for name in headers:
             # Headers that no condition names are left alone, however large their values are.
             slot = self.names.get(name)

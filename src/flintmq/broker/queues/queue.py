@@ -67,8 +67,6 @@ CONGESTED_BYTES = 4_194_304
 PAGED_COPIES = 16
 # To hand out one message from the paged tail takes as much time as to hand out so many from memory.
 LOADED_DELIVERIES = 8
-# As many are loaded as the pass has time for, at least so many: each time takes a read of the disk.
-LOADED_MIN = 16
 
 # What a message takes in memory beside its content: the object, its place in a ring, allocation.
 SHED_MESSAGE_BYTES = 160
@@ -580,8 +578,7 @@ class Queue:
         """Brings the first of the paged tail back into memory; the number of messages."""
         if self.store is None:
             raise ProtocolMisuse("a queue without a store has no paged tail")
-        wanted = max(LOADED_MIN, self.pass_work.portion // LOADED_DELIVERIES)
-        wanted = min(wanted, self.store.loaded_messages)
+        wanted = self.store.loaded_messages
         if self.rules is not None and self.rules.limits is not None and self.rules.limits.memory_max >= 0:
             wanted = max(1, min(wanted, self.rules.limits.memory_max))
         loaded = 0

@@ -194,7 +194,7 @@ class PassWork:
 
     def share(self, links: int) -> None:
         """So many links are about to be read in one turn: what each of them may bring."""
-        most = self.copies_full if links <= LINKS_FEW else min(self.copies_full, COPIES_MAX)
+        most = self.copies_full if links <= LINKS_FEW else COPIES_MAX
         if self.is_short:
             most = COPIES_SHORT_MAX
         if links > LINKS_MAX:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 from playbook.dialogue import Playbook
 from playbook.paged import PagedPlaybook
 
-from flintmq.broker.queues import delivery
 from flintmq.wire.methods import BasicAck, BasicGet, BasicNack, QueuePurge
 
 # As in queue.py, whose numbers are C's own in the compiled build.
@@ -43,17 +41,6 @@ def test_its_counts_follow_the_messages() -> None:
     client >> QueuePurge(queue="q", no_wait=True)
     assert counts() == (0, 0, 0)
     assert queue.ready_bytes == 0
-
-
-@pytest.mark.skipif(str(delivery.__file__).endswith(".py"), reason="Python cannot do it")
-def test_the_collector_does_not_look_at_deliveries() -> None:
-    """Of which a client may hoard millions: a round of the collector would take as long as all of them."""
-    playbook = Playbook()
-    client = playbook.client()
-    client.declares("q")
-    client.publishes("q", b"1")
-    queue = playbook.broker.virtual_hosts["/"].queues["q"]
-    assert not gc.is_tracked(delivery.new_delivery(queue.ready.at(0), queue, 0, 0))
 
 
 def pressed_after(bodies: int, size: int) -> bool:

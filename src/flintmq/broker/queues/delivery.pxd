@@ -1,5 +1,4 @@
 cimport cython
-cimport flintmq.collector as collector
 from flintmq.broker.queues.consumer cimport Consumer
 from flintmq.broker.messages.message cimport Message
 from flintmq.broker.queues.queue cimport Queue

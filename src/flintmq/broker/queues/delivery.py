@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flintmq import collector
-
 if TYPE_CHECKING:
     from flintmq.broker.messages.message import Message
     from flintmq.broker.queues.consumer import Consumer
@@ -35,9 +33,6 @@ class Delivery:
         delivery.consumer = consumer  # None: taken by basic.get
         delivery.position = position  # in the queue, for coming back to the same place
         delivery.redeliveries = redeliveries
-        # A channel or queue that ends gives all of them away. A client may hoard millions, and the collector
-        # would take longer to look at each of them than it takes to hand it out.
-        collector.untrack(delivery)
         return delivery
 
 

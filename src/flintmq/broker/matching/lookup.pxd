@@ -13,6 +13,7 @@ cpdef object plain(object value)
 cdef class AskedNames:
     cdef readonly dict names
     cdef readonly bytearray sieve
+    cdef Py_ssize_t gone
 
     cpdef add(self, str name)
     cpdef remove(self, str name)

@@ -63,8 +63,6 @@ HEADER_PREFIX = "headers."
 # Of content headers that are larger than this only those headers are decoded that somebody asks for. Smaller
 # ones have some dozens, and to decode all of them once is less work.
 LARGE_BYTES = 2048
-# With more names than this a sieve is not made anew when one of them goes: each takes 0.2 us.
-SIEVED_MAX = 256
 
 
 def reference_of(name: str) -> Reference:
@@ -94,11 +92,12 @@ def plain(value: FieldValue) -> Any:
 class AskedNames:
     """The names of headers that conditions ask for, each with how many do."""
 
-    __slots__ = ("names", "sieve")
+    __slots__ = ("gone", "names", "sieve")
 
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
         self.sieve: bytearray | None = None  # see wire/headers.py; made when a large message comes
+        self.gone = 0  # names that the sieve lets through in vain
 
     def add(self, name: str) -> None:
         self.names[name] = self.names.get(name, 0) + 1
@@ -106,16 +105,18 @@ class AskedNames:
             headers.put_in_sieve(self.sieve, name)
 
     def remove(self, name: str) -> None:
-        """Takes back one add. What is left of the name in the sieve does no harm where names are many."""
+        """Takes back one add. A sieve is made anew when as many names have gone as are left."""
         self.names[name] -= 1
         if not self.names[name]:
             del self.names[name]
-            if len(self.names) <= SIEVED_MAX:
+            self.gone += 1
+            if self.gone > len(self.names):
                 self.sieve = None
 
     def read(self, message: Message) -> FieldTable:
         """Those headers of the message that have these names."""
         if self.sieve is None:
+            self.gone = 0
             self.sieve = bytearray(headers.SIEVE_SLOTS)
             for name in self.names:
                 headers.put_in_sieve(self.sieve, name)

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 # 4,096 numbers of 8 octets: 32 KiB are given back at a time.
 RUN_ENTRIES = 4096
-# Read from disk at a time.
-READ_ENTRIES = 256
+# Read from disk at a time: few at first, as whoever looks may want no more.
+READ_ENTRIES_MIN = 8
+READ_ENTRIES_MAX = 256
 READ_BYTES = 1_048_576
 # What a run is replaced by when all of it is gone; never changed.
 HOLES_OCTETS = bytes(8 * RUN_ENTRIES)
@@ -150,7 +151,9 @@ class PagedTail:
 
     def read(self, store: Store | None, index: int) -> Iterator[list[Message | None]]:
         """The messages from `index` on, in portions, which stay here; None for those that are gone."""
-        while store is not None and (entries := self.window(index, READ_ENTRIES)):
+        most = READ_ENTRIES_MIN
+        while store is not None and (entries := self.window(index, most)):
             entries = entries[: store.fitting(entries, READ_BYTES)]
             index += len(entries)
+            most = min(2 * most, READ_ENTRIES_MAX)
             yield store.load(entries)

@@ -126,10 +126,11 @@ cdef class Queue:
     cpdef Py_ssize_t shed(self, Py_ssize_t most) except -1
     @cython.locals(
         wanted=Py_ssize_t, loaded=Py_ssize_t, size=Py_ssize_t, fitting=Py_ssize_t, is_full=bint,
-        message=Message, back=Delivery, entries=list, messages=list, index=Py_ssize_t,
-        redeliveries=cython.int
+        placed=Py_ssize_t, message=Message, entries=list, messages=list
     )
     cpdef int load(self) except -1
+    @cython.locals(back=Delivery, redeliveries=cython.int)
+    cdef put_loaded(self, Message message, unsigned long long entry)
     @cython.locals(redeliveries=cython.int)
     cpdef int redeliveries_of(self, Message message, long long position) except -1
     cpdef tidy_tail(self)

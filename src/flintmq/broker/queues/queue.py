@@ -67,6 +67,8 @@ CONGESTED_BYTES = 4_194_304
 PAGED_COPIES = 16
 # To hand out one message from the paged tail takes as much time as to hand out so many from memory.
 LOADED_DELIVERIES = 8
+# As many are loaded as the pass has time for, at least so many: each time takes a read of the disk.
+LOADED_MIN = 16
 
 # What a message takes in memory beside its content: the object, its place in a ring, allocation.
 SHED_MESSAGE_BYTES = 160
@@ -578,7 +580,8 @@ class Queue:
         """Brings the first of the paged tail back into memory; the number of messages."""
         if self.store is None:
             raise ProtocolMisuse("a queue without a store has no paged tail")
-        wanted = self.store.loaded_messages
+        wanted = max(LOADED_MIN, self.pass_work.portion // LOADED_DELIVERIES)
+        wanted = min(wanted, self.store.loaded_messages)
         if self.rules is not None and self.rules.limits is not None and self.rules.limits.memory_max >= 0:
             wanted = max(1, min(wanted, self.rules.limits.memory_max))
         loaded = 0
@@ -595,30 +598,41 @@ class Queue:
             is_full = fitting < len(entries)
             if is_full:
                 self.tail.put_back(entries[fitting:])
-            for index, message in enumerate(messages):
-                if message is None:
-                    self.ready.push(None)
-                    self.holes += 1
-                    if entries[index]:
-                        self.need_tally().lost += 1
-                    continue
-                loaded += 1
-                size += len(message.content)
-                self.tail.octets -= message.body_size()
-                redeliveries = self.redeliveries_of(message, self.position + self.ready.count)
-                if redeliveries:
-                    self.draw_out(self.position + self.ready.count)
-                    back = Delivery.create(0, message, self, None, self.position, redeliveries)
-                    self.tail_redeliveries.pop(self.position, None)
-                    self.position += 1
-                    self.returned.insert(0, back)
-                else:
-                    self.ready.push(message)
-                    self.ready_bytes += len(message.content)
+            placed = 0
+            try:
+                for message in messages:
+                    self.put_loaded(message, entries[placed])
+                    placed += 1
+                    if message is not None:
+                        loaded += 1
+                        size += len(message.content)
+            finally:
+                if placed < len(messages):
+                    self.tail.put_back(entries[placed:fitting])
         self.tidy_tail()
         self.pass_work.unwatched_bytes -= size
         self.pass_work.portion -= LOADED_DELIVERIES * loaded
         return loaded
+
+    def put_loaded(self, message: Message | None, entry: int) -> None:
+        """Puts what was loaded from the paged tail behind what is in memory; None if it is lost or a hole."""
+        if message is None:
+            self.ready.push(None)
+            self.holes += 1
+            if entry:
+                self.need_tally().lost += 1
+            return
+        redeliveries = self.redeliveries_of(message, self.position + self.ready.count)
+        if redeliveries:
+            self.draw_out(self.position + self.ready.count)
+            back = Delivery.create(0, message, self, None, self.position, redeliveries)
+            self.tail_redeliveries.pop(self.position, None)
+            self.position += 1
+            self.returned.insert(0, back)
+        else:
+            self.ready.push(message)
+            self.ready_bytes += len(message.content)
+        self.tail.octets -= message.body_size()
 
     def redeliveries_of(self, message: Message, position: int) -> int:
         """How often a message that was read from the paged tail has been handed out, as far as is known."""

@@ -20,6 +20,7 @@ cdef class Ring:
     @cython.locals(block=list)
     cdef bint put_beyond(self, item) except -1
     cpdef pop(self)
+    @cython.locals(block=list, near=Py_ssize_t)
     cdef draw_near(self)
     @cython.locals(block=list)
     cpdef pop_last(self)

@@ -51,10 +51,10 @@ class Ring:
             return False
         block = self.blocks[len(self.blocks) - 1] if self.blocks else None
         if block is None or len(block) == BLOCK:
-            block = []
-            self.blocks.append(block)
+            self.blocks.append([item])
             self.room = 0
-        block.append(item)
+        else:
+            block.append(item)
         self.count += 1
         return True
 
@@ -71,12 +71,15 @@ class Ring:
 
     def draw_near(self) -> None:
         """The list has run out: the first block takes its place."""
-        self.items = self.blocks.pop(0)
-        self.near = len(self.items)
-        if self.near < BLOCK:
-            self.items += [None] * (BLOCK - self.near)
+        block = self.blocks[0]
+        near = len(block)
+        if near < BLOCK:
+            block = block + [None] * (BLOCK - near)
+        del self.blocks[0]
+        self.items = block
         self.mask = BLOCK - 1
         self.head = 0
+        self.near = near
         if not self.blocks:
             self.room = BLOCK
 

@@ -38,11 +38,12 @@ cdef class Journal(Appender):
     cdef public Py_ssize_t behind_octets
     cpdef end_batch(self)
     cpdef bint is_behind(self)
-    @cython.locals(last=cython.ulonglong)
+    @cython.locals(batch=Batch, index=Py_ssize_t)
     cpdef list read_entries(self, list sequences)
     cpdef Py_ssize_t entry_octets(self, unsigned long long sequence) except -1
-    cdef list _unwritten(self)
-    @cython.locals(location=cython.ulonglong, number=cython.ulonglong, at=Py_ssize_t, size=Py_ssize_t, start=Py_ssize_t, wanted=Py_ssize_t, header_at=Py_ssize_t, octets=bytes)
-    cdef tuple _read(self, unsigned long long sequence, list unwritten, unsigned long long last)
+    @cython.locals(sequence=cython.ulonglong, location=cython.ulonglong, number=cython.ulonglong, at=Py_ssize_t, size=Py_ssize_t, start=Py_ssize_t, header_at=Py_ssize_t, octets=bytes)
+    cdef tuple _read(self, list sequences, Py_ssize_t index, list unwritten)
     @cython.locals(batch=Batch)
-    cdef tuple _octets(self, unsigned long long number, Py_ssize_t at, Py_ssize_t size, list unwritten, Py_ssize_t wanted)
+    cdef bytes _octets_unwritten(self, unsigned long long number, Py_ssize_t at, Py_ssize_t size, list unwritten)
+    @cython.locals(end=Py_ssize_t, location=cython.ulonglong, start=Py_ssize_t, stop=Py_ssize_t)
+    cdef Py_ssize_t _run_end(self, list sequences, Py_ssize_t index, unsigned long long number, Py_ssize_t at) except -1

@@ -33,7 +33,13 @@ from flintmq.errors import StorageFault
 from flintmq.storage import layout
 from flintmq.storage.journal.appender import Appender
 from flintmq.storage.journal.batch import Batch
-from flintmq.storage.journal.reader import SegmentReader, checked_entry, entry_parts
+from flintmq.storage.journal.reader import (
+    GAP_OCTETS,
+    WINDOW_OCTETS,
+    SegmentReader,
+    checked_entry,
+    entry_parts,
+)
 from flintmq.storage.journal.reclaim import Reclaimer
 from flintmq.storage.journal.replay import recover
 from flintmq.storage.journal.report import RecoveryReport, RecoveryVisitor
@@ -446,56 +452,69 @@ class Journal(Appender):
 
     def read_entry(self, sequence: int) -> tuple[bytes, bytes]:
         """Header and payload; of a spooled entry the payload is empty, see `spool_of`."""
-        read = self._read(sequence, self._unwritten(), 0)
-        self.reader.release_window()
-        return read
+        return self.read_entries([sequence])[0]
 
     def read_entries(self, sequences: list[int]) -> list[tuple[bytes, bytes]]:
-        """Headers and payloads of many: read at once as far as they lie in the order of `sequences`."""
-        last = 0
-        if sequences and self.index.locate(sequences[-1]):
-            last = self.index.found_location + self.index.found_size
-        unwritten = self._unwritten()
-        read = [self._read(sequence, unwritten, last) for sequence in sequences]
-        self.reader.release_window()
-        return read
+        """Headers and payloads of many, at once where they lie one behind the other."""
+        unwritten = [
+            batch
+            for batch in (self._batch, self._in_flight, *self._written)
+            if batch is not None and batch.pieces
+        ]
+        try:
+            return [self._read(sequences, index, unwritten) for index in range(len(sequences))]
+        finally:
+            self.reader.release_window()
 
     def entry_octets(self, sequence: int) -> int:
         """What is read to get an entry; 0 if there is none."""
         return self.index.found_size << 3 if self.index.locate(sequence) else 0
 
-    def _unwritten(self) -> list[Batch]:
-        """What may not have reached the disk."""
-        batches = [self._batch, self._in_flight, *self._written]
-        return [batch for batch in batches if batch is not None and batch.pieces]
-
-    def _read(self, sequence: int, unwritten: list[Batch], last: int) -> tuple[bytes, bytes]:
-        """`last` is the location behind all that is to be read with this one; 0 if that is not known."""
+    def _read(self, sequences: list[int], index: int, unwritten: list[Batch]) -> tuple[bytes, bytes]:
+        sequence = sequences[index]
         if not self.index.locate(sequence):
             raise StorageFault(f"there is no entry {sequence}")
         location = self.index.found_location
         number = location >> 32
         at = (location & 0xFFFFFFFF) << 3
         size = self.index.found_size << 3
-        octets, start = self._octets(
-            number, at, size, unwritten, (last - location) << 3 if last > location else size
-        )
+        octets = self._octets_unwritten(number, at, size, unwritten)
+        start = 0
+        if octets is None:
+            start = self.reader.place_in_window(number, at, size)
+            if start < 0:
+                self.reader.read_window(number, at, self._run_end(sequences, index, number, at) - at)
+                start = 0
+            octets = self.reader.window
         header_at = checked_entry(octets, start, size, number, self.segments[number].seed, sequence)
         header, payload = entry_parts(octets, start, header_at)
         if sequence in self.spools.adopted:
             return header, b""
         return header, payload
 
-    def _octets(
-        self, number: int, at: int, size: int, unwritten: list[Batch], wanted: int
-    ) -> tuple[bytes, int]:
-        """The record's octets, from the disk or from where they still wait for it."""
+    def _octets_unwritten(self, number: int, at: int, size: int, unwritten: list[Batch]) -> bytes | None:
+        """The record's octets, where they still wait for the disk."""
         for batch in unwritten:
             if batch.pieces[0].segment.number <= number:
                 octets = batch.octets_at(number, at, size)
                 if octets is not None:
-                    return octets, 0
-        return self.reader.view(number, at, size, wanted)
+                    return octets
+        return None
+
+    def _run_end(self, sequences: list[int], index: int, number: int, at: int) -> int:
+        """Where the last one ends that is read with the entry of `index`, which begins at `at`."""
+        end = at
+        while index < len(sequences) and self.index.locate(sequences[index]):
+            location = self.index.found_location
+            start = (location & 0xFFFFFFFF) << 3
+            stop = start + (self.index.found_size << 3)
+            if location >> 32 != number or start < end or start - end > GAP_OCTETS:
+                break
+            if stop - at > WINDOW_OCTETS and end > at:
+                break
+            end = stop
+            index += 1
+        return end
 
     def open_spool(self) -> Spool:
         """A file for a payload that must not live in memory."""

@@ -1,7 +1,7 @@
 """Reading entries back: one, or a backlog with readahead.
 
-A backlog is read in windows: entries that lie close together in a segment come with one read of
-up to WINDOW_OCTETS. Every record is checked again, so that a rotten sector is a fault and not a message.
+A backlog is read in windows: entries that are wanted and lie close together in a segment come with one read
+of up to WINDOW_OCTETS. Every record is checked again, so that a rotten sector is a fault and not a message.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from flintmq.storage.journal.segment import segment_name
 
 # Large enough that a read costs its octets and not its call; four queues paging cost 4 MiB.
 WINDOW_OCTETS = 1 << 20
+# Between two entries that are wanted so much is read in vain: it costs as much as another read.
+GAP_OCTETS = 1 << 14
 # Under the usual limit of 1,024 descriptors, with the sockets having most of them.
 HANDLES_MAX = 64
 
@@ -28,7 +30,7 @@ class SegmentReader:
         self._disk = disk
         self._directory = directory
         self._handles: OrderedDict[int, int] = OrderedDict()
-        self._window = b""
+        self.window = b""
         self._window_segment = 0
         self._window_at = 0
 
@@ -43,22 +45,29 @@ class SegmentReader:
             self._disk.close(self._handles.popitem(last=False)[1])
         return handle
 
-    def read(self, segment: int, at: int, size: int) -> bytes:
-        """Exactly these octets, no readahead."""
-        return self._disk.read(self.handle(segment), at, size)
-
-    def view(self, segment: int, at: int, size: int, wanted: int = WINDOW_OCTETS) -> tuple[bytes, int]:
-        """Octets that contain those of `size`, and where these begin: `wanted` octets are read ahead."""
-        start = at - self._window_at
-        if segment != self._window_segment or start < 0 or start + size > len(self._window):
-            self._window = self._disk.read(self.handle(segment), at, max(size, min(wanted, WINDOW_OCTETS)))
-            self._window_segment = segment
-            self._window_at = at
+    def view(self, segment: int, at: int, size: int) -> tuple[bytes, int]:
+        """Octets that contain the wanted ones, and where those begin: read ahead for what follows."""
+        start = self.place_in_window(segment, at, size)
+        if start < 0:
+            self.read_window(segment, at, max(size, WINDOW_OCTETS))
             start = 0
-        return self._window, start
+        return self.window, start
+
+    def place_in_window(self, segment: int, at: int, size: int) -> int:
+        """Where the wanted octets begin in the window; -1 if it does not have them."""
+        start = at - self._window_at
+        if segment != self._window_segment or start < 0 or start + size > len(self.window):
+            return -1
+        return start
+
+    def read_window(self, segment: int, at: int, size: int) -> None:
+        """From now on the window has these octets, as far as the segment goes."""
+        self.window = self._disk.read(self.handle(segment), at, size)
+        self._window_segment = segment
+        self._window_at = at
 
     def release_window(self) -> None:
-        self._window = b""
+        self.window = b""
         self._window_segment = 0
 
     def forget(self, segment: int) -> None:

@@ -294,6 +294,7 @@ class FaultyHistory(BrokerHistory):
                         self.model.deaths += [(copy, letter) for letter in letters]
                     results, _ = self.answer(client)
                     assert results.get("moved") == len(ready), f"a move is answered by {results}"
+                    self.reconcile()  # what has come to the head may have expired long ago
                     return
 
     # Administration

@@ -65,6 +65,11 @@ def test_power_that_fails_while_a_branch_is_handed_over() -> None:
     run_seed(20_540, 80)
 
 
+def test_a_branch_that_is_there_twice_after_damage() -> None:
+    """The end of the first of that name was lost: what it had locked was in nobody's hands."""
+    run_seed(702_704, 80)
+
+
 def test_the_expired_of_two_channels_that_come_back() -> None:
     """Those of the first were at the head for a moment, and died; others live behind those of the second."""
     run_seed(23_537, 80)

@@ -181,6 +181,15 @@ class FoundBranches:
 
     def drop_unfinished(self, store: Store) -> None:
         """Branches that were never prepared, or not to the end, leave nothing behind."""
+        newest: dict[tuple[str, bytes], int] = {}
+        for owner, (_, identity) in sorted(self.manifests.items(), key=_by_manifest):
+            named = text_of(identity["virtual-host"]), octets_of(identity["xid"])
+            older = newest.get(named)
+            newest[named] = owner
+            if older is not None:
+                # The older one had ended before the other began: what it has settled is back in its queues.
+                log.error("branch %s is there twice after damage: the older is rolled back", xid_of(named[1]))
+                store.journal.append_settle(older, self.manifests.pop(older)[0])
         for owner, (sequence, identity) in list(self.manifests.items()):
             owned = len(self.entries.get(owner, ()))
             if identity["state"] != BranchState.PREPARED.value or owned == identity["published"]:

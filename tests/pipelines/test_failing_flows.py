@@ -493,6 +493,10 @@ class NoSpark:
         Path(place).parent.mkdir(parents=True, exist_ok=True)
         Path(place).touch()
 
+    def remove(self, place: str) -> bool:
+        Path(place).unlink(missing_ok=True)
+        return True
+
     def local(self, place: str) -> Path:
         return Path(place)
 
@@ -539,3 +543,97 @@ def test_a_checkpoint_that_is_gone_is_told_once(
     assert runner.run([pipeline], "local[1]", runner.RunOptions(state, backoff_s_min=0.01), told) == 0
     assert len([line for line in told if "again in" in line]) == 3, told
     assert len([line for line in told if "is not there" in line]) == 1, told
+
+
+def test_a_start_that_fails_leaves_no_notes_of_its_run(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flintmq.pipelines.run import runner
+
+    NoSpark(monkeypatch, failures=3)
+    pipeline = of_text(f'{HEAD}[[sink]]\nname = "out"\nfrom = "rows"\nparquet = "{tmp_path}/out"\n')
+    told = Told()
+    assert runner.run([pipeline], "local[1]", runner.RunOptions(state, backoff_s_min=0.01), told) == 0, told
+    for place in (tmp_path / "out", state / "checkpoints" / "test" / "out"):
+        assert [name[:4] for name in os.listdir(place / "_flintmq_runs")] == ["0.0."], "of the last start"
+
+
+class Watched:
+    """In place of a Parquet directory and of a query: looks end as told, and a query that does not stop."""
+
+    place = "s3a://bucket/out"
+
+    def __init__(self, *looks: Exception | None) -> None:
+        self.looks = list(looks)
+        self.looked = threading.Event()  # all of them
+        self.isActive = True
+        self.stops = 0
+        self.may_stop = threading.Event()
+        self.recentProgress: list[Any] = []
+        self.lastProgress = None
+
+    def look(self) -> None:
+        found = self.looks.pop(0) if self.looks else None
+        if not self.looks:
+            self.looked.set()
+        if found is not None:
+            raise found
+
+    def stop(self) -> None:
+        self.stops += 1
+        self.may_stop.wait(60)
+
+    def exception(self) -> None:
+        return None
+
+
+def test_a_look_that_fails_is_told_once_and_again_after_one_that_worked(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from flintmq.pipelines.run import runner
+
+    monkeypatch.setattr(runner.parquet_directory, "LOOK_S", 0.001)
+    directory: Any = Watched(OSError("a"), ValueError("b"), None, KeyError("c"), TypeError("d"), None)
+    watch = runner.DirectoryWatch("test.out", directory, directory)
+    assert directory.looked.wait(60)
+    watch.end(0.0)
+    assert watch.done.wait(60)
+    told = [line for line in caplog.messages if "are not found out" in line]
+    assert told == [
+        f"test.out: other runs into s3a://bucket/out are not found out: {said}" for said in ("a", "'c'")
+    ]
+    assert (watch.error, directory.stops) == (None, 0)
+
+
+def test_a_flow_whose_directory_is_taken_does_not_finish(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its query ends by itself while the watch still ends it."""
+    from flintmq.pipelines.queries.parquet_directory import DirectoryTaken
+    from flintmq.pipelines.run import runner
+
+    monkeypatch.setattr(runner.parquet_directory, "LOOK_S", 0.001)
+    told = Told()
+    pipeline = of_text(f'{HEAD}[[sink]]\nname = "out"\nfrom = "rows"\nparquet = "out"\n')
+    flows = runner.Runner([pipeline], runner.RunOptions(state), told)
+    watched: Any = Watched(DirectoryTaken("another run writes"))
+    later: Any = Watched()
+    try:
+        (flow,) = flows.runs
+        flow.directory = watched
+        flow.began(watched)
+        watch = flow.watch
+        assert watch is not None
+        flow.query = later  # a query that is started since is not this watch's
+        wait_for(lambda: watched.stops == 1, told)
+        assert not watch.done.is_set()
+        flows._finish(flow, 0.0)
+        flows._finish(flow, runner.LAST_LOOK_S_MAX)
+        assert flow.status.state == status.FAILED
+        assert told == ["test.out: failed: another run writes"]
+        assert not flows.is_worth_another_run
+        assert later.stops == 0
+    finally:
+        watched.may_stop.set()
+        flow.directory = None
+        flows._close()

@@ -155,7 +155,7 @@ def test_a_changed_sink_is_told(tmp_path: Path) -> None:
     Path(record.checkpoint).mkdir()
     other = of_text(TEXT.replace('exchange = "out"', 'exchange = "other"')).flows()[0]
     told = fingerprint.claim(str(tmp_path), tmp_path, other, False, Clock()).told
-    assert told == "the sink has changed: rows went to exchange out, and go to exchange other from here on"
+    assert told == "the sink was exchange out at the last start, and is exchange other now"
     assert fingerprint.claim(str(tmp_path), tmp_path, other, False, Clock()).told == ""
     Path(record.checkpoint).rmdir()
     anew = fingerprint.claim(str(tmp_path), tmp_path, other, False, Clock())

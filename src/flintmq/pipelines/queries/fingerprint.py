@@ -143,7 +143,8 @@ def claim(checkpoint: str, records: Path, flow: Flow, reset: bool, clock: Clock)
         had = parts(flow, has_address=True) if known["format"] == 1 else now
         changed = difference(known["parts"], had) or ""
         if known.get("sink", sink) != sink:
-            told = f"the sink has changed: rows went to {known['sink']}, and go to {sink} from here on"
+            # A start that is refused later is a start too: this says nothing of where rows have gone.
+            told = f"the sink was {known['sink']} at the last start, and is {sink} now"
         if not remote and not place.exists():
             told += ("; " if told else "") + told_gone(place)
     named = f"{checkpoint.rstrip('/')}/{flow.name}"

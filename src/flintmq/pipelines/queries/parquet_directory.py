@@ -8,17 +8,17 @@ apart:
     numbers   The directory must have each batch before the next one of the checkpoint, and none after it.
               Spark cannot read a directory whose log has gaps, and fails when it compacts the log.
     lock      DIRECTORY/_flintmq.lock is locked while a run writes, where the directory is on this machine.
-    notes     Before its query starts, each run notes itself in the directory, and then in the checkpoint.
-    looks     A run looks every few seconds whether another run is noted in the directory, and ends if so.
-              A run that comes after a stranger's waits first, where there is no lock: the stranger may still
-              be running, and ends meanwhile.
+    notes     Before its query starts, each run notes itself in the checkpoint, and then in the directory
+              (pipelines/queries/run_notes.py).
+    looks     A run looks every few seconds whether a later run is noted in the directory, and ends if so.
 
-A note says how many batches the directory had when the run began (pipelines/queries/run_notes.py).
+A copy of a checkpoint has the notes that were there when the copy was made. The later runs of the original
+are strangers to the copy, and the runs of the copy are strangers to the original. If the newest note in the
+directory is a stranger's, the last batch in the directory may be the stranger's too. A checkpoint is refused
+if it has planned a batch of that number and has not committed it: Spark would leave out the rows of that
+batch. A committed batch is never a reason to refuse, as Spark does not run it again.
 
-A copy of a checkpoint has the notes that were there when it was made. The runs of the original since then are
-strangers to the copy, and the runs of the copy are strangers to the original. The batches that a directory
-got after a stranger began may be the stranger's. A checkpoint that has planned batches of these numbers is
-refused.
+Two runs at once without a lock are found out after the fact: rows of one may be missing by then.
 
 A directory without notes, of an older version, is believed.
 """
@@ -26,14 +26,13 @@ A directory without notes, of an older version, is believed.
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Iterable
-from typing import IO
+from collections.abc import Iterable
+from typing import IO, NamedTuple
 
 from flintmq.pipelines.errors import CheckpointUnfit, PipelineFailed
 from flintmq.pipelines.file.model import Sink
-from flintmq.pipelines.queries.fingerprint import FlowRecord, is_remote
-from flintmq.pipelines.queries.run_notes import RUNS_MAX, Run, RunNotes
+from flintmq.pipelines.queries.fingerprint import SUFFIX, FlowRecord, is_remote
+from flintmq.pipelines.queries.run_notes import Run, RunNotes
 from flintmq.pipelines.queries.spark_files import SparkFiles
 from flintmq.storage.file_lock import try_lock
 
@@ -43,20 +42,46 @@ log = logging.getLogger("flintmq.pipelines")
 LOG, _LOCK = "_spark_metadata", "_flintmq.lock"
 # How often a run looks for others: 17,280 requests a day to an object store.
 LOOK_S = 5.0
-# A run that another has followed finds out within LOOK_S, and has as long again to end its query.
-SETTLE_S = 2 * LOOK_S
-# In place of a run: two runs have written to the directory since the second of them began.
-_MIXED = "mixed"
+# Readings of the numbers at a start. While they differ, another run is writing.
+_READINGS_MAX = 5
 
 
 class DirectoryTaken(PipelineFailed):
-    """Another run has begun to write to the directory."""
+    """A later run has begun to write to the directory."""
+
+
+class Numbers(NamedTuple):
+    """The last batches of the directory and of the checkpoint; -1 where there is none."""
+
+    written: int  # in the directory
+    planned: int  # a batch is planned in the checkpoint before it is in the directory
+    committed: int
+
+    @property
+    def following(self) -> int:
+        """The batch that the checkpoint goes on with."""
+        return self.planned if self.planned > self.committed else self.planned + 1
+
+    @property
+    def is_too_far(self) -> bool:
+        """Whether the directory has batches that the checkpoint has not planned."""
+        return self.written > self.planned
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether the directory lacks a batch before the next one."""
+        return self.written + 1 < self.following
+
+    @property
+    def is_last_open(self) -> bool:
+        """Whether the directory has the batch that Spark is about to run again."""
+        return self.committed < self.planned == self.written
 
 
 def last_number(names: Iterable[str]) -> int:
     """The highest number of a batch in a log of Spark's, a directory with a file for each; -1 if none."""
     numbers = (name.partition(".")[0] for name in names)
-    return max((int(number) for number in numbers if number.isdigit()), default=-1)
+    return max((int(number) for number in numbers if number.isdecimal()), default=-1)
 
 
 class ParquetDirectory:
@@ -70,9 +95,9 @@ class ParquetDirectory:
         self._noted_there = RunNotes(self.place, files)
         self._noted_here = RunNotes(record.checkpoint, files)
         self._token = record.run
-        self._run: Run | None = None  # the note of this run, once it is in both places
+        self._run: Run | None = None  # the note of this run
+        self._has_query = False  # a query of this run has begun, and may have written
         self._held: IO[str] | None = None
-        self.pause: Callable[[float], object] = threading.Event().wait
 
     def hold(self) -> None:
         """Locks a directory on this machine until it is released.
@@ -104,116 +129,119 @@ class ParquetDirectory:
             self._held.close()
 
     def begin(self) -> None:
-        """Before each start of the query: raises if batches would be left out, and notes the run once."""
+        """Before each start of the query: raises if batches would be left out, and notes the run once.
+
+        `began` or `undo` follows, by whether the query has begun.
+        """
         if self._run is not None:
-            try:
-                self.look()
-            except DirectoryTaken:
-                self.leave()
-                raise
-        written, planned = self._check_numbers()
+            self.look()
+        numbers = self._check_numbers()
         if self._run is None:
-            self._note_run(written, planned)
+            self._note_run(numbers)
             self.look()
 
-    def _check_numbers(self) -> tuple[int, int]:
-        """The last batches that are written and planned; raises if they do not go together."""
-        written, planned = self._written(), self._planned()
-        following = planned if planned > self._committed() else planned + 1
+    def began(self) -> None:
+        """The query has begun: from here on the notes of the run stay."""
+        self._has_query = True
+
+    def undo(self) -> None:
+        """After a start that has failed: removes the notes, also half made, if no query has ever begun."""
+        made = self._run
+        if made is None or self._has_query:
+            return
+        self._run = None
+        # A note in the checkpoint alone does no harm. A note in the directory alone would be a stranger's.
+        if self._noted_there.remove(made):
+            self._noted_here.remove(made)
+
+    def _check_numbers(self) -> Numbers:
+        """The last batches; raises if those of the directory and of the checkpoint do not go together.
+
+        A live run may write between two listings, so a reading counts once the next one is equal.
+        """
+        found = self._numbers()
+        for _ in range(_READINGS_MAX):
+            if not found.is_too_far and not found.has_gap:
+                return found
+            before, found = found, self._numbers()
+            if found == before:
+                raise self._unfit(found)
+        raise OSError(
+            f"{self.place} and {self.checkpoint} change while they are compared: another run writes"
+        )
+
+    def _unfit(self, numbers: Numbers) -> CheckpointUnfit:
+        written, planned, _ = numbers
         has = f"has batches up to {written}" if written >= 0 else "has no batches"
-        if written > planned:
-            raise CheckpointUnfit(
+        if numbers.is_too_far:
+            return CheckpointUnfit(
                 f"sink {self.sink.name!r}: {self.place} {has}, and the checkpoint {self.checkpoint} "
                 f"{f'goes up to {planned}' if planned >= 0 else 'is new'}: it was restored, deleted or set "
                 "aside, or is another flow's, and rows of batches that the directory has would be left out. "
                 f"{self._afresh()}"
             )
-        if written + 1 < following:
-            raise CheckpointUnfit(
-                f"sink {self.sink.name!r}: {self.place} {has}, and the checkpoint {self.checkpoint} goes on "
-                f"with batch {following}: Spark cannot read a directory that lacks the batches between. "
-                f"Name the directory that has them. Or: {self._afresh()}"
-            )
-        return written, planned
-
-    def _note_run(self, written: int, planned: int) -> None:
-        there, own = self._noted_there.runs(), self._noted_here.runs()
-        own |= {run for run in there if run.token == self._token}  # of a start that failed
-        self._check_strangers(there, own, written, planned)
-        last = max((run.sequence for run in there | own), default=-1)
-        made = Run(last + 1, written + 1, self._token)
-        # A run that is killed between the two notes is a stranger to its own checkpoint. That does no harm
-        # while nobody has written since, and the checkpoint is refused if somebody has.
-        self._noted_there.add(made, there)
-        if there and max(there) not in own and self._held is None:
-            self.pause(SETTLE_S)
-            if self._written() > written:
-                raise self._taken(written + 1)
-        self._noted_here.add(made, own)
-        self._run = made
-
-    def _check_strangers(self, there: set[Run], own: set[Run], written: int, planned: int) -> None:
-        """Raises if the directory may have a batch of a stranger under a number that the checkpoint has."""
-        known = there & own
-        last = max((run.sequence for run in known), default=-1)
-        strangers = [run for run in there - own if run.sequence >= last]
-        if not strangers:
-            return
-        first = min(run.batches for run in strangers)
-        if not known:
-            # The directory was another flow's until now, or the checkpoint is older than all notes. A batch
-            # that is committed was written, wherever. A batch that is run now would be left out.
-            is_open = planned > self._committed()
-            first = max(planned if is_open else planned + 1, first if len(there) < RUNS_MAX else 0)
-        if first <= min(written, planned):
-            raise CheckpointUnfit(
-                f"sink {self.sink.name!r}: a run of another checkpoint, a copy or the original of this one, "
-                f"has written to {self.place} meanwhile. Spark would take its batches from {first} on for "
-                f"those of the checkpoint {self.checkpoint}, whose rows would be left out. "
-                f"{self._afresh()}"
-            )
-
-    def look(self) -> None:
-        """Raises if another run has begun to write to the directory since this one."""
-        others = self._others()
-        if others:
-            raise self._taken(min(run.batches for run in others))
-
-    def _taken(self, first: int) -> DirectoryTaken:
-        return DirectoryTaken(
-            f"sink {self.sink.name!r}: another run writes to {self.place}, with another --state or another "
-            "checkpoint, and a directory of Parquet files takes the batches of one; this run ends. End the "
-            "other run and start this one again. If that is refused, the directory has a batch "
-            f"{first} that may be of either run, and rows of the other are left out. {self._afresh()}"
+        return CheckpointUnfit(
+            f"sink {self.sink.name!r}: {self.place} {has}, and the checkpoint {self.checkpoint} goes on "
+            f"with batch {numbers.following}: Spark cannot read a directory that lacks the batches between. "
+            f"Name the directory that has them. Or: {self._afresh()}"
         )
 
-    def leave(self) -> None:
-        """After the last batch of a run that another has followed: if both may have written since, says so to
-        the other run and to all later ones by a note that is no checkpoint's."""
-        others = self._others()
-        if not others or any(run.token == _MIXED for run in others):
-            return
-        first = min(run.batches for run in others)
-        if first <= min(self._written(), self._planned()):
-            last = max(run.sequence for run in others)
-            self._noted_there.add(Run(last + 1, first, _MIXED))
+    def _note_run(self, numbers: Numbers) -> None:
+        there, here = self._noted_there.runs(), self._noted_here.runs()
+        self._check_strangers(there, here, numbers)
+        last = max((run.sequence for run in there | here), default=-1)
+        self._run = made = Run(last + 1, numbers.written + 1, self._token)
+        # In this order: a run that is killed between the two notes is no stranger to its own checkpoint.
+        self._noted_here.add(made, here)
+        self._noted_there.add(made, there)
 
-    def _others(self) -> list[Run]:
+    def _check_strangers(self, there: set[Run], here: set[Run], numbers: Numbers) -> None:
+        """Raises if Spark would leave out a batch for one that may be a stranger's.
+
+        Notes of this run, which an earlier try of its start has left, do not make a stranger known.
+        """
+        newest = max((run for run in there if run.token != self._token), default=None)
+        if newest is None or newest in here or not numbers.is_last_open:
+            return
+        raise CheckpointUnfit(
+            f"sink {self.sink.name!r}: a run of another checkpoint, a copy or the original of this one, has "
+            f"begun since. The directory has a batch {numbers.planned}, which may be that run's, and the "
+            f"checkpoint {self.checkpoint} has one that is not committed: Spark would leave out its rows. "
+            f"{self._afresh()} Or, whoever has made sure that no rows are missing: delete "
+            f"{self._noted_there.place}."
+        )
+
+    def look(self) -> None:
+        """Raises if a later run has begun to write to the directory. Of two with one number one is later."""
         own = self._run
         if own is None:
-            return []
-        return [run for run in self._noted_there.runs() if run != own and run.sequence >= own.sequence]
+            return
+        later = [run for run in self._noted_there.runs() if run > own and run.token != own.token]
+        if later:
+            first = min(run.batches for run in later)
+            raise DirectoryTaken(
+                f"sink {self.sink.name!r}: another run writes to {self.place} since it had {first} batches, "
+                "and a directory of Parquet files takes the batches of one run; this run ends. Rows of "
+                f"batches from {first} on may be missing of one of the two: end one, and compare the rows "
+                "with the source"
+            )
 
-    def _written(self) -> int:
-        return last_number(self.files.names(f"{self.place}/{LOG}"))
-
-    def _planned(self) -> int:
-        """A batch is planned in the checkpoint before it is in the directory."""
-        return last_number(self.files.names(f"{self.checkpoint}/offsets"))
-
-    def _committed(self) -> int:
-        return last_number(self.files.names(f"{self.checkpoint}/commits"))
+    def _numbers(self) -> Numbers:
+        return Numbers(
+            last_number(self.files.names(f"{self.place}/{LOG}")),
+            last_number(self.files.names(f"{self.checkpoint}/offsets")),
+            last_number(self.files.names(f"{self.checkpoint}/commits")),
+        )
 
     def _afresh(self) -> str:
-        how = "the pipeline another checkpoint" if is_remote(self.checkpoint) else "start afresh with --reset"
-        return f"Give the sink another directory, and {how}: rows are read anew."
+        """How rows are read anew. --reset is no way: it is refused while any sink's directory has batches."""
+        if is_remote(self.checkpoint):
+            return (
+                "Give the pipeline another checkpoint, and each of its Parquet sinks another directory: rows "
+                "are read anew."
+            )
+        flow = self.checkpoint.rpartition("/")[2]
+        return (
+            f"Give the sink another directory, and move the checkpoint and {flow}{SUFFIX} beside it aside: "
+            "rows are read anew."
+        )

@@ -22,9 +22,10 @@ from flintmq.pipelines.errors import CheckpointUnfit
 from flintmq.pipelines.queries.spark_files import SparkFiles
 
 RUNS = "_flintmq_runs"
-# A checkpoint that is older than so many runs is a stranger's. One look at the notes is one request to an
-# object store, which lists up to 1,000 names in its answer.
+# One look at the notes is one request to an object store, which lists up to 1,000 names in its answer.
 RUNS_MAX = 100
+# Old notes that one start removes: each is a request. A start adds one note, so 10 catch up with any excess.
+_REMOVED_MAX = 10
 
 
 class Run(NamedTuple):
@@ -50,7 +51,7 @@ class RunNotes:
                 continue
             sequence, _, rest = name.partition(".")
             batches, _, token = rest.partition(".")
-            if not (sequence.isdigit() and batches.isdigit() and token.isalnum()):
+            if not (_is_number(sequence) and _is_number(batches) and token.isalnum()):
                 raise CheckpointUnfit(f"{self.place}/{name} is not a note of a run: remove the file")
             found.add(Run(int(sequence), int(batches), token))
         return found
@@ -59,5 +60,13 @@ class RunNotes:
         """Notes a run. Of those that are known the oldest are forgotten where there are too many."""
         self.files.make(f"{self.place}/{run}")
         kept = sorted(known)
-        for old in kept[: max(0, len(kept) + 1 - RUNS_MAX)]:
-            self.files.remove(f"{self.place}/{old}")
+        for old in kept[: min(_REMOVED_MAX, max(0, len(kept) + 1 - RUNS_MAX))]:
+            self.remove(old)
+
+    def remove(self, run: Run) -> bool:
+        """Whether the note is gone."""
+        return self.files.remove(f"{self.place}/{run}")
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal()

@@ -55,23 +55,27 @@ class SparkFiles:
 
     def make(self, place: str) -> None:
         """Makes an empty file, with the directories above it: on each file system it is there at once."""
-        from py4j.protocol import Py4JJavaError
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
 
-        path = self._path_of(place)
         try:
+            path = self._path_of(place)
             path.getFileSystem(self._settings).create(path, True).close()
-        except Py4JJavaError as error:
+        except (Py4JError, PySparkException) as error:
             raise OSError(f"{place} cannot be made: {_said(error)}") from error
 
-    def remove(self, place: str) -> None:
-        """Removes a file that is not needed; one that cannot be removed stays."""
-        from py4j.protocol import Py4JJavaError
+    def remove(self, place: str) -> bool:
+        """Removes a file that is not needed; one that cannot be removed stays. Whether it is gone."""
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
 
-        path = self._path_of(place)
         try:
+            path = self._path_of(place)
             path.getFileSystem(self._settings).delete(path, False)
-        except Py4JJavaError as error:
+        except (Py4JError, PySparkException, OSError) as error:  # OSError: Spark is gone
             log.debug("%s stays: %s", place, _said(error))
+            return False
+        return True
 
     def local(self, place: str) -> Path | None:
         """Where it is on this machine; None if it is elsewhere."""
@@ -85,5 +89,6 @@ def _is_missing(error: Any) -> bool:
 
 
 def _said(error: Any) -> str:
-    """What the error of Java says, in a line."""
-    return str(error.java_exception.toString()).partition("\n")[0]
+    """What the error of Java says, in a line. Spark turns some of these errors into its own."""
+    java = getattr(error, "java_exception", None)
+    return str(error if java is None else java.toString()).partition("\n")[0]

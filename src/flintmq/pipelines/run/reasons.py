@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-CHARACTERS_MAX = 600
+# 700 of text, and three paths of 100: a refusal ends with what to do.
+CHARACTERS_MAX = 1_000
 _PYTHON_LAST_LINE = re.compile(
     r"^((?:[A-Za-z_]\w*\.)*)"
     r"([A-Z]\w*(?:Error|Exception|Fault|Lost|Option|Failed|Closed|Refused|Wrong|Unfit)|TakenOver): (.+)"

@@ -103,10 +103,14 @@ class Start:
                 run.directory.begin()
                 self._step("starting its query")
             self.query = sinks.start(frame, run.pipeline, run.flow, run.record, available_now)
+            if run.directory is not None:
+                run.directory.began()
             if self.is_given_up:
                 self.query.stop()
         except BaseException as error:  # also SystemExit: this thread is all that may end of it
             self.error = error
+            if run.directory is not None:
+                run.directory.undo()
         finally:
             self.done.set()
 
@@ -124,20 +128,21 @@ class Start:
 
 
 class DirectoryWatch:
-    """Ends a query when another run has begun to write to its Parquet directory.
+    """Ends a query when a later run has begun to write to its Parquet directory.
 
     It has a thread: a store may take long to answer, and other flows do not wait for it.
     """
 
-    def __init__(self, run: FlowRun, directory: ParquetDirectory) -> None:
+    def __init__(self, name: str, query: StreamingQuery, directory: ParquetDirectory) -> None:
+        self.name = name
+        self.query = query  # this one is ended, not one that the flow has started since
+        self.directory = directory
         self.error: DirectoryTaken | None = None
         self.done = threading.Event()
         self._ending_s: float | None = None  # since when the last look is waited for
         self._ending = threading.Event()
         self._is_told = False
-        threading.Thread(
-            target=self._run, args=(run, directory), name=f"watch {run.name}", daemon=True
-        ).start()
+        threading.Thread(target=self._run, name=f"watch {name}", daemon=True).start()
 
     def end(self, now_s: float) -> float:
         """The query has ended: one more look, and `done` is set. How long that has taken so far."""
@@ -146,33 +151,32 @@ class DirectoryWatch:
             self._ending.set()
         return now_s - self._ending_s
 
-    def _run(self, run: FlowRun, directory: ParquetDirectory) -> None:
+    def _run(self) -> None:
         try:
             is_last = False
             while self.error is None and not is_last:
                 is_last = self._ending.wait(parquet_directory.LOOK_S)
-                self._tell_trouble(run, directory.look)
+                self._look()
             if self.error is not None:
-                run.stop_query()
-                self._tell_trouble(run, directory.leave)
+                _stop_query(self.name, self.query)
         finally:
             self.done.set()
 
-    def _tell_trouble(self, run: FlowRun, look: Callable[[], None]) -> None:
+    def _look(self) -> None:
         """A store that does not answer is no reason to end a flow, which may do without it for a while."""
-        from py4j.protocol import Py4JError
-
         try:
-            look()
+            self.directory.look()
         except DirectoryTaken as error:
             self.error = error
-        except (Py4JError, OSError, FlintError) as error:
+        except Exception as error:  # whatever it is: the next look may work
             if not self._is_told:
                 self._is_told = True
                 log.warning(
                     "%s: other runs into %s are not found out: %s",
-                    run.name, run.flow.sink.target, reasons.plain(error),
+                    self.name, self.directory.place, reasons.plain(error),
                 )  # fmt: skip
+        else:
+            self._is_told = False
 
 
 class FlowRun:
@@ -244,7 +248,7 @@ class FlowRun:
         self.query = query
         self.status.state = status.RUNNING
         if self.directory is not None:
-            self.watch = DirectoryWatch(self, self.directory)
+            self.watch = DirectoryWatch(self.name, query, self.directory)
 
     def is_exhausted(self) -> bool:
         """Whether every source has come to its end, and the last batch of it is written."""
@@ -263,17 +267,21 @@ class FlowRun:
             self.watch.done.wait(LAST_LOOK_S_MAX)
 
     def stop_query(self) -> None:
-        """Ends the query. One that hangs, or that Spark, already gone, cannot end is no reason to leave
-        others running."""
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
+        if self.query is not None:
+            _stop_query(self.name, self.query)
 
-        query = self.query
-        try:
-            if query is not None and query.isActive:
-                query.stop()
-        except (PySparkException, Py4JError, OSError) as error:
-            log.warning("%s: the query was not ended: %s", self.name, reasons.plain(error))
+
+def _stop_query(name: str, query: StreamingQuery) -> None:
+    """Ends a query. One that hangs, or that Spark, already gone, cannot end is no reason to leave others
+    running."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        if query.isActive:
+            query.stop()
+    except (PySparkException, Py4JError, OSError) as error:
+        log.warning("%s: the query was not ended: %s", name, reasons.plain(error))
 
 
 def _milliseconds(text: str) -> int:
@@ -431,14 +439,16 @@ class Runner:
         if is_active and run.is_exhausted():
             run.stop_query()
             is_active = False
+        watch = run.watch
+        if watch is not None and watch.error is not None and (watch.done.is_set() or not is_active):
+            self._failed(run, watch.error, is_lasting=True)
+            return
         error = None if is_active else query.exception()
         if error is not None:
             run.query = None
-            if run.watch is not None:
-                run.watch.end(now_s)
+            if watch is not None:
+                watch.end(now_s)
             self._query_failed(run, error)
-        elif run.watch is not None and run.watch.done.is_set() and run.watch.error is not None:
-            self._failed(run, run.watch.error, is_lasting=True)
         elif not is_active:
             self._finish(run, now_s)
 
@@ -455,6 +465,9 @@ class Runner:
         watch = run.watch
         if watch is not None and not watch.done.is_set() and watch.end(now_s) < LAST_LOOK_S_MAX:
             return  # the next step comes here again
+        if watch is not None and watch.error is not None:
+            self._failed(run, watch.error, is_lasting=True)
+            return
         run.status.state = status.FINISHED
         self.told(f"{run.name}: finished, {run.status.rows} rows")
 

@@ -48,6 +48,16 @@ def test_messages_that_come_a_second_time_after_a_flipped_bit_have_a_new_place()
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_what_a_branch_has_sent_is_not_sent_again_when_its_settling_raises() -> None:
+    done = run_pure("-m", "tests.simulation.run", "--faults", "--seeds", "803473..803473")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_a_branch_had_locked_is_back_when_reading_it_raises() -> None:
+    done = run_pure("-m", "tests.simulation.run", "--faults", "--seeds", "806164..806164")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_group_that_is_left_open_is_found() -> None:
     sabotage = """
 from flintmq.storage.journal.appender import Group

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from flintmq.broker.messages.message import Message
     from flintmq.broker.queues.delivery import Delivery
     from flintmq.broker.queues.queue import Queue
+    from flintmq.broker.store.store import Store
     from flintmq.broker.transactions.dtx_work import DtxWork
 
 log = logging.getLogger("flintmq.dtx")
@@ -295,7 +296,7 @@ class BranchCompletion:
                     self.send(branch, index, message)
                     octets -= len(message.content)
                 if self.store is not None:
-                    self.store.journal.append_settle(branch.owner(), branch.entries[index])
+                    settle_sent(self.store, branch, branch.entries[index])
                 sent = index + 1
                 if octets < 0 or sent == messages:
                     break
@@ -417,12 +418,12 @@ class BranchCompletion:
                 held.setdefault(lock.queue, []).append(lock.delivery)
             else:
                 found.setdefault(lock.queue, []).append(entry_number.of_journal(lock.entry))
+        failures: list[Exception] = []
         if self.store is not None:
             for queue, entries in found.items():
-                messages = [each for each in self.store.load(entries) if each is not None]
+                messages = [each for each in self.loaded(entries, failures) if each is not None]
                 queue.settled(len(entries) - len(messages))
                 held.setdefault(queue, []).extend(come_back(queue, message) for message in messages)
-        failures: list[Exception] = []
         for queue, deliveries in held.items():
             try:
                 queue.requeue(deliveries)
@@ -432,6 +433,26 @@ class BranchCompletion:
                 for each in deliveries:
                     put_one_back(queue, each)
         return failures
+
+    def loaded(self, entries: list[int], failures: list[Exception]) -> list[Message | None]:
+        """What was locked, from the journal; a bug that keeps many from being read is met one by one."""
+        if self.store is None:
+            return []
+        try:
+            return self.store.load(entries)
+        except Exception as failure:
+            log.exception("a bug in reading what a branch had locked: each message once more")
+            failures.append(failure)
+            return [self.store.load_one(entry) for entry in entries]
+
+
+def settle_sent(store: Store, branch: Branch, entry: int) -> None:
+    """A message that is in its queues leaves the branch; one that stayed would be sent again."""
+    try:
+        store.journal.append_settle(branch.owner(), entry)
+    except Exception:
+        log.exception("a bug keeps a message of branch %s that has been sent: once more", branch.xid)
+        store.journal.append_settle(branch.owner(), entry)
 
 
 def put_one_back(queue: Queue, held: Delivery) -> None:

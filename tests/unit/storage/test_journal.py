@@ -72,6 +72,22 @@ def test_what_is_committed_is_recovered_in_order(tmp_path: Path) -> None:
     journal.close()
 
 
+def test_the_first_segment_is_small_as_no_file_is_prepared_for_it(tmp_path: Path) -> None:
+    options = JournalOptions(threaded=False, segment_octets=4 << 20)
+    journal, _, _ = opened(tmp_path, options)
+    spare_octets = []
+    for octets in (b"at the start", bytes(1 << 20)):
+        journal.append_entry((1,), b"", octets)
+        spare_octets.append(sum(path.stat().st_size for path in tmp_path.glob("spare.*")))
+        journal.commit_now()
+        journal.tick()
+        journal.tidier.collect(wait=True)
+    first, second = sorted(tmp_path.glob("*.segment"))
+    assert (first.stat().st_size, second.stat().st_size) == (1 << 20, 4 << 20)
+    assert spare_octets[1] == 4 << 20  # which the second was
+    journal.close()
+
+
 def test_a_settled_entry_is_not_recovered(tmp_path: Path) -> None:
     journal, _, _ = opened(tmp_path)
     shared = journal.append_entry((1, 2), b"", b"shared")

@@ -28,6 +28,9 @@ from flintmq.storage.spool import Spool, SpoolStore
 log = logging.getLogger("flintmq.journal")
 
 RUNS_OCTETS = 64 << 10
+# What a segment takes that no file was prepared for: at a start, and after a failure. It is soon full, and
+# the next one lies in a prepared file, where syncs cost less. On a full disk a small one may still fit.
+SEGMENT_OCTETS_LEAN = 1 << 20
 
 
 class Group:
@@ -315,7 +318,7 @@ class Appender:
         if segment is None:
             if not self.opened:
                 raise AssertionError("recover comes before appending")
-            self._rotate(size)
+            self._rotate(size, SEGMENT_OCTETS_LEAN)  # the first, when no prepared file is there yet
         else:
             needed = size if self._piece_open else size + BATCH_RECORD_OCTETS
             if segment.end + needed > segment.appendable:
@@ -355,7 +358,8 @@ class Appender:
         self._batch.end_piece()
         self._piece_open = False
         least = layout.SEGMENT_HEAD + BATCH_RECORD_OCTETS + size + END_OCTETS
-        capacity = max(usual_octets or self.options.segment_octets, (least + 4095) & ~4095)
+        usual_octets = min(usual_octets or self.options.segment_octets, self.options.segment_octets)
+        capacity = max(usual_octets, (least + 4095) & ~4095)
         made = Segment(self.next_segment, capacity, self._previous, self._previous_end)
         made.appendable = capacity - END_OCTETS
         # A larger file would keep its room, a smaller one has not reserved what a usual one needs.

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 from flintmq.clock import Clock
 from flintmq.errors import StorageFault
 from flintmq.storage import layout
-from flintmq.storage.journal.appender import Appender
+from flintmq.storage.journal.appender import SEGMENT_OCTETS_LEAN, Appender
 from flintmq.storage.journal.batch import Batch
 from flintmq.storage.journal.reader import (
     GAP_OCTETS,
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from flintmq.storage.disk import Disk
     from flintmq.storage.journal.replay import Replay
 
-# What a segment takes that is made after a failure, beyond what has to be in it at once.
-SEGMENT_OCTETS_LEAN = 1 << 20
 # With more than this in the next batch, whoever can should wait for the one that is on its way.
 BEHIND_OCTETS = 16_777_216
 # What was promised of the segments.
@@ -362,8 +360,7 @@ class Journal(Appender):
             first.segment.abandon(first.at, self.synced_sequence)
             self._previous = first.segment.number
             self._previous_end = first.at
-        # On a full disk a small segment may still fit, and the settles in it make room for the rest.
-        self._rotate(octets, min(SEGMENT_OCTETS_LEAN, self.options.segment_octets))
+        self._rotate(octets, SEGMENT_OCTETS_LEAN)  # the settles in it make room for the rest
         self._open_piece(self.synced_sequence + 1)
         for each in unsafe:
             for piece in each.pieces:

@@ -87,6 +87,7 @@ HOT_MODULES = (
     "server.sessions.handshake",
     "server.sessions.parting",
     "server.sessions.session",
+    "storage.disk",
     "storage.journal.appender",
     "storage.journal.batch",
     "storage.journal.index",

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from flintmq.storage.disk import Disk
+from flintmq.storage.disk import SystemDisk
 from flintmq.storage.journal import index
 from flintmq.storage.journal.journal import Journal
 from flintmq.storage.options import JournalOptions
@@ -46,7 +46,7 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def open_journal(directory: str, woken: threading.Event) -> Journal:
-    return Journal.open(directory, Disk(), JournalOptions(), wake=woken.set)
+    return Journal.open(directory, SystemDisk(), JournalOptions(), wake=woken.set)
 
 
 def append(journal: Journal, woken: threading.Event, count: int, payload: bytes) -> None:

@@ -15,7 +15,7 @@ from flintmq.broker.recovery import Recovery
 from flintmq.broker.services import request, service_plugins
 from flintmq.broker.store.store import Store
 from flintmq.config.auth import INTERNAL
-from flintmq.storage.disk import Disk
+from flintmq.storage.disk import Disk, SystemDisk
 from flintmq.storage.journal.delivered_marks import DeliveredMarks
 from flintmq.storage.journal.journal import Journal
 from flintmq.storage.journal.overflow import Overflow
@@ -64,7 +64,7 @@ def open_broker(config: Config, clock: Clock, wake: Callable[[], None]) -> Broke
     is_collecting = gc.isenabled()
     gc.disable()
     try:
-        broker, report = recovered_broker(config, clock, wake, str(directory), Disk(), options)
+        broker, report = recovered_broker(config, clock, wake, str(directory), SystemDisk(), options)
     finally:
         if is_collecting:
             gc.enable()

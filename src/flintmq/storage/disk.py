@@ -13,7 +13,9 @@ import os
 import sys
 import threading
 
+from flintmq import clock
 from flintmq.errors import StorageFault
+from flintmq.storage import file_calls
 from flintmq.storage.file_lock import try_lock
 
 # One write of zeros while a segment is prepared: large enough for full speed, small enough that
@@ -41,6 +43,32 @@ if sys.platform == "win32":
 else:
     read_at = os.pread
     write_at = os.pwrite
+
+
+class Commit:
+    """Octets `start` to `end` of a buffer for one file, and the note for another one that they are safe."""
+
+    __slots__ = ("at", "buffer", "end", "handle", "note", "note_at", "notes", "start")
+
+    def __init__(
+        self,
+        handle: int,
+        at: int,
+        buffer: bytearray,
+        start: int,
+        end: int,
+        notes: int,
+        note_at: int,
+        note: bytes,
+    ) -> None:
+        self.handle = handle
+        self.at = at
+        self.buffer = buffer
+        self.start = start
+        self.end = end
+        self.notes = notes
+        self.note_at = note_at
+        self.note = note
 
 
 class Disk:
@@ -126,6 +154,22 @@ class Disk:
         except OSError as failure:
             raise OSError(failure.errno, failure.strerror, self.path_of(handle)) from failure
 
+    def commit(self, commit: Commit, path: str, held: int) -> tuple[int, bool]:
+        """Write and sync; if the path still leads to the file that is `held` open, write the note.
+
+        Returns the microseconds that the sync took, and whether the note is written.
+        """
+        self.write(commit.handle, commit.at, memoryview(commit.buffer)[commit.start : commit.end])
+        began_us = clock.monotonic_us()
+        self.sync(commit.handle)
+        sync_us = clock.monotonic_us() - began_us
+        self.insist_on(path, held)
+        try:
+            self.write(commit.notes, commit.note_at, commit.note)
+        except OSError:
+            return sync_us, False
+        return sync_us, True
+
     def path_of(self, handle: int) -> str | None:
         """What an open file is called, where the system tells."""
         try:
@@ -135,15 +179,25 @@ class Disk:
 
     def is_there(self, path: str, handle: int) -> bool:
         """Whether the open file is still the one that the path leads to."""
-        identity = self.identities.get(handle)
-        if identity is None:
-            opened = os.fstat(handle)
-            identity = self.identities[handle] = (opened.st_dev, opened.st_ino)
+        identity = self.identity_of(handle)
         try:
             found = os.stat(path)
         except (FileNotFoundError, NotADirectoryError):
             return False
         return (found.st_dev, found.st_ino) == identity
+
+    def insist_on(self, path: str, handle: int) -> None:
+        """What is written beside a file that is gone, or another one by now, would not be found again."""
+        if not self.is_there(path, handle):
+            raise removed(path)
+
+    def identity_of(self, handle: int) -> tuple[int, int]:
+        """Device and number of an open file."""
+        identity = self.identities.get(handle)
+        if identity is None:
+            opened = os.fstat(handle)
+            identity = self.identities[handle] = (opened.st_dev, opened.st_ino)
+        return identity
 
     def reserve(self, handle: int, size: int) -> None:
         """Take the room now, so that a full disk shows here and not in the middle of a batch."""
@@ -229,3 +283,41 @@ class Disk:
         self.write(handle, 0, holder_line)
         os.ftruncate(handle, len(holder_line))
         return handle
+
+
+class SystemDisk(Disk):
+    """The same, and commits without a pause for the interpreter between their steps.
+
+    What watches or refuses single steps builds on Disk.
+    """
+
+    def commit(self, commit: Commit, path: str, held: int) -> tuple[int, bool]:
+        if sys.platform != "linux":
+            return super().commit(commit, path, held)  # no fdatasync, or not the one that is meant
+        device, number = self.identity_of(held)
+        failed, error, sync_us = file_calls.commit(
+            commit.handle,
+            commit.at,
+            commit.buffer,
+            commit.start,
+            commit.end,
+            os.fsencode(path),
+            device,
+            number,
+            commit.notes,
+            commit.note_at,
+            commit.note,
+        )
+        if failed == file_calls.DONE:
+            return sync_us, True
+        if failed == file_calls.NOT_NOTED:
+            return sync_us, False
+        if failed != file_calls.NOT_THERE:
+            raise OSError(error, os.strerror(error), self.path_of(commit.handle))
+        if error:
+            raise OSError(error, os.strerror(error), path)
+        raise removed(path)
+
+
+def removed(path: str) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, "it was removed", os.path.dirname(path))

@@ -199,6 +199,23 @@ class Promises:
                 self._gaps.add(key)
             self._write(place, promise.encode())
 
+    def slot_of(self, promise: Promise) -> tuple[int, int] | None:
+        """The open file and the place for somebody who writes the note himself; None if it needs more.
+
+        What it tells of must not go before that somebody has called `noted`.
+        """
+        with self._lock:
+            place = self._places.get(promise.key)
+            if self._handle < 0 or place is None or self._unwritten:
+                return None
+            return self._handle, place
+
+    def noted(self, promise: Promise) -> None:
+        """It is written where slot_of has said."""
+        with self._lock:
+            if promise.key in self._places:
+                self._notes[promise.key] = promise
+
     def held(self, kind: int, number: int) -> Promise | None:
         """The note as it is now."""
         return self._notes.get((kind, number, 0))

@@ -1,10 +1,15 @@
-"""The real disk: which file an open one is."""
+"""The real disk: which file an open one is, and commits by both kinds of disk."""
 
 from __future__ import annotations
 
+import errno
+import sys
 from pathlib import Path
 
-from flintmq.storage.disk import Disk
+import pytest
+
+from flintmq.storage import file_calls
+from flintmq.storage.disk import Commit, Disk, SystemDisk
 
 
 def test_an_open_file_is_there_until_its_name_or_directory_leads_elsewhere(tmp_path: Path) -> None:
@@ -37,3 +42,92 @@ def test_a_handle_that_is_used_again_is_another_file(tmp_path: Path) -> None:
     assert disk.is_there(second, again)
     assert not disk.is_there(first, again)
     disk.close(again)
+
+
+@pytest.fixture(params=[Disk, SystemDisk])
+def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Stage:
+    return Stage(request.param(), tmp_path)
+
+
+class Stage:
+    """A directory with a lock, a file of data and one of notes."""
+
+    def __init__(self, disk: Disk, directory: Path) -> None:
+        self.disk = disk
+        self.directory = directory / "data"
+        self.directory.mkdir()
+        self.lock_path = str(self.directory / "lock")
+        self.data, self.notes = self.directory / "segment", self.directory / "notes"
+        self.lock, self.handle, self.notes_handle = (
+            disk.open(str(path), create=True) for path in (self.lock_path, self.data, self.notes)
+        )
+
+    def commit(self, handle: int | None = None, notes: int | None = None) -> tuple[int, bool]:
+        commit = Commit(
+            self.handle if handle is None else handle,
+            8,
+            bytearray(b"..octets.."),
+            2,
+            8,
+            self.notes_handle if notes is None else notes,
+            4,
+            b"note",
+        )
+        return self.disk.commit(commit, self.lock_path, self.lock)
+
+
+def test_a_commit_writes_its_octets_and_the_note(stage: Stage) -> None:
+    sync_us, is_noted = stage.commit()
+    assert is_noted
+    assert sync_us >= 0
+    assert stage.data.read_bytes() == bytes(8) + b"octets"
+    assert stage.notes.read_bytes() == bytes(4) + b"note"
+
+
+def test_a_commit_into_a_file_that_takes_no_write_names_it_and_notes_nothing(stage: Stage) -> None:
+    handle = stage.disk.open_to_read(str(stage.data))
+    with pytest.raises(OSError, match="Bad file descriptor") as raised:
+        stage.commit(handle=handle)
+    assert (raised.value.errno, raised.value.filename) == (errno.EBADF, str(stage.data))
+    assert stage.notes.read_bytes() == b""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a sync of /dev/zero fails on Linux")
+def test_a_commit_that_cannot_be_synced_notes_nothing(stage: Stage) -> None:
+    handle = stage.disk.open("/dev/zero")  # it takes every write, and knows no sync
+    with pytest.raises(OSError, match="Invalid argument") as raised:
+        stage.commit(handle=handle)
+    assert (raised.value.errno, raised.value.filename) == (errno.EINVAL, "/dev/zero")
+    assert stage.notes.read_bytes() == b""
+
+
+def test_a_commit_in_a_directory_that_was_replaced_fails_and_notes_nothing(stage: Stage) -> None:
+    stage.directory.rename(stage.directory.with_name("moved"))
+    for make in (lambda: None, stage.directory.mkdir, lambda: Path(stage.lock_path).touch()):
+        make()
+        with pytest.raises(FileNotFoundError) as raised:
+            stage.commit()
+        assert raised.value.filename == str(stage.directory)
+    assert (stage.directory.with_name("moved") / "notes").read_bytes() == b""
+
+
+def test_a_commit_whose_path_cannot_be_followed_fails_with_the_reason(stage: Stage) -> None:
+    stage.directory.rename(stage.directory.with_name("moved"))
+    stage.directory.symlink_to(stage.directory)
+    with pytest.raises(OSError, match="symbolic links") as raised:
+        stage.commit()
+    assert (raised.value.errno, raised.value.filename) == (errno.ELOOP, stage.lock_path)
+
+
+def test_a_commit_whose_note_is_refused_tells_so(stage: Stage) -> None:
+    notes = stage.disk.open_to_read(str(stage.notes))
+    _, is_noted = stage.commit(notes=notes)
+    assert not is_noted
+    assert stage.data.read_bytes() == bytes(8) + b"octets"
+
+
+def test_the_two_faces_of_file_calls_agree() -> None:
+    twin = Path(file_calls.__file__).with_suffix(".pxd").read_text()
+    for name, value in vars(file_calls).items():
+        if name.isupper():
+            assert f"{name} = {value}\n" in twin

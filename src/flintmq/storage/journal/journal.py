@@ -23,9 +23,8 @@ move it without anyone outside noticing.
 
 from __future__ import annotations
 
-import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from flintmq.clock import Clock
@@ -90,7 +89,7 @@ class Journal(Appender):
             self.promises = Promises(disk, os.path.join(directory, PROMISES_NAME))
         self._worker = Worker("journal-writer", wake, options.threaded)
         self.tidier = Worker("journal-tidier", wake, options.threaded)
-        self.writer = BatchWriter(disk, directory, options.segment_octets)
+        self.writer = BatchWriter(disk, self._lock_path, self._lock, self.promises, options.segment_octets)
         self.reader = SegmentReader(disk, directory)
         self.reclaimer = Reclaimer(self)
         self._idle = Batch()
@@ -235,7 +234,7 @@ class Journal(Appender):
         """
         now_ms = self._time_due_ms()
         if now_ms and not self._worker.pending and not self.missing:
-            self._worker.submit(lambda: self._note((), now_ms), _ignore_error)
+            self._worker.submit(lambda: self._note_time(now_ms), _ignore_error)
 
     def _time_due_ms(self) -> int:
         """The time, if it is to be noted again; else 0."""
@@ -261,11 +260,8 @@ class Journal(Appender):
         now_ms = self._time_due_ms()
 
         def write() -> None:
-            self.writer.write(batch, sync)
-            # Before anybody is told. The batch is written again where the directory is back.
-            if not self.disk.is_there(self._lock_path, self._lock):
-                raise FileNotFoundError(errno.ENOENT, "it was removed", self.directory)
-            self._note(notes, now_ms)
+            self.writer.write(batch, sync, notes)
+            self._note_time(now_ms)
 
         self._worker.submit(write, lambda error: self._written_batch(batch, sync, error))
 
@@ -315,13 +311,9 @@ class Journal(Appender):
                 notes.append(Promise(SEGMENT, segment.number, segment.first_sequence, end, last))
         return notes
 
-    def _note(self, notes: Sequence[Promise], now_ms: int) -> None:
-        """On the writer's thread: write down what is safe now, and the time unless it is 0."""
-        if self.promises is None:
-            return
-        for promise in notes:
-            self.promises.note(promise)
-        if now_ms:
+    def _note_time(self, now_ms: int) -> None:
+        """On the writer's thread; 0 is none."""
+        if now_ms and self.promises is not None:
             self.promises.tell_time(now_ms)
 
     def _close_sealed(self, batches: list[Batch]) -> None:

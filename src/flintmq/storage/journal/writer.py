@@ -10,15 +10,16 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
 from flintmq import clock
 from flintmq.histogram import Histogram
 from flintmq.storage import layout
-from flintmq.storage.disk import Disk
+from flintmq.storage.disk import Commit, Disk
 from flintmq.storage.journal.batch import Batch
 from flintmq.storage.journal.segment import Segment, segment_name
+from flintmq.storage.sync_notes import Promise, Promises
 
 # Times of a sync, 100 us to 13 s.
 SYNC_BUCKETS = (100, 2, 18)
@@ -87,17 +88,64 @@ def _outcome(work: Work) -> Exception | None:
 class BatchWriter:
     """Puts batches into segment files, taking prepared files where there are some."""
 
-    def __init__(self, disk: Disk, directory: str, segment_octets: int) -> None:
+    def __init__(
+        self, disk: Disk, lock_path: str, lock: int, promises: Promises | None, segment_octets: int
+    ) -> None:
         self._disk = disk
-        self._directory = directory
+        self._directory = os.path.dirname(lock_path)
+        self._lock_path = lock_path
+        self._lock = lock
+        self._promises = promises
         self._segment_octets = segment_octets
         self._unsynced: list[Segment] = []
         # Names of prepared files; filled by the tidying thread, emptied by the writing one.
         self.spares: deque[str] = deque()
         self.sync_times = Histogram(*SYNC_BUCKETS)
 
-    def write(self, batch: Batch, sync: bool) -> None:
-        """Returns when the octets are written, and with `sync` when they and all before are synced."""
+    def write(self, batch: Batch, sync: bool, promises: Sequence[Promise]) -> None:
+        """Returns when the octets are written, and with `sync` when they and all before are synced.
+
+        Then these promises are noted. A directory that is gone fails before, and the batch is written again
+        where it is back.
+        """
+        if sync and self._commit(batch, promises):
+            return
+        self._write(batch)
+        if sync:
+            self.sync()
+        self._disk.insist_on(self._lock_path, self._lock)
+        if self._promises is not None:
+            for promise in promises:
+                self._promises.note(promise)
+
+    def _commit(self, batch: Batch, promises: Sequence[Promise]) -> bool:
+        """Write, sync and note one piece in a row, where there is nothing else to do; False: there is."""
+        if self._promises is None or len(batch.pieces) != 1 or len(promises) != 1 or batch.spools:
+            return False
+        piece = batch.pieces[0]
+        handle = piece.segment.handle
+        slot = self._promises.slot_of(promises[0])
+        if handle < 0 or not piece.at or slot is None:
+            return False
+        if any(segment is not piece.segment and segment.handle >= 0 for segment in self._unsynced):
+            return False
+        self._unsynced = []
+        notes, note_at = slot
+        sync_us, is_noted = self._disk.commit(
+            Commit(
+                handle, piece.at, batch.buffer, piece.start, piece.end, notes, note_at, promises[0].encode()
+            ),
+            self._lock_path,
+            self._lock,
+        )
+        self.sync_times.note(sync_us)
+        if is_noted:
+            self._promises.noted(promises[0])
+        else:
+            self._promises.note(promises[0])  # which tells why it fails
+        return True
+
+    def _write(self, batch: Batch) -> None:
         for spool in batch.spools:
             spool.secure()
         if batch.spools:
@@ -121,8 +169,6 @@ class BatchWriter:
                 self._unsynced.append(segment)
         if created:
             self._disk.sync_directory(self._directory)
-        if sync:
-            self.sync()
 
     def sync(self) -> None:
         """Sync every segment written since the last time; each is tried once, never again."""

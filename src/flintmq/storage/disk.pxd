@@ -1,0 +1,1 @@
+cimport flintmq.storage.file_calls as file_calls

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from flintmq.storage.disk import Disk
+from flintmq.storage.disk import SystemDisk
 from flintmq.storage.journal.journal import Journal
 from flintmq.storage.options import JournalOptions, SyncPolicy
 
@@ -49,7 +49,7 @@ class Lives:
             rewrite_step_octets=self.chance.choice((64, 512, 65_536)),
             rewrite_delay_ms=0,
         )
-        journal = Journal.open(self.directory, Disk(), options, wake=self.woken.set)
+        journal = Journal.open(self.directory, SystemDisk(), options, wake=self.woken.set)
         told = Told()
         report = journal.recover(told)
         assert report.damaged == [], f"life {life}: {report.lines()}"

@@ -146,6 +146,8 @@ class Promises:
         self._free: list[int] = []
         self._unwritten: dict[int, bytes] = {}  # slots of which the last write failed
         self._gone: set[tuple[int, int, int]] = set()  # in this life; a note of them would come too late
+        self._drops = 0  # of notes, and how many of them are on the disk
+        self._drops_synced = 0
 
     # Beginning
 
@@ -215,6 +217,7 @@ class Promises:
         with self._lock:
             if promise.key in self._places:
                 self._notes[promise.key] = promise
+                self.is_failing = False
 
     def held(self, kind: int, number: int) -> Promise | None:
         """The note as it is now."""
@@ -237,7 +240,9 @@ class Promises:
             for key in keys:
                 self._drop(key)
             self._gone.add((kind, number, 0))
-        if keys:
+            self._drops += len(keys)
+            is_safe = self._drops_synced == self._drops  # not so after an attempt that has failed
+        if not is_safe:
             self.sync()
 
     def tell_time(self, time_ms: int) -> None:
@@ -256,7 +261,15 @@ class Promises:
             for at, octets in list(self._unwritten.items()):
                 self.disk.write(self._handle, at, octets)
                 del self._unwritten[at]
-        self.disk.sync(self._handle)
+            drops = self._drops
+        try:
+            self.disk.sync(self._handle)
+        except OSError:
+            with self._lock:
+                self._unwritten = self._slots()  # another sync would not write them by itself
+            raise
+        with self._lock:
+            self._drops_synced = max(self._drops_synced, drops)
 
     def is_there(self) -> bool:
         """Whether the file is where it was: if it is not, the directory has been removed or replaced."""
@@ -266,6 +279,14 @@ class Promises:
         if self._handle >= 0:
             self.disk.close(self._handle)
             self._handle = -1
+
+    def _slots(self) -> dict[int, bytes]:
+        """The octets of the whole file, by their places."""
+        slots = dict.fromkeys(range(0, self._size, SLOT_OCTETS), _FREE)
+        slots[0] = self.head().encode()
+        for key, place in self._places.items():
+            slots[place] = self._notes[key].encode()
+        return slots
 
     def _drop(self, key: tuple[int, int, int]) -> None:
         place = self._places.pop(key)

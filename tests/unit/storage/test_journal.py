@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from flintmq.clock import MovableClock
 from flintmq.errors import StorageFault
 from flintmq.storage.disk import Disk
 from flintmq.storage.inspection.journal_inspection import check
@@ -408,4 +410,39 @@ def test_a_portion_of_a_backlog_costs_its_own_octets(tmp_path: Path) -> None:
     assert disk.octets < 2000 * 1100
     assert journal.entry_octets(sequences[0]) >= 1000
     assert journal.entry_octets(sequences[-1] + 1) == 0, "there is none"
+    journal.close()
+
+
+class UnreadableDisk(Disk):
+    refuses_reads = False
+
+    def read(self, handle: int, at: int, count: int) -> bytes:
+        if self.refuses_reads:
+            raise OSError(errno.EIO, "Input/output error")
+        return super().read(handle, at, count)
+
+
+def test_a_segment_that_cannot_be_read_is_tidied_up_when_it_can_be(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = UnreadableDisk()
+    clock = MovableClock()
+    journal = Journal.open(str(tmp_path), disk, SMALL, clock)
+    journal.recover(Told())
+    sequences = [journal.append_entry((1,), b"", bytes(1000)) for _ in range(300)]
+    journal.commit_now()
+    disk.refuses_reads = True
+    for sequence in sequences:
+        if sequence % 50:
+            journal.append_settle(1, sequence)
+    settle_down(journal)
+    assert journal.alarm == ""
+    assert caplog.text.count("cannot be read: Input/output error") == 1
+    segments = len(list(tmp_path.glob("*.segment")))
+    disk.refuses_reads = False
+    clock.ahead_s += 60
+    settle_down(journal)
+    assert len(list(tmp_path.glob("*.segment"))) < segments
+    kept = [sequence for sequence in sequences if not sequence % 50]
+    assert journal.read_entries(kept) == [(b"", bytes(1000))] * 6
     journal.close()

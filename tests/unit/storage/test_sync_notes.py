@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import threading
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from flintmq.storage.journal.journal import Journal
 from flintmq.storage.options import JournalOptions
 from flintmq.storage.streams.log import StreamOptions
 from flintmq.storage.streams.store import StreamStore
-from flintmq.storage.sync_notes import SEGMENT, STREAM, Notes, Promise, Promises
+from flintmq.storage.sync_notes import SEGMENT, SLOT_OCTETS, STREAM, Notes, Promise, Promises
 
 from .test_journal import Told, opened
 from .test_stream_log import append, bodies, fill, numbered, open_store
@@ -401,3 +402,59 @@ def test_a_disk_that_refuses_a_note_is_told_once_and_gets_it_with_the_next_sync(
     promises.sync()
     assert Promises(disk, str(tmp_path / "notes")).found.of(STREAM, 1) == Promise(STREAM, 1, 0, 6, 1)
     promises.close()
+
+
+class Unsyncable(Disk):
+    """Drops what a failed sync should have written, as a kernel does: no later sync writes it by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unsynced: dict[int, bytes] = {}
+        self.synced: dict[int, bytes] = {}
+        self.failures_left = 0
+
+    def write(self, handle: int, at: int, octets: bytes | bytearray | memoryview) -> None:
+        for start in range(0, len(octets), SLOT_OCTETS):
+            self.unsynced[at + start] = bytes(octets[start : start + SLOT_OCTETS])
+        super().write(handle, at, octets)
+
+    def sync(self, handle: int) -> None:
+        lost, self.unsynced = self.unsynced, {}
+        if self.failures_left:
+            self.failures_left -= 1
+            raise OSError(errno.EIO, "Input/output error")
+        self.synced |= lost
+
+
+def test_a_note_is_gone_from_the_disk_when_forgetting_it_succeeds_after_a_sync_has_failed(
+    tmp_path: Path,
+) -> None:
+    disk = Unsyncable()
+    promises = Promises(disk, str(tmp_path / "notes"))
+    promises.begin(1, [Promise(SEGMENT, 1, 1, 64, 1), Promise(SEGMENT, 2, 2, 64, 2)])
+    assert Notes(on_disk(disk)).all_of(SEGMENT).keys() == {1, 2}
+    disk.failures_left = 1
+    with pytest.raises(OSError, match="Input/output"):
+        promises.forget(SEGMENT, 1)
+    promises.forget(SEGMENT, 1)
+    assert Notes(on_disk(disk)).all_of(SEGMENT) == {2: Promise(SEGMENT, 2, 2, 64, 2)}
+    promises.close()
+
+
+def test_a_note_is_gone_from_the_disk_when_forgetting_it_succeeds_after_a_write_was_refused(
+    tmp_path: Path,
+) -> None:
+    disk = Refusing()
+    promises = Promises(disk, str(tmp_path / "notes"))
+    promises.begin(1, [Promise(SEGMENT, 1, 1, 64, 1)])
+    disk.is_refusing = True
+    with pytest.raises(OSError, match="No space"):
+        promises.forget(SEGMENT, 1)
+    disk.is_refusing = False
+    promises.forget(SEGMENT, 1)
+    assert Promises(disk, str(tmp_path / "notes")).found.of(SEGMENT, 1) is None
+    promises.close()
+
+
+def on_disk(disk: Unsyncable) -> bytes:
+    return b"".join(octets for _, octets in sorted(disk.synced.items()))

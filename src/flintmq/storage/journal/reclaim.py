@@ -19,6 +19,7 @@ obliged to the victim: the moved copy may die first.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from collections import deque
 from typing import TYPE_CHECKING
@@ -33,7 +34,11 @@ from flintmq.storage.sync_notes import SEGMENT
 if TYPE_CHECKING:
     from flintmq.storage.journal.journal import Journal
 
+log = logging.getLogger("flintmq.journal")
+
 SPARE_PREFIX = "spare."
+# A disk that fails to read takes its time over it, and everybody waits for that.
+READ_AGAIN_S = 10.0
 
 
 class Reclaimer:
@@ -56,6 +61,9 @@ class Reclaimer:
         # How far the victim has been copied; one that recovery found is begun anew.
         self._at = layout.SEGMENT_HEAD
         self._emptied_sequence = 0
+        # The victim that the disk did not give back, as was told, and when it is asked for again.
+        self._unreadable = 0
+        self._read_due_s = 0.0
         self.dropping: Segment | None = None
         self._preparing = False
         self._recycling = False  # a dropped segment is about to become a spare
@@ -257,14 +265,34 @@ class Reclaimer:
             if self._checkpoint_keys is None and not self._checkpoint_last:
                 self._begin_checkpoint()
             return
+        if journal.clock.monotonic_s() < self._read_due_s:
+            return
         copied = 0
-        while self._at < segment.end and copied < journal.options.rewrite_step_octets:
-            copied += self._copy_record(segment)
+        try:
+            while self._at < segment.end and copied < journal.options.rewrite_step_octets:
+                copied += self._copy_record(segment)
+            self._unreadable = 0
+        except OSError as failure:
+            self._cannot_read(segment, failure)
         if self._at >= segment.end:
             journal.reader.release_window()
             journal.flush_settles()
             self._emptied_sequence = max(journal.next_sequence - 1, 1)
         journal.end_batch()
+
+    def _cannot_read(self, segment: Segment, failure: OSError) -> None:
+        """Its record at hand stays where it is, and is tried again in a while, from a file opened anew."""
+        journal = self._journal
+        journal.reader.forget(segment.number)
+        self._read_due_s = journal.clock.monotonic_s() + READ_AGAIN_S
+        if self._unreadable != segment.number and not journal.missing:
+            self._unreadable = segment.number
+            log.error(
+                "%s in %s cannot be read: %s; what it takes on the disk stays taken until it can be",
+                segment_name(segment.number),
+                journal.directory,
+                failure.strerror or failure,
+            )
 
     def _record(self, segment: Segment, place: int) -> tuple[bytes, int, int]:
         """The record at a place of the segment: octets that hold it, where in them, and its length, or 0."""

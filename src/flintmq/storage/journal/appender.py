@@ -29,7 +29,7 @@ log = logging.getLogger("flintmq.journal")
 
 RUNS_OCTETS = 64 << 10
 # What a segment takes that no file was prepared for: at a start, and after a failure. It is soon full, and
-# the next one mostly lies in a prepared file, where syncs cost less. On a full disk a small one may still fit.
+# the next one mostly lies in a prepared file, where syncs cost less. A small one may fit on a full disk.
 SEGMENT_OCTETS_LEAN = 1 << 20
 
 

@@ -50,28 +50,42 @@ def installed(group: str) -> Collection[EntryPoint]:
     return entry_points(group=group)
 
 
-@cache
 def is_named(path: tuple[str, ...], group: str) -> bool:
     """Whether a package on the path may have entry points of a group."""
     if any(finder is not PathFinder and hasattr(finder, "find_distributions") for finder in sys.meta_path):
         return True  # this finder may know packages that are nowhere on the path
-    head = f"[{group}]".encode()
-    return any(head in octets for place in path for octets in entry_point_files(place, head))
+    heads = heads_on(path)
+    return heads is None or f"[{group}]".encode() in heads
 
 
-def entry_point_files(place: str, head: bytes) -> Iterator[bytes]:
-    """What the packages in a directory, or in an archive, say of their entry points; `head` if they may."""
-    try:
-        with os.scandir(place or ".") as entries:
-            found = [entry.path for entry in entries if entry.name.endswith((".dist-info", ".egg-info"))]
-    except NotADirectoryError:
-        yield head  # an archive, which importlib.metadata looks into
-        return
-    except OSError:  # not there, as many a place on the path
-        return
-    for name in found:
+@cache
+def heads_on(path: tuple[str, ...]) -> frozenset[bytes] | None:
+    """The heads of all groups that packages on the path name; None if only importlib.metadata can tell.
+
+    Read once for all groups: there are as many files as packages.
+    """
+    heads: set[bytes] = set()
+    for place in path:
         try:
-            with open(os.path.join(name, "entry_points.txt"), "rb") as file:
-                yield file.read()
-        except OSError:
+            with os.scandir(place or ".") as entries:
+                found = [entry.path for entry in entries if entry.name.endswith((".dist-info", ".egg-info"))]
+        except NotADirectoryError:
+            return None  # an archive, which importlib.metadata looks into
+        except OSError:  # not there, as many a place on the path
             continue
+        for name in found:
+            heads.update(heads_in(os.path.join(name, "entry_points.txt")))
+    return frozenset(heads)
+
+
+def heads_in(file_name: str) -> Iterator[bytes]:
+    """The lines of a file that begin a group; none of a package without such a file."""
+    try:
+        with open(file_name, "rb") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        head = line.strip()
+        if head.startswith(b"["):
+            yield head

@@ -78,9 +78,11 @@ class CommandParser(argparse.ArgumentParser):
     is_parsing = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        is_mixed = any(action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in self._actions)
-        # What argparse does for mixed words forgets a "--", behind which a name may begin with a dash.
-        if self.is_parsing or is_mixed or "--" in (args or ()):
+        words = self._get_positional_actions()
+        is_mixed = any(action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in words)
+        # What argparse does for mixed words forgets a "--", behind which a name may begin with a dash. Where
+        # there are options alone it would take a millisecond or two for nothing.
+        if self.is_parsing or is_mixed or not words or "--" in (args or ()):
             return super().parse_known_args(args, namespace)
         self.is_parsing = True  # what follows calls this method for its parts
         try:

@@ -12,13 +12,13 @@ never the most there was: an alarm must be able to end. Knows nothing of queues 
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import importlib
 import logging
 import os
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -45,36 +45,25 @@ WATCH_BYTES_MAX = 32 << 20
 MACH_TASK_BASIC_INFO = 20
 
 
-class MachTaskBasicInfo(ctypes.Structure):
-    """mach_task_basic_info of macOS."""
-
-    _fields_ = (
-        ("virtual_size", ctypes.c_uint64),
-        ("resident_size", ctypes.c_uint64),
-        ("resident_size_max", ctypes.c_uint64),
-        ("user_time", ctypes.c_int32 * 2),
-        ("system_time", ctypes.c_int32 * 2),
-        ("policy", ctypes.c_int32),
-        ("suspend_count", ctypes.c_int32),
-    )
-
-
+@cache
 def libc() -> Any:
     """The functions of this process; None where it cannot be asked for them."""
+    import ctypes  # takes two milliseconds: server.py loads it when the broker has started
+
     try:
         return ctypes.CDLL(None)
     except (OSError, TypeError):
         return None  # Windows
 
 
-# glibc keeps freed memory for later; the system should have it again.
-_trim = getattr(libc(), "malloc_trim", None)
-
-
 def trim() -> None:
-    """Returns free memory to the system. Takes some milliseconds where much is free in small pieces."""
-    if _trim is not None:
-        _trim(0)
+    """Returns free memory to the system. Takes some milliseconds where much is free in small pieces.
+
+    glibc keeps what is freed for later.
+    """
+    malloc_trim = getattr(libc(), "malloc_trim", None)
+    if malloc_trim is not None:
+        malloc_trim(0)
 
 
 def give_back() -> None:
@@ -111,6 +100,21 @@ def mach_reader(library: Any) -> Callable[[], int] | None:
     """macOS: what task_info says of this task."""
     if not hasattr(library, "task_info") or not hasattr(library, "mach_task_self"):
         return None
+    import ctypes
+
+    class MachTaskBasicInfo(ctypes.Structure):
+        """mach_task_basic_info of macOS."""
+
+        _fields_ = (
+            ("virtual_size", ctypes.c_uint64),
+            ("resident_size", ctypes.c_uint64),
+            ("resident_size_max", ctypes.c_uint64),
+            ("user_time", ctypes.c_int32 * 2),
+            ("system_time", ctypes.c_int32 * 2),
+            ("policy", ctypes.c_int32),
+            ("suspend_count", ctypes.c_int32),
+        )
+
     library.mach_task_self.restype = ctypes.c_uint32
     task = library.mach_task_self()
 

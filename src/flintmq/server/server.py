@@ -77,6 +77,7 @@ LATE = (
     tuple(request.LATER),
     (FAST,),
     (FAST09,),
+    ("ctypes",),  # for memory.py
 )
 # A tick with fewer turns of the event loop than this, and less work, is a quiet moment. Turns alone do not
 # tell: where each takes long there are few.

@@ -12,7 +12,7 @@ import pytest
 
 from flintmq.config import Config, Limits
 from flintmq.server import memory
-from flintmq.server.memory import MachTaskBasicInfo, MemoryAlarm
+from flintmq.server.memory import MemoryAlarm
 
 MIB = 2**20
 
@@ -96,7 +96,7 @@ class Mach:
         self.resident = 0
 
     def task_info(self, task: Any, flavor: int, info: Any, count: Any) -> int:
-        assert (task.value, flavor, count._obj.value) == (771, 20, ctypes.sizeof(MachTaskBasicInfo) // 4)
+        assert (task.value, flavor, count._obj.value) == (771, 20, ctypes.sizeof(info._obj) // 4)
         info._obj.resident_size = self.resident
         info._obj.resident_size_max = 2**40
         return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +27,9 @@ def serve(options: argparse.Namespace) -> int:
     settings = read()
     if options.rehearsal is not None and not options.until_input_ends:
         raise ConfigFault("--rehearsal takes commands from standard input: give --until-input-ends too")
-    # After the settings: a mistake in them is told before anything heavy is loaded.
+    # After the settings: a mistake in them is told before anything heavy is loaded. What is loaded stays: the
+    # collector begins in `run`, which leaves it out.
+    gc.disable()
     from flintmq.server import run
 
     try:

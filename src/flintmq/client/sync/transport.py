@@ -462,17 +462,20 @@ def _resolved(endpoint: Endpoint, deadline: Deadline) -> list[tuple[int, Any]]:
     found: list[tuple[int, Any]] = []
     failures: list[OSError | UnicodeError] = []
 
-    def look_up(flags: int) -> None:
+    def look_up(host: str | bytes, flags: int) -> None:
         try:
-            answers = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM, flags=flags)
+            answers = socket.getaddrinfo(host, endpoint.port, type=socket.SOCK_STREAM, flags=flags)
             found.extend((family, address) for family, _, _, _, address in answers)
         except (OSError, UnicodeError) as error:
             failures.append(error)
 
-    look_up(socket.AI_NUMERICHOST)
+    # As octets: for text Python loads the rules of international names, which takes milliseconds.
+    look_up(endpoint.host.encode(), socket.AI_NUMERICHOST)
     if not found:
         failures.clear()
-        thread = threading.Thread(target=look_up, args=(0,), name="flintmq-resolver", daemon=True)
+        thread = threading.Thread(
+            target=look_up, args=(endpoint.host, 0), name="flintmq-resolver", daemon=True
+        )
         thread.start()
         thread.join(max(deadline.left_s(), SHORT_S))
     if failures:

@@ -134,8 +134,10 @@ class Listener:
 
 def bound(host: str, port: int) -> socket.socket:
     """A listening socket on one address."""
+    # For text Python loads the rules of international names, which takes milliseconds.
+    name = host.encode() if host.isascii() else host
     family, kind, protocol, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
     listener = socket.socket(family, kind, protocol)
     try:

@@ -60,13 +60,14 @@ def run(
     `read_settings` reads the file again that the settings are from, if there is one. `rehearsal_s` is given
     for tests: standard input brings commands, and the broker's clock is ahead by so much.
     """
+    gc.freeze()
+    gc.enable()
+    collect_in_rounds(True)
     output = LogOutput(config.log)
     leave_out_unused()
     logging.basicConfig(level=config.log.level.upper(), handlers=[output.handler], force=True)
     log_floods.STRANGERS.addFilter(log_floods.floods)
     descriptors.raise_limit(config.limits.connections_max)
-    gc.freeze()
-    collect_in_rounds(True)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(serve(config, output, ends_with_input, read_settings, rehearsal_s))
     return 0

@@ -63,6 +63,11 @@ def test_an_exchange_without_messages_may_be_gone_when_its_deletion_raises() -> 
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_branch_has_what_the_journal_has_when_its_rollback_raises() -> None:
+    done = run_pure("-m", "tests.simulation.run", "--faults", "--seeds", "811618..811618")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_group_that_is_left_open_is_found() -> None:
     sabotage = """
 from flintmq.storage.journal.appender import Group

@@ -68,6 +68,11 @@ def test_a_branch_has_what_the_journal_has_when_its_rollback_raises() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_message_comes_back_once_when_counting_that_raises() -> None:
+    done = run_pure("-m", "tests.simulation.run", "--faults", "--seeds", "816932..816932")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_group_that_is_left_open_is_found() -> None:
     sabotage = """
 from flintmq.storage.journal.appender import Group

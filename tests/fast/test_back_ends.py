@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from fast.conversation import HEAD, FastClient, framed, octets
 from playbook.dialogue import Playbook
 from playbook.hourglass import Hourglass
+from playbook.paged import PagedPlaybook
 from playbook.test_asked_permissions import SETTINGS, Back
 
 from flintmq.auth import authentication
@@ -22,8 +25,8 @@ QUESTIONS_MAX = 20
 class Scene:
     """Bob, of whom the back end says what he may do when the test says so."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
-        playbook = Playbook(parse(SETTINGS), clock)
+    def __init__(self, clock: Clock | None = None, playbook: Playbook | None = None) -> None:
+        playbook = playbook or Playbook(parse(SETTINGS), clock)
         self.asked: list[Question] = []
         playbook.broker.authentication.answers.asking = self.asked.append
         self.other = playbook.client()
@@ -218,3 +221,62 @@ def test_a_handle_that_ends_meanwhile_does_not_take_the_answer_of_another(
     assert (octets("31 0003 0193") in heard) != is_open
     assert scene.other.gets_all("q") == ([b"one", b"two"] if is_open else [b"one"])
     bob.hears_nothing()
+
+
+class RefusingBack(Back):
+    """Refuses what the test says, from then on."""
+
+    def __init__(self) -> None:
+        self.refused = ""
+
+    def may(self, identity: Identity, virtual_host: str, kind: str, name: str, operation: str) -> bool:
+        return name != self.refused
+
+
+BODIES, SENDS = "amq.default", "amq.topic"
+
+
+@pytest.mark.parametrize("refused", [BODIES, SENDS])
+@pytest.mark.parametrize("answered_first", [BODIES, SENDS])
+def test_a_refusal_costs_its_own_handle_where_memory_is_short(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, refused: str, answered_first: str
+) -> None:
+    """A back end is asked about a SEND, and about a body of another channel that goes to a file meanwhile."""
+    back = RefusingBack()
+    monkeypatch.setattr(authentication, "backend", lambda name, auth, own_clock: back)
+    playbook = PagedPlaybook(tmp_path / "data", config=parse(SETTINGS))
+    scene = Scene(playbook=playbook)
+    bob = scene.bob
+    bob >> "14 0002 0000 02 0000 00"
+    bob.hears()
+    bob >> "1e 0001 0001 0001 0000 01 01 'q' 00 00 0000"
+    bob >> "1e 0002 0002 0002 0000 01 01 't' 00 00 0000"
+    bob.sends(b"one", handle=2, confirm_tag=5)
+    scene.answer()
+    bob << "30 0002 0005 00c8 02 'Ok'"
+    block = octets("00010001" + HEAD) + bytes(65_536)
+    bob >> framed(f"1f 0001 0000 {len(block):08x} 01 00") + block  # all but the last octet
+    scene.answer()
+    playbook.clock.now_s += 4 * back.cache_s  # what the back end has said is forgotten
+    playbook.broker.authentication.answers.on_changed()
+    back.refused = refused
+    bob.sends(b"two", handle=2, confirm_tag=6)
+    bob.session.spool_contents()
+    questions = sorted(scene.asked, key=lambda question: question.key[4] != answered_first)
+    assert {question.key[4] for question in questions} == {BODIES, SENDS}
+    scene.asked.clear()
+    for question in questions:
+        assert bob.link.notes[-1] == "wait_for_answer", "until both are answered"
+        ask_at_once(question)
+    while scene.asked:  # about the topic
+        ask_at_once(scene.asked.pop())
+    assert bob.link.notes[-1] == "answered"
+    heard = bob.hears()
+    confirmed = framed("30 0002 0006 00c8 02 'Ok'")
+    if refused == SENDS:
+        assert heard[2:7] == octets("31 0002 0193"), heard.hex(" ")
+    else:
+        assert octets("31 0001 0193") in heard, heard.hex(" ")
+    assert (confirmed in heard) == (refused == BODIES)
+    playbook.end()
+    playbook.close()

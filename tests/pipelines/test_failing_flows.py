@@ -165,12 +165,21 @@ def test_flows_that_fail_together_do_not_come_back_together(state: Path, tmp_pat
         runner._close()
 
 
+@pytest.mark.parametrize("poll_s", [0.01, 600.0])
 def test_a_run_ends_while_a_sink_hangs(
-    spark: Any, state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    spark: Any,
+    state: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    poll_s: float,
 ) -> None:
-    """As a table in a store that does not answer."""
+    """As a table in a store that does not answer. The run may not have seen yet that the query has begun."""
     import deltalake
 
+    from flintmq.pipelines.run import runner
+
+    monkeypatch.setattr(runner, "POLL_S", poll_s)
     begun, released = threading.Event(), threading.Event()
 
     def hang(*_: object, **__: object) -> None:
@@ -189,6 +198,70 @@ def test_a_run_ends_while_a_sink_hangs(
     assert known is not None
     assert known.state == status.STOPPED
     assert "test.out: the query was not ended: " in caplog.text
+
+
+class Stubborn:
+    """A query that does not end."""
+
+    isActive = True
+
+    def __init__(self) -> None:
+        self.stops = 0
+
+    def stop(self) -> None:
+        self.stops += 1
+        raise OSError("it goes on")
+
+
+def test_a_query_that_begins_while_its_run_ends_is_ended(
+    state: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from flintmq.pipelines.run import runner
+
+    starting, may_begin = threading.Event(), threading.Event()
+    query = Stubborn()
+
+    def start(*_: object) -> Stubborn:
+        starting.set()
+        assert may_begin.wait(60)
+        return query
+
+    for module, name in ((runner, "session_of_flow"), (runner, "SparkFiles"), (runner.frames, "build")):
+        monkeypatch.setattr(module, name, lambda *_: None)
+    monkeypatch.setattr(runner.sinks, "start", start)
+    pipeline = of_text(f'{HEAD}[[sink]]\nname = "out"\nfrom = "rows"\ndelta = "table"\n')
+    flows = runner.Runner([pipeline], runner.RunOptions(state), Told())
+    thread = threading.Thread(target=flows.run, args=(lambda: None,))
+    thread.start()
+    assert starting.wait(60)
+    flows.end()
+    thread.join(60)
+    assert query.stops == 0
+    may_begin.set()
+    (flow,) = flows.runs
+    assert flow.start is not None
+    assert flow.start.done.wait(60)
+    assert (query.stops, flow.status.state) == (1, status.STOPPED)
+    assert "test.out: the query was not ended: it goes on" in caplog.text
+
+
+def test_a_start_that_is_given_up_as_it_ends_has_begun(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from flintmq.pipelines.run import runner
+
+    pipeline = of_text(f'{HEAD}[[sink]]\nname = "out"\nfrom = "rows"\ndelta = "table"\n')
+    told = Told()
+    flows = runner.Runner([pipeline], runner.RunOptions(state, start_s_max=1.0), told)
+    (flow,) = flows.runs
+    query = cast(Any, Stubborn())
+    monkeypatch.setattr(runner.Start, "_run", lambda start, *_: None)
+    flow.start = start = runner.Start(flow, cast(Any, None), False, 0.0)
+    start.query = query
+    flows._look_at_start(flow, start, 2.0)
+    assert flow.start is start, told
+    start.done.set()
+    flows._look_at_start(flow, start, 2.0)
+    flows._close()
+    assert (flow.query, flow.status.state) == (query, status.RUNNING), told
 
 
 def test_flows_are_stopped_at_the_same_time(state: Path, tmp_path: Path) -> None:

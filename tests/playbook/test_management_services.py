@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import marshal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from playbook.hourglass import TimedPlaybook
 from flintmq.broker.broker import Broker
 from flintmq.broker.services import management_services, system_services
 from flintmq.broker.services.management_services import STEP_ROWS, channel_rows, consumer_rows, totals
-from flintmq.wire.methods import BasicConsume, BasicConsumeOk, ChannelOpen, ChannelOpenOk
+from flintmq.wire.methods import BasicCancel, BasicConsume, BasicConsumeOk, ChannelOpen, ChannelOpenOk
 
 CHANNELS = 700
 # The most that a step looks at.
@@ -108,6 +109,37 @@ def test_rows_are_found_in_steps_and_each_once(client: Client, make: Callable[..
             break
     assert len(rows) == len(set(map(repr, rows))) == count
     assert max(steps) <= STEP_ROWS + 1
+
+
+def test_consumers_of_a_channel_are_listed_by_tag_and_sorted_once(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, tags = 2, [f"tag {number:03}" for number in range(3 * STEP_ROWS)]
+    for tag in reversed(tags):
+        client[channel] >> BasicConsume(queue="q", consumer_tag=tag, no_wait=True)
+    counted: list[object] = []
+
+    def counting(tags: Iterable[str]) -> list[str]:
+        counted.append(tags)
+        return sorted(tags)
+
+    monkeypatch.setattr(management_services, "sorted", counting, raising=False)
+    connection = client.session.broker.connections[client.session.number]
+    consumers = connection.channels[channel].consumers
+    source = consumer_rows({connection.number: connection})
+    place, found = f"{connection.number:010} {channel:05}", []
+    for _ in range(3):
+        rows = list(islice(source(place), STEP_ROWS))
+        place = rows[-1][0]
+        found += [row[4] for _, row in rows if row is not None]
+        # The next of the list goes while the rows so far are on their way.
+        if gone := [tag for tag in tags if tag > found[-1]][:1]:
+            client[channel] >> BasicCancel(consumer_tag=gone[0], no_wait=True)
+            tags.remove(gone[0])
+    for tag in list(consumers):
+        client[channel] >> BasicCancel(consumer_tag=tag, no_wait=True)
+    assert found == tags
+    assert len([each for each in counted if each is consumers]) == 1
 
 
 def test_pages_of_channels_and_consumers_begin_where_the_one_before_has_ended(client: Client) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from playbook.dialogue import Carried, Client, Playbook, carrying
 from playbook.hourglass import TimedPlaybook
 
+from flintmq.broker.services import request as requests
 from flintmq.broker.services.request import REQUESTS_WAITING_MAX, SERVICES, Request, service
 from flintmq.broker.store import topology_records
 from flintmq.clock import Clock
@@ -598,3 +600,20 @@ def test_a_connection_that_only_asks_does_not_publish() -> None:
     assert client.session.is_publisher()
     client >> frames[-3:]
     assert client.session.is_publisher()
+
+
+def test_a_module_of_services_that_cannot_be_loaded_leaves_the_others(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "broken_services_of_test.py").write_text("raise RuntimeError('a bug')")
+    (tmp_path / "further_services_of_test.py").write_text("IS_LOADED = True")
+    monkeypatch.syspath_prepend(tmp_path)
+    requests.load_services()
+    monkeypatch.setattr(requests, "LATER", ["broken_services_of_test", "further_services_of_test"])
+    reply_queue(client)
+    for _ in range(2):
+        assert "version" in ask(client, "broker.info")
+    assert sys.modules.pop("further_services_of_test").IS_LOADED
+    assert [record.getMessage() for record in caplog.records] == [
+        "the services of broken_services_of_test are missing: it cannot be loaded"
+    ]

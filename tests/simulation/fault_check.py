@@ -21,6 +21,7 @@ ADMINISTERED = ("user", "vhost", "grant", "inside")
 class FaultCheck(RecoveredCheck):
     touched: set[int]
     moving: set[int]  # from one queue to another: in either of them, or in both
+    deleting: str  # the exchange that the failed request was to delete
     expiring: set[int]  # messages with an expiration of their own
     memory: dict[int, int]
     now_ms: int
@@ -116,7 +117,7 @@ class FaultCheck(RecoveredCheck):
         """What was there and was not to go is there."""
         for queue in self.model.on_disk.values():
             if queue.deleted or queue.number not in self.found:
-                assert queue.deleted or self.touched or queue.number in self.found, f"{queue.name} is lost"
+                assert queue.deleted or queue.name == self.deleting, f"{queue.name} is lost"
                 continue
             for copy in queue.copies.values():
                 if copy.sequence and copy.number not in self.touched:

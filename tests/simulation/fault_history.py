@@ -99,6 +99,7 @@ class FaultyHistory(BrokerHistory):
         self.bugs = random.Random(f"bugs of {seed}")
         self.removable = set()
         self.moving: set[int] = set()
+        self.deleting = ""
         self.doubtful: set[Key] = set()
         self.answers: dict[Client, tuple[dict[str, Any], bytes]] = {}
         super().__init__(seed)
@@ -213,6 +214,11 @@ class FaultyHistory(BrokerHistory):
         self.removable = self.all_numbers()
         super().delete(client, channel)
 
+    def ask(self, client: Client, channel: ModelChannel, method: Method, *rest: Any, **named: Any) -> Event:
+        if isinstance(method, methods.ExchangeDelete):
+            self.deleting = method.exchange
+        return super().ask(client, channel, method, *rest, **named)
+
     def declare_stream(self, client: Client, channel: ModelChannel) -> None:
         self.removable = set()
         super().declare_stream(client, channel)
@@ -251,6 +257,7 @@ class FaultyHistory(BrokerHistory):
     def step(self) -> None:
         self.removable = set()
         self.moving = set()
+        self.deleting = ""
         for client in self.clients:
             if isinstance(client, FaultyClient):
                 client.events = []
@@ -452,6 +459,7 @@ class FaultyHistory(BrokerHistory):
         )
         check.touched = touched
         check.moving = self.moving
+        check.deleting = self.deleting
         check.expiring = set(self.expirations)
         check.memory = memory
         check.administered_before = administered

@@ -6,6 +6,7 @@ The bug is an exchange that raises, so both builds have it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,8 @@ from flintmq.broker.broker import Broker
 from flintmq.broker.exchanges.exchange import DirectExchange
 from flintmq.broker.exchanges.exchange_types import EXCHANGE_TYPES
 from flintmq.broker.exchanges.route import RoutingContext
+from flintmq.broker.queues.queue import Queue
+from flintmq.broker.queues.retries import Retries
 from flintmq.broker.transactions.xid import Xid
 from flintmq.errors import ConnectionFault
 from flintmq.wire import amqp, methods
@@ -205,3 +208,63 @@ def test_a_group_that_was_left_open_is_closed_with_the_pass(
     assert not store.journal.in_group()
     bench.reopen()
     assert bodies(bench) == [b"7.", b"8.", b"9."]
+
+
+class RaisingRules:
+    """The rules of a queue, of which the n-th look at how messages are retried raises."""
+
+    def __init__(self, rules: Any, looks: int) -> None:
+        self.rules = rules
+        self.looks = looks
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "retry_type":
+            self.looks -= 1
+            if not self.looks:
+                raise Bug("for once")
+        return getattr(self.rules, name)
+
+
+def returning(bench: Bench, looks: int, **arguments: object) -> tuple[Queue, Retries]:
+    """A queue of two messages, which raises as they come back."""
+    client = bench.client()
+    known = {"x-delivery-limit": 1, **arguments}
+    client.say(1, methods.QueueDeclare(queue="limited", durable=True, arguments=known))
+    for body in (b"1.", b"2."):
+        client.publish(1, "", "limited", body, persistent=True)
+    client.drop()
+    queue: Queue = bench.broker.virtual_hosts["/"].queues["limited"]
+    assert queue.rules is not None
+    retries = queue.rules.retries
+    assert retries is not None
+    retries.set(RaisingRules(queue.rules.settings, looks))
+    return queue, retries
+
+
+def test_what_a_bug_keeps_from_coming_back_has_come_back_once(bench: Bench) -> None:
+    """Else it would reach its delivery limit for the bug."""
+    queue, _ = returning(bench, 2)
+    taken = [queue.take(), queue.take()]
+    deliveries = [each for each in taken if each is not None]
+    queue.take_out(2)
+    with pytest.raises(Bug):
+        queue.requeue(deliveries)
+    queue.requeue(deliveries)
+    assert queue.unacked == 0
+    assert bodies(bench, "limited") == [b"1.", b"2."]
+
+
+def test_what_a_bug_keeps_from_coming_back_waits_for_its_retry_once(bench: Bench) -> None:
+    arguments = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 1000}
+    queue, retries = returning(bench, 2, **arguments)
+    client = bench.client()
+    for _ in range(2):
+        client.say(1, methods.BasicGet(queue="limited"))
+    fail(client, methods.BasicNack(delivery_tag=2, multiple=True, requeue=True))
+    client.drop()
+    rest(bench.broker)
+    assert len(retries.waiting) == 2
+    bench.clock.now_s += 2
+    bench.broker.timetable.run()
+    assert queue.unacked == 0
+    assert bodies(bench, "limited") == [b"1.", b"2."]

@@ -58,6 +58,21 @@ def test_what_a_branch_had_locked_is_back_when_reading_it_raises() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_an_exchange_without_messages_may_be_gone_when_its_deletion_raises() -> None:
+    done = run_pure("-m", "tests.simulation.run", "--faults", "--seeds", "807583..807583")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_branch_has_what_the_journal_has_when_its_rollback_raises() -> None:
+    done = run_pure("-m", "tests.simulation.run", "--faults", "--seeds", "811618..811618")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_message_comes_back_once_when_counting_that_raises() -> None:
+    done = run_pure("-m", "tests.simulation.run", "--faults", "--seeds", "816932..816932")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_group_that_is_left_open_is_found() -> None:
     sabotage = """
 from flintmq.storage.journal.appender import Group

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from flintmq.broker.transactions import dtx_branches, dtx_completion
+from flintmq.broker.transactions.dtx_branches import Branches
 from flintmq.broker.transactions.xid import Xid
 from flintmq.wire import amqp, methods
 
+from .agreement import check_agreement
 from .broker_client import Client
 from .test_broker_recovery import Bench
 from .test_ruled_recovery import bodies, crash, declare, get, passes, publish
@@ -256,4 +261,91 @@ def test_a_branch_of_many_messages_is_rolled_back_in_portions(monkeypatch: pytes
     assert not [each for each in store.journal.index.live() if owner in store.journal.owners_of(each)]
     assert not store.branch_owners
     client = crash(bench)
+    assert bodies(client, "q") == []
+
+
+class Bug(Exception):
+    """For once."""
+
+
+class FailingStore:
+    """A store with its journal. The n-th time that something is let go of, that raises."""
+
+    def __init__(self, whole: Any, calls: list[int]) -> None:
+        self.whole = whole
+        self.calls = calls
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.whole, name)
+        if name == "journal":
+            return FailingStore(found, self.calls)
+        if name in ("append_settle", "settle_many"):
+            self.calls[0] -= 1
+            if not self.calls[0]:
+                raise Bug
+        return found
+
+
+def failing(bench: Bench, monkeypatch: pytest.MonkeyPatch, calls: int) -> Branches:
+    """The branches of a broker where that call raises."""
+    branches = bench.broker.virtual_hosts["/"].branches
+    monkeypatch.setattr(branches, "store", FailingStore(bench.broker.store, [calls]))
+    return branches
+
+
+def kept_for_branches(bench: Bench) -> list[int]:
+    """What the journal has for the branches that there are."""
+    store = bench.broker.store
+    assert store is not None
+    owned = {each: store.journal.owners_of(each) for each in store.journal.index.live()}
+    return [each for each, owners in owned.items() if store.branch_owners.intersection(owners)]
+
+
+@pytest.mark.parametrize("way", ["rollback", "spoil", "heuristic"])
+def test_a_branch_that_a_bug_keeps_from_letting_go_has_what_the_journal_has(
+    monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    bench = Bench()
+    client = selected(bench)
+    many_published(bench, client, 5)
+    branches = failing(bench, monkeypatch, 4)
+    [branch] = branches.branches.values()
+    ends: dict[str, Callable[[], object]] = {
+        "rollback": lambda: branches.rollback(branch),
+        "spoil": lambda: branches.spoil(branch, amqp.XA_RBROLLBACK),
+        "heuristic": lambda: branches.complete_heuristically(branch, False),
+    }
+    with pytest.raises(Bug):
+        ends[way]()
+    check_agreement(bench.broker, [])
+    assert 0 < len(branch.entries) < 5
+    branches.forget(branch) if way == "heuristic" else branches.rollback(branch)
+    assert not branches.branches
+    assert kept_for_branches(bench) == []
+    client = crash(bench)
+    assert bodies(client, "q") == []
+
+
+def test_no_branch_has_the_number_of_one_that_a_bug_keeps_from_letting_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dtx_branches, "LET_GO_AT_ONCE", 4)
+    bench = Bench()
+    client = selected(bench)
+    many_published(bench, client, 11)
+    branches = failing(bench, monkeypatch, 3)  # of the manifest, and twice of messages
+    store = bench.broker.store
+    assert store is not None
+    [owner] = store.branch_owners
+    with pytest.raises(Bug):
+        client.say(1, methods.DtxCoordinationRollback(xid=XID))
+    client = selected(bench)
+    client.say(1, methods.DtxCoordinationRollback(xid=XID))
+    bench.broker.pass_work.chores.finish()
+    assert not branches.branches
+    assert store.branch_owners == {owner}
+    assert len(kept_for_branches(bench)) == 7
+    client = crash(bench)
+    assert bench.broker.store is not None
+    assert not bench.broker.store.branch_owners
     assert bodies(client, "q") == []

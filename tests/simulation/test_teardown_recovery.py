@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from flintmq.broker.topology_journal import TopologyJournal
 from flintmq.wire import methods
 
 from .broker_client import Client
@@ -61,6 +66,37 @@ def test_bindings_of_a_queue_that_was_declared_anew() -> None:
     client.say(1, methods.QueueUnbind(queue="q", exchange="x", routing_key="k0"))
     client = crash(bench)
     assert not bench.broker.virtual_hosts["/"].exchanges["x"].bindings
+
+
+@pytest.mark.parametrize("is_queue", [False, True])
+def test_bindings_that_a_bug_has_left_are_not_those_of_something_new(
+    monkeypatch: pytest.MonkeyPatch, is_queue: bool
+) -> None:
+    bench = Bench()
+    client = bench.client()
+    bound(client)
+    bench.broker.finish_pass()
+    delete_binding = TopologyJournal.delete_binding
+    failures = [RuntimeError("a bug")]
+
+    def failing(self: TopologyJournal, *arguments: Any) -> None:
+        if failures and bench.broker.pass_work.chores.fresh is not None:
+            raise failures.pop()
+        delete_binding(self, *arguments)
+
+    monkeypatch.setattr(TopologyJournal, "delete_binding", failing)
+    with pytest.raises(RuntimeError, match="a bug"):
+        client.say(1, methods.QueueDelete(queue="q") if is_queue else methods.ExchangeDelete(exchange="x"))
+    assert not failures
+    client = bench.client()
+    client.say(1, methods.ExchangeDeclare(exchange="x", type="direct", durable=True))
+    publish(client, "k1", b"to nobody", "x")
+    declare(client, "q")
+    assert bodies(client, "q") == []
+    client = crash(bench)
+    assert not bench.broker.virtual_hosts["/"].exchanges["x"].bindings
+    publish(client, "k1", b"to nobody", "x")
+    assert bodies(client, "q") == []
 
 
 def test_a_long_queue_that_was_deleted_does_not_come_back() -> None:

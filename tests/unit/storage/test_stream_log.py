@@ -9,7 +9,7 @@ import pytest
 
 from flintmq.clock import Clock
 from flintmq.storage.disk import Disk
-from flintmq.storage.options import JournalOptions
+from flintmq.storage.options import JournalOptions, SyncPolicy
 from flintmq.storage.streams import store as stream_store
 from flintmq.storage.streams.chunk import ChunkBuilder, checked_chunk, filter_bits
 from flintmq.storage.streams.columns import fetch
@@ -340,9 +340,11 @@ class WatchedDisk(Disk):
     def __init__(self) -> None:
         super().__init__()
         self.paths: dict[int, str] = {}
+        self.read_paths: dict[int, str] = {}
         self.most = 0
         self.unsynced: set[str] = set()
         self.failing_syncs = 0
+        self.failing_writes = 0
 
     def open(self, path: str, create: bool = False) -> int:
         handle = super().open(path, create)
@@ -351,11 +353,20 @@ class WatchedDisk(Disk):
             self.most = max(self.most, len(self.paths))
         return handle
 
+    def open_to_read(self, path: str) -> int:
+        handle = super().open_to_read(path)
+        self.read_paths[handle] = path
+        return handle
+
     def close(self, handle: int) -> None:
         self.paths.pop(handle, None)
+        self.read_paths.pop(handle, None)
         super().close(handle)
 
     def write(self, handle: int, at: int, octets: bytes | bytearray | memoryview) -> None:
+        if handle in self.paths and self.failing_writes:
+            self.failing_writes -= 1
+            raise OSError(errno.ENOSPC, "the disk is full")
         super().write(handle, at, octets)
         if handle in self.paths:
             self.unsynced.add(self.paths[handle])
@@ -365,7 +376,7 @@ class WatchedDisk(Disk):
             self.failing_syncs -= 1
             raise OSError(errno.EIO, "the disk says no")
         super().sync(handle)
-        self.unsynced.discard(self.paths.get(handle, ""))
+        self.unsynced.discard(self.paths.get(handle) or self.read_paths.get(handle, ""))
 
 
 @pytest.mark.parametrize("failing_syncs", [0, 1])
@@ -394,4 +405,36 @@ def test_many_streams_have_few_files_open(
         assert not report.damaged
         assert not report.torn_octets
         assert bodies(log) == numbered(0, 10)
+    store.close()
+
+
+class StoppedClock(Clock):
+    now_s = 1000.0
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+
+def test_what_came_before_a_batch_that_failed_is_synced_when_it_is_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The failed batch has closed its file: it is not one that was synced as it was closed for others."""
+    monkeypatch.setattr(stream_store, "WRITTEN_HANDLES_MAX", 2)
+    disk, clock = WatchedDisk(), StoppedClock()
+    options = OPTIONS._replace(sync=SyncPolicy.INTERVAL)
+    store = StreamStore(str(tmp_path / "streams"), disk, options, clock)
+    log, other = store.create(1, StreamOptions()), store.create(2, StreamOptions())
+    append(log, b"0")
+    assert store.commit_now()
+    disk.failing_writes = 1
+    append(log, b"1")
+    assert store.commit_now()
+    assert not disk.failing_writes
+    first, second = (str(Path(log.directory, segment.name)) for segment in log.segments)
+    assert disk.unsynced == {first, second}
+    clock.now_s += 1.0
+    append(other, b"0")
+    assert store.commit_now()
+    assert not disk.unsynced
+    assert bodies(log) == numbered(0, 2)
     store.close()

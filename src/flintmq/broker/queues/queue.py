@@ -1183,7 +1183,12 @@ class Queue:
         rules = self.need_rules()
         if rules.retries is not None:
             dead: list[Message] = []
-            deliveries = rules.retries.returned(deliveries, failed, dead)
+            try:
+                deliveries = rules.retries.returned(deliveries, failed, dead)
+            except Exception:
+                for delivery in deliveries:
+                    delivery.redeliveries -= 1  # they come back another time, and count then
+                raise
             if dead:
                 self.bury_all(dead, "delivery_limit")
         if rules.limits is not None:

@@ -65,8 +65,12 @@ class Retries:
         return message.variant(message.route, content, header_size, message.traits | traits.HAS_HEADERS)
 
     def returned(self, deliveries: list[Delivery], failed: bool, dead: list[Message]) -> list[Delivery]:
-        """The deliveries that are ready again at once. Others wait for their retry; `dead` gets the rest."""
+        """The deliveries that are ready again at once. Others wait for their retry; `dead` gets the rest.
+
+        Should it fail, nothing has happened to any of them.
+        """
         ready: list[Delivery] = []
+        later: list[tuple[int, int, Delivery]] = []
         for delivery in deliveries:
             message = delivery.message
             if message is None:
@@ -76,11 +80,16 @@ class Retries:
                 continue
             due_ms = self.due_ms(delivery.redeliveries, failed)
             if self.counts:
-                self.note(message, delivery.redeliveries, due_ms)
+                try:
+                    self.note(message, delivery.redeliveries, due_ms)
+                except Exception:  # the message matters more
+                    log.exception("how often a message of queue %r came back is not noted", self.name)
             if due_ms:
-                heapq.heappush(self.waiting, (due_ms, delivery.position, delivery))
+                later.append((due_ms, delivery.position, delivery))
             else:
                 ready.append(delivery)
+        for each in later:
+            heapq.heappush(self.waiting, each)
         return ready
 
     def due_ms(self, redeliveries: int, failed: bool) -> int:
@@ -98,10 +107,7 @@ class Retries:
         if self.number and self.store is not None and entry_number.is_in_journal(message.entry):
             self.notes[message.entry] = redeliveries
             entry = entry_number.sequence_of(message.entry)
-            try:
-                put_return(self.store.journal, self.number, entry, redeliveries, due_ms)
-            except Exception:  # the message matters more
-                log.exception("how often a message of queue %r came back is not on disk", self.name)
+            put_return(self.store.journal, self.number, entry, redeliveries, due_ms)
 
     def forget(self, message: Message) -> None:
         """The message has left the queue for good."""

@@ -196,11 +196,13 @@ class Branch:
                 self.routes = None
 
     def forget_work(self) -> None:
-        """What was done in it is undone; the channels have their deliveries back, unsettled."""
+        """What was done in it is undone; the channels have their deliveries back, unsettled.
+
+        Entries that the journal still has, for a bug, go with the branch.
+        """
         for work, _, delivery in self.settling:
             work.settled_tags.discard(delivery.tag)
         self.settling.clear()
-        self.entries = array("Q")
         self.messages = []
         self.flags = bytearray()
         self.sources = array("I")

@@ -358,7 +358,7 @@ class Branches:
             self.outcomes.record(branch, amqp.XA_HEURRB)  # first: if it fails, the branch is prepared still
             self.outcomes.unlock(branch)
             if self.store is not None:
-                self.store.journal.settle_many(branch.owner(), branch.entries)
+                settle_published(self.store, branch)
             branch.forget_work()
             self.router.secure_streams()
         return 0 if group is None else group.sequence
@@ -483,7 +483,7 @@ class Branches:
         if self.store is None:
             return
         if len(branch.entries) <= LET_GO_AT_ONCE:
-            self.store.journal.settle_many(branch.owner(), branch.entries)
+            settle_published(self.store, branch)
             return
         entries, branch.entries = branch.entries, array("Q")
         self.emptying.add(branch.owner())
@@ -492,15 +492,14 @@ class Branches:
     def emptied(self, store: Store, owner: int, entries: array[int]) -> Iterator[None]:
         """Lets go of messages of a branch that is over. Until then no other branch has its number.
 
-        A start finds no manifest of the branch, and lets go of what is left.
+        A start finds no manifest of the branch, and lets go of what is left. After a bug no other branch has
+        the number before that.
         """
-        try:
-            for at in range(0, len(entries), LET_GO_AT_ONCE):
-                store.journal.settle_many(owner, entries[at : at + LET_GO_AT_ONCE])
-                yield
-        finally:
-            self.emptying.discard(owner)
-            store.branch_owners.discard(owner)
+        for at in range(0, len(entries), LET_GO_AT_ONCE):
+            store.journal.settle_many(owner, entries[at : at + LET_GO_AT_ONCE])
+            yield
+        self.emptying.discard(owner)
+        store.branch_owners.discard(owner)
 
     def let_go_of_manifest(self, branch: Branch) -> None:
         """From here on recovery takes it for one that was never prepared, whatever else is left of it."""
@@ -532,6 +531,17 @@ class Branches:
             self.set_heuristic_alarm(branch)
         elif branch.state is BranchState.DECIDED:
             self.outcomes.resume(branch)
+
+
+def settle_published(store: Store, branch: Branch) -> None:
+    """Lets go of what was published in it. What a bug leaves is in the branch still, for the next try."""
+    settled = 0
+    try:
+        for entry in branch.entries:
+            store.journal.append_settle(branch.owner(), entry)
+            settled += 1
+    finally:
+        branch.shorten(settled)
 
 
 def may_touch(user: User, owner: str, life: int) -> bool:

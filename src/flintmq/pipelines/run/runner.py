@@ -87,6 +87,7 @@ class Start:
         self.query: StreamingQuery | None = None
         self.error: BaseException | None = None
         self.done = threading.Event()
+        self._lock = threading.Lock()  # of `query` and `is_given_up`: one of the two sides ends a query
         self._thread = threading.Thread(
             target=self._run, args=(run, spark, available_now), name=f"start {run.name}", daemon=True
         )
@@ -102,17 +103,26 @@ class Start:
             if run.directory is not None:
                 run.directory.begin()
                 self._step("starting its query")
-            self.query = sinks.start(frame, run.pipeline, run.flow, run.record, available_now)
+            query = sinks.start(frame, run.pipeline, run.flow, run.record, available_now)
             if run.directory is not None:
                 run.directory.began()
-            if self.is_given_up:
-                self.query.stop()
+            with self._lock:
+                self.query = query
+                is_given_up = self.is_given_up
+            if is_given_up:
+                _stop_query(run.name, query)
         except BaseException as error:  # also SystemExit: this thread is all that may end of it
             self.error = error
             if run.directory is not None:
                 run.directory.undo()
         finally:
             self.done.set()
+
+    def give_up(self) -> StreamingQuery | None:
+        """A query that has begun is the caller's; one that begins later is ended where it began."""
+        with self._lock:
+            self.is_given_up = True
+            return self.query
 
     def _look_at_files(self, run: FlowRun, files: SparkFiles) -> None:
         """What only Spark can tell of the flow's directories."""
@@ -245,8 +255,11 @@ class FlowRun:
             self.directory.release()
 
     def began(self, query: StreamingQuery) -> None:
-        self.query = query
         self.status.state = status.RUNNING
+        self._take_over(query)
+
+    def _take_over(self, query: StreamingQuery) -> None:
+        self.query = query
         if self.directory is not None:
             self.watch = DirectoryWatch(self.name, query, self.directory)
 
@@ -257,8 +270,9 @@ class FlowRun:
 
     def stop(self) -> None:
         """The run is over."""
-        if self.start is not None:
-            self.start.is_given_up = True
+        begun = None if self.start is None else self.start.give_up()
+        if begun is not None:  # since the last look at the start
+            self._take_over(begun)
         if not self.is_over:
             self.status.state = status.STOPPED
         self.stop_query()
@@ -475,7 +489,8 @@ class Runner:
         if not start.done.is_set():
             taken_s = now_s - start.since_s
             if taken_s > self.options.start_s_max:
-                start.is_given_up = True
+                if start.give_up() is not None:
+                    return  # it has begun after all
                 run.start = None
                 said = f"the start was given up after {taken_s:.0f} s of {start.doing}"
                 self._failed(run, PipelineFailed(said), is_lasting=True)

@@ -385,8 +385,13 @@ class FastSession(Session):
         return super().begin_body(channel, route, flags, header)
 
     def check_body(self, channel: Channel, route: bytes, flags: int, header: bytes) -> None:
+        """A command of another handle may wait for its answer still: that one stays the current one."""
+        current = self.fast.current
         self.fast.current = self.fast.sending.get(channel.number)
-        super().check_body(channel, route, flags, header)
+        try:
+            super().check_body(channel, route, flags, header)
+        finally:
+            self.fast.current = current
 
     def prepare(self, handle: Handle, head: bytes, body: bytes, content_hash: str) -> None:
         try:

@@ -522,6 +522,21 @@ def test_messages_to_very_many_queues_leave_others_their_turn() -> None:
     run(scenario)
 
 
+def test_who_is_read_next_does_not_wait_for_a_queue_that_others_feed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that goes on after its read, as a chore, may have put messages into a queue on disk."""
+
+    async def scenario(wire: Wire) -> None:
+        await wire.open()
+        waiting: list[Link] = []
+        monkeypatch.setattr(wire.server, "let_drain", waiting.append)
+        wire.server.broker.pass_work.drained = True
+        await wire.say(methods.QueueDeclare(queue="q"))
+        await wire.hear(methods.QueueDeclareOk)
+        assert waiting == []
+
+    run(scenario)
+
+
 def test_a_request_that_waits_holds_what_comes_after_it() -> None:
     async def scenario(wire: Wire) -> None:
         may_end = False

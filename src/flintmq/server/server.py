@@ -68,9 +68,11 @@ DRAINED_SHARE = 4 * 9 / 16
 DRAINED_LOOKS_MAX = 20
 # How often the broker looks after itself.
 TICK_S = 0.5
-# What only some clients need is loaded so long after the server listens, one line after the other: the start
-# does not wait for it, and the first client does not load files of a version that was installed meanwhile.
+# What only some clients need is loaded after the server listens, one line after the other: the start does not
+# wait for it, and the first client does not load files of a version that was installed meanwhile. Whoever is
+# served would wait for each line, so it comes when there was little to do for so long, or after LOADED_S_MAX.
 LOAD_S = 0.1
+LOADED_S_MAX = 10.0
 FAST = "flintmq.server.fast.session"
 FAST09 = "flintmq.server.fast09.session"
 LATE = (
@@ -141,6 +143,8 @@ class Server:
         self.broker.authentication.answers.asking = self.ask
         self.ticker: asyncio.TimerHandle | None = None
         self.told_alarms: set[str] = set()  # of which an event has told
+        self.unloaded = list(LATE)
+        self.load_by_s = 0.0
 
     # Listening
 
@@ -161,12 +165,20 @@ class Server:
         except OSError:
             self.close_listeners()
             raise
-        for turn, names in enumerate(LATE, 1):
-            self.loop.call_later(turn * LOAD_S, load, *names)
+        self.load_by_s = self.loop.time() + LOADED_S_MAX
+        self.loop.call_later(LOAD_S, self.load_late, time.thread_time())
         self.ticker = self.loop.call_later(TICK_S, self.tick)
         self.check_alarm()  # from the first octet on memory is watched
         self.scheduler.set_alarm_clock()  # recovery may have set some
         return urls
+
+    def load_late(self, worked_s: float) -> None:
+        """Another line of LATE, unless this thread has worked much since it had worked for `worked_s`."""
+        is_idle = time.thread_time() - worked_s < LOAD_S / 10
+        if is_idle or self.loop.time() >= self.load_by_s:
+            load(*self.unloaded.pop(0))
+        if self.unloaded:
+            self.loop.call_later(LOAD_S, self.load_late, time.thread_time())
 
     def listen_on(
         self, scheme: str, port: int, context: ssl.SSLContext | None, speaks_fast09: bool = False

@@ -6,11 +6,14 @@ import gc
 import json
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from importlib.util import find_spec
 
 import pytest
 
-from flintmq.server.server import load
+from flintmq.server import server as server_module
+from flintmq.server.server import Server, load
 
 LATER = {
     "dataclasses": "makes its classes by exec, which takes ten times as long as a named tuple",
@@ -106,3 +109,42 @@ def test_no_client_makes_a_server_load_anything(fast09_port: int | None, at_firs
 def test_a_server_whose_fast_modules_are_gone_says_so(caplog: pytest.LogCaptureFixture) -> None:
     load("flintmq.server.fast.gone")
     assert "flintmq.server.fast.gone cannot be loaded" in caplog.text
+
+
+class Loop:
+    """Tells a time, and notes what is to be done later."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.later: list[tuple[float, Callable[[float], None], float]] = []
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_later(self, after_s: float, function: Callable[[float], None], worked_s: float) -> None:
+        self.later.append((after_s, function, worked_s))
+
+
+def test_a_busy_server_loads_nothing_that_can_wait_until_it_has_waited_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[tuple[str, ...]] = []
+    monkeypatch.setattr(server_module, "load", lambda *names: done.append(names))
+    server = Server.__new__(Server)
+    loop = Loop()
+    server.loop = loop  # type: ignore[assignment]
+    server.unloaded = [("one",), ("another",), ("last",)]
+    server.load_by_s = 10.0
+    before_long = time.thread_time() - 1.0
+    server.load_late(before_long)
+    assert done == []
+    server.load_late(time.thread_time())
+    assert done == [("one",)]
+    server.load_late(before_long)
+    assert done == [("one",)]
+    loop.now_s = 10.0
+    server.load_late(before_long)
+    assert len(loop.later) == 4, "each look has another one follow"
+    server.load_late(before_long)
+    assert done == [("one",), ("another",), ("last",)]
+    assert len(loop.later) == 4

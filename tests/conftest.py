@@ -60,3 +60,27 @@ def groups_left_open() -> Iterator[list[str]]:
     yield handler.heard
     logger.removeHandler(handler)
     assert not handler.heard
+
+
+def logging_now() -> dict[str, object]:
+    """How the loggers that tests listen to are set."""
+    found: dict[str, object] = {"logging.disable": logging.root.manager.disable}
+    for name, logger in [("root", logging.root), *logging.root.manager.loggerDict.items()]:
+        is_ours = name == "root" or name.partition(".")[0] == "flintmq"
+        if is_ours and isinstance(logger, logging.Logger):
+            found[name] = logger.level, logger.propagate, logger.disabled, frozenset(logger.handlers)
+    return found
+
+
+# As a logger is that has not been asked for before.
+UNTOUCHED = (logging.NOTSET, True, False, frozenset[logging.Handler]())
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """Fails a test that leaves logging changed: the next one would not hear what it waits for."""
+    before = logging_now()
+    yield
+    after = logging_now()
+    changed = {name: found for name, found in after.items() if found != before.get(name, UNTOUCHED)}
+    assert not changed

@@ -92,6 +92,8 @@ def test_topology_of_every_kind_in_words() -> None:
     )
     assert value_text(topology_records.QUEUE + named, b"") == "queue 'x' of virtual host 'other'"
     assert value_text(topology_records.handed_out_key(3), b"") == "queue number 3 has handed out"
+    given = (1007).to_bytes(8, "little")
+    assert value_text(topology_records.GIVEN, given) == "numbers up to 1007 are not given to new queues"
     assert value_text(b"?what", b"") == "of a kind not known here: b'?what'"
     returned = topology_records.return_key(3, 7)
     assert value_text(returned, b"") == "entry 7 has left queue number 3, which counted its returns"

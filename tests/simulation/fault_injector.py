@@ -85,6 +85,7 @@ class Injector:
         self.called: set[str] = set()
         self.is_watching = False
         self.fired = ""  # the function that has raised
+        self.when_fired: Callable[[], None] = lambda: None
         self.counts: dict[str, int] = {}  # how often each has, in all histories
 
     def install(self) -> None:
@@ -108,6 +109,7 @@ class Injector:
                 if not self.left:
                     self.fired = label
                     self.counts[label] += 1
+                    self.when_fired()
                     raise Injected(label)
             return function(*arguments, **named)
 

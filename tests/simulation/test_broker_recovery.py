@@ -111,3 +111,24 @@ def test_what_was_handed_out_before_goes_to_a_consumer_that_may_refuse() -> None
         if isinstance(event.method, methods.BasicDeliver)
     ]
     assert heard == [(number < 100, number) for number in range(120)]
+
+
+def test_the_number_of_what_was_deleted_is_not_given_again() -> None:
+    """Damage may bring back messages that it had, which are not those of something new."""
+    bench = Bench()
+    given: list[int] = []
+    for _ in range(3):
+        client = bench.client()
+        delayed = {"x-delayed-type": "direct"}
+        declare = methods.ExchangeDeclare(
+            exchange="later", type="x-delayed-message", durable=True, arguments=delayed
+        )
+        client.say(1, methods.QueueDeclare(queue="q", durable=True))
+        client.say(1, declare)
+        host = bench.broker.virtual_hosts["/"]
+        given += [host.queues["q"].number, host.exchanges["later"].number]
+        client.say(1, methods.QueueDelete(queue="q"))
+        client.say(1, methods.ExchangeDelete(exchange="later"))
+        bench.reopen()
+    assert len(set(given)) == 6
+    assert given == sorted(given)

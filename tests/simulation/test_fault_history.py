@@ -73,6 +73,16 @@ def test_a_message_comes_back_once_when_counting_that_raises() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_messages_of_a_deleted_queue_that_damage_brings_back_are_in_no_new_queue() -> None:
+    done = run_pure("-m", "tests.simulation.run", "--faults", "--seeds", "818523..818523")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_power_does_not_fail_before_a_bug_is_looked_into() -> None:
+    done = run_pure("-m", "tests.simulation.run", "--faults", "--seeds", "819059..819059")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_group_that_is_left_open_is_found() -> None:
     sabotage = """
 from flintmq.storage.journal.appender import Group

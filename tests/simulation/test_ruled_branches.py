@@ -269,17 +269,20 @@ class Bug(Exception):
 
 
 class FailingStore:
-    """A store with its journal. The n-th time that something is let go of, that raises."""
+    """A store with its journal. The n-th call of one of these, by default of what lets go, raises."""
 
-    def __init__(self, whole: Any, calls: list[int]) -> None:
+    def __init__(
+        self, whole: Any, calls: list[int], names: tuple[str, ...] = ("append_settle", "settle_many")
+    ) -> None:
         self.whole = whole
         self.calls = calls
+        self.names = names
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.whole, name)
         if name == "journal":
-            return FailingStore(found, self.calls)
-        if name in ("append_settle", "settle_many"):
+            return FailingStore(found, self.calls, self.names)
+        if name in self.names:
             self.calls[0] -= 1
             if not self.calls[0]:
                 raise Bug
@@ -349,3 +352,21 @@ def test_no_branch_has_the_number_of_one_that_a_bug_keeps_from_letting_go(
     assert bench.broker.store is not None
     assert not bench.broker.store.branch_owners
     assert bodies(client, "q") == []
+
+
+def test_what_a_branch_had_locked_is_back_though_reading_it_fails_at_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    client = selected(bench)
+    declare(client, "q")
+    for body in (b"1", b"2"):
+        publish(client, "q", body)
+    get(client, "q", no_ack=False)
+    prepared(client, 1, methods.BasicAck())
+    client = crash(bench)  # of what is locked the branch has no more than its entries
+    client.say(1, methods.DtxDemarcationSelect())
+    branches = bench.broker.virtual_hosts["/"].branches
+    monkeypatch.setattr(branches.outcomes, "store", FailingStore(bench.broker.store, [1], ("load",)))
+    client.say(1, methods.DtxCoordinationRollback(xid=XID))
+    assert bodies(bench.client(), "q") == [b"1", b"2"]

@@ -63,6 +63,7 @@ class Recovery:
         self.bindings: list[bytes] = []  # the keys that they have in the journal
         self.names: set[tuple[bytes, object, object]] = set()  # kind, virtual host, name; when it is needed
         self.has_new_names = False  # the exchange of requests was never called `system` here
+        self.given = 0  # numbers up to this one may be those of queues that are gone
         self.handed_out: dict[int, int] = {}
         self.ahead: set[int] = set()  # queues of which the journal does not know how far that was
         self.leases: list[tuple[bytes, bytes]] = []
@@ -114,6 +115,8 @@ class Recovery:
             self.administered.add(key, octets)
         elif kind == topology_records.NAMES:
             self.has_new_names = True
+        elif kind == topology_records.GIVEN:
+            self.given = topology_records.number_of(octets)
         else:
             log.warning("the journal holds a value of a kind not known here: %r", kind)
 
@@ -130,7 +133,7 @@ class Recovery:
     # Building
 
     def build(self, virtual_hosts: dict[str, VirtualHost], store: Store, damaged: bool = False) -> int:
-        """Fills the virtual hosts; the highest number a queue has.
+        """Fills the virtual hosts; the highest number that a queue has, or may have had.
 
         `damaged`: the journal has holes, and a queue's own record may have been in one of them.
         """
@@ -176,7 +179,7 @@ class Recovery:
             topology_records.put_handed_out(store.journal, number, self.handed_out[number])
         self.restore_leases(virtual_hosts, store, numbers)
         self.found_branches.restore(virtual_hosts, store)
-        return max(numbers | self.tails.keys() | self.handed_out.keys() | self.delays.keys(), default=0)
+        return max([self.given, *numbers, *self.tails, *self.handed_out, *self.delays])
 
     def restore_bindings(self, virtual_hosts: dict[str, VirtualHost], store: Store) -> None:
         for key in self.bindings:

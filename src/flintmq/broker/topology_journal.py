@@ -16,6 +16,7 @@ from flintmq.broker.store.topology_records import (
     QUEUE,
     SOURCE_LIFE,
     handed_out_key,
+    note_given,
 )
 from flintmq.wire.tables import FieldTable, encode_table
 
@@ -52,6 +53,8 @@ class TopologyJournal:
         self.sequence = self.journal.put_value(self.named(EXCHANGE, exchange.name), value)
 
     def delete_exchange(self, exchange: Exchange) -> None:
+        if exchange.number:
+            note_given(self.journal, exchange.number)
         self.sequence = self.journal.delete_value(self.named(EXCHANGE, exchange.name))
 
     def put_queue(self, queue: Queue) -> None:
@@ -72,6 +75,7 @@ class TopologyJournal:
         self.sequence = self.journal.put_value(self.named(QUEUE, queue.name), value)
 
     def delete_queue(self, queue: Queue) -> None:
+        note_given(self.journal, queue.number)
         self.sequence = self.journal.delete_value(self.named(QUEUE, queue.name))
         self.sequence = self.journal.delete_value(handed_out_key(queue.number))
         self.store.when_synced(self.sequence, partial(self.store.delivered_marks.forget, queue.number))

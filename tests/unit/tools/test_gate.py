@@ -41,6 +41,29 @@ def test_a_build_that_does_not_exist_stops_the_session() -> None:
     assert "FLINTMQ_EXPECT_BUILD=fast: expected compiled or pure" in ran.stdout + ran.stderr
 
 
+LEAVING = {
+    "the level of all": "logging.getLogger().setLevel(logging.CRITICAL)",
+    "a level": 'logging.getLogger("flintmq.of_this_test").setLevel(logging.CRITICAL)',
+    "no propagation": 'logging.getLogger("flintmq.of_this_test").propagate = False',
+    "loggers disabled": 'logging.getLogger("flintmq.of_this_test").disabled = True',
+    "everything disabled": "logging.disable(logging.CRITICAL)",
+    "another handler": "logging.basicConfig(force=True)",
+}
+
+
+def test_a_test_that_leaves_logging_changed_fails(tmp_path: Path) -> None:
+    """What the next one waits for in the log would not come."""
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path / "conftest.py")
+    lines = ["import logging", *(f"def test_{at}():\n    {line}" for at, line in enumerate(LEAVING.values()))]
+    lines.append("def test_clean(caplog):\n    caplog.set_level(logging.DEBUG)")
+    (tmp_path / "test_leaving.py").write_text("\n".join(lines))
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    command = [sys.executable, "-m", "pytest", "-rE", "-p", "no:cacheprovider", "-p", "no:schemathesis"]
+    ran = subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True, timeout=60)
+    failed = {line.split()[1] for line in ran.stdout.splitlines() if line.startswith("ERROR test")}
+    assert failed == {f"test_leaving.py::test_{at}" for at in range(len(LEAVING))}, ran.stdout
+
+
 def lint(place: str, text: str) -> set[str]:
     assert RUFF is not None
     command = [RUFF, "check", "--no-cache", "--output-format=concise", "--stdin-filename", place, "-"]

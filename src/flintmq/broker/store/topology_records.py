@@ -15,11 +15,14 @@
     r  a queue's number, an entry                           how often it came back, when it is due again
     f  a content that comes in parts, see staging.py
     u v a t c s   what is administered, see administration/records.py
+    g  nothing                                              the number up to which queues and exchanges, also
+                                                            those that are gone, may have had theirs
     n  nothing                                              nothing: the directory was begun by a version
                                                             whose exchange of requests is amq.system alone
 
 A life is a number that tells apart what had the same name one after the other, while bindings of the first
 are still being taken out; it is left out where it is 0, as nearly everywhere.
+Numbers of what is gone are not given again: damage may bring back entries that it had.
 Entries up to that last one which nobody settled were handed out before a crash: they come back with
 redelivered set.
 """
@@ -42,6 +45,10 @@ HANDED_OUT = b"h"
 RETURNED = b"r"
 POLICY = b"p"
 NAMES = b"n"
+GIVEN = b"g"
+
+# So many numbers are noted as given at once: most ends of queues note nothing.
+GIVEN_AHEAD = 1000
 
 # What a binding says of ends that are not the first of their name, see topology_teardown.py.
 SOURCE_LIFE = "source-life"
@@ -58,6 +65,13 @@ def handed_out_key(number: int) -> bytes:
 
 def put_handed_out(journal: Journal, number: int, entry: int) -> None:
     journal.put_value(handed_out_key(number), _NUMBER.pack(entry))
+
+
+def note_given(journal: Journal, number: int) -> None:
+    """What has this number is about to go; the next start is not to give it again."""
+    noted = journal.values.get(GIVEN)
+    if noted is None or number > number_of(noted):
+        journal.put_value(GIVEN, _NUMBER.pack(number + GIVEN_AHEAD))
 
 
 def return_key(number: int, entry: int) -> bytes:

@@ -125,6 +125,8 @@ def value_text(key: bytes, value: bytes) -> str:
         identity = topology_records.table_of(rest)
         staged = f": {int.from_bytes(value[8:16], 'little')} octets" if any(value[:8]) else ""
         return f"content {identity['identifier']!r} of user {identity['user']!r}{place(identity)}{staged}"
+    if kind == topology_records.GIVEN:
+        return f"numbers up to {topology_records.number_of(value)} are not given to new queues"
     if kind == topology_records.NAMES:
         return "requests go to the exchange amq.system alone"
     if kind not in (

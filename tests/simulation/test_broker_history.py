@@ -109,3 +109,8 @@ def test_a_broker_that_drops_them_only_when_the_power_fails_is_found(
     monkeypatch.setattr(DelayedExchange, "release", let_go_first)
     with pytest.raises(AssertionError, match="is neither in later nor"):
         run_seeds(range(3_001_500, 3_003_000))
+
+
+def test_power_that_fails_while_a_virtual_host_is_deleted() -> None:
+    """What was let go of its messages may have reached the disk, and that it is being deleted may not."""
+    run_seed(902_078, 80)

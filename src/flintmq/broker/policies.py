@@ -207,6 +207,8 @@ class Policies:
         # The same by virtual host, queue and kind, where it took portions: ordinary and operator policy.
         self.decided_queues: dict[tuple[str, str, str], list[Policy | None]] = {}
         self.changes = 0
+        # Over the queues of a virtual host, while policies are put into force for them.
+        self.rounds: dict[VirtualHost, policy_enforcement.Round] = {}
 
     def changed(self) -> None:
         """What was decided may be wrong now."""

@@ -60,23 +60,62 @@ def reapply(host: VirtualHost) -> None:
     host.pass_work.chores.begin(enforce_all(host))
 
 
+class Round:
+    """One walk over the queues of a virtual host, from a place all the way around to it again."""
+
+    def __init__(self, start: str | None) -> None:
+        self.start = start
+        self.last = start  # the queue that was looked at last
+        self.is_past_end = start is None  # it began at the first name, or has come to it
+
+    def portion(self, host: VirtualHost, most: int) -> list[str]:
+        """The names that come next, none at the end."""
+        names = list(islice(host.queue_names.after(self.last), most))
+        if not names and not self.is_past_end:
+            self.is_past_end = True
+            self.last = None
+            names = list(islice(host.queue_names.after(None), most))
+        if self.is_past_end and self.start is not None:
+            names = [name for name in names if name <= self.start]
+        return names
+
+
 def enforce_all(host: VirtualHost) -> Iterator[None]:
-    """Enforces the policies of now on every queue, in portions."""
-    last: str | None = None
+    """Enforces the policies of now on every queue, in portions.
+
+    A round that begins meanwhile goes on from where this one is, and takes its place: however often policies
+    change, every queue has its turn.
+    """
+    policies = host.policies
+    if policies is None:
+        yield from enforced(host, Round(None))
+        return
+    before = policies.rounds.get(host)
+    mine = policies.rounds[host] = Round(None if before is None else before.last)
+    try:
+        yield from enforced(host, mine)
+    finally:
+        if policies.rounds.get(host) is mine:
+            del policies.rounds[host]
+
+
+def enforced(host: VirtualHost, mine: Round) -> Iterator[None]:
     policies = host.policies
     many = 0 if policies is None else policies.count(host.name) // POLICIES_FEW
-    while names := list(islice(host.queue_names.after(last), max(1, QUEUES // (1 + many)))):
+    while names := mine.portion(host, max(1, QUEUES // (1 + many))):
         for name in names:
             queue = host.queues.get(name)
-            if queue is not None and policies is not None:
+            while queue is not None and policies is not None:
                 decision = policies.decision(host.name, name, kind_of(queue.arguments))
-                if decision is not None:
-                    changes = policies.changes
-                    yield from decision.make()
-                    if changes != policies.changes:
-                        return  # the change has begun another round over all queues
+                if decision is None:
+                    break
+                yield from decision.make()  # once more where policies of another virtual host have changed
+                if policies.rounds.get(host) is not mine:
+                    return
             if queue is not None and host.queues.get(name) is queue:
                 enforce(host, queue, given_by_arguments(host, name, queue.arguments))
-        last = names[-1]
+            mine.last = name
         host.router.rewired()  # a route knows whether its queues have rules
         yield
+        if policies is not None and policies.rounds.get(host) is not mine:
+            return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from playbook.hourglass import TimedPlaybook, letter
 
 from flintmq.broker import policy_enforcement
 from flintmq.broker.policies import LOOKS_MAX, POLICIES_MAX, Policies, Policy
+from flintmq.broker.policy_enforcement import enforce_all
 from flintmq.broker.queues.queue_rules import QueueRules
 from flintmq.checks import Unfit
 from flintmq.config import parse
@@ -247,6 +250,53 @@ def test_a_step_puts_many_policies_into_force_for_few_queues(monkeypatch: pytest
         compared.clear()
     assert sum(steps) >= 64 * 500
     assert max(steps) <= 1024
+
+
+def test_policies_that_change_again_and_again_reach_every_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change takes the place of the round of the one before, and begins where that was."""
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    names = [f"q{number:03}" for number in range(200)]
+    for name in names:
+        client.declares(name)
+    policies = playbook.broker.policies
+    rounds: deque[Iterator[None]] = deque()
+    monkeypatch.setattr(policy_enforcement, "reapply", lambda host: rounds.append(enforce_all(host)))
+    enforced: list[str] = []
+    monkeypatch.setattr(policy_enforcement, "enforce", lambda host, queue, given: enforced.append(queue.name))
+    for number in range(50):
+        policies.put("/", "p", "", {"max-length": 5 + number})
+        for each in list(rounds):  # in turns, as chores are
+            if next(each, "over") == "over":
+                rounds.remove(each)
+    assert set(enforced) == set(names)
+    assert len(rounds) <= 2, "those that were replaced are over"
+    enforced.clear()
+    policies.put("/", "p", "", {"max-length": 1})
+    for each in reversed(rounds):
+        for _ in each:
+            pass
+    assert sorted(enforced) == names
+    assert policies.rounds == {}
+
+
+def test_a_change_in_another_virtual_host_ends_no_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("qqq")
+    policies, host = playbook.broker.policies, playbook.broker.virtual_hosts["/"]
+    unanchored(policies, 1000)
+    for _ in enforce_all(host):
+        pass
+    policies.changed()
+    rounds = enforce_all(host)
+    next(rounds)  # in the middle of the patterns
+    policies.changed()  # of another virtual host
+    monkeypatch.setattr(policy_enforcement, "enforce", lambda host, queue, given: enforced.append(queue.name))
+    enforced: list[str] = []
+    for _ in rounds:
+        pass
+    assert enforced == ["qqq"]
 
 
 def unanchored(policies: Policies, count: int, **last: Any) -> None:

@@ -209,7 +209,6 @@ class Fuzzer:
         self.faults: Counter[int] = Counter()
         self.heard: Counter[str] = Counter()
         self.bugs = Bugs()
-        logging.getLogger("flintmq").addHandler(self.bugs)
 
     def new_speaker(self) -> Any:
         return Speaker(self.chance)
@@ -219,6 +218,15 @@ class Fuzzer:
         return FastWire(self.house, self.house.wires_made)
 
     def converse(self) -> None:
+        """One conversation, with an ear to the log."""
+        logger = logging.getLogger("flintmq")
+        logger.addHandler(self.bugs)
+        try:
+            self.talk()
+        finally:
+            logger.removeHandler(self.bugs)
+
+    def talk(self) -> None:
         house, chance = self.house, self.chance
         self.conversations += 1
         wires: list[Wire] = []

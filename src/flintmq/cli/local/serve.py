@@ -27,12 +27,12 @@ def serve(options: argparse.Namespace) -> int:
     settings = read()
     if options.rehearsal is not None and not options.until_input_ends:
         raise ConfigFault("--rehearsal takes commands from standard input: give --until-input-ends too")
-    # After the settings: a mistake in them is told before anything heavy is loaded. What is loaded stays: the
-    # collector begins in `run`, which leaves it out.
+    # What is loaded now stays: the collector begins in `run`, which leaves it out.
     gc.disable()
-    from flintmq.server import run
-
     try:
+        # After the settings: a mistake in them is told before anything heavy is loaded.
+        from flintmq.server import run
+
         return run(
             settings,
             options.until_input_ends,
@@ -43,3 +43,5 @@ def serve(options: argparse.Namespace) -> int:
         if options.config is None:
             raise
         raise ConfigFault(f"{options.config}: {fault}") from None
+    finally:
+        gc.enable()

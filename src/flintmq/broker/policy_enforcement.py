@@ -66,7 +66,7 @@ class Round:
     def __init__(self, start: str | None) -> None:
         self.start = start
         self.last = start  # the queue that was looked at last
-        self.is_past_end = start is None  # it began at the first name, or has come to it
+        self.is_past_end = start is None  # the walk began at the first name, or has come to it
 
     def portion(self, host: VirtualHost, most: int) -> list[str]:
         """The names that come next, none at the end."""
@@ -83,7 +83,7 @@ class Round:
 def enforce_all(host: VirtualHost) -> Iterator[None]:
     """Enforces the policies of now on every queue, in portions.
 
-    A round that begins meanwhile goes on from where this one is, and takes its place: however often policies
+    A round that begins meanwhile goes on from where this round is, and ends this one: however often policies
     change, every queue has its turn.
     """
     policies = host.policies

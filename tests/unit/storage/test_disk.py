@@ -94,7 +94,7 @@ def test_a_commit_into_a_file_that_takes_no_write_names_it_and_notes_nothing(sta
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a sync of /dev/zero fails on Linux")
 def test_a_commit_that_cannot_be_synced_notes_nothing(stage: Stage) -> None:
-    handle = stage.disk.open("/dev/zero")  # it takes every write, and knows no sync
+    handle = stage.disk.open("/dev/zero")  # which takes every write, and knows no sync
     with pytest.raises(OSError, match="Invalid argument") as raised:
         stage.commit(handle=handle)
     assert (raised.value.errno, raised.value.filename) == (errno.EINVAL, "/dev/zero")

@@ -90,6 +90,49 @@ def test_the_first_segment_is_small_as_no_file_is_prepared_for_it(tmp_path: Path
     journal.close()
 
 
+def test_a_steady_flow_writes_into_the_files_of_segments_that_were_dropped(tmp_path: Path) -> None:
+    """To prepare a file is to write its octets once more, with a sync for each mebibyte."""
+
+    class CountedDisk(Disk):
+        prewritten = 0
+
+        def prewrite(self, path: str, size: int) -> None:
+            self.prewritten += 1
+            super().prewrite(path, size)
+
+    disk = CountedDisk()
+    journal = Journal.open(str(tmp_path), disk, JournalOptions(threaded=False, segment_octets=1 << 20))
+    journal.recover(Told())
+    settle_down(journal)
+    for number in range(1000):
+        if number == 200:
+            disk.prewritten = 0
+        entry = journal.append_entry((1,), b"", bytes(10_000))
+        journal.commit_now()
+        journal.append_settle(1, entry)
+        journal.commit_now()
+        journal.tidier.collect()
+    assert journal.next_segment > 9
+    assert disk.prewritten == 0
+    journal.close()
+
+
+def test_a_backlog_has_a_file_prepared_for_its_next_segment(tmp_path: Path) -> None:
+    journal, _, _ = opened(tmp_path, JournalOptions(threaded=False, segment_octets=1 << 20))
+    spares = []
+    for _ in range(300):
+        segments = journal.next_segment
+        before = list(tmp_path.glob("spare.*"))
+        journal.append_entry((1,), b"", bytes(10_000))
+        if journal.next_segment > segments:
+            spares.append(len(before))
+        journal.commit_now()
+        journal.tidier.collect()
+    assert spares == [1] * len(spares)
+    assert len(spares) > 2
+    journal.close()
+
+
 def test_a_settled_entry_is_not_recovered(tmp_path: Path) -> None:
     journal, _, _ = opened(tmp_path)
     shared = journal.append_entry((1, 2), b"", b"shared")

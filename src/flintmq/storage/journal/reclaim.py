@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("flintmq.journal")
 
 SPARE_PREFIX = "spare."
+# A new file is prepared when the current segment has grown to this share of its file. Where messages are acked
+# soon, an older segment is dropped before that and becomes the spare, and nothing is written twice.
+SPARE_SHARE = 0.5
 # A disk that fails to read takes its time over it, and everybody waits for that.
 READ_AGAIN_S = 10.0
 
@@ -77,6 +80,9 @@ class Reclaimer:
         """See that prepared files are there ahead of need."""
         journal = self._journal
         if self._preparing or self._recycling or len(journal.writer.spares) >= journal.options.spare_segments:
+            return
+        current = journal.segments.get(journal.next_segment - 1)
+        if current is not None and current.recyclable and current.end < SPARE_SHARE * current.capacity:
             return
         name = self._spare_name()
         path = os.path.join(journal.directory, name)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -43,6 +45,8 @@ BINDINGS = [
     ("notifications", "sms", ""),
     ("dead-letters", "dead-letters", ""),
 ]
+# Traffic rises and falls by these parts of its rate, in so many seconds, so that charts have a shape.
+TIDES = ((0.45, 240.0), (0.15, 37.0), (0.06, 7.0))
 REGIONS = ("eu.de", "eu.fr", "us.ny", "asia.jp")
 # What is published, how often a second, and with which routing key for the n-th.
 PUBLISHED: list[tuple[str, float, Callable[[int], str]]] = [
@@ -153,9 +157,11 @@ def _publish(port: int, ended: threading.Event) -> None:
     connection = _connected(port, "web shop")
     channel: BlockingChannel = connection.channel()
     step_s, owed, numbers = 0.1, [0.0] * len(PUBLISHED), [0] * len(PUBLISHED)
+    began_s = time.monotonic()
     while not ended.is_set():
+        level = _tide(time.monotonic() - began_s)
         for place, (exchange, rate, key) in enumerate(PUBLISHED):
-            owed[place] += rate * step_s
+            owed[place] += rate * step_s * level
             while owed[place] >= 1:
                 owed[place] -= 1
                 numbers[place] += 1
@@ -168,6 +174,11 @@ def _publish(port: int, ended: threading.Event) -> None:
         connection.process_data_events(time_limit=0)
         ended.wait(step_s)
     connection.close()
+
+
+def _tide(elapsed_s: float) -> float:
+    """What part of their rates the publishers send now."""
+    return 1 + sum(part * math.sin(math.tau * elapsed_s / period_s) for part, period_s in TIDES)
 
 
 def _consume(port: int, ended: threading.Event, queue: str, prefetch: int, pause_s: float) -> None:

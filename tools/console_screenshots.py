@@ -1,6 +1,7 @@
 """Takes the pictures of docs/console.md anew: `python tools/console_screenshots.py`, after make test-console.
 
-tests/console/test_screenshots.py takes them with each run of the tests; here they are kept.
+tests/console/test_screenshots.py takes them with each run of the tests; here they are kept, and show the
+traffic of ten minutes.
 """
 
 from __future__ import annotations

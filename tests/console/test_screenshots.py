@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from playwright.sync_api import Browser, expect
 
 DESKTOP = {"width": 1280, "height": 820}
 PHONE = {"width": 390, "height": 780}
+# Pictures that are kept show charts of ten minutes.
+KEPT_TRAFFIC_S = 600
 
 
 def has_rates(console: Console) -> None:
@@ -55,9 +58,13 @@ PICTURES: list[tuple[str, str, str, dict[str, int], Callable[[Console], None]]] 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     kept = os.environ.get("CONSOLE_IMAGES")
-    return Path(kept) if kept else tmp_path
+    if not kept:
+        return tmp_path
+    time.sleep(KEPT_TRAFFIC_S)
+    return Path(kept)
 
 
+@pytest.mark.timeout(120 + KEPT_TRAFFIC_S)
 def test_pictures(api: Http, browser: Browser, folder: Path) -> None:
     context = browser.new_context(device_scale_factor=1)
     try:

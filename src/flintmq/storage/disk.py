@@ -9,6 +9,7 @@ Windows has no pread, no way to sync a directory, and deletes no file that is op
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
 import threading
@@ -17,6 +18,8 @@ from flintmq import clock
 from flintmq.errors import StorageFault
 from flintmq.storage import file_calls
 from flintmq.storage.file_lock import try_lock
+
+log = logging.getLogger("flintmq.storage")
 
 # One write of zeros while a segment is prepared: large enough for full speed, small enough that
 # a journal sync waiting behind it on the device waits a few milliseconds at most.
@@ -110,8 +113,12 @@ class Disk:
         return os.open(path, os.O_RDONLY | OPEN_FLAGS)
 
     def close(self, handle: int) -> None:
+        """The handle is gone for good, whatever the system says: what has to be safe was synced before."""
         self.identities.pop(handle, None)  # before another file gets the handle
-        os.close(handle)
+        try:
+            os.close(handle)
+        except OSError as failure:
+            log.warning("a file was closed, and the system says: %s", failure.strerror or failure)
 
     def size(self, handle: int) -> int:
         return os.fstat(handle).st_size

@@ -7,12 +7,13 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flintmq.clock import MovableClock
 from flintmq.errors import StorageFault
-from flintmq.storage.disk import Disk
+from flintmq.storage.disk import Commit, Disk
 from flintmq.storage.inspection.journal_inspection import check
 from flintmq.storage.journal.journal import Journal
 from flintmq.storage.journal.report import RecoveryReport
@@ -130,6 +131,149 @@ def test_a_backlog_has_a_file_prepared_for_its_next_segment(tmp_path: Path) -> N
         journal.tidier.collect()
     assert spares == [1] * len(spares)
     assert len(spares) > 2
+    journal.close()
+
+
+class AwayDisk(Disk):
+    """A file server that does not answer while it is away."""
+
+    is_away = False
+
+    def insist(self) -> None:
+        if self.is_away:
+            raise OSError(errno.EIO, "Input/output error")
+
+    def is_there(self, path: str, handle: int) -> bool:
+        self.insist()
+        return super().is_there(path, handle)
+
+    def write(self, handle: int, at: int, octets: bytes | bytearray | memoryview) -> None:
+        self.insist()
+        super().write(handle, at, octets)
+
+    def commit(self, commit: Commit, path: str, lock: int) -> tuple[int, bool]:
+        self.insist()
+        return super().commit(commit, path, lock)
+
+
+def promised(journal: Journal) -> list[int]:
+    """What the journal has promised since, in the order of its words."""
+    told: list[int] = []
+    journal.on_synced = told.append
+    return told
+
+
+def test_a_disk_that_is_away_for_a_moment_costs_nothing(tmp_path: Path) -> None:
+    disk = AwayDisk()
+    journal = Journal.open(str(tmp_path), disk, JournalOptions(threaded=False, retry_interval_ms=0))
+    journal.recover(Told())
+    alarms: list[str] = []
+    journal.on_alarm = alarms.append
+    told = promised(journal)
+    entries = []
+    for is_away in (False, True, False):
+        disk.is_away = is_away
+        entries += [journal.append_entry((1,), b"", b"x") for _ in range(3)]
+        journal.end_batch()
+        journal.collect()
+        assert not is_away or max(told) < entries[-1]
+    journal.tick()
+    settle_down(journal)
+    assert told[-1] >= entries[-1]
+    assert "cannot be reached: Input/output error" in alarms[0]
+    assert journal.alarm == ""
+    journal.close()
+    journal, found, _ = opened(tmp_path)
+    assert [entry[0] for entry in found.entries] == entries
+    journal.close()
+
+
+def test_a_close_that_fails_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+
+    def close(handle: int, close: Callable[[int], None] = os.close) -> None:
+        path = os.readlink(f"/proc/self/fd/{handle}")
+        close(handle)
+        if path.endswith(".segment"):
+            closed.append(path)
+            raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    options = JournalOptions(threaded=False, spare_segments=0, segment_octets=1 << 16)
+    journal, _, _ = opened(tmp_path, options)
+    told = promised(journal)
+    monkeypatch.setattr(os, "close", close)
+    entries = []
+    for _ in range(200):
+        entries.append(journal.append_entry((1,), b"", bytes(10_000)))
+        journal.end_batch()
+        journal.collect()
+    journal.close()
+    monkeypatch.undo()
+    assert told[-1] >= entries[-1]
+    assert closed
+    journal, found, _ = opened(tmp_path, options)
+    assert [entry[0] for entry in found.entries] == entries
+    journal.close()
+
+
+def test_a_writer_without_memory_tries_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal, _, _ = opened(tmp_path, JournalOptions(retry_interval_ms=0))
+    told = promised(journal)
+    write = journal.writer.write
+    calls = []
+
+    def fail_twice(*given: Any) -> None:
+        calls.append(given)
+        if len(calls) < 3:
+            raise MemoryError("no octets left")
+        write(*given)
+
+    monkeypatch.setattr(journal.writer, "write", fail_twice)
+    alarms: list[str] = []
+    journal.on_alarm = alarms.append
+    entry = journal.append_entry((1,), b"", b"x")
+    with pytest.raises(StorageFault, match="MemoryError: no octets left"):
+        journal.commit_now()
+    assert not told
+    assert "MemoryError: no octets left" in alarms[0]
+    journal.tick()
+    settle_down(journal)
+    assert told[-1] >= entry
+    assert journal.alarm == ""
+    journal.close()
+
+
+def test_a_failed_sync_of_the_directory_does_not_keep_segments(tmp_path: Path) -> None:
+    class DirectoryDisk(Disk):
+        failures = 2
+        has_removed = False
+
+        def rename(self, old: str, new: str) -> None:
+            super().rename(old, new)
+            self.has_removed = self.has_removed or old.endswith(".segment")
+
+        def sync_directory(self, path: str) -> None:
+            if self.failures and self.has_removed:
+                self.failures -= 1
+                self.has_removed = False
+                raise OSError(errno.EIO, "Input/output error")
+            super().sync_directory(path)
+
+    disk = DirectoryDisk()
+    options = JournalOptions(threaded=False, segment_octets=1 << 16, rewrite_delay_ms=0)
+    journal = Journal.open(str(tmp_path), disk, options)
+    journal.recover(Told())
+    for _ in range(200):
+        entry = journal.append_entry((1,), b"", bytes(10_000))
+        journal.commit_now()
+        journal.append_settle(1, entry)
+        journal.commit_now()
+        journal.tick()
+    settle_down(journal)
+    assert disk.failures == 0
+    assert len(list(tmp_path.glob("*.segment"))) < 5
+    assert len(list(tmp_path.glob("spare.*"))) < 3
+    assert journal.alarm == ""
     journal.close()
 
 

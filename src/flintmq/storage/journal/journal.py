@@ -92,7 +92,7 @@ class Journal(Appender):
         self.writer = BatchWriter(disk, self._lock_path, self._lock, self.promises, options.segment_octets)
         self.reader = SegmentReader(disk, directory)
         self.reclaimer = Reclaimer(self)
-        self._idle = Batch()
+        self._idle: Batch | None = Batch()  # the one to be filled next; None while it is on its way
         self._in_flight: Batch | None = None
         self._written: list[Batch] = []
         self._written_octets = 0
@@ -182,12 +182,14 @@ class Journal(Appender):
         """Why something that was appended is not on disk."""
         if self._write_failed:
             return self._write_error
+        if self._in_flight is not None and not self._worker.pending:
+            return f"a bug keeps what was written to {self.directory} from being promised: see the log"
         return self.held if self._batch.fill else ""
 
     def _write_all(self) -> None:
         """Returns when nothing is on its way to the disk, nor waits for what is."""
         self.end_batch()
-        while self._in_flight is not None:
+        while self._in_flight is not None and self._worker.pending:
             self._worker.collect(wait=True)
             self.end_batch()
 
@@ -218,11 +220,14 @@ class Journal(Appender):
     def _look(self) -> None:
         """See whether the directory is still there: what is written to a file that was removed is lost."""
         missing = ""
-        if not self.disk.is_there(self._lock_path, self._lock):
-            missing = (
-                f"{self.directory} was removed or replaced while the broker uses it: nothing is stored; "
-                "put it back as it was, or stop the broker and start it again"
-            )
+        try:
+            if not self.disk.is_there(self._lock_path, self._lock):
+                missing = (
+                    f"{self.directory} was removed or replaced while the broker uses it: nothing is stored; "
+                    "put it back as it was, or stop the broker and start it again"
+                )
+        except OSError as failure:  # a file server that does not answer
+            missing = f"{self.directory} cannot be reached: {failure.strerror or failure}; nothing is stored"
         if missing != self.missing:
             self.missing = missing
             self.refresh_alarm()
@@ -244,16 +249,18 @@ class Journal(Appender):
         return now_ms if now_ms >= self.promises.time_ms + TIME_NOTED_MS else 0
 
     def _submit(self) -> None:
+        idle = self._idle or Batch()
+        self._idle = None
         if self.held:
             # What was promised before is synced in time all the same.
-            batch = self._idle
+            batch = idle
             batch.last_sequence = self._written[-1].last_sequence
         else:
             batch = self._batch
             batch.end_piece()
             batch.last_sequence = self.next_sequence - 1
             self._piece_open = False
-            self._batch = self._idle
+            self._batch = idle
         self._in_flight = batch
         sync = self._sync_wanted(batch.fill)
         notes = self._promised_by([*self._written, batch]) if sync else []
@@ -276,12 +283,12 @@ class Journal(Appender):
 
     def _written_batch(self, batch: Batch, sync: bool, error: OSError | None) -> None:
         """The writer is done with a batch."""
-        self._in_flight = None
         if error is not None or self.missing:
             self._look()
         if error is not None:
             self._failed(batch, error)
             return
+        self._in_flight = None
         last_sequence = batch.last_sequence
         if sync or self.options.sync is SyncPolicy.NEVER:
             self.synced_sequence = last_sequence
@@ -323,9 +330,13 @@ class Journal(Appender):
             for piece in batch.pieces:
                 segment = piece.segment
                 if segment.sealed and segment.handle >= 0 and segment.number not in filling:
-                    self.disk.close(segment.handle)
-                    segment.handle = -1
                     segment.safe = True
+                    self._close_file(segment)
+
+    def _close_file(self, segment: Segment) -> None:
+        """The segment has no handle any more, whatever the system says of it."""
+        handle, segment.handle = segment.handle, -1
+        self.disk.close(handle)
 
     def _failed(self, batch: Batch, error: OSError) -> None:
         """Nothing since the last sync is safe: lay it all out anew, in a fresh segment."""
@@ -360,6 +371,8 @@ class Journal(Appender):
                 self._lay_out(
                     bytes(memoryview(each.buffer)[start : piece.end]), 0, piece.end - start, piece.segment
                 )
+        # Not before: what is neither on its way nor laid out anew would be promised with what comes later.
+        self._in_flight = None
         self._discard(lost, first.segment if first.at else None)
         self._retry_due_s = self.clock.monotonic_s() + self.options.retry_interval_ms / 1000
         self.refresh_alarm()
@@ -375,8 +388,7 @@ class Journal(Appender):
         """Close what was abandoned; files that hold nothing promised go away."""
         for number, segment in lost.items():
             if segment.handle >= 0:
-                self.disk.close(segment.handle)
-                segment.handle = -1
+                self._close_file(segment)
             if segment is not kept:
                 del self.segments[number]
                 self.reader.forget(number)
@@ -563,8 +575,7 @@ class Journal(Appender):
             self.spools.close()
             for segment in self.segments.values():
                 if segment.handle >= 0:
-                    self.disk.close(segment.handle)
-                    segment.handle = -1
+                    self._close_file(segment)
             self.disk.close(self._lock)
 
     def _note_end(self) -> None:

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("flintmq.journal")
 
 SPARE_PREFIX = "spare."
-# A new file is prepared when the current segment has grown to this share of its file. Where messages are acked
-# soon, an older segment is dropped before that and becomes the spare, and nothing is written twice.
+# A new file is prepared when the current segment has grown to this share of its file. Where messages are
+# acked soon, an older segment is dropped before that and becomes the spare, and nothing is written twice.
 SPARE_SHARE = 0.5
 # A disk that fails to read takes its time over it, and everybody waits for that.
 READ_AGAIN_S = 10.0
@@ -378,13 +378,18 @@ class Reclaimer:
         if journal.options.sync is SyncPolicy.NEVER and not journal.options.ephemeral:
             moved_into = [each.number for each in journal.segments.values() if each.moved]
 
+        recycled: list[str] = []  # the spare, once it is there
+
         def remove() -> None:
-            self._forget_abandoned(cut, leftovers)
-            self._remove_file(number, spare, moved_into)
+            present = set(journal.disk.list(journal.directory))
+            self._forget_abandoned(cut, leftovers, present)
+            if self._remove_file(number, spare, moved_into, segment_name(number) in present):
+                recycled.append(spare)
+            journal.disk.sync_directory(journal.directory)
 
-        journal.tidier.submit(remove, lambda error: self._dropped(spare, leftovers, error))
+        journal.tidier.submit(remove, lambda error: self._dropped(recycled, leftovers, error))
 
-    def _forget_abandoned(self, cut: tuple[int, int] | None, leftovers: list[int]) -> None:
+    def _forget_abandoned(self, cut: tuple[int, int] | None, leftovers: list[int], present: set[str]) -> None:
         """Runs on the tidier: do away with what only the head of the segment to be dropped voids."""
         disk = self._journal.disk
         directory = self._journal.directory
@@ -395,15 +400,18 @@ class Reclaimer:
                 disk.sync(handle)
             finally:
                 disk.close(handle)
-        present = set(disk.list(directory))
         for number in leftovers:
             if self._journal.promises is not None:
                 self._journal.promises.forget(SEGMENT, number)
             if segment_name(number) in present:
                 disk.delete(os.path.join(directory, segment_name(number)))
 
-    def _remove_file(self, number: int, spare: str, moved_into: list[int]) -> None:
-        """Runs on the tidier: the file's name is gone for good when this returns."""
+    def _remove_file(self, number: int, spare: str, moved_into: list[int], is_there: bool) -> bool:
+        """Runs on the tidier: the file goes, or becomes the spare; whether it has become the spare.
+
+        The file's name is gone for good when the directory is synced. Where that fails all of this is done
+        again, and the file is not there any more.
+        """
         disk = self._journal.disk
         directory = self._journal.directory
         for each in moved_into:
@@ -414,24 +422,27 @@ class Reclaimer:
                 disk.close(handle)
         if self._journal.promises is not None:
             self._journal.promises.forget(SEGMENT, number)
+        if not is_there:
+            return False
         path = os.path.join(directory, segment_name(number))
         if spare:
             disk.rename(path, os.path.join(directory, spare))
         else:
             disk.delete(path)
-        disk.sync_directory(directory)
+        return bool(spare)
 
-    def _dropped(self, spare: str, leftovers: list[int], error: OSError | None) -> None:
+    def _dropped(self, recycled: list[str], leftovers: list[int], error: OSError | None) -> None:
         segment = self.dropping
         journal = self._journal
         self.dropping = None
         self._recycling = False
         if segment is None or error is not None:
             self.space_alarm = f"cannot remove a segment in {journal.directory}: {error}"
+            for spare in recycled:
+                self._delete_quietly(spare)
             return
         self._leftovers.difference_update(leftovers)
-        if spare:
-            journal.writer.spares.append(spare)
+        journal.writer.spares.extend(recycled)
         del journal.segments[segment.number]
         journal.forget_segment(segment.number)
         for other in journal.segments.values():

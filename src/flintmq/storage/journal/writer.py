@@ -3,10 +3,15 @@
 A Worker does one piece of work after the other off the caller's thread; what follows from it is
 done by `collect`, on the caller's thread, so that the journal's state has one owner. Without
 threads the work is done inside `submit`, and everything else stays the same.
+
+Whatever ends a piece of work is told as an OSError, also a lack of memory or a bug: whoever has submitted
+the work knows what to do about a failure of the disk, and somebody waits for the outcome.
 """
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import threading
 from collections import deque
@@ -20,6 +25,8 @@ from flintmq.storage.disk import Commit, Disk
 from flintmq.storage.journal.batch import Batch
 from flintmq.storage.journal.segment import Segment, segment_name
 from flintmq.storage.sync_notes import Promise, Promises
+
+log = logging.getLogger("flintmq.storage")
 
 # Times of a sync, 100 us to 13 s.
 SYNC_BUCKETS = (100, 2, 18)
@@ -35,7 +42,7 @@ class Worker:
         self.wake = wake
         self.pending = 0
         self._todo: SimpleQueue[tuple[Work, Then] | None] = SimpleQueue()
-        self._done: SimpleQueue[tuple[Then, Exception | None]] = SimpleQueue()
+        self._done: SimpleQueue[tuple[Then, OSError | None]] = SimpleQueue()
         self._thread: threading.Thread | None = None
         if threaded:
             self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -54,8 +61,6 @@ class Worker:
             then, error = self._done.get()
             wait = False
             self.pending -= 1
-            if error is not None and not isinstance(error, OSError):
-                raise error
             then(error)
 
     def close(self) -> None:
@@ -76,12 +81,15 @@ class Worker:
                 self.wake()
 
 
-def _outcome(work: Work) -> Exception | None:
+def _outcome(work: Work) -> OSError | None:
     """Run it; the failure is not swallowed but carried to `collect`."""
     try:
         work()
-    except Exception as failure:
+    except OSError as failure:
         return failure
+    except Exception as failure:
+        log.exception("what was to be written has failed without a word of the disk")
+        return OSError(errno.EIO, f"{type(failure).__name__}: {failure}")
     return None
 
 

@@ -88,6 +88,19 @@ def test_virtual_hosts_permissions_and_policies(flintmq: Command) -> None:
     ]
     assert flintmq("""ctl set_vhost_limits -p orders '{"max-queues":5}'""").status == 0
     assert flintmq("ctl list_vhost_limits -p orders").lines[1:] == ['{"max-queues":5}']
+    assert flintmq("ctl list_vhost_limits --global").lines == [
+        "Listing limits for all vhosts ...",
+        "vhost\tlimits",
+        'orders\t{"max-queues":5}',
+    ]
+    assert flintmq("""ctl set_vhost_limits -p orders '{"max-channels":-1}'""").status == 0
+    assert flintmq("""ctl set_user_limits clerk '{"max-connections":7,"max-channels":-1}'""").status == 0
+    assert flintmq("ctl list_user_limits --user clerk").lines[1:] == ['{"max-connections":7}']
+    assert flintmq("ctl list_user_limits").lines == ['Listing limits for user "guest" ...', "{}"]
+    assert flintmq("ctl list_user_limits --global -q").lines == [
+        "user\tlimits",
+        'clerk\t{"max-connections":7}',
+    ]
     assert flintmq("ctl clear_vhost_limits -p orders").status == 0
     assert flintmq("ctl list_vhost_limits -q -p orders").out == "{}\n"
     assert flintmq("ctl set_topic_permissions -p orders clerk amq.topic ^a ^b").status == 0

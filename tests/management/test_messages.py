@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
+import pytest
 from broker_process import BrokerProcess
 from management_http import Http
 
@@ -99,15 +101,33 @@ def test_declarations(http_api: Http, vhost: str) -> None:
     path = f"bindings/{vhost}/e/e/q/q"
     made = http_api("POST", f"/api/{path}", {"routing_key": "a/b~c", "arguments": {"x": 1}})
     assert made.status == 201
-    key = made.headers["location"]
-    assert http_api.get(f"{path}/{key.replace('%', '%25')}")["routing_key"] == "a/b~c"
-    assert http_api.ok("DELETE", f"{path}/{key.replace('%', '%25')}") == 204
+    place, _, key = made.headers["location"].partition("/")
+    assert place == "q"
+    assert http_api.get(f"{path}/{key}")["routing_key"] == "a/b~c"
+    assert http_api.ok("DELETE", f"{path}/{key}") == 204
     assert http_api.get(path) == []
     assert http_api("POST", f"/api/bindings/{vhost}/e/e/q/nothing", {}).status == 404
     assert http_api("DELETE", f"/api/exchanges/{vhost}/nothing").status == 404
     assert http_api.ok("DELETE", f"queues/{vhost}/q?if-empty=true") == 204
     assert http_api("DELETE", f"/api/queues/{vhost}/q").status == 404
     assert http_api("GET", f"/api/queues/{vhost}-missing").status == 404
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x": 1}], ids=["plain", "with-arguments"])
+@pytest.mark.parametrize("key", ["#", "a.*", "a b", "a+b", "%23", "plain"])
+def test_tools_find_the_binding_that_they_have_made(
+    http_api: Http, vhost: str, key: str, arguments: dict[str, int]
+) -> None:
+    """Terraform decodes the last segment of Location; Ansible puts the key as it is listed into the path."""
+    http_api.ok("PUT", f"queues/{vhost}/a%20q", {})
+    http_api.ok("PUT", f"exchanges/{vhost}/t", {"type": "topic"})
+    path = f"bindings/{vhost}/e/t/q/a%20q"
+    made = http_api("POST", f"/api/{path}", {"routing_key": key, "arguments": arguments})
+    place, _, last = made.headers["location"].rpartition("/")
+    (found,) = http_api.get(path)
+    assert (place, unquote(last)) == ("a%20q", found["properties_key"])
+    assert http_api.ok("DELETE", f"{path}/{found['properties_key']}") == 204
+    assert http_api.get(path) == []
 
 
 def fill(broker: BrokerProcess, vhost: str, queue: str, bodies: list[bytes]) -> None:

@@ -27,7 +27,7 @@ def test_wrong_logins(http_api: Http) -> None:
         answers = list(pool.map(lambda each: http_api.as_user(*each)("GET", "/api/whoami"), wrong))
     for answer in answers:
         assert answer.status == 401
-        assert answer.json() == {"error": "not_authorised", "reason": "Login failed"}
+        assert answer.json() == {"error": "not_authorized", "reason": "Login failed"}
         assert answer.headers["www-authenticate"].startswith("Basic ")
 
 

@@ -207,7 +207,8 @@ def allowed(endpoints: dict[str, Endpoint]) -> str:
 def refusal(fault: HttpFault) -> Response:
     response = json_response({"error": fault.error, "reason": fault.reason}, fault.status)
     if fault.status == 401:
-        response.headers["www-authenticate"] = 'Basic realm="FlintMQ Management"'
+        # RabbitMQ's: some tools choose their credentials by the realm.
+        response.headers["www-authenticate"] = 'Basic realm="RabbitMQ Management"'
     return response
 
 

@@ -40,6 +40,7 @@ NAMES = (CONNECTIONS, CHANNELS, QUEUES, MESSAGE_SIZE, PUBLISH_RATE)
 # Those that each connection knows for itself.
 OF_MESSAGES = (MESSAGE_SIZE, PUBLISH_RATE)
 LIMIT_MAX = 2**31 - 1
+UNLIMITED = -1  # as RabbitMQ has it
 # Connections that one step tells of new limits: half a microsecond each.
 TOLD_AT_ONCE = 256
 
@@ -93,6 +94,12 @@ class AdministeredLimits:
         else:
             self.forget(owner)
         self.changed(owner, name)
+
+    def lift(self, owner: Owner, name: str) -> None:
+        """There is no such limit from now on, whether there was one or not."""
+        self.check_known(owner, name, 0)
+        if name in self.of.get(owner, {}):
+            self.clear(owner, name)
 
     def changed(self, owner: Owner, name: str) -> None:
         """Connections that are open keep limits of messages by themselves: they are told."""

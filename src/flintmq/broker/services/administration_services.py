@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from flintmq.auth import Operation, Permissions, Tag, User, require
 from flintmq.auth.passwords import PasswordHash, parse_hash
 from flintmq.auth.permissions import TopicPermissions
+from flintmq.broker.administration.limits import UNLIMITED
 from flintmq.broker.services.arguments import PAGE
 from flintmq.broker.services.request import Request, service
 from flintmq.checks import Unfit
@@ -503,9 +504,14 @@ def limited(request: Request) -> tuple[str, str]:
     administers=True,
 )
 def limit_set(request: Request) -> None:
-    """Sets the limit `name` (max-connections, ...) of `user`, or else of `virtual-host`, to `value`."""
+    """Sets the limit `name` (max-connections, ...) of `user` or of `virtual-host`; `value` -1: none."""
     model = administration(request)
-    owner, name, value = limited(request), request.text("name"), request.number("value")
+    owner, name = limited(request), request.text("name")
+    value = request.number("value", minimum=UNLIMITED)
+    if value == UNLIMITED:
+        model.limits.lift(owner, name)
+        done(request)
+        return
     model.limits.check_known(owner, name, value)
     if not is_forced(request):
         model.administrator_access.keep_under_limit(owner, name, value, request.name)

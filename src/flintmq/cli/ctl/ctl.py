@@ -22,7 +22,7 @@ from flintmq.cli.output.tables import printable
 from flintmq.errors import FlintError
 
 if TYPE_CHECKING:
-    from flintmq.cli.ctl.lists import List
+    from flintmq.cli.ctl.lists import List, Row
     from flintmq.client import ConnectFailed, Connection, ServiceError
 
 USAGE = 64
@@ -74,6 +74,8 @@ TAKEN = {
     "close_all_user_connections": frozenset(("--limit", "--per-connection-delay")),
     "export_definitions": frozenset(("--format",)),
     "import_definitions": frozenset(("--format", "--dry-run")),
+    "list_vhost_limits": frozenset(("--global",)),
+    "list_user_limits": frozenset(("--global", "--user")),
 }
 VALUED = frozenset(
     (
@@ -90,6 +92,7 @@ VALUED = frozenset(
         "--per-connection-delay",
         "--limit",
         "--script-name",
+        "--user",
     )
 )
 FLAGS = COMMON.union(*TAKEN.values()) - VALUED
@@ -349,10 +352,16 @@ def show(ctl: Ctl, listed: List) -> int:
         rows = list(listed.rows(connection, wanted))
     if "--offline" in ctl.options and "--online" not in ctl.options:
         rows = []  # what is on this node is there
+    print_rows(ctl, rows, columns)
+    return 0
+
+
+def print_rows(ctl: Ctl, rows: list[Row], columns: tuple[str, ...]) -> None:
+    from flintmq.cli.ctl import lists
+
     with_names = not ctl.is_silent and "--no-table-headers" not in ctl.options
     for line in lists.lines_of(rows, columns, ctl.formatter, with_names):
         print(line)
-    return 0
 
 
 # Users
@@ -511,10 +520,7 @@ def set_user_limits(ctl: Ctl) -> None:
 
 def set_limits(ctl: Ctl, limits: dict[str, Any], **whose: str) -> None:
     for name, value in limits.items():
-        if isinstance(value, int) and value < 0:
-            ctl.ask("limit.clear", name=name, **whose)
-        else:
-            ctl.ask("limit.set", name=name, value=value, **whose)
+        ctl.ask("limit.set", name=name, value=value, **whose)
 
 
 def clear_vhost_limits(ctl: Ctl) -> None:
@@ -532,20 +538,44 @@ def clear_user_limits(ctl: Ctl) -> None:
 
 
 def limits_found(ctl: Ctl, kind: str, whose: str) -> dict[str, int]:
+    return all_limits(ctl, kind).get(whose, {})
+
+
+def all_limits(ctl: Ctl, kind: str) -> dict[str, dict[str, int]]:
+    """The limits of each user, or of each virtual host."""
+    found: dict[str, dict[str, int]] = {}
     with ctl.connected() as connection:
-        rows = running_broker.rows_of(connection, "limit.list")
-        return {row["name"]: row["value"] for row in rows if row.get(kind) == whose}
+        for row in running_broker.rows_of(connection, "limit.list"):
+            if kind in row:
+                found.setdefault(row[kind], {})[row["name"]] = row["value"]
+    return found
 
 
 def list_vhost_limits(ctl: Ctl) -> None:
-    ctl.say(f'Listing limits for vhost "{ctl.virtual_host}" ...')
-    print(json.dumps(limits_found(ctl, "virtual-host", ctl.virtual_host), separators=(",", ":")))
+    ctl.need(0, 0, "[--vhost <vhost>] [--global]")
+    list_limits(ctl, "virtual-host", "vhost", ctl.virtual_host)
 
 
 def list_user_limits(ctl: Ctl) -> None:
-    (name,) = ctl.need(1, 1, "<username>")
-    ctl.say(f'Listing limits for user "{name}" ...')
-    print(json.dumps(limits_found(ctl, "user", name), separators=(",", ":")))
+    ctl.need(0, 0, "[--user <username>] [--global]")
+    list_limits(ctl, "user", "user", ctl.options.get("--user", "guest"))
+
+
+def list_limits(ctl: Ctl, kind: str, title: str, whose: str) -> None:
+    """Of one, as JSON alone; of all with `--global`, a row each."""
+    if "--global" not in ctl.options:
+        ctl.say(f'Listing limits for {title} "{whose}" ...')
+        print(compact(limits_found(ctl, kind, whose)))
+        return
+    ctl.say(f"Listing limits for all {title}s ...")
+    rows: list[Row] = [
+        {title: owner, "limits": compact(limits)} for owner, limits in sorted(all_limits(ctl, kind).items())
+    ]
+    print_rows(ctl, rows, (title, "limits"))
+
+
+def compact(limits: dict[str, int]) -> str:
+    return json.dumps(limits, separators=(",", ":"))
 
 
 # Policies and parameters

@@ -13,7 +13,7 @@ from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote_plus
 
 from flintmq.management.broker_state.samples import rate
 from flintmq.snapshot_rows import BindingRow, ChannelRow, ConnectionRow, ConsumerRow, ExchangeRow, QueueRow
@@ -215,7 +215,7 @@ def exchange(
 
 def properties_key(routing_key: str, arguments: bytes) -> str:
     """Names one of the bindings between two ends, in a path."""
-    key = quote(routing_key.encode("utf-8", "surrogateescape"), safe="").replace("~", "%7E")
+    key = quote_plus(routing_key.encode("utf-8", "surrogateescape"), safe="").replace("~", "%7E")
     if not arguments:
         return key or "~"
     digest = hashlib.sha256(arguments).digest()[:16]

@@ -668,7 +668,5 @@ async def set_limit(call: Call, owner: dict[str, Any]) -> None:
     value = (await call.json()).get("value")
     if not isinstance(value, int) or isinstance(value, bool):
         raise BadRequest("value must be a whole number")
-    if value < 0:  # RabbitMQ: no limit
-        await call.ask("limit.clear", {**owner, "name": call["name"]})
-        return
-    await call.ask("limit.set", {**owner, "name": call["name"], "value": value})
+    # Below 0 is none, as in RabbitMQ.
+    await call.ask("limit.set", {**owner, "name": call["name"], "value": max(value, -1)})

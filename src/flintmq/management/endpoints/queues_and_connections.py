@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote, unquote_plus
 
 from starlette.responses import Response
 
@@ -489,7 +490,10 @@ async def binding_post(call: Call) -> Response:
         for host, row in between(call, await bindings_in(call, call.vhost))
         if row.routing_key == key and shapes.table(row.arguments) == shapes.plain(arguments)
     ]
-    location = made[-1] if made else shapes.properties_key(key, b"")
+    # Relative to the path, and encoded once more than the key is in itself: tools take the last segment,
+    # decode it and look for the binding whose properties_key it is.
+    properties_key = made[-1] if made else shapes.properties_key(key, b"")
+    location = f"{quote(call['destination'], safe='')}/{quote(properties_key, safe='')}"
     return Response(status_code=201, headers={"location": location})
 
 
@@ -501,13 +505,21 @@ async def binding_one(call: Call) -> dict[str, Any]:
 
 
 async def binding_of(call: Call) -> BindingRow:
-    """The binding that the path names; segments were decoded once, its key is encoded in itself."""
+    """The binding that the path names; segments were decoded once, its key is encoded in itself.
+
+    Some tools put the key into the path as it is listed, and it is decoded here.
+    """
     wanted = call["properties_key"]
+    decoded: BindingRow | None = None
     for _, row in between(call, await bindings_in(call, call.vhost)):
         key = shapes.properties_key(row.routing_key, row.arguments)
-        if wanted in (key, row.routing_key or "~") and (wanted == key or not row.arguments):
+        if wanted == key:
             return row
-    raise NotFound
+        if wanted == unquote_plus(key):
+            decoded = row
+    if decoded is None:
+        raise NotFound
+    return decoded
 
 
 @endpoint("DELETE", "/api/bindings/{vhost}/e/{source}/{kind}/{destination}/{properties_key}")

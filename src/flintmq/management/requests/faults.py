@@ -36,7 +36,7 @@ class BadRequest(HttpFault):
 
 class NotAuthorised(HttpFault):
     status = 401
-    error = "not_authorised"
+    error = "not_authorized"
 
 
 class NotFound(HttpFault):

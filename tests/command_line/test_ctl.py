@@ -296,6 +296,9 @@ def test_the_health_checks_that_supervisors_run(flintmq: Command, tmp_path: Path
 
 
 def test_the_cluster_of_one_node(flintmq: Command) -> None:
+    assert flintmq("ctl set_cluster_name prod-mq").lines == ["Setting cluster name to prod-mq ..."]
+    assert "Cluster name: prod-mq" in flintmq("ctl cluster_status").lines
+    assert flintmq("ctl clear_global_parameter cluster_name").status == 0
     lines = flintmq("ctl cluster_status").lines
     assert lines[0] == "Cluster status of node flintmq@localhost ..."
     assert lines[lines.index("Running Nodes") + 2] == "flintmq@localhost"

@@ -24,7 +24,10 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Http]:
     """A broker that keeps a journal, a log and an audit log, with users of each tag."""
     directory = tmp_path_factory.mktemp("kept")
     settings = directory / "flintmq.toml"
-    settings.write_text(f'[audit]\nfile = "{directory}/audit.log"\n[log]\nfile = "{directory}/broker.log"\n')
+    settings.write_text(
+        f'[audit]\nfile = "{directory}/audit.log"\n[log]\nfile = "{directory}/broker.log"\n'
+        "[limits]\nconnections_max = 500\n"
+    )
     options = ("--config", str(settings), "--data", str(directory / "data"), "--management-port", "0")
     with BrokerProcess(*options) as broker:
         # The lines that tests wait for go to standard output; the port of the API is in the log alone.
@@ -50,6 +53,19 @@ def test_who_may_look(kept: Http) -> None:
             assert status == (200 if name in may[path] else 401), (path, name)
         assert kept("GET", f"/api/{path}").status == 200
         assert stranger("GET", f"/api/{path}").status == 401
+
+
+def test_the_cluster_has_one_name(kept: Http) -> None:
+    (node,) = kept.get("nodes")
+    assert kept.get("overview")["cluster_name"] == kept.get("cluster-name")["name"] == node["name"]
+    kept.ok("PUT", "cluster-name", {"name": "prod-mq"})
+    assert kept.get("overview")["cluster_name"] == kept.get("cluster-name")["name"] == "prod-mq"
+    assert 'rabbitmq_cluster="prod-mq"' in kept("GET", "/metrics").octets.decode()
+
+
+def test_the_node_tells_how_many_may_connect(kept: Http) -> None:
+    (node,) = kept.get("nodes")
+    assert node["sockets_total"] == 500
 
 
 def test_the_journal(kept: Http) -> None:

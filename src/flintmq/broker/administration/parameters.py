@@ -28,6 +28,7 @@ FORGOTTEN_AT_ONCE = 64
 
 # What stands for the whole broker in place of the name of a virtual host, which is never empty.
 WHOLE_BROKER = ""
+CLUSTER_NAME = ("global", "cluster_name")
 
 Key = tuple[str, str, str]  # virtual host, component, name
 
@@ -65,6 +66,11 @@ class Parameters:
             raise missing("parameter", f"{component}/{name}")
         self.records.delete(records.PARAMETER, identity_of(key))
         del self.values[key]
+
+    def cluster_name(self) -> str:
+        """What RabbitMQ's tools and definitions call the broker; empty if nobody has given it a name."""
+        name = self.values.get((WHOLE_BROKER, *CLUSTER_NAME), "")
+        return name if isinstance(name, str) else ""
 
     def forget_host(self, virtual_host: str) -> Iterator[None]:
         for at, key in enumerate([key for key in self.values if key[0] == virtual_host], 1):

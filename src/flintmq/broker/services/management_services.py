@@ -315,6 +315,7 @@ def broker_counts(request: Request) -> dict[str, Any]:
         "connections_open": len(broker.connections),
         "passes": pass_work.passes,
         "pid": os.getpid(),
+        "cluster_name": broker.administration.parameters.cluster_name(),
         "turn_times": pass_work.turn_times.told(),
         "waits": pass_work.waits.told(),
         "fates": fates,

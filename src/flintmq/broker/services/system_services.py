@@ -85,6 +85,7 @@ def broker_info(request: Request) -> Iterator[None]:
             "uptime-ms": broker.timetable.now_ms() - broker.timetable.started_ms,
             "now-ms": broker.timetable.now_ms(),
             "protocols": list(PROTOCOLS.values()),
+            "cluster-name": broker.administration.parameters.cluster_name(),
             "virtual-host": host.name,
             "user": request.user.name,
             "connections": connections,

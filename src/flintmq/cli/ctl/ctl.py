@@ -116,7 +116,6 @@ REFUSED = {
             "update_cluster_nodes",
             "change_cluster_node_type",
             "force_boot",
-            "set_cluster_name",
             "sync_queue",
             "cancel_sync_queue",
         ),
@@ -653,6 +652,12 @@ def set_global_parameter(ctl: Ctl) -> None:
     ctl.ask("parameter.set", component=GLOBAL, name=name, value=document(text), virtual_host="")
 
 
+def set_cluster_name(ctl: Ctl) -> None:
+    (name,) = ctl.need(1, 1, "<name>")
+    ctl.say(f"Setting cluster name to {name} ...")
+    ctl.ask("parameter.set", component=GLOBAL, name="cluster_name", value=name, virtual_host="")
+
+
 def clear_global_parameter(ctl: Ctl) -> None:
     (name,) = ctl.need(1, 1, "<name>")
     ctl.say(f'Clearing global runtime parameter "{name}" ...')
@@ -881,7 +886,7 @@ COMMANDS: dict[str, Callable[[Ctl], int | None]] = {
         set_vhost_limits, clear_vhost_limits, list_vhost_limits,
         set_user_limits, clear_user_limits, list_user_limits,
         set_policy, set_operator_policy, clear_policy, clear_operator_policy, set_parameter, clear_parameter,
-        set_global_parameter, clear_global_parameter,
+        set_global_parameter, clear_global_parameter, set_cluster_name,
         purge_queue, delete_queue, close_connection, close_all_connections, close_all_user_connections,
         trace_on, trace_off, status, environment, version, ping, check_running, await_startup,
         export_definitions, import_definitions,

@@ -101,7 +101,7 @@ def cluster_status(ctl: Ctl) -> None:
         version = {"rabbitmq_name": found["product"], "rabbitmq_version": RABBITMQ_VERSION}
         document = {
             "alarms": alarmed,
-            "cluster_name": NODE,
+            "cluster_name": found.get("cluster-name") or NODE,
             "disk_nodes": [NODE],
             "ram_nodes": [],
             "running_nodes": [NODE],
@@ -114,7 +114,7 @@ def cluster_status(ctl: Ctl) -> None:
         return
     ctl.say(f"Cluster status of node {NODE} ...")
     sections = {
-        "Basics": [f"Cluster name: {NODE}"],
+        "Basics": [f"Cluster name: {found.get('cluster-name') or NODE}"],
         "Disk Nodes": [NODE],
         "Running Nodes": [NODE],
         "Versions": [f"{NODE}: {found['product']} {found['version']}"],

@@ -127,7 +127,7 @@ async def overview(call: Call) -> dict[str, Any]:
         "rates_mode": "basic",
         "sample_retention_policies": {"global": [3600], "basic": [3600], "detailed": [600]},
         "exchange_types": exchange_types(),
-        "cluster_name": context.node,
+        "cluster_name": now.broker["cluster_name"] or context.node,
         "release_series_support_status": "supported",
         "disable_stats": False,
         "enable_queue_totals": False,
@@ -201,7 +201,7 @@ def node_row(call: Call, now: Totals, before: Totals | None) -> dict[str, Any]:
         "partitions": [],
         "os_pid": str(broker["pid"]),
         "fd_total": files[1],
-        "sockets_total": files[1],
+        "sockets_total": broker.get("strangers", {}).get("connections-max", files[1]),
         "mem_limit": broker.get("memory-bytes-high", 0),
         "mem_alarm": "memory" in alarms,
         "disk_free_limit": broker.get("disk-bytes-free-min", 0),
@@ -301,8 +301,8 @@ async def whoami(call: Call) -> dict[str, Any]:
 @endpoint("GET", "/api/cluster-name")
 async def cluster_name(call: Call) -> dict[str, Any]:
     """The name of the cluster, which is that of this node unless it was set."""
-    found = await call.context.rows("parameter.list", {"virtual-host": "", "component": "global"})
-    return {"name": next((row["value"] for row in found if row["name"] == "cluster_name"), call.context.node)}
+    now = await call.context.samples.current()
+    return {"name": now.broker["cluster_name"] or call.context.node}
 
 
 @endpoint("PUT", "/api/cluster-name", ADMINISTRATOR, body=OBJECT)

@@ -223,9 +223,10 @@ GLOBAL_QUEUE_COUNTERS = (
 )
 
 
-def identity_families(call: Call) -> list[Family]:
+def identity_families(call: Call, now: Totals) -> list[Family]:
     """Who this is: dashboards join on these."""
     node = call.context.node
+    cluster = now.broker["cluster_name"] or node
     return [
         gauge(
             "rabbitmq_build_info",
@@ -242,7 +243,7 @@ def identity_families(call: Call) -> list[Family]:
             "RabbitMQ node & cluster identity info",
             1,
             rabbitmq_node=node,
-            rabbitmq_cluster=node,
+            rabbitmq_cluster=cluster,
             rabbitmq_cluster_permanent_id=node,
         ),
     ]
@@ -283,7 +284,7 @@ def node_families(call: Call, now: Totals) -> list[Family]:
         ),
     )
     return [
-        *identity_families(call),
+        *identity_families(call, now),
         *[gauge(f"rabbitmq_{name}", text, value) for name, text, value in gauges],
         *[
             counter(f"rabbitmq_auth_{name}_total", f"Total number of {text}", value, protocol="http")

@@ -9,7 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 COMMAND = re.compile(r"pip install +(?:-\w+ +)*[\"']?([^\s\"'`]+)")
-FROM_HERE = re.compile(r"\.(?:\[(\w+)\])?|dist/flintmq-\*\.whl|\$\(ls")
+# With an extra alone the name stands for the package that is installed already.
+FROM_HERE = re.compile(r"(?:\.|flintmq(?=\[))(?:\[(\w+)\])?|dist/flintmq-\*\.whl|\$\(ls|pika")
 
 
 def test_pages_install_from_a_checkout_or_a_wheel_and_name_extras_that_there_are() -> None:

@@ -592,6 +592,18 @@ def test_guest_who_comes_back_is_told() -> None:
     assert imported(root, guest)["noted_count"] == 0
 
 
+def test_another_password_of_a_user_is_told(boss: Client) -> None:
+    """It may be that of the user who imports."""
+    imported(boss, {"users": [{"name": "u", "password": "first", "tags": ""}]})
+    of_second = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"
+    hashed = {"name": "u", "password_hash": of_second, "hashing_algorithm": "rabbit_password_hashing_sha256"}
+    report = imported(boss, {"users": [{**hashed, "tags": "monitoring"}]})
+    assert "user 'u': is there already: the file changes its password and its tags" in reasons(
+        report, "noted"
+    )
+    assert imported(boss, {"users": [{**hashed, "tags": "monitoring"}]})["noted_count"] == 0
+
+
 def test_keys_that_nobody_knows_are_told(boss: Client) -> None:
     queue = {"vhost": "/", "name": "q", "durable": True, "color": "red", "messages": 5}
     report = imported(boss, {"queues": [queue], "galaxies": []})

@@ -116,15 +116,23 @@ class UserEntry(Entry):
         return frozenset(Tag(each) for each in names if each in USER_TAGS)
 
     def check(self, draft: Draft) -> None:
-        accounts = draft.broker.administration.accounts
-        if draft.broker.users.get(self.name) is None:
+        accounts, user = draft.broker.administration.accounts, draft.broker.users.get(self.name)
+        if user is None:
             accounts.check_new(self.name)
             if self.name == "guest":
                 self.notes.append("is added: delete it again if it was taken away here")
         elif not self.is_same(draft.broker):
             accounts.changeable(self.name)
+            self.note_changes(user)
         check_limits(self.limits)
         draft.users.add(self.name)
+
+    def note_changes(self, user: User) -> None:
+        """Above all whoever imports wants to know of another password; one in plain may be the same."""
+        changed = ["password"] if self.password is None and not self.has_password(user) else []
+        changed += ["tags"] if user.tags != self.tags else []
+        if changed:
+            self.notes.append(f"is there already: the file changes its {' and its '.join(changed)}")
 
     def is_same(self, broker: Broker) -> bool:
         user = broker.users.get(self.name)

@@ -9,6 +9,7 @@ import pytest
 
 from flintmq import config
 from flintmq.config import Bans, Config, Limits, Listen, Log, PermissionSettings, Storage, Tls, UserSettings
+from flintmq.config.tables import Section, types_of
 from flintmq.errors import ConfigFault
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -284,6 +285,27 @@ def test_settings_cannot_be_changed() -> None:
         Config().listen.port = 1  # type: ignore[misc]
     with pytest.raises(TypeError):
         Config().users["mallory"] = UserSettings()  # type: ignore[index]
+
+
+def test_a_section_is_a_tuple_of_its_settings_by_name() -> None:
+    listen = Listen(("::1",), port=1)
+    assert listen == (("::1",), 1, (), None)
+    assert (listen.hosts, listen.port) == (("::1",), 1)
+    assert listen._replace(port=2) == Listen(("::1",), 2)
+    assert repr(listen) == "Listen(hosts=('::1',), port=1, proxy_protocol_from=(), fast09_port=None)"
+    for wrong in ({"ports": 1}, {"port": 1, "ports": 1}):
+        with pytest.raises(TypeError, match="Listen has no ports"):
+            listen._replace(**wrong)
+    with pytest.raises(ValueError, match="longer"):
+        Listen((), 1, (), None, 5)  # type: ignore[call-arg]
+
+
+def test_every_check_of_every_section_can_be_made() -> None:
+    """They are made when the first value is checked, and so may be wrong unseen."""
+    sections = Section.__subclasses__()
+    assert Limits in sections
+    for each in sections:
+        assert types_of(each).keys() >= set(each._fields)
 
 
 def test_the_page_tells_every_setting_and_its_default() -> None:

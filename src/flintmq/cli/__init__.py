@@ -25,6 +25,8 @@ from flintmq.errors import ConfigFault, FlintError
 EXIT_MACHINE = 1
 EXIT_SETTINGS = 2
 EXIT_INTERRUPTED = 130
+# Of help that goes to no terminal.
+COLUMNS = 80
 
 # Commands against a running broker: the module of each, and what it does. A module is imported when its
 # command is given.
@@ -72,10 +74,34 @@ RUNNING: dict[str, tuple[str, str]] = {
 ALL = "*"
 
 
+class HelpText(argparse.HelpFormatter):
+    """As wide as the terminal, without shutil, which takes two milliseconds to load.
+
+    argparse makes such an object for each option that a parser gets.
+    """
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=terminal_columns() - 2)
+
+
+def terminal_columns() -> int:
+    """COLUMNS, or the width of the terminal, if there is either."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size(1).columns or COLUMNS
+    except OSError:
+        return COLUMNS
+
+
 class CommandParser(argparse.ArgumentParser):
     """Takes options before, between and behind the other words of a command."""
 
     is_parsing = False
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=HelpText, **options)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = self._get_positional_actions()
@@ -94,7 +120,7 @@ class CommandParser(argparse.ArgumentParser):
 @cache
 def parser(command: str = "") -> argparse.ArgumentParser:
     """That of `serve` or of one command against a running broker; else of all, in words alone unless ALL."""
-    top = argparse.ArgumentParser(
+    top = CommandParser(
         prog="flintmq", description="An AMQP message broker in Python whose traffic is a Spark stream."
     )
     top.add_argument("--version", action="version", version=f"flintmq {__version__}")

@@ -39,6 +39,8 @@ REQUEST_BYTES_MAX = 1 << 20
 # which it forked, has that socket too.
 PARENT_CHECK_S = 1.0
 STOP_TIMEOUT_S = 10.0
+# For so long after an answer nothing is loaded: a test begins, and its broker needs the processor.
+PAUSE_S = 0.01
 READ_BYTES = 65_536
 # How a line begins that answers a command; others say where the broker listens, and that it stops.
 ANSWER = b"answer "
@@ -103,9 +105,12 @@ class Nursery:
         """What only some brokers need. A parent that asks meanwhile does not wait for it."""
         from flintmq.server.server import LATE
 
+        pause_s = 0.0
         for name in chain.from_iterable(LATE):
-            while self.is_said(self.parent.fileno(), 0):
+            while self.is_said(self.parent.fileno(), pause_s):
                 self.answer_request()
+                pause_s = PAUSE_S
+            pause_s = 0.0
             import_module(name)
 
     def is_said(self, descriptor: int, timeout_s: float | None) -> bool:
@@ -272,6 +277,7 @@ def load() -> None:
     import flintmq.cli.local.serve
     import flintmq.server
     import flintmq.server.process.rehearsal  # noqa: F401
+    from flintmq import config
     from flintmq.broker.exchanges.exchange_plugins import GROUP
     from flintmq.build import build, event_loop
     from flintmq.cli import parser
@@ -279,15 +285,18 @@ def load() -> None:
 
     build()
     parser("serve")
+    config.load(port=0)
     installed(GROUP)
     if event_loop() == "uvloop":
         import uvloop  # noqa: F401
 
 
 def main() -> None:
-    """The arguments: the descriptor of the socket to the parent, and the parent's process."""
+    """The arguments: the descriptor of the socket to the parent, and the parent's process.
+
+    Garbage is collected from the moment on when all is loaded.
+    """
     with socket.socket(fileno=int(sys.argv[1])) as parent:
         os.set_inheritable(parent.fileno(), False)
-        gc.disable()  # what is loaded stays: to look for garbage among it costs a tenth of the time
         load()
         Nursery(parent, int(sys.argv[2])).serve()

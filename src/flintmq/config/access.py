@@ -1,15 +1,17 @@
 """[access]: the realms of AMQP 0-8 and 0-9, and whether their clients need tickets to them."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from flintmq import checks
 from flintmq.config.policies import name_pattern
-from flintmq.config.tables import section, table
+from flintmq.config.tables import Section, section, table
 
 
-class RealmSettings(NamedTuple):
+class RealmSettings(Section):
     """[access.realms.NAME]: the names of exchanges and queues that a ticket to the realm is good for."""
 
     configure: Annotated[str, name_pattern] = ""
@@ -22,7 +24,7 @@ class RealmSettings(NamedTuple):
 USUAL_REALMS = MappingProxyType({name: RealmSettings(".*", ".*", ".*") for name in ("/data", "/admin")})
 
 
-class Access(NamedTuple):
+class Access(Section):
     """[access]"""
 
     enforced: Annotated[bool, checks.switch] = False

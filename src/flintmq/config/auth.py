@@ -1,14 +1,16 @@
 """How clients prove who they are: [auth], and a table in it for each back end that has settings."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from flintmq import checks
 from flintmq.config.files import path
-from flintmq.config.tables import NO_TABLE, Document, refuse_unknown, section, table
+from flintmq.config.tables import NO_TABLE, Document, Section, refuse_unknown, section, table
 from flintmq.config.users import USER_TAGS, PermissionSettings
 from flintmq.errors import ConfigFault
 
@@ -57,7 +59,7 @@ def url_of(*schemes: str) -> checks.Check:
 WEB = url_of("http", "https")
 
 
-class HttpAuth(NamedTuple):
+class HttpAuth(Section):
     """[auth.http]: a web server that says who may do what, asked in the words of RabbitMQ."""
 
     user_path: Annotated[str, WEB] = ""
@@ -70,7 +72,7 @@ class HttpAuth(NamedTuple):
     cache_s: Annotated[float, CACHE_SECONDS] = 15.0
 
 
-class OauthAuth(NamedTuple):
+class OauthAuth(Section):
     """[auth.oauth]: bearer tokens, signed by an identity provider."""
 
     resource_server_id: Annotated[str, NAME] = ""
@@ -88,7 +90,7 @@ class OauthAuth(NamedTuple):
     refresh_s: Annotated[float, checks.number(1, 86_400)] = 30.0
 
 
-class LdapGroup(NamedTuple):
+class LdapGroup(Section):
     """[[auth.ldap.groups]]: what the members of a group may do."""
 
     dn: Annotated[str, checks.text(1024)] = ""
@@ -96,7 +98,7 @@ class LdapGroup(NamedTuple):
     permissions: Mapping[str, PermissionSettings] = NO_TABLE
 
 
-class LdapAuth(NamedTuple):
+class LdapAuth(Section):
     """[auth.ldap]: a directory that knows passwords and groups."""
 
     url: Annotated[str, url_of("ldap", "ldaps")] = ""
@@ -110,7 +112,7 @@ class LdapAuth(NamedTuple):
     cache_s: Annotated[float, CACHE_SECONDS] = 15.0
 
 
-class PasswordHashing(NamedTuple):
+class PasswordHashing(Section):
     """[auth.passwords]: how passwords that are set from now on are kept."""
 
     algorithm: Annotated[Hashing, checks.one_of("scrypt", "argon2id", quote='"')] = "scrypt"
@@ -124,7 +126,7 @@ class PasswordHashing(NamedTuple):
     rehash: Annotated[Rehash, checks.one_of("own", "all", "never", quote='"')] = "own"
 
 
-class Auth(NamedTuple):
+class Auth(Section):
     """[auth]: the ways to log in that are offered, and who is asked about a login, in this order."""
 
     mechanisms: Annotated[tuple[str, ...], SOME_MECHANISMS] = ("PLAIN", "AMQPLAIN")

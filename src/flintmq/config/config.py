@@ -1,8 +1,9 @@
 """All settings of one broker together, from the file and the command line."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from flintmq import checks
 from flintmq.config.access import Access, read_access
@@ -11,7 +12,16 @@ from flintmq.config.files import Audit, Log, Storage, path
 from flintmq.config.limits import Dtx, Limits, Staging
 from flintmq.config.listeners import Bans, Listen, Management, Tls, read_management, read_tls
 from flintmq.config.policies import PolicySettings, read_policies
-from flintmq.config.tables import NO_TABLE, Document, checked, listed, option, refuse_unknown, section
+from flintmq.config.tables import (
+    NO_TABLE,
+    Document,
+    Section,
+    checked,
+    listed,
+    option,
+    refuse_unknown,
+    section,
+)
 from flintmq.config.topology import (
     BindingSettings,
     ExchangeSettings,
@@ -27,7 +37,7 @@ from flintmq.errors import ConfigFault
 CONFIG_FILE_BYTES_MAX = 16 * 1024 * 1024
 
 
-class Config(NamedTuple):
+class Config(Section):
     """All settings of one broker. A file that names users has these alone, else there is guest."""
 
     listen: Listen = Listen()

@@ -1,9 +1,12 @@
 """What is written, and where: [storage] and [log]."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from flintmq import checks
+from flintmq.config.tables import Section
 
 SyncPolicy = Literal["always", "interval", "never"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -21,7 +24,7 @@ def path(value: object) -> Path:
     return Path(value).expanduser()
 
 
-class Storage(NamedTuple):
+class Storage(Section):
     """[storage]: the journal. Without a directory everything lives in memory and ends with the process."""
 
     directory: Annotated[Path | None, path] = None
@@ -29,7 +32,7 @@ class Storage(NamedTuple):
     sync_interval_ms: Annotated[int, checks.whole(1, 60_000)] = 100
 
 
-class Log(NamedTuple):
+class Log(Section):
     """[log]: what is written to standard error, or to a file."""
 
     level: Annotated[LogLevel, checks.one_of("debug", "info", "warning", "error", quote='"')] = "info"
@@ -41,7 +44,7 @@ class Log(NamedTuple):
     turn_span_ms: Annotated[int, checks.whole(0, 60_000)] = 0
 
 
-class Audit(NamedTuple):
+class Audit(Section):
     """[audit]: who did what, from where, allowed or refused. Without a file there is none."""
 
     file: Annotated[Path | None, path] = None

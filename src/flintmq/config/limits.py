@@ -1,11 +1,14 @@
 """How much peers may ask for: [limits], [dtx] and [staging]."""
 
-from typing import Annotated, NamedTuple
+from __future__ import annotations
+
+from typing import Annotated
 
 from flintmq import checks
+from flintmq.config.tables import Section
 
 
-class Limits(NamedTuple):
+class Limits(Section):
     """[limits]: how much a peer, or all of them together, may ask for."""
 
     connections_max: Annotated[int, checks.whole(1, 1_000_000)] = 65_536
@@ -35,7 +38,7 @@ class Limits(NamedTuple):
         return int(machine_bytes * self.memory_high_share)
 
 
-class Dtx(NamedTuple):
+class Dtx(Section):
     """[dtx]: how much distributed transactions may hold, in each virtual host, and for how long."""
 
     branches_max: Annotated[int, checks.whole(1, 1_000_000)] = 10_000
@@ -47,7 +50,7 @@ class Dtx(NamedTuple):
     marker_age_s: Annotated[int, checks.whole(60, 1_000_000_000)] = 31_536_000
 
 
-class Staging(NamedTuple):
+class Staging(Section):
     """[staging]: how much contents that come in parts may hold, and for how long.
 
     A record of a content takes some 500 octets of memory and of the journal, published or not.

@@ -1,12 +1,14 @@
 """Where clients connect, and what those get who fail to log in: [listen], [tls] and [bans]."""
 
+from __future__ import annotations
+
 import ipaddress
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from flintmq import checks
 from flintmq.config.files import path
-from flintmq.config.tables import MISSING, section, wrong
+from flintmq.config.tables import MISSING, Section, section, wrong
 from flintmq.errors import ConfigFault
 
 Verify = Literal["none", "optional", "required"]
@@ -26,7 +28,7 @@ def network(value: object) -> str:
 NETWORKS = checks.texts(network)
 
 
-class Listen(NamedTuple):
+class Listen(Section):
     """[listen]: where clients connect. Loopback alone until the operator opens it up."""
 
     hosts: Annotated[tuple[str, ...], checks.texts(checks.text(), 1)] = ("127.0.0.1", "::1")
@@ -36,7 +38,7 @@ class Listen(NamedTuple):
     fast09_port: Annotated[int | None, PORT] = None
 
 
-class NamedCertificate(NamedTuple):
+class NamedCertificate(Section):
     """[[tls.others]]: what clients are shown that ask for one of its names."""
 
     certificate: Annotated[Path, path] = MISSING
@@ -44,7 +46,7 @@ class NamedCertificate(NamedTuple):
     names: Annotated[tuple[str, ...], checks.texts(checks.text())] = ()  # none: those in the certificate
 
 
-class Tls(NamedTuple):
+class Tls(Section):
     """[tls]: a second listener, for encrypted connections, on the same hosts."""
 
     certificate: Annotated[Path, path] = MISSING
@@ -55,7 +57,7 @@ class Tls(NamedTuple):
     others: tuple[NamedCertificate, ...] = ()
 
 
-class Bans(NamedTuple):
+class Bans(Section):
     """[bans]: what a failed login or handshake costs, and how many of them end in a ban of the address."""
 
     failures_max: Annotated[int, checks.whole(1, 1_000_000)] = 20
@@ -67,7 +69,7 @@ class Bans(NamedTuple):
     exempt: Annotated[tuple[str, ...], NETWORKS] = ()  # whom a ban would take for many at once
 
 
-class Management(NamedTuple):
+class Management(Section):
     """[management]: where the HTTP API listens. With a certificate it speaks HTTPS."""
 
     hosts: Annotated[tuple[str, ...], checks.texts(checks.text(), 1)] = ("127.0.0.1", "::1")

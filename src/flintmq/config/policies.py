@@ -1,12 +1,14 @@
 """Rules for queues and exchanges by their names: [[policies]] and [[operator_policies]]."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from flintmq import checks
 from flintmq.checks import Unfit
-from flintmq.config.tables import NO_TABLE, Document, listed
+from flintmq.config.tables import NO_TABLE, Document, Section, listed
 from flintmq.errors import ConfigFault
 from flintmq.patterns.name_pattern import NamePattern, PatternFault
 
@@ -33,7 +35,7 @@ def policy_definition(value: object) -> Mapping[str, Any]:
     return MappingProxyType(value)
 
 
-class PolicySettings(NamedTuple):
+class PolicySettings(Section):
     """[[policies]], [[operator_policies]]: rules for queues and exchanges by the pattern of their names."""
 
     name: Annotated[str, checks.text()] = ""

@@ -1,12 +1,14 @@
 """What is always there, and what others add: [[exchanges]], [[queues]], [[bindings]], templates, plug-ins."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from flintmq import checks
 from flintmq.checks import Unfit
-from flintmq.config.tables import NO_TABLE, Document, listed, section, table
+from flintmq.config.tables import NO_TABLE, Document, Section, listed, section, table
 from flintmq.errors import ConfigFault
 
 
@@ -26,7 +28,7 @@ def field_table(value: object) -> Mapping[str, Any]:
     return MappingProxyType(dict(given))
 
 
-class QueueTemplate(NamedTuple):
+class QueueTemplate(Section):
     """[queue_templates.NAME]: what a queue gets that is declared with the argument x-template."""
 
     durable: Annotated[bool | None, checks.switch] = None  # None: as the client says
@@ -34,7 +36,7 @@ class QueueTemplate(NamedTuple):
     arguments: Annotated[Mapping[str, Any], field_table] = NO_TABLE
 
 
-class ExchangeSettings(NamedTuple):
+class ExchangeSettings(Section):
     """[[exchanges]]: a durable exchange that is always there."""
 
     name: Annotated[str, checks.text()] = ""
@@ -44,7 +46,7 @@ class ExchangeSettings(NamedTuple):
     arguments: Annotated[Mapping[str, Any], field_table] = NO_TABLE
 
 
-class QueueSettings(NamedTuple):
+class QueueSettings(Section):
     """[[queues]]: a durable queue that is always there."""
 
     name: Annotated[str, checks.text()] = ""
@@ -53,7 +55,7 @@ class QueueSettings(NamedTuple):
     arguments: Annotated[Mapping[str, Any], field_table] = NO_TABLE
 
 
-class BindingSettings(NamedTuple):
+class BindingSettings(Section):
     """[[bindings]]: a binding that is always there."""
 
     source: Annotated[str, checks.text()] = ""
@@ -64,7 +66,7 @@ class BindingSettings(NamedTuple):
     arguments: Annotated[Mapping[str, Any], field_table] = NO_TABLE
 
 
-class Plugins(NamedTuple):
+class Plugins(Section):
     """[plugins]: what other packages add."""
 
     # Names of entry points in the group flintmq.exchanges; None: all that are installed.

@@ -1,19 +1,21 @@
 """Who may log in, and what they may do: [users.NAME]."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from flintmq import checks
 from flintmq.config.policies import name_pattern
-from flintmq.config.tables import NO_TABLE, SECRET, check_virtual_host, checked, section, table
+from flintmq.config.tables import NO_TABLE, SECRET, Section, check_virtual_host, checked, section, table
 from flintmq.errors import ConfigFault
 
 USER_TAGS = ("administrator", "monitoring", "management", "policymaker", "impersonator")
 PASSWORD_OCTETS_MAX = 1024
 
 
-class PermissionSettings(NamedTuple):
+class PermissionSettings(Section):
     """[users.NAME.permissions."VHOST"]: regular expressions over names; an empty one grants nothing."""
 
     configure: Annotated[str, name_pattern] = ""
@@ -24,7 +26,7 @@ class PermissionSettings(NamedTuple):
 ALL_PERMISSIONS = PermissionSettings(configure=".*", write=".*", read=".*")
 
 
-class UserSettings(NamedTuple):
+class UserSettings(Section):
     """[users.NAME]: one who may log in, by a password in plain or hashed by `flintmq hash-password`."""
 
     password: Annotated[str | None, checks.text(PASSWORD_OCTETS_MAX), SECRET] = None

@@ -20,6 +20,7 @@ from flintmq.auth.failed_logins import UNTRIED
 from flintmq.broker.services import request
 from flintmq.clock import Clock
 from flintmq.errors import ConnectionFault
+from flintmq.server.commands.command import SELDOM
 from flintmq.server.data_directory import open_broker
 from flintmq.server.event_loop.pass_scheduler import PassScheduler
 from flintmq.server.event_loop.turn_spans import TurnSpans
@@ -77,6 +78,7 @@ FAST = "flintmq.server.fast.session"
 FAST09 = "flintmq.server.fast09.session"
 LATE = (
     tuple(request.LATER),
+    SELDOM,
     (FAST,),
     (FAST09,),
     ("ctypes",),  # for memory.py

@@ -249,6 +249,17 @@ def test_a_command_is_parsed_by_its_own_parser_alone(command: str) -> None:
     )
 
 
+@pytest.mark.parametrize(("columns", "width"), [("50", 48), ("160", 158), ("0", 78), ("wide", 78)])
+def test_help_is_as_wide_as_the_terminal(
+    columns: str, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    longest = max(map(len, capsys.readouterr().out.splitlines()))
+    assert width - 20 < longest <= width
+
+
 def test_help_loads_nothing_heavy() -> None:
     program = (
         "import sys, json, flintmq.cli; flintmq.cli.parser().format_help(); "

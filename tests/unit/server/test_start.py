@@ -21,13 +21,17 @@ LATER = {
     "flintmq.broker.definitions.definition_services": "for whoever asks for a service",
     "flintmq.broker.services.administration_services": "for whoever asks for a service",
     "flintmq.management": "a process of its own",
+    "flintmq.server.commands.dtx": "for transactions of several brokers and databases",
+    "flintmq.server.commands.file": "for clients of AMQP 0-8 and 0-9",
+    "flintmq.server.commands.message": "for clients of AMQP 0-9",
+    "flintmq.server.commands.stream": "for clients of AMQP 0-8 and 0-9",
     "flintmq.server.fast.session": "for clients of AMQP/Fast 0.8",
     "flintmq.server.fast09.session": "for clients of AMQP/Fast 0.9",
     "flintmq.server.process.rehearsal": "for tests",
     "flintmq.snapshot_rows": "for the management process",
     "importlib.metadata": "for exchange types of other packages",
     "platform": "for events and traces",
-    "shutil": "for Windows",
+    "shutil": "for Windows; argparse would load it for the width of the terminal",
     "stringprep": "for passwords beyond ASCII",
     "tempfile": "for a broker in memory that writes to disk",
     "tomllib": "for settings in a file",
@@ -35,6 +39,7 @@ LATER = {
 SOON = {
     "flintmq.broker.definitions.definition_services",
     "flintmq.broker.services.administration_services",
+    "flintmq.server.commands.message",
     "flintmq.server.fast.session",
     "flintmq.server.fast09.session",
 }
@@ -66,7 +71,10 @@ async def main():
 
 asyncio.run(main())
 """
-LOAD = "import flintmq.server, gc, json, sys; print(json.dumps([gc.isenabled(), list(sys.modules)]))"
+LOAD = (
+    "import flintmq.server, gc, json, sys; from flintmq.cli import parser; parser('serve'); "
+    "print(json.dumps([gc.isenabled(), list(sys.modules)]))"
+)
 
 
 def loaded(program: str) -> tuple[bool, set[str]]:

@@ -26,7 +26,7 @@ log = logging.getLogger("flintmq.plugins")
 GROUP = "flintmq.services"
 WHAT = "service plug-in"  # in the log
 # As those of the broker itself: a noun and a verb.
-_NAME = re.compile(r"[a-z][a-z0-9-]*(\.[a-z0-9-]+)+")
+_NAME = r"[a-z][a-z0-9-]*(\.[a-z0-9-]+)+"  # compiled for the first plug-in
 NAME_OCTETS_MAX = 127
 
 # Those that plug-ins have added, which a second broker in a process may add again.
@@ -60,7 +60,7 @@ def fault_of(point: EntryPoint, function: Any) -> str:
     """What is wrong with it as a service; empty if nothing is."""
     if not callable(function):
         return f"{function!r:.80} is not a function of a request"
-    if not _NAME.fullmatch(point.name) or len(point.name) > NAME_OCTETS_MAX:
+    if not re.fullmatch(_NAME, point.name) or len(point.name) > NAME_OCTETS_MAX:
         return "its name is not made of words with dots between them, such as weather.today"
     if point.name in SERVICES and _added.get(point.name) != point.value:
         return f"there is a service {point.name!r} already"

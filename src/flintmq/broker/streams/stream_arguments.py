@@ -42,7 +42,7 @@ TEMPORARY_OCTETS_MAX = 268_435_456
 FILTER_VALUE = "x-stream-filter-value"
 FILTER_VALUE_OCTETS = b"\x15x-stream-filter-value"
 
-_AGE = re.compile(r"([1-9][0-9]{0,17})([YMDhms])")
+_AGE = r"([1-9][0-9]{0,17})([YMDhms])"  # compiled for the first stream that has one
 _UNIT_MS = {
     "Y": 365 * 86_400_000,
     "M": 30 * 86_400_000,
@@ -90,7 +90,7 @@ def whole(arguments: FieldTable, name: str, least: int, most: int) -> int | None
 
 def age_ms(value: FieldValue) -> int | None:
     """Milliseconds of "7D", "1h" and the like; None if it is not such."""
-    matched = _AGE.fullmatch(value) if isinstance(value, str) else None
+    matched = re.fullmatch(_AGE, value) if isinstance(value, str) else None
     return None if matched is None else int(matched[1]) * _UNIT_MS[matched[2]]
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flintmq.auth import Operation, require
 from flintmq.auth import may as is_allowed
@@ -49,13 +50,16 @@ GROWING = frozenset(
 DURABLE_CLASSES = frozenset((amqp.CLASS_EXCHANGE, amqp.CLASS_QUEUE))
 
 COMMANDS: dict[str, Callable[[Session, Channel, Any], None]] = {}
+# The files of classes that few clients use. The server loads them after it listens (LATE in server.py), or
+# for the first client that asks before.
+SELDOM = tuple(f"flintmq.server.commands.{name}" for name in ("dtx", "file", "message", "stream"))
+
+Function = TypeVar("Function")
 
 
 def run(session: Session, channel: Channel, method: Method) -> None:
     name = method.NAME
-    command = COMMANDS.get(name)
-    if command is None:
-        raise not_implemented(method)
+    command = COMMANDS.get(name) or seldom(COMMANDS, method)
     if name in STRIPPED:
         strip_names(method)
     if session.connection.by_ticket and name in NEEDED:
@@ -73,6 +77,17 @@ def run(session: Session, channel: Channel, method: Method) -> None:
         topology = None if session.virtual_host is None else session.virtual_host.topology
         if topology is not None:
             store.hold_back(session.output, topology.sequence)
+
+
+def seldom(table: dict[str, Function], method: Method) -> Function:
+    """The function of a method whose class may not be loaded yet; a fault if there is none."""
+    for name in SELDOM:
+        import_module(name)
+    function = table.get(method.NAME)
+    if function is None:
+        text = f"{method.NAME} is not served here"
+        raise ConnectionFault(amqp.NOT_IMPLEMENTED, text, method.CLASS_ID, method.METHOD_ID)
+    return function
 
 
 # The methods in which RabbitMQ takes line ends out of the names of exchanges and queues, wherever in a name
@@ -101,11 +116,6 @@ def refuse_growth(channel: Channel, method: Method) -> None:
         return
     text = f"memory is short: no {method.NAME} for now"
     raise ChannelFault(amqp.RESOURCE_ERROR, text, method.CLASS_ID, method.METHOD_ID)
-
-
-def not_implemented(method: Method) -> ConnectionFault:
-    text = f"{method.NAME} is not served here"
-    return ConnectionFault(amqp.NOT_IMPLEMENTED, text, method.CLASS_ID, method.METHOD_ID)
 
 
 def command(

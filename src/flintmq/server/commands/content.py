@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from flintmq.broker.channels.tickets import check_ticket
 from flintmq.errors import ChannelFault, ConnectionFault
-from flintmq.server.commands.command import broker_channel, command, not_implemented
+from flintmq.server.commands.command import broker_channel, command, seldom
 from flintmq.wire import amqp, methods
 from flintmq.wire.fields import encode_shortstr
 from flintmq.wire.methods import Method, encode_method
@@ -42,17 +42,13 @@ TEST_BYTES_MAX = 262_144
 
 
 def run(session: Session, channel: Channel, method: Method, content: bytes, header_size: int) -> None:
-    found = CONTENT_COMMANDS.get(method.NAME)
-    if found is None:
-        raise not_implemented(method)
+    found = CONTENT_COMMANDS.get(method.NAME) or seldom(CONTENT_COMMANDS, method)
     found(session, channel, method, content, header_size)
 
 
 def begin(session: Session, channel: Channel, method: Method, header: bytes) -> None:
     """The header of a large content has come."""
-    found = CONTENT_BEGINNINGS.get(method.NAME)
-    if found is None:
-        raise not_implemented(method)
+    found = CONTENT_BEGINNINGS.get(method.NAME) or seldom(CONTENT_BEGINNINGS, method)
     found(session, channel, method, header)
 
 

@@ -27,7 +27,6 @@ from flintmq.protocol.events import Events
 from flintmq.protocol.states import END
 from flintmq.server.commands import command as commands
 from flintmq.server.commands import content as content_commands
-from flintmq.server.commands import message as message_commands
 from flintmq.server.logs.audit_log import ACCESS
 from flintmq.server.sessions import handshake
 from flintmq.server.sessions.parting import PARTS_CLOSED, PARTS_LOST, PARTS_REFUSED, Parting
@@ -316,6 +315,8 @@ class Session(Events):
             self.fail(channel, fault)
 
     def message_request(self, channel: Channel, request_id: int, method: Method) -> None:
+        from flintmq.server.commands import message as message_commands  # one of SELDOM
+
         try:
             message_commands.run(self, channel, request_id, method)
             self.pass_work.copies += METHOD_COPIES
@@ -331,6 +332,8 @@ class Session(Events):
         self.message_request(channel, request_id, method)
 
     def message_response(self, channel: Channel, method: Method, answered: Answered) -> None:
+        from flintmq.server.commands import message as message_commands  # one of SELDOM
+
         try:
             message_commands.answered(self, channel, method, answered)
         except PeerFault as fault:

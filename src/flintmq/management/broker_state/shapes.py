@@ -31,10 +31,7 @@ GARBAGE = {
 @lru_cache(4096)
 def table(octets: bytes) -> dict[str, Any]:
     """A table of the wire, as JSON has it."""
-    if not octets:
-        return {}
-    found, _ = decode_table(octets, 0, len(octets))
-    return {name: plain(value) for name, value in found.items()}
+    return {name: plain(value) for name, value in wire_table(octets).items()}
 
 
 def wire_table(octets: bytes) -> dict[str, Any]:
@@ -42,23 +39,43 @@ def wire_table(octets: bytes) -> dict[str, Any]:
     return decode_table(octets, 0, len(octets))[0] if octets else {}
 
 
+def argument_reader(path: list[str]) -> Callable[[bytes], Any]:
+    """What reads one value of tables of the wire, as JSON has it. A table that has the name nowhere in its
+    octets is not decoded, and none is kept: of 100,000 tables each may be another."""
+    name = path[0].encode() if path else b""
+
+    def value(octets: bytes) -> Any:
+        if name not in octets:
+            return None
+        return plain(inner(wire_table(octets), path))
+
+    return value
+
+
+def inner(shown: Any, path: list[str]) -> Any:
+    """The value that lies in others by these names; None where there is none."""
+    for name in path:
+        if not isinstance(shown, dict):
+            return None
+        shown = shown.get(name)
+    return shown
+
+
 def plain(value: Any) -> Any:
     """A value of AMQP as JSON can hold it."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**64 else str(value)
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode() if not value.isascii() else value
-    if isinstance(value, datetime):
-        return int(value.timestamp())
-    if isinstance(value, Decimal):
-        return float(value)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
     if isinstance(value, dict):
         return {str(name): plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [plain(inner) for inner in value]
-    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**64:
-        return str(value)
-    return value
+    if isinstance(value, datetime):
+        return int(value.timestamp())
+    return float(value) if isinstance(value, Decimal) else value
 
 
 def with_rates(

@@ -6,7 +6,7 @@ the user's permissions hold as they do over AMQP.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 from starlette.responses import Response
@@ -15,7 +15,7 @@ from flintmq.management.broker_state import shapes
 from flintmq.management.broker_state.queue_policies import PolicyRow
 from flintmq.management.requests.context import Context
 from flintmq.management.requests.faults import BadRequest, NotAuthorised, NotFound
-from flintmq.management.requests.listing import Listing, answer
+from flintmq.management.requests.listing import Listing, Part, answer
 from flintmq.management.requests.routes import (
     LIST_QUERY,
     Call,
@@ -47,12 +47,6 @@ EXCHANGE_BODY = {
     },
 }
 Count = Callable[[QueueRow], int]
-# Columns of a queue in which all queues of a list are alike.
-SAME_OF_ALL = (
-    *("node", "state", "recoverable_slaves", "reductions", "reductions_details", "garbage_collection"),
-    *("exclusive_consumer_tag", "single_active_consumer_tag", "head_message_timestamp"),
-    "message_bytes_unacknowledged",
-)
 BINDING_BODY = {"type": "object", "properties": {"routing_key": TEXT, "arguments": TABLE}}
 
 
@@ -64,6 +58,54 @@ async def seen_hosts(call: Call) -> list[str]:
 # Queues
 
 
+# What queues are sorted by in a column. To shape 100,000 of them takes seconds.
+QUEUE_COLUMNS: dict[str, Callable[[QueueRow], Any]] = {
+    **shapes.QUEUE_DEPTHS,
+    **{f"message_stats.{name}": count for name, count in shapes.QUEUE_STATS.items()},
+    **dict.fromkeys(("members", "online", "readers", "leader"), lambda row: row.is_stream),
+    **dict.fromkeys(
+        ("owner_pid_details", "owner_pid_details.name"), lambda row: str(row.owner) if row.exclusive else ""
+    ),
+    **dict.fromkeys(
+        ("backing_queue_status", "backing_queue_status.len"), lambda row: None if row.is_stream else row.ready
+    ),
+    **dict.fromkeys(
+        ("backing_queue_status.mode", "backing_queue_status.version"), lambda row: not row.is_stream
+    ),
+    "auto_delete": lambda row: row.auto_delete,
+    "consumer_capacity": lambda row: row.has_active,
+    "consumer_utilisation": lambda row: row.has_active,
+    "consumers": lambda row: row.consumers,
+    "durable": lambda row: row.durable,
+    "exclusive": lambda row: row.exclusive,
+    "leases": lambda row: row.leases,
+    "memory": lambda row: row.ready_bytes,
+    "message_bytes": shapes.message_bytes,
+    "message_bytes_paged_out": lambda row: row.paged_bytes,
+    "message_bytes_persistent": lambda row: shapes.message_bytes(row) if row.number else 0,
+    "message_bytes_ram": lambda row: row.ready_bytes,
+    "message_bytes_ready": shapes.message_bytes,
+    "message_stats": shapes.delivered_or_got,
+    "messages_dropped": lambda row: row.overflowed,
+    "messages_expired": lambda row: row.expired,
+    "messages_lost": lambda row: row.lost,
+    "messages_paged_out": lambda row: row.paged,
+    "messages_persistent": lambda row: row.ready + row.unacked if row.number else 0,
+    "messages_ram": lambda row: row.ready + row.unacked - row.paged,
+    "messages_ready_ram": lambda row: row.ready - row.paged,
+    "messages_unacknowledged_ram": lambda row: row.unacked,
+    "name": lambda row: row.name,
+    "type": shapes.queue_type,
+}
+# Columns with a rate: what is counted.
+QUEUE_RATES: dict[str, Count] = {
+    f"{prefix}{name}_details{suffix}": count
+    for prefix, counts in (("message_stats.", shapes.QUEUE_STATS), ("", shapes.QUEUE_DEPTHS))
+    for name, count in counts.items()
+    for suffix in ("", ".rate")
+}
+
+
 class QueueShapes:
     """How to show the queues of one virtual host."""
 
@@ -72,12 +114,13 @@ class QueueShapes:
         self.vhost = vhost
         self.snapshot = context.snapshots.queues(vhost)
 
-    async def prepare(self) -> list[tuple[QueueShapes, QueueRow]]:
-        rows = await self.snapshot.current()
+    async def prepare(self) -> Mapping[Hashable, QueueRow]:
+        """The queues by name."""
         self.policies = await self.context.queue_policies(self.vhost)
+        rows = await self.snapshot.current()
         self.before = self.snapshot.earlier()
         self.seconds = 0.0 if self.before is None else self.snapshot.taken_s - self.before[0]
-        return [(self, row) for row in rows.values()]
+        return rows
 
     def shape(self, row: QueueRow) -> dict[str, Any]:
         before = None if self.before is None else self.before[1].get(row.name)
@@ -90,100 +133,66 @@ class QueueShapes:
         found["effective_policy_definition"] = holding.definition
         return found
 
+    def quick(self, column: str) -> Callable[[QueueRow], Any] | None:
+        """What the queues are sorted by in a column, but for the columns that lie in a part."""
+        if column in QUEUE_COLUMNS:
+            return QUEUE_COLUMNS[column]
+        if column in QUEUE_RATES:
+            return self.rate_of(QUEUE_RATES[column])
+        columns: dict[str, Callable[[QueueRow], Any]] = {
+            "idle_since": lambda row: self.context.known_idle(self.vhost, row.name),
+            "operator_policy": lambda row: self.policies.of(row).operator_policy or "",
+            "policy": lambda row: self.policies.of(row).policy or "",
+            "vhost": lambda row: self.vhost,
+        }
+        return columns.get(column)
+
+    def rate_of(self, count: Count) -> Callable[[QueueRow], float]:
+        if self.before is None or self.seconds <= 0:
+            return lambda row: 0.0
+        earlier, seconds = self.before[1].get, self.seconds
+
+        def rate(row: QueueRow) -> float:
+            before = earlier(row.name)
+            return 0.0 if before is None or before is row else (count(row) - count(before)) / seconds
+
+        return rate
+
+    async def listing(self) -> Listing[QueueRow]:
+        rows = list((await self.prepare()).values())
+        parts = {
+            "arguments": Part(
+                lambda row: row.arguments, shapes.argument_reader, self.context.argument_orders.of
+            ),
+            "effective_policy_definition": Part(
+                self.policies.of, lambda path: lambda holding: shapes.inner(holding.definition, path)
+            ),
+        }
+        return Listing(rows, self.shape, lambda row: row.name, self.quick, parts, is_complete=True)
+
 
 def name_of(policy: PolicyRow | None) -> str:
     return "" if policy is None else policy.name
 
 
-def queue_listing(rows: list[tuple[QueueShapes, QueueRow]]) -> Listing[tuple[QueueShapes, QueueRow]]:
-    def counted(count: Count) -> Any:
-        return lambda pair: count(pair[1])
-
-    def rated(count: Count) -> Any:
-        def value(pair: tuple[QueueShapes, QueueRow]) -> float:
-            owner, row = pair
-            before = None if owner.before is None else owner.before[1].get(row.name)
-            if before is None or before is row or owner.seconds <= 0:
-                return 0.0
-            return (count(row) - count(before)) / owner.seconds
-
-        return value
-
-    # Each column that differs from queue to queue: to shape 100,000 of them takes seconds.
-    quick: dict[str, Any] = {
-        **{f"message_stats.{name}": counted(count) for name, count in shapes.QUEUE_STATS.items()},
-        **{f"message_stats.{name}_details.rate": rated(count) for name, count in shapes.QUEUE_STATS.items()},
-        **{f"{name}_details.rate": rated(count) for name, count in shapes.QUEUE_DEPTHS.items()},
-        **{name: counted(count) for name, count in shapes.QUEUE_DEPTHS.items()},
-        **{f"message_stats.{name}_details": rated(count) for name, count in shapes.QUEUE_STATS.items()},
-        **{f"{name}_details": rated(count) for name, count in shapes.QUEUE_DEPTHS.items()},
-        **dict.fromkeys(SAME_OF_ALL, lambda pair: ""),
-        **dict.fromkeys(("members", "online", "readers", "leader"), lambda pair: pair[1].is_stream),
-        **dict.fromkeys(("owner_pid_details", "owner_pid_details.name"), owner_of),
-        **dict.fromkeys(("backing_queue_status", "backing_queue_status.len"), lambda pair: pair[1].ready),
-        "message_stats": counted(shapes.delivered_or_got),
-        "message_bytes_persistent": lambda pair: shapes.message_bytes(pair[1]) if pair[1].number else 0,
-        "messages_ready_ram": lambda pair: pair[1].ready - pair[1].paged,
-        "messages_unacknowledged_ram": lambda pair: pair[1].unacked,
-        "policy": lambda pair: pair[0].policies.of(pair[1]).policy or "",
-        "operator_policy": lambda pair: pair[0].policies.of(pair[1]).operator_policy or "",
-        "effective_policy_definition": lambda pair: pair[0].policies.of(pair[1]).written,
-        "idle_since": lambda pair: pair[0].context.known_idle(pair[0].vhost, pair[1].name),
-        "messages_ram": lambda pair: pair[1].ready + pair[1].unacked - pair[1].paged,
-        "messages_dropped": lambda pair: pair[1].overflowed,
-        "messages_expired": lambda pair: pair[1].expired,
-        "messages_lost": lambda pair: pair[1].lost,
-        "messages_paged_out": lambda pair: pair[1].paged,
-        "messages_persistent": lambda pair: pair[1].ready + pair[1].unacked if pair[1].number else 0,
-        "message_bytes_ready": counted(shapes.message_bytes),
-        "message_bytes_paged_out": lambda pair: pair[1].paged_bytes,
-        "message_bytes_ram": lambda pair: pair[1].ready_bytes,
-        "consumer_utilisation": lambda pair: pair[1].has_active,
-        "consumer_capacity": lambda pair: pair[1].has_active,
-        "leases": lambda pair: pair[1].leases,
-        "name": lambda pair: pair[1].name,
-        "vhost": lambda pair: pair[0].vhost,
-        "consumers": lambda pair: pair[1].consumers,
-        "memory": lambda pair: pair[1].ready_bytes,
-        "message_bytes": counted(shapes.message_bytes),
-        "durable": lambda pair: pair[1].durable,
-        "auto_delete": lambda pair: pair[1].auto_delete,
-        "exclusive": lambda pair: pair[1].exclusive,
-        "type": lambda pair: shapes.queue_type(pair[1]),
-    }
-    parts: dict[str, Any] = {
-        "arguments": lambda pair: shapes.table(pair[1].arguments),
-        "effective_policy_definition": lambda pair: pair[0].policies.of(pair[1]).definition,
-    }
-    return Listing(rows, lambda pair: pair[0].shape(pair[1]), lambda pair: pair[1].name, quick, parts)
-
-
-def owner_of(pair: tuple[QueueShapes, QueueRow]) -> str:
-    return str(pair[1].owner) if pair[1].exclusive else ""
-
-
 @endpoint("GET", "/api/queues", query=(*LIST_QUERY, "disable_stats", "enable_queue_totals"))
 async def queues(call: Call) -> Response:
     """All queues that the user may see."""
-    rows: list[tuple[QueueShapes, QueueRow]] = []
-    for host in await seen_hosts(call):
-        rows += await QueueShapes(call.context, host).prepare()
-    return answer(call, queue_listing(rows))
+    return answer(call, *[await QueueShapes(call.context, host).listing() for host in await seen_hosts(call)])
 
 
 @endpoint("GET", "/api/queues/{vhost}", query=LIST_QUERY)
 async def queues_of_host(call: Call) -> Response:
     """The queues of a virtual host."""
-    return answer(call, queue_listing(await QueueShapes(call.context, call.vhost).prepare()))
+    return answer(call, await QueueShapes(call.context, call.vhost).listing())
 
 
 @endpoint("GET", "/api/queues/{vhost}/{name}", query=("columns",))
 async def queue_one(call: Call) -> Any:
     """One queue, with its consumers."""
     shown = QueueShapes(call.context, call.vhost)
-    rows = await shown.prepare()
-    row = shown.snapshot.rows.get(call["name"])
-    if row is None or not rows:
+    row = (await shown.prepare()).get(call["name"])
+    if row is None:
         raise NotFound
     found = shown.shape(row)
     found["consumer_details"] = await consumers_of(call, call.vhost, call["name"])
@@ -281,12 +290,11 @@ class ExchangeShapes:
         self.context = context
         self.vhost = vhost
 
-    async def prepare(self) -> list[tuple[ExchangeShapes, ExchangeRow]]:
-        """The nameless one first. None is shaped or matched with policies before it is told."""
+    async def prepare(self) -> None:
+        """None is shaped or matched with policies before it is told."""
         self.rows = await self.context.snapshots.exchanges(self.vhost).current()
         self.now, self.before, self.seconds = await self.context.passed(self.vhost)
         self.policies = await self.context.policies(self.vhost, False)
-        return [(self, NAMELESS), *((self, row) for row in self.rows.values())]
 
     def shape(self, row: ExchangeRow) -> dict[str, Any]:
         earlier = None if self.before is None else self.before.get(row.name, (0, 0))
@@ -301,37 +309,36 @@ class ExchangeShapes:
     def policy_of(self, row: ExchangeRow) -> PolicyRow | None:
         return next((each for each in self.policies if each.matches(row.name, ("all", "exchanges"))), None)
 
-
-def exchange_listing(rows: list[tuple[ExchangeShapes, ExchangeRow]]) -> Listing[Any]:
-    quick: dict[str, Any] = {
-        "name": lambda pair: pair[1].name,
-        "vhost": lambda pair: pair[0].vhost,
-        "type": lambda pair: pair[1].type,
-        "durable": lambda pair: pair[1].durable,
-        "auto_delete": lambda pair: pair[1].auto_delete,
-        "internal": lambda pair: pair[1].internal,
-        "policy": lambda pair: name_of(pair[0].policy_of(pair[1])),
-    }
-    parts: dict[str, Any] = {
-        "arguments": lambda pair: shapes.table(pair[1].arguments),
-        "message_stats": lambda pair: pair[0].shape(pair[1]).get("message_stats"),
-    }
-    return Listing(rows, lambda pair: pair[0].shape(pair[1]), lambda pair: pair[1].name, quick, parts)
+    async def listing(self) -> Listing[ExchangeRow]:
+        """The nameless one first."""
+        await self.prepare()
+        quick: dict[str, Callable[[ExchangeRow], Any]] = {
+            "name": lambda row: row.name,
+            "vhost": lambda row: self.vhost,
+            "type": lambda row: row.type,
+            "durable": lambda row: row.durable,
+            "auto_delete": lambda row: row.auto_delete,
+            "internal": lambda row: row.internal,
+            "policy": lambda row: name_of(self.policy_of(row)),
+        }
+        arguments: Part[ExchangeRow] = Part(
+            lambda row: row.arguments, shapes.argument_reader, self.context.argument_orders.of
+        )
+        rows = [NAMELESS, *self.rows.values()]
+        return Listing(rows, self.shape, lambda row: row.name, quick.get, {"arguments": arguments})
 
 
 @endpoint("GET", "/api/exchanges", query=LIST_QUERY)
 async def exchanges(call: Call) -> Response:
     """All exchanges that the user may see."""
-    rows = []
-    for host in await seen_hosts(call):
-        rows += await ExchangeShapes(call.context, host).prepare()
-    return answer(call, exchange_listing(rows))
+    hosts = await seen_hosts(call)
+    return answer(call, *[await ExchangeShapes(call.context, host).listing() for host in hosts])
 
 
 @endpoint("GET", "/api/exchanges/{vhost}", query=LIST_QUERY)
 async def exchanges_of_host(call: Call) -> Response:
     """The exchanges of a virtual host."""
-    return answer(call, exchange_listing(await ExchangeShapes(call.context, call.vhost).prepare()))
+    return answer(call, await ExchangeShapes(call.context, call.vhost).listing())
 
 
 @endpoint("GET", "/api/exchanges/{vhost}/{name}", query=("columns",))
@@ -546,7 +553,7 @@ async def connection_rows(call: Call, vhost: str | None) -> Listing[ConnectionRo
     shown = [
         row for row in rows.values() if sees_of_user(call, row.vhost, row.user) and vhost in (None, row.vhost)
     ]
-    quick = {
+    quick: dict[str, Callable[[ConnectionRow], Any]] = {
         "name": shapes.connection_name,
         "user": lambda row: row.user,
         "vhost": lambda row: row.vhost,
@@ -556,7 +563,7 @@ async def connection_rows(call: Call, vhost: str | None) -> Listing[ConnectionRo
         "recv_oct": lambda row: row.described.get("received", 0),
         "send_oct": lambda row: row.described.get("sent", 0),
     }
-    return Listing(shown, shape, shapes.connection_name, quick)
+    return Listing(shown, shape, shapes.connection_name, quick.get)
 
 
 @endpoint("GET", "/api/connections", query=LIST_QUERY)
@@ -640,7 +647,8 @@ async def channel_rows(call: Call, connection: int | None, vhost: str | None = N
         and connection in (None, row.connection)
         and vhost in (None, row.vhost)
     ]
-    return Listing(shown, shape, name, {"name": name, "user": lambda row: row.user})
+    quick: dict[str, Callable[[ChannelRow], str]] = {"name": name, "user": lambda row: row.user}
+    return Listing(shown, shape, name, quick.get)
 
 
 @endpoint("GET", "/api/channels", query=LIST_QUERY)

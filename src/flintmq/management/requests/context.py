@@ -22,6 +22,8 @@ from flintmq.management.requests.identities import Identities
 
 # Policies are asked for anew when they are older than this.
 POLICIES_S = 1.0
+# Tables of arguments of which it is known what they are sorted by: some 200 octets each.
+ORDERS_MAX = 200_000
 # Queues of which is known since when nothing has happened in them.
 IDLE_MAX = 200_000
 
@@ -32,6 +34,21 @@ class Listening:
 
     amqp: list[dict[str, Any]]
     http: list[dict[str, Any]]
+
+
+class ArgumentOrders:
+    """What tables of arguments are sorted by in the column that was asked for last: where each queue has a
+    table of its own, to decode all of them takes as long as a page may take."""
+
+    def __init__(self) -> None:
+        self.path: list[str] = []
+        self.known: dict[bytes, Any] = {}
+
+    def of(self, path: list[str]) -> dict[bytes, Any]:
+        """By the octets of the table. A request that still uses what it was given before keeps that."""
+        if path != self.path or len(self.known) >= ORDERS_MAX:
+            self.path, self.known = path, {}
+        return self.known
 
 
 class Context:
@@ -46,6 +63,7 @@ class Context:
         self.samples = Samples(link, self.clock)
         self.identities = Identities(link, self.clock)
         self.bodies = Bodies()
+        self.argument_orders = ArgumentOrders()
         self.log_file: str | None = None
         self.audit_file: str | None = None
         self.reading = asyncio.Lock()  # of logs

@@ -17,10 +17,8 @@ from flintmq.broker.services.request import SERVICES, Request
 from flintmq.clock import Clock
 from flintmq.config import Config
 from flintmq.management.broker_state import snapshots
-from flintmq.management.broker_state.queue_policies import QueuePolicies
 from flintmq.management.broker_state.snapshots import QueueSnapshot
-from flintmq.management.endpoints.queues_and_connections import QueueShapes, queue_listing
-from flintmq.snapshot_rows import COUNTED, QueueRow, rows_in
+from flintmq.snapshot_rows import COUNTED, rows_in
 
 
 class Asked(Request):
@@ -277,30 +275,6 @@ def test_the_order_of_connections_is_found_once_for_a_portion(monkeypatch: pytes
         pass
     assert rows_in(asked.body) == [(1,), (3,), (5,), (9,)]
     assert sorts == [5]
-
-
-def test_each_column_of_queues_is_read_without_shaping_rows() -> None:
-    """To shape 100,000 queues for an order takes seconds."""
-    owner = QueueShapes.__new__(QueueShapes)
-    owner.vhost, owner.before, owner.seconds = "/", None, 0.0
-    owner.policies = QueuePolicies([], [])
-    owner.context = SimpleNamespace(  # type: ignore[assignment]
-        node="n",
-        clock=Clock(),
-        idle_since=lambda *given: "2026-01-31 12:00:00",
-        known_idle=lambda *given: "2026-01-31 12:00:00",
-    )
-    plain = QueueRow("q", True, True, False, False, b"", 1, 1, 1, 2, *([3] * 18), 0, True, 0)
-    for row in (plain, plain._replace(is_stream=True)):
-        listing = queue_listing([(owner, row)])
-        shown = listing.shape((owner, row))
-        assert "message_stats" in shown
-        for column in shown:
-            way = listing.quick.get(column) or listing.parts.get(column)
-            assert way is not None, column
-            way((owner, row))
-        for column in shown["message_stats"]:
-            assert f"message_stats.{column}" in listing.quick
 
 
 def test_the_broker_counts_what_rows_of_channels_end_with() -> None:

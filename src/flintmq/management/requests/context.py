@@ -70,7 +70,9 @@ class Context:
         self.host = socket.gethostname() or platform.node() or "localhost"
         self.node = f"flintmq@{self.host}"
         self.is_secure = any(each.get("protocol") == "https" for each in listening.http)
-        self._policies: dict[tuple[str, bool], tuple[float, list[PolicyRow]]] = {}
+        self.changes = 0  # over HTTP
+        # By virtual host and whether they are those of operators: how many changes there had been, and when.
+        self._policies: dict[tuple[str, bool], tuple[int, float, list[PolicyRow]]] = {}
         self._queue_policies: dict[str, QueuePolicies] = {}  # by virtual host
         self._idle: dict[tuple[str, str], tuple[Any, str]] = {}
         self._filters: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -82,7 +84,7 @@ class Context:
         self.snapshots.changed()
         self.samples.forget()
         self.identities.forget()
-        self._policies.clear()
+        self.changes += 1
 
     def filter_of(self, user: str) -> asyncio.Lock:
         """Held while a pattern is searched for in names: each user has one such search at a time."""
@@ -92,10 +94,18 @@ class Context:
         """The names of all virtual hosts."""
         rows = await self.rows("vhost.list")
         found = [row["virtual-host"] for row in rows if row["state"] == "running"]
-        self.snapshots.forget_hosts(frozenset(found))
-        for gone in self._queue_policies.keys() - set(found):
-            del self._queue_policies[gone]
+        self.forget_others(frozenset(found))
         return found
+
+    def forget_others(self, hosts: frozenset[str]) -> None:
+        """Forgets what is known of all but these virtual hosts."""
+        self.snapshots.forget_hosts(hosts)
+        for gone in self._queue_policies.keys() - hosts:
+            del self._queue_policies[gone]
+        for gone in self._passed.keys() - hosts:
+            del self._passed[gone]
+        for key in [key for key in self._policies if key[0] not in hosts]:
+            del self._policies[key]
 
     async def rows(self, service: str, arguments: dict[str, Any] | None = None) -> list[dict[str, Any]]:
         """All rows of a list service, page after page, for the process itself."""
@@ -110,18 +120,18 @@ class Context:
 
     async def policies(self, virtual_host: str, is_operator: bool) -> list[PolicyRow]:
         """Those of a virtual host, the one that counts most first."""
-        now_s = self.clock.monotonic_s()
+        changes, now_s = self.changes, self.clock.monotonic_s()
         known = self._policies.get((virtual_host, is_operator))
-        if known is not None and now_s - known[0] < POLICIES_S:
-            return known[1]
+        if known is not None and known[0] == changes and now_s - known[1] < POLICIES_S:
+            return known[2]
         service = "operator-policy.list" if is_operator else "policy.list"
         rows = await self.rows(service, {"virtual-host": virtual_host})
         rows.sort(key=lambda row: (-row["priority"], row["name"]))
-        if known is not None and [policy.row for policy in known[1]] == rows:
-            found = known[1]  # the very same list: what was found out with it holds
+        if known is not None and [policy.row for policy in known[2]] == rows:
+            found = known[2]  # the very same list: what was found out with it holds
         else:
             found = [PolicyRow(row) for row in rows]
-        self._policies[virtual_host, is_operator] = (now_s, found)
+        self._policies[virtual_host, is_operator] = (changes, now_s, found)
         return found
 
     async def queue_policies(self, virtual_host: str) -> QueuePolicies:

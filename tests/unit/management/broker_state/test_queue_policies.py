@@ -82,3 +82,49 @@ def test_what_was_found_is_forgotten_when_a_policy_changes(monkeypatch: pytest.M
         assert (await context.queue_policies("/")).of(PLAIN).definition == {"max-length": 1}
 
     asyncio.run(looks())
+
+
+def test_what_was_found_holds_after_a_change_of_something_else() -> None:
+    """To match 100,000 names takes a second, and each message that is published over HTTP is a change."""
+    told = {"policy.list": [row_of("own", "ord", max_length=1)], "operator-policy.list": []}
+
+    async def ask(service: str, given: dict[str, Any], **_: Any) -> Any:
+        return SimpleNamespace(results={"rows": [dict(row) for row in told[service]]})
+
+    async def looks() -> None:
+        link: Any = SimpleNamespace(ask=ask)
+        context = Context(link, Listening([], []))
+        first = await context.queue_policies("/")
+        context.changed()
+        assert await context.queue_policies("/") is first
+        told["policy.list"] = [row_of("own", "ord", max_length=2)]
+        context.changed()
+        assert (await context.queue_policies("/")).of(PLAIN).definition == {"max-length": 2}
+
+    asyncio.run(looks())
+
+
+def test_policies_of_before_a_change_are_not_told_after_it() -> None:
+    """A list of policies was on its way when a policy was set."""
+    told = {"policy.list": [row_of("own", "ord", max_length=1)], "operator-policy.list": []}
+
+    async def looks() -> None:
+        may_answer = asyncio.Event()
+
+        async def ask(service: str, given: dict[str, Any], **_: Any) -> Any:
+            rows = [dict(row) for row in told[service]]
+            await may_answer.wait()
+            return SimpleNamespace(results={"rows": rows})
+
+        link: Any = SimpleNamespace(ask=ask)
+        context = Context(link, Listening([], []))
+        slow = asyncio.create_task(context.policies("/", False))
+        await asyncio.sleep(0)
+        told["policy.list"] = [row_of("own", "ord", max_length=2)]
+        context.changed()
+        may_answer.set()
+        await slow
+        (policy,) = await context.policies("/", False)
+        assert policy.row["definition"] == {"max-length": 2}
+
+    asyncio.run(looks())

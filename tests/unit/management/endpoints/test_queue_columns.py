@@ -58,7 +58,7 @@ def context_of(rows: list[tuple[Any, ...]]) -> Context:
     for is_operator, pattern in ((False, "[1-4]$"), (True, "[3-6]$")):
         row = {"name": f"p{pattern}", "pattern": pattern, "apply-to": "queues", "priority": 0}
         policy = PolicyRow({**row, "definition": {"max-length": int(is_operator), pattern[1]: {"a": 1}}})
-        context._policies["/", is_operator] = (1e12, [policy])
+        context._policies["/", is_operator] = (0, 1e12, [policy])
     return context
 
 

@@ -286,11 +286,12 @@ def narrowed(shown: dict[str, Any], columns: list[list[str]]) -> dict[str, Any]:
         value = inner(shown, path)
         if value is None and path[0] not in shown:
             continue
-        place = found
+        place, source = found, shown
         for name in path[:-1]:
             deeper = place.setdefault(name, {})
-            if not isinstance(deeper, dict) or deeper is shown.get(name):
-                break
+            source = inner(source, [name])
+            if not isinstance(deeper, dict) or deeper is source:
+                break  # all of it is chosen
             place = deeper
         else:
             place[path[-1]] = value

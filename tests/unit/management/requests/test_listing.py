@@ -17,7 +17,15 @@ from flintmq.management.broker_state.shapes import inner
 from flintmq.management.requests.context import Context
 from flintmq.management.requests.faults import BadRequest
 from flintmq.management.requests.identities import NOBODY
-from flintmq.management.requests.listing import Listing, ListResponse, Part, answer, orderly
+from flintmq.management.requests.listing import (
+    Listing,
+    ListResponse,
+    Part,
+    answer,
+    columns_of,
+    narrowed,
+    orderly,
+)
 from flintmq.management.requests.routes import Call
 
 
@@ -209,3 +217,19 @@ def test_a_source_is_read_once() -> None:
     for _ in range(2):
         assert told({"sort": "n"}, listing) == [{"it": "a"}, {"it": "a"}, {"it": "bb"}, {"it": "bb"}]
     assert read == ["bb", "a"]
+
+
+def test_columns_leave_what_is_shown_as_it_is() -> None:
+    """Tables of arguments are shared by requests: a column that lies in a chosen one adds nothing to it."""
+    shown = {"name": "q", "arguments": {"a": {"b": {"c": 1}}, "n": 5}}
+    before = json.dumps(shown)
+    for chosen, expected in (
+        ("arguments.a,arguments.a.none", {"arguments": {"a": {"b": {"c": 1}}}}),
+        ("arguments.a.b,arguments.a.b.none.deeper", {"arguments": {"a": {"b": {"c": 1}}}}),
+        ("arguments.a.none,arguments.a", {"arguments": {"a": {"b": {"c": 1}}}}),
+        ("arguments,arguments.none", {"arguments": {"a": {"b": {"c": 1}}, "n": 5}}),
+        ("arguments.n,arguments.n.deeper,name", {"arguments": {"n": 5}, "name": "q"}),
+        ("none.deeper,none", {}),
+    ):
+        assert narrowed(shown, columns_of(chosen)) == expected, chosen
+        assert json.dumps(shown) == before, chosen

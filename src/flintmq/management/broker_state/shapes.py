@@ -31,7 +31,8 @@ GARBAGE = {
 @lru_cache(4096)
 def table(octets: bytes) -> dict[str, Any]:
     """A table of the wire, as JSON has it."""
-    return {name: plain(value) for name, value in wire_table(octets).items()}
+    found: dict[str, Any] = plain(wire_table(octets))
+    return found
 
 
 def wire_table(octets: bytes) -> dict[str, Any]:
@@ -70,7 +71,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if isinstance(value, dict):
-        return {str(name): plain(inner) for name, inner in value.items()}
+        return {plain(str(name)): plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [plain(inner) for inner in value]
     if isinstance(value, datetime):

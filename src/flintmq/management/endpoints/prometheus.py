@@ -438,7 +438,7 @@ def churn_families(now: Totals) -> list[Family]:
 
 def global_families(now: Totals) -> list[Family]:
     """What was done since the broker started, of all virtual hosts together."""
-    done = stats(now, list(now.hosts))
+    done = stats(now, tuple(now.hosts))
     by_protocol = [
         counter(f"rabbitmq_global_{name}", text, done[count], protocol="amqp091")
         for name, text, count in GLOBAL_COUNTERS
@@ -454,7 +454,7 @@ def global_families(now: Totals) -> list[Family]:
 
 def summed_families(now: Totals) -> list[Family]:
     """The sums over queues and channels."""
-    done = stats(now, list(now.hosts))
+    done = stats(now, tuple(now.hosts))
     ready, unacked = now.sum("ready"), now.sum("unacked")
     return [
         gauge("rabbitmq_queue_messages_ready", "Messages ready to be delivered to consumers", ready),

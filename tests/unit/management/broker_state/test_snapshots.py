@@ -14,10 +14,11 @@ from flintmq.broker.scheduling.timetable import Timetable
 from flintmq.broker.services import management_services
 from flintmq.broker.services.acting import MANAGEMENT
 from flintmq.broker.services.request import SERVICES, Request
+from flintmq.client.core.errors import ServiceError
 from flintmq.clock import Clock
 from flintmq.config import Config
 from flintmq.management.broker_state import snapshots
-from flintmq.management.broker_state.snapshots import QueueSnapshot
+from flintmq.management.broker_state.snapshots import QueueSnapshot, Snapshots
 from flintmq.snapshot_rows import COUNTED, rows_in
 
 
@@ -275,6 +276,29 @@ def test_the_order_of_connections_is_found_once_for_a_portion(monkeypatch: pytes
         pass
     assert rows_in(asked.body) == [(1,), (3,), (5,), (9,)]
     assert sorts == [5]
+
+
+def test_names_that_are_no_virtual_host_are_forgotten() -> None:
+    """Who may see all virtual hosts may ask for as many names as there are."""
+    broker = Broker(Config(), Clock())
+
+    class Refusing(Link):
+        async def ask(self, service: str, arguments: dict[str, Any], place: Any = None) -> Any:
+            if arguments.get("virtual-host") != "/":
+                raise ServiceError(service, 404, "no such virtual host")
+            return await super().ask(service, arguments, place)
+
+    async def use() -> None:
+        known = Snapshots(Refusing(broker), Clock())  # type: ignore[arg-type]
+        await known.queues("/").current()
+        for number in range(20):
+            for snapshot in (known.queues, known.exchanges, known.bindings):
+                with pytest.raises(ServiceError):
+                    await snapshot(f"none{number}").current()
+        assert len(known.of_hosts) <= 2
+        assert ("queues", "/") in known.of_hosts
+
+    asyncio.run(use())
 
 
 def test_the_broker_counts_what_rows_of_channels_end_with() -> None:

@@ -19,6 +19,8 @@ from flintmq.management.broker_state.samples import rate
 from flintmq.snapshot_rows import BindingRow, ChannelRow, ConnectionRow, ConsumerRow, ExchangeRow, QueueRow
 from flintmq.wire.tables import decode_table
 
+# Of a table that is remembered.
+REMEMBERED_BYTES_MAX = 1024
 GARBAGE = {
     "fullsweep_after": 0,
     "max_heap_size": 0,
@@ -28,11 +30,18 @@ GARBAGE = {
 }
 
 
-@lru_cache(4096)
 def table(octets: bytes) -> dict[str, Any]:
-    """A table of the wire, as JSON has it."""
+    """A table of the wire, as JSON has it. Small ones are remembered: many queues and clients have the same,
+    and what a client says of itself may be as large as a frame."""
+    return decoded(octets) if len(octets) > REMEMBERED_BYTES_MAX else remembered(octets)
+
+
+def decoded(octets: bytes) -> dict[str, Any]:
     found: dict[str, Any] = plain(wire_table(octets))
     return found
+
+
+remembered = lru_cache(4096)(decoded)
 
 
 def wire_table(octets: bytes) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from flintmq.client.core.errors import ServiceError
 from flintmq.config import USER_TAGS
 from flintmq.management.broker_state import shapes
 from flintmq.management.broker_state.samples import rate
-from flintmq.management.requests.faults import BadRequest, NotFound
+from flintmq.management.requests.faults import BadRequest, NotFound, unless_gone
 from flintmq.management.requests.listing import Listing, answer
 from flintmq.management.requests.routes import (
     ADMINISTRATOR,
@@ -203,7 +203,8 @@ async def users_delete(call: Call) -> Response:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise BadRequest("users must be an array of texts")
     for name in names:
-        await call.ask("user.delete", {"user": name})
+        with unless_gone():
+            await call.ask("user.delete", {"user": name})
     return no_content()
 
 

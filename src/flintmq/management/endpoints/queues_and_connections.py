@@ -14,7 +14,7 @@ from starlette.responses import Response
 from flintmq.management.broker_state import shapes
 from flintmq.management.broker_state.queue_policies import PolicyRow
 from flintmq.management.requests.context import Context
-from flintmq.management.requests.faults import BadRequest, NotAuthorised, NotFound
+from flintmq.management.requests.faults import BadRequest, NotAuthorised, NotFound, unless_gone
 from flintmq.management.requests.listing import Listing, Part, answer
 from flintmq.management.requests.routes import (
     LIST_QUERY,
@@ -622,7 +622,8 @@ async def connections_of_user_delete(call: Call) -> Response:
         raise NotAuthorised("Not administrator user")
     for row in (await connection_rows(call, None)).rows:
         if row.user == call["user"]:
-            await close_connection(call, row)
+            with unless_gone():
+                await close_connection(call, row)
     return no_content()
 
 

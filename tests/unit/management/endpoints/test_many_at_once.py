@@ -1,0 +1,62 @@
+"""Endpoints that close or delete several: one that is gone meanwhile does not save the others."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flintmq.client.core.errors import ServiceError
+from flintmq.management.endpoints import queues_and_connections
+from flintmq.management.endpoints.administration import users_delete
+from flintmq.management.endpoints.queues_and_connections import connections_of_user_delete
+from flintmq.management.requests.identities import Identity
+from flintmq.management.requests.listing import Listing
+from flintmq.management.requests.routes import Call
+from flintmq.wire import amqp
+
+ADMINISTRATOR = Identity("root", ("administrator",), True, frozenset(), 1, "")
+
+
+class Asked(Call):
+    """A call whose broker refuses what is about `refused` with a code."""
+
+    def __init__(self, code: int, refused: Any, body: dict[str, Any]) -> None:
+        request: Any = SimpleNamespace(headers={})
+        super().__init__(SimpleNamespace(), request, ADMINISTRATOR, {"user": "ann"})  # type: ignore[arg-type]
+        self.code, self.refused, self.body = code, refused, body
+        self.done: list[Any] = []
+
+    async def json(self, most: int = 0) -> dict[str, Any]:
+        return self.body
+
+    async def ask(self, service: str, arguments: Any = None, vhost: str = "", body: bytes = b"") -> Any:
+        which = arguments.get("number", arguments.get("user"))
+        if which == self.refused:
+            raise ServiceError(service, self.code, "refused")
+        self.done.append(which)
+        return {}
+
+
+def test_connections_of_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [SimpleNamespace(number=number, user="ann") for number in (1, 2, 3)]
+
+    async def connection_rows(call: Call, vhost: str | None) -> Listing[Any]:
+        return Listing(rows, lambda row: {}, lambda row: "")
+
+    monkeypatch.setattr(queues_and_connections, "connection_rows", connection_rows)
+    call = Asked(amqp.NOT_FOUND, 2, {})
+    assert asyncio.run(connections_of_user_delete(call)).status_code == 204
+    assert call.done == [1, 3]
+    with pytest.raises(ServiceError):
+        asyncio.run(connections_of_user_delete(Asked(amqp.ACCESS_REFUSED, 2, {})))
+
+
+def test_users() -> None:
+    call = Asked(amqp.NOT_FOUND, "bob", {"users": ["ann", "bob", "cid"]})
+    assert asyncio.run(users_delete(call)).status_code == 204
+    assert call.done == ["ann", "cid"]
+    with pytest.raises(ServiceError):
+        asyncio.run(users_delete(Asked(amqp.PRECONDITION_FAILED, "bob", {"users": ["bob"]})))

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from flintmq.management.broker_state.samples import rate
 from flintmq.snapshot_rows import BindingRow, ChannelRow, ConnectionRow, ConsumerRow, ExchangeRow, QueueRow
-from flintmq.wire.tables import decode_table
+from flintmq.wire.tables import decode_table, join_entries, split_entries
 
 # Of a table that is remembered.
 REMEMBERED_BYTES_MAX = 1024
@@ -245,7 +245,9 @@ def properties_key(routing_key: str, arguments: bytes) -> str:
     key = quote(routing_key.encode("utf-8", "surrogateescape"), safe="").replace("~", "%7E")
     if not arguments:
         return key or "~"
-    digest = hashlib.sha256(arguments).digest()[:16]
+    # In whatever order they were given, it is the same binding.
+    entries = join_entries(sorted(split_entries(arguments, 0, len(arguments))))
+    digest = hashlib.sha256(entries).digest()[:16]
     return f"{key}~{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
 
 

@@ -280,10 +280,12 @@ class Snapshots:
             if snapshot.failure is not None and snapshot.taken_s < 0 and not snapshot.is_on_its_way:
                 del self.of_hosts[key]
 
-    def changed(self) -> None:
-        """Something was changed over HTTP: whoever asks next is to see it."""
+    def changed(self, of_messages: bool) -> None:
+        """Something was changed over HTTP: whoever asks next is to see it. Of messages alone slow snapshots
+        are told as they are."""
         for snapshot in (*self.of_hosts.values(), self.connections, self.channels, self.consumers):
-            snapshot.changed()
+            if not of_messages or snapshot.took_s <= QUICK_S:
+                snapshot.changed()
 
     def forget_hosts(self, known: frozenset[str]) -> None:
         for kind, virtual_host in list(self.of_hosts):

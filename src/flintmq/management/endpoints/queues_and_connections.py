@@ -11,6 +11,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from flintmq.client.core.errors import ServiceError
 from flintmq.management.broker_state import shapes
 from flintmq.management.broker_state.queue_policies import PolicyRow
 from flintmq.management.requests.context import Context
@@ -26,6 +27,8 @@ from flintmq.management.requests.routes import (
     text_of,
 )
 from flintmq.snapshot_rows import BindingRow, ChannelRow, ConnectionRow, ExchangeRow, QueueRow
+from flintmq.wire import amqp
+from flintmq.wire.tables import encode_table
 
 FLAG = {"type": "boolean"}
 TABLE = {"type": "object", "additionalProperties": True}
@@ -210,13 +213,25 @@ async def consumers_of(call: Call, vhost: str, queue: str) -> list[dict[str, Any
     return [shapes.consumer(row, connections.get(row.connection), call.context.node) for row in of_queue]
 
 
+async def has_queue(call: Call, name: str) -> bool:
+    """Whether the virtual host has the queue now: after a change a snapshot would be a new one of all."""
+    arguments: dict[str, Any] = {"queue": name, "virtual-host": call.vhost}
+    try:
+        await call.context.link.ask("management.queue-info", arguments)
+    except ServiceError as error:
+        if error.code != amqp.NOT_FOUND:
+            raise
+        return False
+    return True
+
+
 @endpoint("PUT", "/api/queues/{vhost}/{name}", body=QUEUE_BODY)
 async def queue_put(call: Call) -> Response:
     """Declares a queue; 201 if it is new."""
     body = await call.json()
     arguments = table_of(body, "arguments")
     async with call.connection() as connection:
-        is_there = call["name"] in await call.context.snapshots.queues(call.vhost).current()
+        is_there = await has_queue(call, call["name"])
         async with connection.channel() as channel:
             durable = flag_of(body, "durable") if "durable" in body else True
             await channel.queue(
@@ -231,7 +246,7 @@ async def queue_put(call: Call) -> Response:
 @endpoint("DELETE", "/api/queues/{vhost}/{name}", query=("if-empty", "if-unused"))
 async def queue_delete(call: Call) -> Response:
     """Deletes a queue with its messages."""
-    if call["name"] not in await call.context.snapshots.queues(call.vhost).current():
+    if not await has_queue(call, call["name"]):
         raise NotFound
     async with (
         call.connection() as connection,
@@ -243,7 +258,7 @@ async def queue_delete(call: Call) -> Response:
     return no_content()
 
 
-@endpoint("DELETE", "/api/queues/{vhost}/{name}/contents")
+@endpoint("DELETE", "/api/queues/{vhost}/{name}/contents", of_messages=True)
 async def queue_purge(call: Call) -> Response:
     """Drops all messages that are ready."""
     async with (
@@ -258,7 +273,7 @@ async def queue_purge(call: Call) -> Response:
 async def queue_bindings(call: Call) -> Response:
     """The bindings of a queue."""
     vhost, name = call.vhost, call["name"]
-    if name not in await call.context.snapshots.queues(vhost).current():
+    if not await has_queue(call, name):
         raise NotFound
     rows = await bindings_in(call, vhost)
     return answer_bindings(
@@ -272,7 +287,7 @@ async def queue_action(call: Call) -> Response:
     action = text_of(await call.json(), "action")
     if action not in ("sync", "cancel_sync"):
         raise BadRequest(f"unknown action: {action}")
-    if call["name"] not in await call.context.snapshots.queues(call.vhost).current():
+    if not await has_queue(call, call["name"]):
         raise NotFound
     return no_content()
 
@@ -471,9 +486,11 @@ async def bindings_between(call: Call) -> Response:
 
 async def both_exist(call: Call) -> None:
     exchanges = await call.context.snapshots.exchanges(call.vhost).current()
-    ends = exchanges if call["kind"] == "e" else await call.context.snapshots.queues(call.vhost).current()
-    source = named_exchange(call["source"])
-    if (source and source not in exchanges) or call["destination"] not in ends:
+    source, destination = named_exchange(call["source"]), call["destination"]
+    is_to_exchange = call["kind"] == "e"
+    if (source and source not in exchanges) or (is_to_exchange and destination not in exchanges):
+        raise NotFound
+    if not is_to_exchange and not await has_queue(call, destination):
         raise NotFound
 
 
@@ -490,13 +507,8 @@ async def binding_post(call: Call) -> Response:
     ):
         bind = channel.bind_queue if call["kind"] == "q" else channel.bind_exchange
         await bind(call["destination"], named_exchange(call["source"]), key, arguments)
-    call.context.changed()
-    made = [
-        shapes.binding(row, host)["properties_key"]
-        for host, row in between(call, await bindings_in(call, call.vhost))
-        if row.routing_key == key and shapes.table(row.arguments) == shapes.plain(arguments)
-    ]
-    location = made[-1] if made else shapes.properties_key(key, b"")
+    # The broker has the arguments as they were sent.
+    location = shapes.properties_key(key, encode_table(arguments) if arguments else b"")
     return Response(status_code=201, headers={"location": location})
 
 

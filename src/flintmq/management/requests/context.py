@@ -79,12 +79,15 @@ class Context:
         # Counts of exchanges now and before, by virtual host: the time, and both counts by name.
         self._passed: dict[str, list[tuple[float, dict[str, tuple[int, int]]]]] = {}
 
-    def changed(self) -> None:
-        """Something was changed over HTTP."""
-        self.snapshots.changed()
-        self.samples.forget()
-        self.identities.forget()
-        self.changes += 1
+    def changed(self, of_messages: bool = False) -> None:
+        """Something was changed over HTTP. What takes long to find out is told of messages as it was: they
+        change all the time, and who publishes over HTTP must not have the broker count 100,000 queues."""
+        self.snapshots.changed(of_messages)
+        if not of_messages or not self.samples.took_s:
+            self.samples.forget()
+        if not of_messages:
+            self.identities.forget()
+            self.changes += 1
 
     def filter_of(self, user: str) -> asyncio.Lock:
         """Held while a pattern is searched for in names: each user has one such search at a time."""

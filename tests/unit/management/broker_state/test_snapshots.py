@@ -278,6 +278,24 @@ def test_the_order_of_connections_is_found_once_for_a_portion(monkeypatch: pytes
     assert sorts == [5]
 
 
+@pytest.mark.parametrize("took_s", [0.001, 1.0])
+def test_a_change_of_messages_is_seen_at_once_where_that_is_quick(took_s: float) -> None:
+    """Else each message that is published over HTTP would have the broker look at 100,000 queues."""
+    broker = Broker(Config(), Clock())
+
+    async def use() -> None:
+        known = Snapshots(Link(broker), Clock())  # type: ignore[arg-type]
+        await known.queues("/").current()
+        known.queues("/").took_s = took_s
+        declare(broker, "q")
+        known.changed(of_messages=True)
+        assert ("q" in await known.queues("/").current()) == (took_s < 0.05)
+        known.changed(of_messages=False)
+        assert "q" in await known.queues("/").current()
+
+    asyncio.run(use())
+
+
 def test_names_that_are_no_virtual_host_are_forgotten() -> None:
     """Who may see all virtual hosts may ask for as many names as there are."""
     broker = Broker(Config(), Clock())

@@ -103,6 +103,8 @@ def fault_of(error: ClientError) -> HttpFault:
         return NotFound(text)
     if code in (amqp.ACCESS_REFUSED, amqp.NOT_ALLOWED):
         return NotAuthorised(text)
+    if code == amqp.INTERNAL_ERROR:
+        return HttpFault(text)
     if isinstance(error, ConnectFailed) or (isinstance(error, ConnectionClosed) and not code):
         return Unavailable(text)
     return BadRequest(text)

@@ -61,11 +61,11 @@ class QueuePolicies:
 
     def of(self, row: QueueRow) -> Effective:
         """What holds for the queue."""
-        if not self.policies and not self.operator_policies:
-            return NO_POLICY
         known = self.known.get(row.name)
         if known is not None and known[0] == row.arguments and known[1] == row.is_stream:
             return known[2]
+        if not self.policies and not self.operator_policies:
+            return NO_POLICY
         if len(self.known) >= REMEMBERED_MAX:
             self.known.clear()
         found = self.choose(row.name, shapes.queue_type(row))

@@ -7,13 +7,14 @@ the user's permissions hold as they do over AMQP.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from functools import partial
 from typing import Any
 
 from starlette.responses import Response
 
 from flintmq.client.core.errors import ServiceError
 from flintmq.management.broker_state import shapes
-from flintmq.management.broker_state.queue_policies import PolicyRow
+from flintmq.management.broker_state.queue_policies import Effective, PolicyRow
 from flintmq.management.requests.context import Context
 from flintmq.management.requests.faults import BadRequest, NotAuthorised, NotFound, unless_gone
 from flintmq.management.requests.listing import Listing, Part, answer
@@ -109,6 +110,18 @@ QUEUE_RATES: dict[str, Count] = {
 }
 
 
+# Columns of the policies that hold for a queue.
+HOLDING: dict[str, Callable[[Effective], Any]] = {
+    "policy": lambda holding: holding.policy,
+    "operator_policy": lambda holding: holding.operator_policy,
+    "effective_policy_definition": lambda holding: holding.definition,
+}
+
+
+def reader_of(value: Callable[[Effective], Any], path: list[str]) -> Callable[[Effective], Any]:
+    return lambda holding: shapes.inner(value(holding), path)
+
+
 class QueueShapes:
     """How to show the queues of one virtual host."""
 
@@ -131,9 +144,8 @@ class QueueShapes:
         idle = self.context.idle_since(self.vhost, row.name, signature, self.context.clock.wall_ms())
         found = shapes.queue(row, self.vhost, self.context.node, before, self.seconds, idle)
         holding = self.policies.of(row)
-        found["policy"] = holding.policy
-        found["operator_policy"] = holding.operator_policy
-        found["effective_policy_definition"] = holding.definition
+        for name, value in HOLDING.items():
+            found[name] = value(holding)
         return found
 
     def quick(self, column: str) -> Callable[[QueueRow], Any] | None:
@@ -144,8 +156,6 @@ class QueueShapes:
             return self.rate_of(QUEUE_RATES[column])
         columns: dict[str, Callable[[QueueRow], Any]] = {
             "idle_since": lambda row: self.context.known_idle(self.vhost, row.name),
-            "operator_policy": lambda row: self.policies.of(row).operator_policy or "",
-            "policy": lambda row: self.policies.of(row).policy or "",
             "vhost": lambda row: self.vhost,
         }
         return columns.get(column)
@@ -167,9 +177,7 @@ class QueueShapes:
             "arguments": Part(
                 lambda row: row.arguments, shapes.argument_reader, self.context.argument_orders.of
             ),
-            "effective_policy_definition": Part(
-                self.policies.of, lambda path: lambda holding: shapes.inner(holding.definition, path)
-            ),
+            **{name: Part(self.policies.of, partial(reader_of, value)) for name, value in HOLDING.items()},
         }
         return Listing(rows, self.shape, lambda row: row.name, self.quick, parts, is_complete=True)
 

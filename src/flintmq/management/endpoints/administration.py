@@ -6,6 +6,7 @@ Each is asked in the name of the user: what the user may change is the broker's 
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 from typing import Any
 
 from starlette.responses import Response
@@ -428,13 +429,13 @@ def policy_row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 async def policy_rows(call: Call, prefix: str, vhost: str | None) -> list[dict[str, Any]]:
-    hosts = await call.context.hosts() if vhost is None else [vhost]
-    found: list[dict[str, Any]] = []
-    for host in hosts:
-        if call.identity.sees(host):
-            rows = await call.context.policies(host, prefix == "operator-policy")
-            found += [policy_row(each.row) for each in rows]
-    return found
+    async def rows(host: str) -> list[dict[str, Any]]:
+        policies = await call.context.policies(host, prefix == "operator-policy")
+        return [policy_row(each.row) for each in policies]
+
+    if vhost is not None:
+        return await rows(vhost)
+    return list(chain.from_iterable(await call.context.of_hosts(call.identity.sees, rows)))
 
 
 def add_policy_endpoints(path: str, prefix: str, level: str) -> None:
@@ -498,22 +499,21 @@ add_policy_endpoints("/api/operator-policies", "operator-policy", ADMINISTRATOR)
 
 
 async def parameter_rows(call: Call, component: str, vhost: str | None) -> list[dict[str, Any]]:
-    hosts = await call.context.hosts() if vhost is None else [vhost]
-    found: list[dict[str, Any]] = []
-    for host in hosts:
-        if not call.identity.sees(host):
-            continue
+    async def rows(host: str) -> list[dict[str, Any]]:
         arguments = {"virtual-host": host, **({"component": component} if component else {})}
-        for row in await call.rows("parameter.list", arguments):
-            found.append(
-                {
-                    "vhost": row["virtual-host"],
-                    "component": row["component"],
-                    "name": row["name"],
-                    "value": shapes.plain(row["value"]),
-                }
-            )
-    return found
+        return [
+            {
+                "vhost": row["virtual-host"],
+                "component": row["component"],
+                "name": row["name"],
+                "value": shapes.plain(row["value"]),
+            }
+            for row in await call.rows("parameter.list", arguments)
+        ]
+
+    if vhost is not None:
+        return await rows(vhost)
+    return list(chain.from_iterable(await call.context.of_hosts(call.identity.sees, rows)))
 
 
 @endpoint("GET", "/api/parameters", POLICYMAKER, query=LIST_QUERY)

@@ -585,11 +585,10 @@ def channel_families(
 
 
 async def queue_rows(call: Call, wanted: list[str]) -> QueuesByHost:
-    return [
-        (vhost, (await call.context.snapshots.queues(vhost).current()).values())
-        for vhost in await call.context.hosts()
-        if not wanted or vhost in wanted
-    ]
+    async def rows(vhost: str) -> tuple[str, Iterable[QueueRow]]:
+        return vhost, (await call.context.snapshots.queues(vhost).current()).values()
+
+    return await call.context.of_hosts(lambda vhost: not wanted or vhost in wanted, rows)
 
 
 async def admit(call: Call) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from starlette.responses import Response
@@ -52,11 +53,6 @@ EXCHANGE_BODY = {
 }
 Count = Callable[[QueueRow], int]
 BINDING_BODY = {"type": "object", "properties": {"routing_key": TEXT, "arguments": TABLE}}
-
-
-async def seen_hosts(call: Call) -> list[str]:
-    """The virtual hosts that the user may look into."""
-    return [host for host in await call.context.hosts() if call.identity.sees(host)]
 
 
 # Queues
@@ -189,7 +185,11 @@ def name_of(policy: PolicyRow | None) -> str:
 @endpoint("GET", "/api/queues", query=(*LIST_QUERY, "disable_stats", "enable_queue_totals"))
 async def queues(call: Call) -> Response:
     """All queues that the user may see."""
-    return answer(call, *[await QueueShapes(call.context, host).listing() for host in await seen_hosts(call)])
+    context = call.context
+    return answer(
+        call,
+        *await context.of_hosts(call.identity.sees, lambda host: QueueShapes(context, host).listing()),
+    )
 
 
 @endpoint("GET", "/api/queues/{vhost}", query=LIST_QUERY)
@@ -354,8 +354,11 @@ class ExchangeShapes:
 @endpoint("GET", "/api/exchanges", query=LIST_QUERY)
 async def exchanges(call: Call) -> Response:
     """All exchanges that the user may see."""
-    hosts = await seen_hosts(call)
-    return answer(call, *[await ExchangeShapes(call.context, host).listing() for host in hosts])
+    context = call.context
+    return answer(
+        call,
+        *await context.of_hosts(call.identity.sees, lambda host: ExchangeShapes(context, host).listing()),
+    )
 
 
 @endpoint("GET", "/api/exchanges/{vhost}", query=LIST_QUERY)
@@ -456,10 +459,8 @@ def answer_bindings(call: Call, rows: list[tuple[str, BindingRow]]) -> Response:
 @endpoint("GET", "/api/bindings", query=LIST_QUERY)
 async def bindings(call: Call) -> Response:
     """All bindings that the user may see."""
-    rows: list[tuple[str, BindingRow]] = []
-    for host in await seen_hosts(call):
-        rows += await bindings_in(call, host)
-    return answer_bindings(call, rows)
+    rows = await call.context.of_hosts(call.identity.sees, lambda host: bindings_in(call, host))
+    return answer_bindings(call, list(chain.from_iterable(rows)))
 
 
 @endpoint("GET", "/api/bindings/{vhost}", query=LIST_QUERY)

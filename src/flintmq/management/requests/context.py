@@ -6,10 +6,11 @@ import asyncio
 import marshal
 import platform
 import socket
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from flintmq.clock import Clock
@@ -18,6 +19,7 @@ from flintmq.management.broker_state.queue_policies import PolicyRow, QueuePolic
 from flintmq.management.broker_state.samples import Samples
 from flintmq.management.broker_state.snapshots import Snapshots
 from flintmq.management.requests.bodies import Bodies
+from flintmq.management.requests.faults import unless_gone
 from flintmq.management.requests.identities import Identities
 
 # Policies are asked for anew when they are older than this.
@@ -26,6 +28,8 @@ POLICIES_S = 1.0
 ORDERS_MAX = 200_000
 # Queues of which is known since when nothing has happened in them.
 IDLE_MAX = 200_000
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,17 @@ class Context:
         rows = await self.rows("vhost.list")
         found = [row["virtual-host"] for row in rows if row["state"] == "running"]
         self.forget_others(frozenset(found))
+        return found
+
+    async def of_hosts(
+        self, is_wanted: Callable[[str], bool], one: Callable[[str], Awaitable[Found]]
+    ) -> list[Found]:
+        """What `one` finds in each virtual host that is wanted. One that is deleted meanwhile is left out."""
+        found: list[Found] = []
+        for host in await self.hosts():
+            if is_wanted(host):
+                with unless_gone():
+                    found.append(await one(host))
         return found
 
     def forget_others(self, hosts: frozenset[str]) -> None:

@@ -103,6 +103,16 @@ def test_a_token_allows_what_it_names_alone(place: Place) -> None:
     assert (answer.status, answer.json()["reason"]) == (401, "Not management user")
 
 
+def test_an_administrator_with_a_token_adds_a_virtual_host(place: Place) -> None:
+    """The broker has no such user to give permissions to: the token says what this one may do there."""
+    administrator = place.bearer(place.provider.token("flintmq.tag:administrator", "flintmq.configure:*/*"))
+    for status in (201, 204):
+        assert administrator("PUT", "/api/vhosts/by-token", {}).status == status
+    assert administrator.ok("PUT", "queues/by-token/q", {}) == 201
+    assert administrator.get("vhosts/by-token/permissions") == []
+    assert administrator.ok("DELETE", "vhosts/by-token") == 204
+
+
 def refused(answer: Answer) -> bool:
     return (answer.status, answer.json()["reason"]) == (401, "Login failed")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from decimal import Decimal
@@ -122,6 +123,35 @@ def test_values_that_json_does_not_have(http_api: Http, vhost: str) -> None:
         channel.queue("q", arguments=arguments)
         (row,) = http_api.get(f"queues/{vhost}")
     assert row["arguments"] == {"x-large": 2**63 - 1, "x-octets": "\ufffd", "x-cost": 1.5, "x-none": None}
+
+
+def test_names_of_arguments_that_are_no_text(http_api: Http, vhost: str) -> None:
+    """Octets that are not UTF-8 in the name of one argument, or of one header, hide no list."""
+    url = f"amqp://guest:guest@127.0.0.1:{http_api.amqp_port}/{vhost}"
+    with connect(url) as connection, connection.channel(confirm=True) as channel:
+        channel.queue("q", arguments={"\udcff": 1, "in": {"\udcfe": [{"\udcfd": 2}]}})
+        channel.publish(b"x", routing_key="q", properties=BasicProperties(headers={"\udcff": 3}))
+        (row,) = http_api.get(f"queues/{vhost}?sort=arguments")
+        taken = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
+        messages = http_api("POST", f"/api/queues/{vhost}/q/get", taken).json()
+        peeked = http_api.get(f"flintmq/queues/{vhost}/q/peek")["messages"]
+    assert row["arguments"] == {"?": 1, "in": {"?": [{"?": 2}]}}
+    for message in (*messages, *peeked):
+        assert message["properties"]["headers"] == {"?": 3}
+
+
+def test_definitions_of_arguments_that_json_does_not_have(http_api: Http, vhost: str) -> None:
+    """They are exported with the rest, and their octets can be imported."""
+    url = f"amqp://guest:guest@127.0.0.1:{http_api.amqp_port}/{vhost}"
+    arguments = {"\udcff": 1, "octets": b"\xff", "none": math.nan, "in": {"none": -math.inf}}
+    with connect(url) as connection, connection.channel() as channel:
+        channel.queue("q", arguments=arguments)
+    definitions = http_api.get(f"definitions/{vhost}")
+    (queue,) = definitions["queues"]
+    assert queue["arguments"] == {"\udcff": 1, "octets": "\udcff", "none": None, "in": {"none": None}}
+    http_api.ok("DELETE", f"queues/{vhost}/q")
+    http_api.ok("POST", f"definitions/{vhost}", definitions)
+    assert http_api.get(f"definitions/{vhost}")["queues"] == [queue]
 
 
 def test_a_quorum_queue_is_told_as_one_with_the_policy_of_its_type(http_api: Http, vhost: str) -> None:

@@ -74,3 +74,23 @@ def test_a_status_that_cannot_be_read_does_not_hide_the_others(
         assert "x.json is not a status that this version wrote" in shown
     with pytest.raises(PipelineFailed, match="remove the file"):
         status.read(tmp_path, "x")
+
+
+@pytest.mark.parametrize(
+    ("of_flow", "of_pipeline"),
+    [({"rows": "many"}, {}), ({"lag_s": "1.5"}, {}), ({"lag_rows": [1]}, {}), ({}, {"name": 5})],
+)
+def test_a_value_of_another_type(
+    tmp_path: Path, of_flow: dict[str, object], of_pipeline: dict[str, object]
+) -> None:
+    """The metrics of the broker would fail at it."""
+    running(tmp_path).close()
+    path = tmp_path / "pipelines" / "bars.json"
+    told = json.loads(path.read_text())
+    told["flows"]["bars"]["lag_s"] = 2  # a whole number will do for a float
+    path.write_text(json.dumps(told))
+    assert status.read_all(tmp_path)[0].flows["bars"].lag_s == 2
+    told["flows"]["bars"] |= of_flow
+    path.write_text(json.dumps(told | of_pipeline))
+    (found,) = status.read_all(tmp_path)
+    assert (found.name, found.state) == ("bars", status.UNREADABLE)

@@ -139,10 +139,10 @@ class App:
             result = await chosen.handler(call)
         except Exception as error:
             if may_have_changed(chosen, error):
-                self.context.changed()
+                self.context.changed(chosen.of_messages)
             raise
         if chosen.changes and chosen.path != SESSION_PATH:
-            self.context.changed()
+            self.context.changed(chosen.of_messages)
         return await self.made(call, result)
 
     async def made(self, call: Call, result: Any) -> Response:

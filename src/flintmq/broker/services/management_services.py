@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import flintmq.broker.services.permission_explanations  # noqa: F401 - registers its service
-from flintmq.auth import AnswerPending, Refused, Tag, Verification
+from flintmq.auth import Accepted, AnswerPending, Refused, Tag, Verification
 from flintmq.broker.channels import direct_reply
 from flintmq.broker.channels.host_tally import COUNTED, counts_of
 from flintmq.broker.exchanges.router import copies_of
@@ -67,6 +67,8 @@ STEP_QUEUES_MIN = 32
 STEP_QUEUES_MAX = 512
 # Connections and channels that one step adds up, a microsecond and a half each.
 STEP_CHANNELS = 32
+# How often a login is tried whose user is changed meanwhile.
+LOGINS_MAX = 10
 # Virtual hosts named with a login: who may enter more than these asks for the list.
 HOSTS_MAX = 1000
 # Virtual hosts about which a back end is asked for one of its users.
@@ -95,13 +97,18 @@ def authenticate(request: Request) -> Chore:
         request.reply({"refused": f"{address} is banned", "pause-ms": 0})
         return
     name = request.text("user", "")
-    if "token" in request.arguments:
-        step = broker.authentication.borne(secret(request, "token"), address)
-    else:
-        step = broker.authentication.login(name, secret(request, "password"), address)
-    while isinstance(step, Verification):
-        found = yield from verified(request, step)
-        step = step.finish(found)
+    for _ in range(LOGINS_MAX):
+        known = broker.users.get(name)
+        changes = 0 if known is None else known.changes
+        if "token" in request.arguments:
+            begun = broker.authentication.borne(secret(request, "token"), address)
+        else:
+            begun = broker.authentication.login(name, secret(request, "password"), address)
+        step = yield from settled(request, begun)
+        # A change during the login refuses it. Tools that set permissions ask while they do so: a right
+        # password must not be told to be wrong.
+        if not isinstance(step, Refused) or known is None or known.changes == changes:
+            break
     if isinstance(step, Refused):
         pause_s = broker.failed_logins.note(address, step.user or name, step.is_fault)
         audit_login(request, step.user or name, address, step.reason)
@@ -183,6 +190,16 @@ def tell_identity(request: Request, user: User, visitor: int) -> Chore:
             "visitor": visitor,
         }
     )
+
+
+def settled(
+    request: Request, step: Accepted | Refused | Verification
+) -> Generator[Wait, None, Accepted | Refused]:
+    """For a chore that waits for the end of a login."""
+    while isinstance(step, Verification):
+        found = yield from verified(request, step)
+        step = step.finish(found)
+    return step
 
 
 def verified(request: Request, verification: Verification) -> Generator[Wait, None, Any]:

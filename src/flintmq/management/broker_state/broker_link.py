@@ -63,15 +63,17 @@ class InheritedConnection(Connection):
         self.control = control
 
     async def connect_socket(self, endpoint: Endpoint, deadline: Deadline) -> None:
-        mine, theirs = socket.socketpair()
+        link = _Link(self)
         try:
-            with theirs:
-                socket.send_fds(self.control, [b"c"], [theirs.fileno()])
-            mine.setblocking(False)
-            link = _Link(self)
-            await self.loop.create_connection(lambda: link, sock=mine)
+            mine, theirs = socket.socketpair()
+            with contextlib.ExitStack() as unless_opened:
+                unless_opened.callback(mine.close)
+                with theirs:
+                    socket.send_fds(self.control, [b"c"], [theirs.fileno()])
+                mine.setblocking(False)
+                await self.loop.create_connection(lambda: link, sock=mine)
+                unless_opened.pop_all()
         except OSError as error:
-            mine.close()
             raise ConnectFailed(f"the broker takes no connection: {error}") from None
         self._link = link
         self.is_writable = True
@@ -199,10 +201,13 @@ class BrokerLink:
         )
         too_many = len(self.acting) - ACTING_MAX + 1
         for at, (used_s, key) in enumerate(idle):
+            place = self.acting.get(key)
+            # While another one was closed somebody may have begun to use it.
+            if place is None or place.users:
+                continue
             if at < too_many or now_s - used_s > IDLE_S:
-                place = self.acting.pop(key, None)
-                if place is not None:
-                    await place.close()
+                del self.acting[key]
+                await place.close()
 
     async def close(self) -> None:
         for place in [*self.questions, *self.logins, *self.visits, self.watch, *self.acting.values()]:

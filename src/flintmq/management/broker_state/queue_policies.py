@@ -5,7 +5,8 @@ To match 100,000 names with patterns takes a second: what was found is remembere
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from flintmq.management.broker_state import shapes
 from flintmq.patterns.name_pattern import NamePattern, PatternFault
@@ -36,16 +37,16 @@ class PolicyRow:
         return self.apply_to in kinds and self.pattern is not None and self.pattern.matches(name)
 
 
-class Effective(NamedTuple):
-    """The policies of a queue, and the definition that they come to."""
+@dataclass(frozen=True, eq=False)
+class Effective:
+    """The policies of queues, and the definition that they come to."""
 
     policy: str | None
     operator_policy: str | None
     definition: dict[str, Any]
-    written: str  # the definition, to sort by
 
 
-NO_POLICY = Effective(None, None, {}, "{}")
+NO_POLICY = Effective(None, None, {})
 
 
 class QueuePolicies:
@@ -60,11 +61,11 @@ class QueuePolicies:
 
     def of(self, row: QueueRow) -> Effective:
         """What holds for the queue."""
-        if not self.policies and not self.operator_policies:
-            return NO_POLICY
         known = self.known.get(row.name)
         if known is not None and known[0] == row.arguments and known[1] == row.is_stream:
             return known[2]
+        if not self.policies and not self.operator_policies:
+            return NO_POLICY
         if len(self.known) >= REMEMBERED_MAX:
             self.known.clear()
         found = self.choose(row.name, shapes.queue_type(row))
@@ -78,8 +79,7 @@ class QueuePolicies:
         names = (None if chosen is None else chosen.name, None if cap is None else cap.name)
         found = self.combined.get(names)
         if found is None:
-            definition = shapes.plain(effective(chosen, cap))
-            found = self.combined[names] = Effective(*names, definition, str(definition))
+            found = self.combined[names] = Effective(*names, shapes.plain(effective(chosen, cap)))
         return found
 
 

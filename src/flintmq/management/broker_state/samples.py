@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import marshal
-from collections import deque
+import sys
+from collections import Counter, deque
 from typing import Any
 
 from flintmq.client.core.errors import ClientError
@@ -34,10 +35,20 @@ class Totals:
         self.wall_ms = wall_ms
         self.hosts = hosts
         self.broker = broker
+        self._summed: tuple[tuple[str, ...], dict[str, int]] | None = None  # what was asked for last
 
-    def sum(self, name: str, host: str | None = None) -> int:
-        if host is not None:
-            return int(self.hosts.get(host, {}).get(name, 0))
+    def summed(self, hosts: tuple[str, ...]) -> dict[str, int]:
+        """All counts, each added up over these virtual hosts. It is remembered: the console asks for the
+        same of a hundred samples again and again."""
+        if self._summed is None or self._summed[0] != hosts:
+            found: Counter[str] = Counter()
+            for host in hosts:
+                found.update(self.hosts.get(host, {}))
+            self._summed = (hosts, dict(found))
+        return self._summed[1]
+
+    def sum(self, name: str) -> int:
+        """Over all virtual hosts."""
         return sum(counts.get(name, 0) for counts in self.hosts.values())
 
 
@@ -51,6 +62,7 @@ class Samples:
         self.latest: Totals | None = None
         self.took_s = 0.0  # for the last ones, if that was long
         self.taking: asyncio.Task[Totals] | None = None
+        self.changes = 0  # over HTTP
 
     async def watch(self) -> None:
         """Samples for ever."""
@@ -59,6 +71,8 @@ class Samples:
                 self.history.append(await self.take())
             except ClientError as error:
                 log.error("no sample: %s", error)
+            except Exception:
+                log.exception("a bug keeps a sample from being taken")
             await asyncio.sleep(EVERY_S)
 
     async def current(self, fresh_s: float = FRESH_S) -> Totals:
@@ -71,19 +85,32 @@ class Samples:
         return await asyncio.shield(self.taking)
 
     async def take(self) -> Totals:
-        began_s = self.clock.monotonic_s()
+        began_s, changes = self.clock.monotonic_s(), self.changes
         reply = await self.link.ask("management.totals", place=self.link.watch)
         found = marshal.loads(reply.body)
-        self.latest = Totals(
-            self.clock.monotonic_s(), found["broker"]["now_ms"], found["hosts"], found["broker"]
-        )
-        took_s = self.latest.time_s - began_s
+        hosts = self.shared(found["hosts"])
+        totals = Totals(self.clock.monotonic_s(), found["broker"]["now_ms"], hosts, found["broker"])
+        took_s = totals.time_s - began_s
         self.took_s = took_s if took_s > QUICK_S else 0.0
-        return self.latest
+        if changes == self.changes:
+            self.latest = totals
+        return totals
+
+    def shared(self, hosts: dict[str, Any]) -> dict[str, Any]:
+        """Counts that are those of the sample before are the very same ones: in most of a thousand virtual
+        hosts nothing happens, and what is kept of each would be some hundred octets, 720 times."""
+        before = self.history[-1].hosts if self.history else {}
+        found: dict[str, Any] = {}
+        for name, counts in hosts.items():
+            known = before.get(name)
+            found[sys.intern(name)] = known if known == counts else counts
+        return found
 
     def forget(self) -> None:
-        """The next one who asks gets new totals."""
+        """The next one who asks gets new totals, not those that are on their way."""
         self.latest = None
+        self.taking = None
+        self.changes += 1
 
     def before(self, now: Totals) -> Totals | None:
         """The totals that rates are counted from: about five seconds ago."""

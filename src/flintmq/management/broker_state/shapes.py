@@ -17,8 +17,10 @@ from urllib.parse import quote_plus
 
 from flintmq.management.broker_state.samples import rate
 from flintmq.snapshot_rows import BindingRow, ChannelRow, ConnectionRow, ConsumerRow, ExchangeRow, QueueRow
-from flintmq.wire.tables import decode_table
+from flintmq.wire.tables import decode_table, join_entries, split_entries
 
+# Of a table that is remembered.
+REMEMBERED_BYTES_MAX = 1024
 GARBAGE = {
     "fullsweep_after": 0,
     "max_heap_size": 0,
@@ -28,13 +30,18 @@ GARBAGE = {
 }
 
 
-@lru_cache(4096)
 def table(octets: bytes) -> dict[str, Any]:
-    """A table of the wire, as JSON has it."""
-    if not octets:
-        return {}
-    found, _ = decode_table(octets, 0, len(octets))
-    return {name: plain(value) for name, value in found.items()}
+    """A table of the wire, as JSON has it. Small ones are remembered: many queues and clients have the same,
+    and what a client says of itself may be as large as a frame."""
+    return decoded(octets) if len(octets) > REMEMBERED_BYTES_MAX else remembered(octets)
+
+
+def decoded(octets: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = plain(wire_table(octets))
+    return found
+
+
+remembered = lru_cache(4096)(decoded)
 
 
 def wire_table(octets: bytes) -> dict[str, Any]:
@@ -42,23 +49,43 @@ def wire_table(octets: bytes) -> dict[str, Any]:
     return decode_table(octets, 0, len(octets))[0] if octets else {}
 
 
+def argument_reader(path: list[str]) -> Callable[[bytes], Any]:
+    """What reads one value of tables of the wire, as JSON has it. A table that has the name nowhere in its
+    octets is not decoded, and none is kept: of 100,000 tables each may be another."""
+    name = path[0].encode() if path else b""
+
+    def value(octets: bytes) -> Any:
+        if name not in octets:
+            return None
+        return plain(inner(wire_table(octets), path))
+
+    return value
+
+
+def inner(shown: Any, path: list[str]) -> Any:
+    """The value that lies in others by these names; None where there is none."""
+    for name in path:
+        if not isinstance(shown, dict):
+            return None
+        shown = shown.get(name)
+    return shown
+
+
 def plain(value: Any) -> Any:
     """A value of AMQP as JSON can hold it."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**64 else str(value)
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode() if not value.isascii() else value
-    if isinstance(value, datetime):
-        return int(value.timestamp())
-    if isinstance(value, Decimal):
-        return float(value)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
     if isinstance(value, dict):
-        return {str(name): plain(inner) for name, inner in value.items()}
+        return {plain(str(name)): plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [plain(inner) for inner in value]
-    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**64:
-        return str(value)
-    return value
+    if isinstance(value, datetime):
+        return int(value.timestamp())
+    return float(value) if isinstance(value, Decimal) else value
 
 
 def with_rates(
@@ -218,7 +245,9 @@ def properties_key(routing_key: str, arguments: bytes) -> str:
     key = quote_plus(routing_key.encode("utf-8", "surrogateescape"), safe="").replace("~", "%7E")
     if not arguments:
         return key or "~"
-    digest = hashlib.sha256(arguments).digest()[:16]
+    # In whatever order they were given, it is the same binding.
+    entries = join_entries(sorted(split_entries(arguments, 0, len(arguments))))
+    digest = hashlib.sha256(entries).digest()[:16]
     return f"{key}~{base64.urlsafe_b64encode(digest).rstrip(b'=').decode()}"
 
 

@@ -87,6 +87,10 @@ class Snapshot(Generic[Row]):
         """Whether something was changed since the rows were taken."""
         return self.change_shown != self.change
 
+    @property
+    def is_on_its_way(self) -> bool:
+        return self.following is not None or (self.taking is not None and not self.taking.done())
+
     async def current(self) -> dict[Hashable, Row]:
         """The rows as they are now, or were a moment ago."""
         now_s = self.clock.monotonic_s()
@@ -247,34 +251,41 @@ class Snapshots:
         )
 
     def queues(self, virtual_host: str) -> Snapshot[QueueRow]:
-        found = self.of_hosts.get(("queues", virtual_host))
-        if found is None:
-            found = self.of_hosts["queues", virtual_host] = QueueSnapshot(self.link, self.clock, virtual_host)
-        return found
+        return self.of_host("queues", virtual_host)
 
     def exchanges(self, virtual_host: str) -> Snapshot[ExchangeRow]:
-        return self.of_host("exchanges", virtual_host, ExchangeRow._make, lambda row: row.name)
+        return self.of_host("exchanges", virtual_host)
 
     def bindings(self, virtual_host: str) -> Snapshot[BindingRow]:
-        return self.of_host("bindings", virtual_host, BindingRow._make, None)
+        return self.of_host("bindings", virtual_host)
 
-    def of_host(
-        self,
-        kind: str,
-        virtual_host: str,
-        make: Callable[[Any], Any],
-        key: Callable[[Any], Hashable] | None,
-    ) -> Snapshot[Any]:
+    def of_host(self, kind: str, virtual_host: str) -> Snapshot[Any]:
         found = self.of_hosts.get((kind, virtual_host))
         if found is None:
-            found = Snapshot(self.link, self.clock, kind, make, key, virtual_host)
-            self.of_hosts[kind, virtual_host] = found
+            self.forget_failed()
+            found = self.of_hosts[kind, virtual_host] = self.made(kind, virtual_host)
         return found
 
-    def changed(self) -> None:
-        """Something was changed over HTTP: whoever asks next is to see it."""
+    def made(self, kind: str, virtual_host: str) -> Snapshot[Any]:
+        if kind == "queues":
+            return QueueSnapshot(self.link, self.clock, virtual_host)
+        if kind == "exchanges":
+            name: Callable[[ExchangeRow], Hashable] = lambda row: row.name  # noqa: E731
+            return Snapshot(self.link, self.clock, kind, ExchangeRow._make, name, virtual_host)
+        return Snapshot(self.link, self.clock, kind, BindingRow._make, None, virtual_host)
+
+    def forget_failed(self) -> None:
+        """Who may see all virtual hosts may ask for any name, of which most are none."""
+        for key, snapshot in list(self.of_hosts.items()):
+            if snapshot.failure is not None and snapshot.taken_s < 0 and not snapshot.is_on_its_way:
+                del self.of_hosts[key]
+
+    def changed(self, of_messages: bool) -> None:
+        """Something was changed over HTTP: whoever asks next is to see it. Of messages alone slow snapshots
+        are told as they are."""
         for snapshot in (*self.of_hosts.values(), self.connections, self.channels, self.consumers):
-            snapshot.changed()
+            if not of_messages or snapshot.took_s <= QUICK_S:
+                snapshot.changed()
 
     def forget_hosts(self, known: frozenset[str]) -> None:
         for kind, virtual_host in list(self.of_hosts):

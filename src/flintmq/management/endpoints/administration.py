@@ -6,6 +6,7 @@ Each is asked in the name of the user: what the user may change is the broker's 
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 from typing import Any
 
 from starlette.responses import Response
@@ -14,7 +15,7 @@ from flintmq.client.core.errors import ServiceError
 from flintmq.config import USER_TAGS
 from flintmq.management.broker_state import shapes
 from flintmq.management.broker_state.samples import rate
-from flintmq.management.requests.faults import BadRequest, NotFound
+from flintmq.management.requests.faults import BadRequest, NotFound, unless_gone
 from flintmq.management.requests.listing import Listing, answer
 from flintmq.management.requests.routes import (
     ADMINISTRATOR,
@@ -107,7 +108,7 @@ async def vhost_one(call: Call) -> dict[str, Any]:
 
 @endpoint("PUT", "/api/vhosts/{vhost}", ADMINISTRATOR, body=OBJECT)
 async def vhost_put(call: Call) -> Response:
-    """Adds a virtual host, in which the user gets all permissions; 201 if it is new.
+    """Adds a virtual host, in which a user of the broker itself gets all permissions; 201 if it is new.
 
     `tracing` turns the firehose of the virtual host on or off.
     """
@@ -118,8 +119,9 @@ async def vhost_put(call: Call) -> Response:
     is_new = name not in await call.context.hosts()
     if is_new:
         await call.ask("vhost.add", {"virtual-host": name})
-        everything = {"configure": ".*", "write": ".*", "read": ".*"}
-        await call.ask("permission.set", {"user": call.identity.user, "virtual-host": name, **everything})
+        if not call.identity.visitor:  # what a back end allows is not the broker's to change
+            everything = {"configure": ".*", "write": ".*", "read": ".*"}
+            await call.ask("permission.set", {"user": call.identity.user, "virtual-host": name, **everything})
     if tracing is not None:
         await call.ask("trace.on" if tracing else "trace.off", {"virtual-host": name})
     return no_content(201 if is_new else 204)
@@ -203,7 +205,8 @@ async def users_delete(call: Call) -> Response:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise BadRequest("users must be an array of texts")
     for name in names:
-        await call.ask("user.delete", {"user": name})
+        with unless_gone():
+            await call.ask("user.delete", {"user": name})
     return no_content()
 
 
@@ -426,13 +429,13 @@ def policy_row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 async def policy_rows(call: Call, prefix: str, vhost: str | None) -> list[dict[str, Any]]:
-    hosts = await call.context.hosts() if vhost is None else [vhost]
-    found: list[dict[str, Any]] = []
-    for host in hosts:
-        if call.identity.sees(host):
-            rows = await call.context.policies(host, prefix == "operator-policy")
-            found += [policy_row(each.row) for each in rows]
-    return found
+    async def rows(host: str) -> list[dict[str, Any]]:
+        policies = await call.context.policies(host, prefix == "operator-policy")
+        return [policy_row(each.row) for each in policies]
+
+    if vhost is not None:
+        return await rows(vhost)
+    return list(chain.from_iterable(await call.context.of_hosts(call.identity.sees, rows)))
 
 
 def add_policy_endpoints(path: str, prefix: str, level: str) -> None:
@@ -496,22 +499,21 @@ add_policy_endpoints("/api/operator-policies", "operator-policy", ADMINISTRATOR)
 
 
 async def parameter_rows(call: Call, component: str, vhost: str | None) -> list[dict[str, Any]]:
-    hosts = await call.context.hosts() if vhost is None else [vhost]
-    found: list[dict[str, Any]] = []
-    for host in hosts:
-        if not call.identity.sees(host):
-            continue
+    async def rows(host: str) -> list[dict[str, Any]]:
         arguments = {"virtual-host": host, **({"component": component} if component else {})}
-        for row in await call.rows("parameter.list", arguments):
-            found.append(
-                {
-                    "vhost": row["virtual-host"],
-                    "component": row["component"],
-                    "name": row["name"],
-                    "value": shapes.plain(row["value"]),
-                }
-            )
-    return found
+        return [
+            {
+                "vhost": row["virtual-host"],
+                "component": row["component"],
+                "name": row["name"],
+                "value": shapes.plain(row["value"]),
+            }
+            for row in await call.rows("parameter.list", arguments)
+        ]
+
+    if vhost is not None:
+        return await rows(vhost)
+    return list(chain.from_iterable(await call.context.of_hosts(call.identity.sees, rows)))
 
 
 @endpoint("GET", "/api/parameters", POLICYMAKER, query=LIST_QUERY)

@@ -21,7 +21,7 @@ from flintmq.management.requests.routes import Call, endpoint
 REQUEUED_MAX = 5_000
 
 
-@endpoint("POST", "/api/flintmq/queues/{vhost}/{name}/requeue", body={"type": "object"})
+@endpoint("POST", "/api/flintmq/queues/{vhost}/{name}/requeue", body={"type": "object"}, of_messages=True)
 async def requeue(call: Call) -> dict[str, Any]:
     """Sends dead letters back to the queues that they died in: all, or `limit` of them; the rest stays."""
     body = await call.json()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import orjson
@@ -24,15 +25,34 @@ async def exported(call: Call, vhost: str) -> Response:
     arguments: dict[str, Any] = {"virtual-host": vhost} if vhost else {}
     while True:
         reply = await call.reply("definitions.export", arguments)
-        join(document, orjson.loads(reply.body))
+        join(document, part_of(reply.body))
         if "next" not in reply.results:
             break
         arguments["after"] = reply.results["next"]
-    response = json_response(document)
+    response = Response(octets_of(document), media_type="application/json")
     name = call.query("download")
     if name and name.replace(".", "").replace("-", "").replace("_", "").isalnum() and name.isascii():
         response.headers["content-disposition"] = f'attachment; filename="{name}"'
     return response
+
+
+def part_of(octets: bytes) -> dict[str, Any]:
+    """A part of the definitions. Arguments may have octets that are no text, which are lone surrogates here,
+    and numbers that are none, which become null; orjson refuses both."""
+    found: dict[str, Any]
+    try:
+        found = orjson.loads(octets)
+    except ValueError:
+        found = json.loads(octets, parse_constant=lambda name: None)
+    return found
+
+
+def octets_of(document: dict[str, Any]) -> bytes:
+    """As JSON from which the same octets can be imported."""
+    try:
+        return orjson.dumps(document)
+    except TypeError:
+        return json.dumps(document).encode()
 
 
 async def imported(call: Call, vhost: str) -> Response:

@@ -78,13 +78,13 @@ async def moved(call: Call, service: str, verb: str) -> dict[str, Any]:
             arguments["after"] = found["last"]
 
 
-@endpoint("POST", "/api/flintmq/queues/{vhost}/{name}/move", body=OBJECT)
+@endpoint("POST", "/api/flintmq/queues/{vhost}/{name}/move", body=OBJECT, of_messages=True)
 async def move(call: Call) -> dict[str, Any]:
     """Moves messages to the queue `to`: all that wait, or `limit` of them."""
     return await moved(call, "queue.move", "moved")
 
 
-@endpoint("POST", "/api/flintmq/queues/{vhost}/{name}/copy", body=OBJECT)
+@endpoint("POST", "/api/flintmq/queues/{vhost}/{name}/copy", body=OBJECT, of_messages=True)
 async def copy(call: Call) -> dict[str, Any]:
     """Copies messages to the queue `to`: all that wait, or `limit` of them."""
     return await moved(call, "queue.copy", "copied")

@@ -92,7 +92,7 @@ def body_out(octets: bytes, encoding: str, most: int | None) -> dict[str, Any]:
     return {**found, "payload": base64.b64encode(shown).decode(), "payload_encoding": "base64"}
 
 
-@endpoint("POST", "/api/exchanges/{vhost}/{name}/publish", body=OBJECT)
+@endpoint("POST", "/api/exchanges/{vhost}/{name}/publish", body=OBJECT, of_messages=True)
 async def publish(call: Call) -> dict[str, Any]:
     """Publishes a message; `routed` tells whether it went to a queue."""
     body = await call.json()
@@ -118,7 +118,7 @@ async def publish(call: Call) -> dict[str, Any]:
     return {"routed": True}
 
 
-@endpoint("POST", "/api/queues/{vhost}/{name}/get", body=OBJECT)
+@endpoint("POST", "/api/queues/{vhost}/{name}/get", body=OBJECT, of_messages=True)
 async def get(call: Call) -> list[dict[str, Any]]:
     """Takes messages from a queue, 32 MiB or `count` of them; `ackmode` says what becomes of them."""
     body = await call.json()

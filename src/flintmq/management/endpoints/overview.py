@@ -71,15 +71,14 @@ def churn(now: Totals) -> dict[str, int]:
     }
 
 
-def depths(totals: Totals, hosts: list[str]) -> dict[str, int]:
-    ready = sum(totals.sum("ready", host) for host in hosts)
-    unacked = sum(totals.sum("unacked", host) for host in hosts)
+def depths(totals: Totals, hosts: tuple[str, ...]) -> dict[str, int]:
+    summed = totals.summed(hosts)
+    ready, unacked = summed.get("ready", 0), summed.get("unacked", 0)
     return {"messages": ready + unacked, "messages_ready": ready, "messages_unacknowledged": unacked}
 
 
-def stats(totals: Totals, hosts: list[str]) -> dict[str, int]:
-    summed = {name: sum(totals.sum(name, host) for host in hosts) for name in COUNTED}
-    return shapes.channel_stats(summed)
+def stats(totals: Totals, hosts: tuple[str, ...]) -> dict[str, int]:
+    return shapes.channel_stats(dict.fromkeys(COUNTED, 0) | totals.summed(hosts))
 
 
 def add_samples(found: dict[str, Any], points: list[Totals], values: list[dict[str, int]]) -> None:
@@ -107,7 +106,7 @@ async def overview(call: Call) -> dict[str, Any]:
     now = await context.samples.current()
     before = context.samples.before(now)
     seconds = 0.0 if before is None else now.time_s - before.time_s
-    hosts = [host for host in now.hosts if call.identity.sees(host)]
+    hosts = tuple(host for host in now.hosts if call.identity.sees(host))
     queue_totals = shapes.with_rates(
         depths(now, hosts), None if before is None else depths(before, hosts), seconds
     )
@@ -135,7 +134,7 @@ async def overview(call: Call) -> dict[str, Any]:
         "churn_rates": shapes.with_rates(churn(now), None if before is None else churn(before), seconds),
         "queue_totals": queue_totals,
         "object_totals": {
-            name: sum(now.sum(name, host) for host in hosts)
+            name: now.summed(hosts).get(name, 0)
             for name in ("channels", "connections", "consumers", "exchanges", "queues", "bindings")
         },
         "statistics_db_event_queue": 0,

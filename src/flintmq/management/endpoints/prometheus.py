@@ -10,9 +10,11 @@ They are told without a login, as RabbitMQ's are, to this machine alone; others 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from itertools import repeat
-from typing import Any, NamedTuple
+import math
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from itertools import chain, repeat
+from operator import attrgetter
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from starlette.responses import Response, StreamingResponse
 
@@ -39,16 +41,35 @@ LIVELY = (status.STARTING, status.RUNNING, status.WAITING)
 # What a kept route takes in memory, about.
 ROUTE_BYTES = 500
 Labels = dict[str, str]
+QueuesByHost = list[tuple[str, Iterable[QueueRow]]]
+Row = TypeVar("Row")
+Made = TypeVar("Made")
 
 
 class Family(NamedTuple):
-    """One metric with its values; those of a histogram have suffixes of the name."""
+    """One metric with its values, each behind its labels as they are written; those of a histogram have
+    suffixes of the name."""
 
     name: str
     kind: str
     help: str
-    samples: Iterable[tuple[Labels, float]]
+    samples: Iterable[tuple[str, float]]
     suffixes: Iterable[str] = repeat("")
+
+
+class Once(Generic[Row, Made]):
+    """What is made of each row when it is asked for the first time. Of 100,000 rows, which many families are
+    made of, none is made before its turn to be written."""
+
+    def __init__(self, rows: Iterable[Row], make: Callable[[Row], Made]) -> None:
+        self.made: list[Made] = []
+        self.rest = map(make, rows)
+
+    def __iter__(self) -> Iterator[Made]:
+        yield from self.made
+        for each in self.rest:
+            self.made.append(each)
+            yield each
 
 
 def escaped(text: str) -> str:
@@ -62,6 +83,8 @@ def written(labels: Labels) -> str:
 
 
 def number(value: float) -> str:
+    if not math.isfinite(value):
+        return "NaN" if value != value else "+Inf" if value > 0 else "-Inf"
     return str(int(value)) if value == int(value) else repr(float(value))
 
 
@@ -72,7 +95,7 @@ async def exposition(families: Iterable[Family]) -> AsyncIterator[bytes]:
         lines.append(f"# TYPE {family.name} {family.kind}")
         lines.append(f"# HELP {family.name} {family.help}")
         for (labels, value), suffix in zip(family.samples, family.suffixes, strict=False):
-            lines.append(f"{family.name}{suffix}{written(labels)} {number(value)}")
+            lines.append(f"{family.name}{suffix}{labels} {number(value)}")
             if len(lines) >= STEP:
                 yield ("\n".join(lines) + "\n").encode("utf-8", "replace")
                 lines = []
@@ -81,23 +104,23 @@ async def exposition(families: Iterable[Family]) -> AsyncIterator[bytes]:
 
 
 def gauge(name: str, text: str, value: float, **labels: str) -> Family:
-    return Family(name, "gauge", text, [(labels, value)])
+    return Family(name, "gauge", text, [(written(labels), value)])
 
 
 def counter(name: str, text: str, value: float, **labels: str) -> Family:
-    return Family(name, "counter", text, [(labels, value)])
+    return Family(name, "counter", text, [(written(labels), value)])
 
 
 def histogram(name: str, text: str, told: tuple[list[int], list[int], int]) -> Family:
     """Of values in microseconds, as Histogram.told has them; shown in seconds."""
     bounds, counts, sum_us = told
-    samples: list[tuple[Labels, float]] = []
+    samples: list[tuple[str, float]] = []
     below = 0
     for bound_us, count in zip(bounds, counts, strict=False):
         below += count
-        samples.append(({"le": repr(bound_us / 1_000_000)}, below))
+        samples.append((written({"le": repr(bound_us / 1_000_000)}), below))
     below += counts[-1]
-    samples += [({"le": "+Inf"}, below), ({}, sum_us / 1_000_000), ({}, below)]
+    samples += [(written({"le": "+Inf"}), below), ("", sum_us / 1_000_000), ("", below)]
     suffixes = ["_bucket"] * (len(bounds) + 1) + ["_sum", "_count"]
     return Family(name, "histogram", text, samples, suffixes)
 
@@ -346,8 +369,8 @@ def fate_families(fates: dict[str, Any]) -> list[Family]:
             "counter",
             f"Total number of messages dead-lettered due to {text}",
             [
-                ({**kind, "dead_letter_strategy": "at_most_once"}, fates["lettered"][reason]),
-                ({**kind, "dead_letter_strategy": "disabled"}, fates["dropped"][reason]),
+                (written({**kind, "dead_letter_strategy": strategy}), fates[fate][reason])
+                for fate, strategy in (("lettered", "at_most_once"), ("dropped", "disabled"))
             ],
         )
         for reason, text in DEATHS
@@ -382,8 +405,8 @@ def memory_family(now: Totals) -> Family:
         "routes": ROUTE_BYTES * broker["routes"],
     }
     uses["other"] = max(0, broker.get("memory-bytes", 0) - sum(uses.values()))
-    text = "Memory in bytes by what it is used for"
-    return Family("flintmq_memory_bytes", "gauge", text, [({"use": use}, size) for use, size in uses.items()])
+    samples = [(written({"use": use}), size) for use, size in uses.items()]
+    return Family("flintmq_memory_bytes", "gauge", "Memory in bytes by what it is used for", samples)
 
 
 def oldest_age_s(now: Totals) -> float:
@@ -416,7 +439,7 @@ def churn_families(now: Totals) -> list[Family]:
 
 def global_families(now: Totals) -> list[Family]:
     """What was done since the broker started, of all virtual hosts together."""
-    done = stats(now, list(now.hosts))
+    done = stats(now, tuple(now.hosts))
     by_protocol = [
         counter(f"rabbitmq_global_{name}", text, done[count], protocol="amqp091")
         for name, text, count in GLOBAL_COUNTERS
@@ -432,7 +455,7 @@ def global_families(now: Totals) -> list[Family]:
 
 def summed_families(now: Totals) -> list[Family]:
     """The sums over queues and channels."""
-    done = stats(now, list(now.hosts))
+    done = stats(now, tuple(now.hosts))
     ready, unacked = now.sum("ready"), now.sum("unacked")
     return [
         gauge("rabbitmq_queue_messages_ready", "Messages ready to be delivered to consumers", ready),
@@ -461,11 +484,13 @@ async def pipeline_families(call: Call) -> list[Family]:
     found = await asyncio.to_thread(status.read_all, call.context.pipelines)
     shown = found[:PIPELINES_MAX]
     flows = [
-        ({"pipeline": each.name, "flow": name}, flow)
+        (written({"pipeline": each.name, "flow": name}), flow)
         for each in shown
         for name, flow in list(each.flows.items())[:FLOWS_MAX]
     ]
-    running = [({"pipeline": each.name, "state": each.state}, int(each.state in LIVELY)) for each in shown]
+    running = [
+        (written({"pipeline": each.name, "state": each.state}), int(each.state in LIVELY)) for each in shown
+    ]
     return [
         Family("flintmq_pipeline_up", "gauge", "is 1 while the pipeline runs", running),
         Family(
@@ -492,71 +517,79 @@ async def pipeline_families(call: Call) -> list[Family]:
 # Object by object
 
 
-def queue_families(
-    rows: list[tuple[str, QueueRow]], now_ms: int, prefix: str = "rabbitmq_queue_"
-) -> Iterable[Family]:
-    labelled = [({"vhost": vhost, "queue": row.name}, row) for vhost, row in rows]
+def queue_families(hosts: QueuesByHost, now_ms: int, prefix: str = "rabbitmq_queue_") -> Iterator[Family]:
+    pairs = ((vhost, row) for vhost, rows in hosts for row in rows)
+    labelled = Once(pairs, lambda pair: (written({"vhost": pair[0], "queue": pair[1].name}), pair[1]))
+
+    def family(name: str, kind: str, text: str, value: Callable[[QueueRow], float]) -> Family:
+        return Family(name, kind, text, ((labels, value(row)) for labels, row in labelled))
+
     for name, text, value in QUEUE_GAUGES:
-        yield Family(prefix + name, "gauge", text, [(labels, value(row)) for labels, row in labelled])
-    published = [(labels, row.entered) for labels, row in labelled]
+        yield family(prefix + name, "gauge", text, value)
     text = "Total number of messages published to queues"
-    yield Family(prefix + "messages_published_total", "counter", text, published)
-    acked = [(labels, shapes.queue_stats(row)["ack"]) for labels, row in labelled]
-    yield Family("flintmq_queue_messages_acked_total", "counter", "Messages acknowledged", acked)
-    oldest = [(labels, row.oldest_ms) for labels, row in labelled if row.oldest_ms]
+    yield family(prefix + "messages_published_total", "counter", text, lambda row: row.entered)
+    acked = shapes.QUEUE_STATS["ack"]
+    yield family("flintmq_queue_messages_acked_total", "counter", "Messages acknowledged", acked)
     text = "Timestamp of the first message in the queue, if any"
-    yield Family(
-        prefix + "head_message_timestamp", "gauge", text, [(labels, ms // 1000) for labels, ms in oldest]
-    )
-    ages = [(labels, max(0, now_ms - ms) / 1000) for labels, ms in oldest]
+    times = ((labels, row.oldest_ms // 1000) for labels, row in labelled if row.oldest_ms)
+    yield Family(prefix + "head_message_timestamp", "gauge", text, times)
+    ages = ((labels, max(0, now_ms - row.oldest_ms) / 1000) for labels, row in labelled if row.oldest_ms)
     yield Family("flintmq_queue_oldest_message_age_seconds", "gauge", OLDEST, ages)
     for name, text in QUEUE_FATES:
-        counts = [(labels, getattr(row, name)) for labels, row in labelled]
-        yield Family(f"flintmq_queue_messages_{name}_total", "counter", text, counts)
+        yield family(f"flintmq_queue_messages_{name}_total", "counter", text, attrgetter(name))
 
 
-def connection_families(rows: Iterable[ConnectionRow], prefix: str) -> Iterable[Family]:
-    labelled = [({"connection": shapes.connection_name(row), "vhost": row.vhost}, row) for row in rows]
-    for name, kind, text, key in (
-        ("incoming_bytes_total", "counter", "Total number of bytes received on a connection", "received"),
-        ("outgoing_bytes_total", "counter", "Total number of bytes sent on a connection", "sent"),
-        ("pending_packets", "gauge", "Number of bytes waiting to be sent on a connection", "pending"),
-    ):
-        yield Family(
-            prefix + name, kind, text, [(labels, row.described.get(key, 0)) for labels, row in labelled]
-        )
-    channels = [(labels, row.channels) for labels, row in labelled]
+def connection_families(rows: Iterable[ConnectionRow], prefix: str) -> Iterator[Family]:
+    labelled = Once(
+        rows, lambda row: (written({"connection": shapes.connection_name(row), "vhost": row.vhost}), row)
+    )
+
+    def described(name: str, kind: str, text: str, key: str) -> Family:
+        values = ((labels, row.described.get(key, 0)) for labels, row in labelled)
+        return Family(prefix + name, kind, text, values)
+
+    text = "Total number of bytes received on a connection"
+    yield described("incoming_bytes_total", "counter", text, "received")
+    text = "Total number of bytes sent on a connection"
+    yield described("outgoing_bytes_total", "counter", text, "sent")
+    text = "Number of bytes waiting to be sent on a connection"
+    yield described("pending_packets", "gauge", text, "pending")
+    channels = ((labels, row.channels) for labels, row in labelled)
     yield Family(prefix + "channels", "gauge", "Channels on a connection", channels)
+
+
+CHANNEL_GAUGES = (
+    ("consumers", "Consumers on a channel", "consumers"),
+    ("messages_unacked", "Delivered but not yet acknowledged messages", "unacked"),
+    ("messages_unconfirmed", "Published but not yet confirmed messages", "unconfirmed"),
+    ("prefetch", "Total limit of unacknowledged messages for all consumers", "global_prefetch_count"),
+)
 
 
 def channel_families(
     rows: Iterable[ChannelRow], connections: dict[Any, ConnectionRow], prefix: str
-) -> Iterable[Family]:
-    labelled = [
-        ({"channel": f"{shapes.ends_of(connections.get(row.connection))['name']} ({row.number})"}, row)
-        for row in rows
-    ]
-    for name, text, field in (
-        ("consumers", "Consumers on a channel", "consumers"),
-        ("messages_unacked", "Delivered but not yet acknowledged messages", "unacked"),
-        ("messages_unconfirmed", "Published but not yet confirmed messages", "unconfirmed"),
-        ("prefetch", "Total limit of unacknowledged messages for all consumers", "global_prefetch_count"),
-    ):
-        yield Family(
-            prefix + name, "gauge", text, [(labels, getattr(row, field)) for labels, row in labelled]
-        )
-    counted = [(labels, shapes.channel_stats(row)) for labels, row in labelled]
+) -> Iterator[Family]:
+    def labelled_counts(row: ChannelRow) -> tuple[str, dict[str, int]]:
+        name = f"{shapes.ends_of(connections.get(row.connection))['name']} ({row.number})"
+        gauges = {name: getattr(row, field) for name, _, field in CHANNEL_GAUGES}
+        return written({"channel": name}), gauges | shapes.channel_stats(row)
+
+    labelled = Once(rows, labelled_counts)
+
+    def family(name: str, kind: str, text: str, count: str) -> Family:
+        return Family(prefix + name, kind, text, ((labels, counts[count]) for labels, counts in labelled))
+
+    for name, text, _ in CHANNEL_GAUGES:
+        yield family(name, "gauge", text, name)
     for name, text, count in CHANNEL_COUNTERS:
-        yield Family(prefix + name, "counter", text, [(labels, done[count]) for labels, done in counted])
+        yield family(name, "counter", text, count)
 
 
-async def queue_rows(call: Call, wanted: list[str]) -> list[tuple[str, QueueRow]]:
-    found: list[tuple[str, QueueRow]] = []
-    for vhost in await call.context.hosts():
-        if not wanted or vhost in wanted:
-            rows = await call.context.snapshots.queues(vhost).current()
-            found += [(vhost, row) for row in rows.values()]
-    return found
+async def queue_rows(call: Call, wanted: list[str]) -> QueuesByHost:
+    async def rows(vhost: str) -> tuple[str, Iterable[QueueRow]]:
+        return vhost, (await call.context.snapshots.queues(vhost).current()).values()
+
+    return await call.context.of_hosts(lambda vhost: not wanted or vhost in wanted, rows)
 
 
 async def admit(call: Call) -> None:
@@ -602,16 +635,17 @@ async def metrics_per_object(call: Call) -> Response:
     queues = await queue_rows(call, [])
     connections = await call.context.snapshots.connections.current()
     channels = await call.context.snapshots.channels.current()
+    pipelines = await pipeline_families(call)
     return text(
-        [
-            *node_families(call, now),
-            *churn_families(now),
-            *global_families(now),
-            *queue_families(queues, now.broker["now_ms"]),
-            *connection_families(connections.values(), "rabbitmq_connection_"),
-            *channel_families(channels.values(), connections, "rabbitmq_channel_"),
-            *await pipeline_families(call),
-        ]
+        chain(
+            node_families(call, now),
+            churn_families(now),
+            global_families(now),
+            queue_families(queues, now.broker["now_ms"]),
+            connection_families(connections.values(), "rabbitmq_connection_"),
+            channel_families(channels.values(), connections, "rabbitmq_channel_"),
+            pipelines,
+        )
     )
 
 
@@ -621,22 +655,22 @@ async def metrics_detailed(call: Call) -> Response:
     await admit(call)
     wanted = call.request.query_params.getlist("family")
     hosts = call.request.query_params.getlist("vhost")
-    families: list[Family] = []
+    families: list[Iterable[Family]] = []
     prefix = "rabbitmq_detailed_"
     if any(name.startswith("queue_") for name in wanted):
         now = await call.context.samples.current(FRESH_S)
-        rows_of_queues = await queue_rows(call, hosts)
-        families += queue_families(rows_of_queues, now.broker["now_ms"], f"{prefix}queue_")
+        queues = await queue_rows(call, hosts)
+        families.append(queue_families(queues, now.broker["now_ms"], f"{prefix}queue_"))
     connections = await call.context.snapshots.connections.current()
     shown = {number: row for number, row in connections.items() if not hosts or row.vhost in hosts}
     if any(name.startswith("connection_") for name in wanted):
-        families += connection_families(shown.values(), f"{prefix}connection_")
+        families.append(connection_families(shown.values(), f"{prefix}connection_"))
     if any(name.startswith("channel_") for name in wanted):
         channels = await call.context.snapshots.channels.current()
         rows = [row for row in channels.values() if not hosts or row.vhost in hosts]
-        families += channel_families(rows, shown, f"{prefix}channel_")
+        families.append(channel_families(rows, shown, f"{prefix}channel_"))
     if any(name.startswith("node_") for name in wanted):
-        families += node_families(call, await call.context.samples.current(FRESH_S))
+        families.append(node_families(call, await call.context.samples.current(FRESH_S)))
     if any(name.startswith("pipeline_") for name in wanted):
-        families += await pipeline_families(call)
-    return text(families)
+        families.append(await pipeline_families(call))
+    return text(chain.from_iterable(families))

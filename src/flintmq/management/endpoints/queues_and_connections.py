@@ -6,17 +6,20 @@ the user's permissions hold as they do over AMQP.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
+from functools import partial
+from itertools import chain
 from typing import Any
 from urllib.parse import quote, unquote_plus
 
 from starlette.responses import Response
 
+from flintmq.client.core.errors import ServiceError
 from flintmq.management.broker_state import shapes
-from flintmq.management.broker_state.queue_policies import PolicyRow
+from flintmq.management.broker_state.queue_policies import Effective, PolicyRow
 from flintmq.management.requests.context import Context
-from flintmq.management.requests.faults import BadRequest, NotAuthorised, NotFound
-from flintmq.management.requests.listing import Listing, answer
+from flintmq.management.requests.faults import BadRequest, NotAuthorised, NotFound, unless_gone
+from flintmq.management.requests.listing import Listing, Part, answer
 from flintmq.management.requests.routes import (
     LIST_QUERY,
     Call,
@@ -27,6 +30,8 @@ from flintmq.management.requests.routes import (
     text_of,
 )
 from flintmq.snapshot_rows import BindingRow, ChannelRow, ConnectionRow, ExchangeRow, QueueRow
+from flintmq.wire import amqp
+from flintmq.wire.tables import encode_table
 
 FLAG = {"type": "boolean"}
 TABLE = {"type": "object", "additionalProperties": True}
@@ -48,21 +53,70 @@ EXCHANGE_BODY = {
     },
 }
 Count = Callable[[QueueRow], int]
-# Columns of a queue in which all queues of a list are alike.
-SAME_OF_ALL = (
-    *("node", "state", "recoverable_slaves", "reductions", "reductions_details", "garbage_collection"),
-    *("exclusive_consumer_tag", "single_active_consumer_tag", "head_message_timestamp"),
-    "message_bytes_unacknowledged",
-)
 BINDING_BODY = {"type": "object", "properties": {"routing_key": TEXT, "arguments": TABLE}}
 
 
-async def seen_hosts(call: Call) -> list[str]:
-    """The virtual hosts that the user may look into."""
-    return [host for host in await call.context.hosts() if call.identity.sees(host)]
-
-
 # Queues
+
+
+# What queues are sorted by in a column. To shape 100,000 of them takes seconds.
+QUEUE_COLUMNS: dict[str, Callable[[QueueRow], Any]] = {
+    **shapes.QUEUE_DEPTHS,
+    **{f"message_stats.{name}": count for name, count in shapes.QUEUE_STATS.items()},
+    **dict.fromkeys(("members", "online", "readers", "leader"), lambda row: row.is_stream),
+    **dict.fromkeys(
+        ("owner_pid_details", "owner_pid_details.name"), lambda row: str(row.owner) if row.exclusive else ""
+    ),
+    **dict.fromkeys(
+        ("backing_queue_status", "backing_queue_status.len"), lambda row: None if row.is_stream else row.ready
+    ),
+    **dict.fromkeys(
+        ("backing_queue_status.mode", "backing_queue_status.version"), lambda row: not row.is_stream
+    ),
+    "auto_delete": lambda row: row.auto_delete,
+    "consumer_capacity": lambda row: row.has_active,
+    "consumer_utilisation": lambda row: row.has_active,
+    "consumers": lambda row: row.consumers,
+    "durable": lambda row: row.durable,
+    "exclusive": lambda row: row.exclusive,
+    "leases": lambda row: row.leases,
+    "memory": lambda row: row.ready_bytes,
+    "message_bytes": shapes.message_bytes,
+    "message_bytes_paged_out": lambda row: row.paged_bytes,
+    "message_bytes_persistent": lambda row: shapes.message_bytes(row) if row.number else 0,
+    "message_bytes_ram": lambda row: row.ready_bytes,
+    "message_bytes_ready": shapes.message_bytes,
+    "message_stats": shapes.delivered_or_got,
+    "messages_dropped": lambda row: row.overflowed,
+    "messages_expired": lambda row: row.expired,
+    "messages_lost": lambda row: row.lost,
+    "messages_paged_out": lambda row: row.paged,
+    "messages_persistent": lambda row: row.ready + row.unacked if row.number else 0,
+    "messages_ram": lambda row: row.ready + row.unacked - row.paged,
+    "messages_ready_ram": lambda row: row.ready - row.paged,
+    "messages_unacknowledged_ram": lambda row: row.unacked,
+    "name": lambda row: row.name,
+    "type": shapes.queue_type,
+}
+# Columns with a rate: what is counted.
+QUEUE_RATES: dict[str, Count] = {
+    f"{prefix}{name}_details{suffix}": count
+    for prefix, counts in (("message_stats.", shapes.QUEUE_STATS), ("", shapes.QUEUE_DEPTHS))
+    for name, count in counts.items()
+    for suffix in ("", ".rate")
+}
+
+
+# Columns of the policies that hold for a queue.
+HOLDING: dict[str, Callable[[Effective], Any]] = {
+    "policy": lambda holding: holding.policy,
+    "operator_policy": lambda holding: holding.operator_policy,
+    "effective_policy_definition": lambda holding: holding.definition,
+}
+
+
+def reader_of(value: Callable[[Effective], Any], path: list[str]) -> Callable[[Effective], Any]:
+    return lambda holding: shapes.inner(value(holding), path)
 
 
 class QueueShapes:
@@ -73,12 +127,13 @@ class QueueShapes:
         self.vhost = vhost
         self.snapshot = context.snapshots.queues(vhost)
 
-    async def prepare(self) -> list[tuple[QueueShapes, QueueRow]]:
-        rows = await self.snapshot.current()
+    async def prepare(self) -> Mapping[Hashable, QueueRow]:
+        """The queues by name."""
         self.policies = await self.context.queue_policies(self.vhost)
+        rows = await self.snapshot.current()
         self.before = self.snapshot.earlier()
         self.seconds = 0.0 if self.before is None else self.snapshot.taken_s - self.before[0]
-        return [(self, row) for row in rows.values()]
+        return rows
 
     def shape(self, row: QueueRow) -> dict[str, Any]:
         before = None if self.before is None else self.before[1].get(row.name)
@@ -86,105 +141,70 @@ class QueueShapes:
         idle = self.context.idle_since(self.vhost, row.name, signature, self.context.clock.wall_ms())
         found = shapes.queue(row, self.vhost, self.context.node, before, self.seconds, idle)
         holding = self.policies.of(row)
-        found["policy"] = holding.policy
-        found["operator_policy"] = holding.operator_policy
-        found["effective_policy_definition"] = holding.definition
+        for name, value in HOLDING.items():
+            found[name] = value(holding)
         return found
+
+    def quick(self, column: str) -> Callable[[QueueRow], Any] | None:
+        """What the queues are sorted by in a column, but for the columns that lie in a part."""
+        if column in QUEUE_COLUMNS:
+            return QUEUE_COLUMNS[column]
+        if column in QUEUE_RATES:
+            return self.rate_of(QUEUE_RATES[column])
+        columns: dict[str, Callable[[QueueRow], Any]] = {
+            "idle_since": lambda row: self.context.known_idle(self.vhost, row.name),
+            "vhost": lambda row: self.vhost,
+        }
+        return columns.get(column)
+
+    def rate_of(self, count: Count) -> Callable[[QueueRow], float]:
+        if self.before is None or self.seconds <= 0:
+            return lambda row: 0.0
+        earlier, seconds = self.before[1].get, self.seconds
+
+        def rate(row: QueueRow) -> float:
+            before = earlier(row.name)
+            return 0.0 if before is None or before is row else (count(row) - count(before)) / seconds
+
+        return rate
+
+    async def listing(self) -> Listing[QueueRow]:
+        rows = list((await self.prepare()).values())
+        parts = {
+            "arguments": Part(
+                lambda row: row.arguments, shapes.argument_reader, self.context.argument_orders.of
+            ),
+            **{name: Part(self.policies.of, partial(reader_of, value)) for name, value in HOLDING.items()},
+        }
+        return Listing(rows, self.shape, lambda row: row.name, self.quick, parts, is_complete=True)
 
 
 def name_of(policy: PolicyRow | None) -> str:
     return "" if policy is None else policy.name
 
 
-def queue_listing(rows: list[tuple[QueueShapes, QueueRow]]) -> Listing[tuple[QueueShapes, QueueRow]]:
-    def counted(count: Count) -> Any:
-        return lambda pair: count(pair[1])
-
-    def rated(count: Count) -> Any:
-        def value(pair: tuple[QueueShapes, QueueRow]) -> float:
-            owner, row = pair
-            before = None if owner.before is None else owner.before[1].get(row.name)
-            if before is None or before is row or owner.seconds <= 0:
-                return 0.0
-            return (count(row) - count(before)) / owner.seconds
-
-        return value
-
-    # Each column that differs from queue to queue: to shape 100,000 of them takes seconds.
-    quick: dict[str, Any] = {
-        **{f"message_stats.{name}": counted(count) for name, count in shapes.QUEUE_STATS.items()},
-        **{f"message_stats.{name}_details.rate": rated(count) for name, count in shapes.QUEUE_STATS.items()},
-        **{f"{name}_details.rate": rated(count) for name, count in shapes.QUEUE_DEPTHS.items()},
-        **{name: counted(count) for name, count in shapes.QUEUE_DEPTHS.items()},
-        **{f"message_stats.{name}_details": rated(count) for name, count in shapes.QUEUE_STATS.items()},
-        **{f"{name}_details": rated(count) for name, count in shapes.QUEUE_DEPTHS.items()},
-        **dict.fromkeys(SAME_OF_ALL, lambda pair: ""),
-        **dict.fromkeys(("members", "online", "readers", "leader"), lambda pair: pair[1].is_stream),
-        **dict.fromkeys(("owner_pid_details", "owner_pid_details.name"), owner_of),
-        **dict.fromkeys(("backing_queue_status", "backing_queue_status.len"), lambda pair: pair[1].ready),
-        "message_stats": counted(shapes.delivered_or_got),
-        "message_bytes_persistent": lambda pair: shapes.message_bytes(pair[1]) if pair[1].number else 0,
-        "messages_ready_ram": lambda pair: pair[1].ready - pair[1].paged,
-        "messages_unacknowledged_ram": lambda pair: pair[1].unacked,
-        "policy": lambda pair: pair[0].policies.of(pair[1]).policy or "",
-        "operator_policy": lambda pair: pair[0].policies.of(pair[1]).operator_policy or "",
-        "effective_policy_definition": lambda pair: pair[0].policies.of(pair[1]).written,
-        "idle_since": lambda pair: pair[0].context.known_idle(pair[0].vhost, pair[1].name),
-        "messages_ram": lambda pair: pair[1].ready + pair[1].unacked - pair[1].paged,
-        "messages_dropped": lambda pair: pair[1].overflowed,
-        "messages_expired": lambda pair: pair[1].expired,
-        "messages_lost": lambda pair: pair[1].lost,
-        "messages_paged_out": lambda pair: pair[1].paged,
-        "messages_persistent": lambda pair: pair[1].ready + pair[1].unacked if pair[1].number else 0,
-        "message_bytes_ready": counted(shapes.message_bytes),
-        "message_bytes_paged_out": lambda pair: pair[1].paged_bytes,
-        "message_bytes_ram": lambda pair: pair[1].ready_bytes,
-        "consumer_utilisation": lambda pair: pair[1].has_active,
-        "consumer_capacity": lambda pair: pair[1].has_active,
-        "leases": lambda pair: pair[1].leases,
-        "name": lambda pair: pair[1].name,
-        "vhost": lambda pair: pair[0].vhost,
-        "consumers": lambda pair: pair[1].consumers,
-        "memory": lambda pair: pair[1].ready_bytes,
-        "message_bytes": counted(shapes.message_bytes),
-        "durable": lambda pair: pair[1].durable,
-        "auto_delete": lambda pair: pair[1].auto_delete,
-        "exclusive": lambda pair: pair[1].exclusive,
-        "type": lambda pair: shapes.queue_type(pair[1]),
-    }
-    parts: dict[str, Any] = {
-        "arguments": lambda pair: shapes.table(pair[1].arguments),
-        "effective_policy_definition": lambda pair: pair[0].policies.of(pair[1]).definition,
-    }
-    return Listing(rows, lambda pair: pair[0].shape(pair[1]), lambda pair: pair[1].name, quick, parts)
-
-
-def owner_of(pair: tuple[QueueShapes, QueueRow]) -> str:
-    return str(pair[1].owner) if pair[1].exclusive else ""
-
-
 @endpoint("GET", "/api/queues", query=(*LIST_QUERY, "disable_stats", "enable_queue_totals"))
 async def queues(call: Call) -> Response:
     """All queues that the user may see."""
-    rows: list[tuple[QueueShapes, QueueRow]] = []
-    for host in await seen_hosts(call):
-        rows += await QueueShapes(call.context, host).prepare()
-    return answer(call, queue_listing(rows))
+    context = call.context
+    return answer(
+        call,
+        *await context.of_hosts(call.identity.sees, lambda host: QueueShapes(context, host).listing()),
+    )
 
 
 @endpoint("GET", "/api/queues/{vhost}", query=LIST_QUERY)
 async def queues_of_host(call: Call) -> Response:
     """The queues of a virtual host."""
-    return answer(call, queue_listing(await QueueShapes(call.context, call.vhost).prepare()))
+    return answer(call, await QueueShapes(call.context, call.vhost).listing())
 
 
 @endpoint("GET", "/api/queues/{vhost}/{name}", query=("columns",))
 async def queue_one(call: Call) -> Any:
     """One queue, with its consumers."""
     shown = QueueShapes(call.context, call.vhost)
-    rows = await shown.prepare()
-    row = shown.snapshot.rows.get(call["name"])
-    if row is None or not rows:
+    row = (await shown.prepare()).get(call["name"])
+    if row is None:
         raise NotFound
     found = shown.shape(row)
     found["consumer_details"] = await consumers_of(call, call.vhost, call["name"])
@@ -202,13 +222,25 @@ async def consumers_of(call: Call, vhost: str, queue: str) -> list[dict[str, Any
     return [shapes.consumer(row, connections.get(row.connection), call.context.node) for row in of_queue]
 
 
+async def has_queue(call: Call, name: str) -> bool:
+    """Whether the virtual host has the queue now: after a change a snapshot would be a new one of all."""
+    arguments: dict[str, Any] = {"queue": name, "virtual-host": call.vhost}
+    try:
+        await call.context.link.ask("management.queue-info", arguments)
+    except ServiceError as error:
+        if error.code != amqp.NOT_FOUND:
+            raise
+        return False
+    return True
+
+
 @endpoint("PUT", "/api/queues/{vhost}/{name}", body=QUEUE_BODY)
 async def queue_put(call: Call) -> Response:
     """Declares a queue; 201 if it is new."""
     body = await call.json()
     arguments = table_of(body, "arguments")
     async with call.connection() as connection:
-        is_there = call["name"] in await call.context.snapshots.queues(call.vhost).current()
+        is_there = await has_queue(call, call["name"])
         async with connection.channel() as channel:
             durable = flag_of(body, "durable") if "durable" in body else True
             await channel.queue(
@@ -223,7 +255,7 @@ async def queue_put(call: Call) -> Response:
 @endpoint("DELETE", "/api/queues/{vhost}/{name}", query=("if-empty", "if-unused"))
 async def queue_delete(call: Call) -> Response:
     """Deletes a queue with its messages."""
-    if call["name"] not in await call.context.snapshots.queues(call.vhost).current():
+    if not await has_queue(call, call["name"]):
         raise NotFound
     async with (
         call.connection() as connection,
@@ -235,7 +267,7 @@ async def queue_delete(call: Call) -> Response:
     return no_content()
 
 
-@endpoint("DELETE", "/api/queues/{vhost}/{name}/contents")
+@endpoint("DELETE", "/api/queues/{vhost}/{name}/contents", of_messages=True)
 async def queue_purge(call: Call) -> Response:
     """Drops all messages that are ready."""
     async with (
@@ -250,7 +282,7 @@ async def queue_purge(call: Call) -> Response:
 async def queue_bindings(call: Call) -> Response:
     """The bindings of a queue."""
     vhost, name = call.vhost, call["name"]
-    if name not in await call.context.snapshots.queues(vhost).current():
+    if not await has_queue(call, name):
         raise NotFound
     rows = await bindings_in(call, vhost)
     return answer_bindings(
@@ -264,7 +296,7 @@ async def queue_action(call: Call) -> Response:
     action = text_of(await call.json(), "action")
     if action not in ("sync", "cancel_sync"):
         raise BadRequest(f"unknown action: {action}")
-    if call["name"] not in await call.context.snapshots.queues(call.vhost).current():
+    if not await has_queue(call, call["name"]):
         raise NotFound
     return no_content()
 
@@ -282,12 +314,11 @@ class ExchangeShapes:
         self.context = context
         self.vhost = vhost
 
-    async def prepare(self) -> list[tuple[ExchangeShapes, ExchangeRow]]:
-        """The nameless one first. None is shaped or matched with policies before it is told."""
+    async def prepare(self) -> None:
+        """None is shaped or matched with policies before it is told."""
         self.rows = await self.context.snapshots.exchanges(self.vhost).current()
         self.now, self.before, self.seconds = await self.context.passed(self.vhost)
         self.policies = await self.context.policies(self.vhost, False)
-        return [(self, NAMELESS), *((self, row) for row in self.rows.values())]
 
     def shape(self, row: ExchangeRow) -> dict[str, Any]:
         earlier = None if self.before is None else self.before.get(row.name, (0, 0))
@@ -302,37 +333,39 @@ class ExchangeShapes:
     def policy_of(self, row: ExchangeRow) -> PolicyRow | None:
         return next((each for each in self.policies if each.matches(row.name, ("all", "exchanges"))), None)
 
-
-def exchange_listing(rows: list[tuple[ExchangeShapes, ExchangeRow]]) -> Listing[Any]:
-    quick: dict[str, Any] = {
-        "name": lambda pair: pair[1].name,
-        "vhost": lambda pair: pair[0].vhost,
-        "type": lambda pair: pair[1].type,
-        "durable": lambda pair: pair[1].durable,
-        "auto_delete": lambda pair: pair[1].auto_delete,
-        "internal": lambda pair: pair[1].internal,
-        "policy": lambda pair: name_of(pair[0].policy_of(pair[1])),
-    }
-    parts: dict[str, Any] = {
-        "arguments": lambda pair: shapes.table(pair[1].arguments),
-        "message_stats": lambda pair: pair[0].shape(pair[1]).get("message_stats"),
-    }
-    return Listing(rows, lambda pair: pair[0].shape(pair[1]), lambda pair: pair[1].name, quick, parts)
+    async def listing(self) -> Listing[ExchangeRow]:
+        """The nameless one first."""
+        await self.prepare()
+        quick: dict[str, Callable[[ExchangeRow], Any]] = {
+            "name": lambda row: row.name,
+            "vhost": lambda row: self.vhost,
+            "type": lambda row: row.type,
+            "durable": lambda row: row.durable,
+            "auto_delete": lambda row: row.auto_delete,
+            "internal": lambda row: row.internal,
+            "policy": lambda row: name_of(self.policy_of(row)),
+        }
+        arguments: Part[ExchangeRow] = Part(
+            lambda row: row.arguments, shapes.argument_reader, self.context.argument_orders.of
+        )
+        rows = [NAMELESS, *self.rows.values()]
+        return Listing(rows, self.shape, lambda row: row.name, quick.get, {"arguments": arguments})
 
 
 @endpoint("GET", "/api/exchanges", query=LIST_QUERY)
 async def exchanges(call: Call) -> Response:
     """All exchanges that the user may see."""
-    rows = []
-    for host in await seen_hosts(call):
-        rows += await ExchangeShapes(call.context, host).prepare()
-    return answer(call, exchange_listing(rows))
+    context = call.context
+    return answer(
+        call,
+        *await context.of_hosts(call.identity.sees, lambda host: ExchangeShapes(context, host).listing()),
+    )
 
 
 @endpoint("GET", "/api/exchanges/{vhost}", query=LIST_QUERY)
 async def exchanges_of_host(call: Call) -> Response:
     """The exchanges of a virtual host."""
-    return answer(call, exchange_listing(await ExchangeShapes(call.context, call.vhost).prepare()))
+    return answer(call, await ExchangeShapes(call.context, call.vhost).listing())
 
 
 @endpoint("GET", "/api/exchanges/{vhost}/{name}", query=("columns",))
@@ -427,10 +460,8 @@ def answer_bindings(call: Call, rows: list[tuple[str, BindingRow]]) -> Response:
 @endpoint("GET", "/api/bindings", query=LIST_QUERY)
 async def bindings(call: Call) -> Response:
     """All bindings that the user may see."""
-    rows: list[tuple[str, BindingRow]] = []
-    for host in await seen_hosts(call):
-        rows += await bindings_in(call, host)
-    return answer_bindings(call, rows)
+    rows = await call.context.of_hosts(call.identity.sees, lambda host: bindings_in(call, host))
+    return answer_bindings(call, list(chain.from_iterable(rows)))
 
 
 @endpoint("GET", "/api/bindings/{vhost}", query=LIST_QUERY)
@@ -465,9 +496,11 @@ async def bindings_between(call: Call) -> Response:
 
 async def both_exist(call: Call) -> None:
     exchanges = await call.context.snapshots.exchanges(call.vhost).current()
-    ends = exchanges if call["kind"] == "e" else await call.context.snapshots.queues(call.vhost).current()
-    source = named_exchange(call["source"])
-    if (source and source not in exchanges) or call["destination"] not in ends:
+    source, destination = named_exchange(call["source"]), call["destination"]
+    is_to_exchange = call["kind"] == "e"
+    if (source and source not in exchanges) or (is_to_exchange and destination not in exchanges):
+        raise NotFound
+    if not is_to_exchange and not await has_queue(call, destination):
         raise NotFound
 
 
@@ -484,15 +517,9 @@ async def binding_post(call: Call) -> Response:
     ):
         bind = channel.bind_queue if call["kind"] == "q" else channel.bind_exchange
         await bind(call["destination"], named_exchange(call["source"]), key, arguments)
-    call.context.changed()
-    made = [
-        shapes.binding(row, host)["properties_key"]
-        for host, row in between(call, await bindings_in(call, call.vhost))
-        if row.routing_key == key and shapes.table(row.arguments) == shapes.plain(arguments)
-    ]
-    # Relative to the path, and encoded once more than the key is in itself: tools take the last segment,
-    # decode it and look for the binding whose properties_key it is.
-    properties_key = made[-1] if made else shapes.properties_key(key, b"")
+    # The broker has the arguments as they were sent. Location is relative to the path, and encoded once more
+    # than the key is in itself: tools take the last segment, decode it and look for that properties_key.
+    properties_key = shapes.properties_key(key, encode_table(arguments) if arguments else b"")
     location = f"{quote(call['destination'], safe='')}/{quote(properties_key, safe='')}"
     return Response(status_code=201, headers={"location": location})
 
@@ -558,7 +585,7 @@ async def connection_rows(call: Call, vhost: str | None) -> Listing[ConnectionRo
     shown = [
         row for row in rows.values() if sees_of_user(call, row.vhost, row.user) and vhost in (None, row.vhost)
     ]
-    quick = {
+    quick: dict[str, Callable[[ConnectionRow], Any]] = {
         "name": shapes.connection_name,
         "user": lambda row: row.user,
         "vhost": lambda row: row.vhost,
@@ -568,7 +595,7 @@ async def connection_rows(call: Call, vhost: str | None) -> Listing[ConnectionRo
         "recv_oct": lambda row: row.described.get("received", 0),
         "send_oct": lambda row: row.described.get("sent", 0),
     }
-    return Listing(shown, shape, shapes.connection_name, quick)
+    return Listing(shown, shape, shapes.connection_name, quick.get)
 
 
 @endpoint("GET", "/api/connections", query=LIST_QUERY)
@@ -627,7 +654,8 @@ async def connections_of_user_delete(call: Call) -> Response:
         raise NotAuthorised("Not administrator user")
     for row in (await connection_rows(call, None)).rows:
         if row.user == call["user"]:
-            await close_connection(call, row)
+            with unless_gone():
+                await close_connection(call, row)
     return no_content()
 
 
@@ -652,7 +680,8 @@ async def channel_rows(call: Call, connection: int | None, vhost: str | None = N
         and connection in (None, row.connection)
         and vhost in (None, row.vhost)
     ]
-    return Listing(shown, shape, name, {"name": name, "user": lambda row: row.user})
+    quick: dict[str, Callable[[ChannelRow], str]] = {"name": name, "user": lambda row: row.user}
+    return Listing(shown, shape, name, quick.get)
 
 
 @endpoint("GET", "/api/channels", query=LIST_QUERY)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from flintmq.client.core.errors import (
     CallTimeout,
     ChannelClosed,
@@ -72,6 +75,16 @@ class Unavailable(HttpFault):
     error = "service_unavailable"
 
 
+@contextmanager
+def unless_gone() -> Iterator[None]:
+    """For one of several that are to be gone: it may be so already."""
+    try:
+        yield
+    except ServiceError as error:
+        if error.code != amqp.NOT_FOUND:
+            raise
+
+
 def fault_of(error: ClientError) -> HttpFault:
     """What the broker refused, as a status."""
     code, text = 0, str(error)
@@ -90,6 +103,8 @@ def fault_of(error: ClientError) -> HttpFault:
         return NotFound(text)
     if code in (amqp.ACCESS_REFUSED, amqp.NOT_ALLOWED):
         return NotAuthorised(text)
+    if code == amqp.INTERNAL_ERROR:
+        return HttpFault(text)
     if isinstance(error, ConnectFailed) or (isinstance(error, ConnectionClosed) and not code):
         return Unavailable(text)
     return BadRequest(text)

@@ -3,8 +3,10 @@
     connected ---- HEAD_S ----> closed, unless the head of a request is whole
     answered  ---- keep-alive of uvicorn ----> closed, unless something comes
     something came ---- HEAD_S ----> closed, unless the head of a request is whole
+    answer waits to be read ---- STALLED_S ----> closed, unless some of it was read meanwhile
 
-Otherwise peers without a login could fill the process with connections that say nothing.
+Otherwise peers without a login could fill the process with connections that say nothing, and those with one
+could have it hold the rows of long lists that they do not read.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 log = logging.getLogger("flintmq.management")
 
 HEAD_S = 10.0
+# The kernel may hold megabytes of an answer, and takes more when a third of that was read: a peer that reads
+# some thousand octets a second is waited for.
+STALLED_S = 300.0
 # A quarter of all. A proxy in front is one peer: browsers have six connections each, and tools one.
 PEER_CONNECTIONS_MAX = 250
 FULL = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -35,6 +40,7 @@ class HttpConnection(UvicornProtocol):  # type: ignore[misc]
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self.head_timer: asyncio.TimerHandle | None = None
+        self.stall_timer: asyncio.TimerHandle | None = None
         self.peer = "" if self.client is None else str(self.client[0])
         self.peers[self.peer] += 1
         if self.peers[self.peer] > PEER_CONNECTIONS_MAX:
@@ -49,6 +55,7 @@ class HttpConnection(UvicornProtocol):  # type: ignore[misc]
         if not self.peers[self.peer]:
             del self.peers[self.peer]
         self.forget_head()
+        self.forget_stall()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -76,3 +83,28 @@ class HttpConnection(UvicornProtocol):  # type: ignore[misc]
     def close_unasked(self) -> None:
         self.head_timer = None
         self.transport.close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.forget_stall()
+        waiting = self.transport.get_write_buffer_size()
+        self.stall_timer = self.loop.call_later(STALLED_S, self.close_unread, waiting)
+
+    def resume_writing(self) -> None:
+        self.forget_stall()
+        super().resume_writing()
+
+    def forget_stall(self) -> None:
+        if self.stall_timer is not None:
+            self.stall_timer.cancel()
+            self.stall_timer = None
+
+    def close_unread(self, were_waiting: int) -> None:
+        """Ends the connection unless its peer has read since so many octets waited."""
+        waiting = self.transport.get_write_buffer_size()
+        if waiting < were_waiting:
+            self.stall_timer = self.loop.call_later(STALLED_S, self.close_unread, waiting)
+            return
+        self.stall_timer = None
+        log.warning("%s has read nothing of an answer for %g s: closed", self.peer, STALLED_S)
+        self.transport.abort()

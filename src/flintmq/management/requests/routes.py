@@ -56,6 +56,7 @@ class Endpoint:
     query: tuple[str, ...] = ()
     body: dict[str, Any] | None = None  # its schema
     changes: bool = False
+    of_messages: bool = False  # it changes messages alone, as each client of AMQP does
 
     @property
     def summary(self) -> str:
@@ -84,11 +85,13 @@ def endpoint(
     *,
     query: tuple[str, ...] = (),
     body: dict[str, Any] | None = None,
+    of_messages: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Registers a handler; its docstring is the summary. `{name}` in the path is one segment of any text."""
 
     def register(handler: Handler) -> Handler:
-        made = Endpoint(method, path, level, handler, query, body, method not in ("GET", "HEAD"))
+        changes = method not in ("GET", "HEAD")
+        made = Endpoint(method, path, level, handler, query, body, changes, of_messages)
         node = _ROOT
         for segment in path.strip("/").split("/"):
             if segment.startswith("{"):

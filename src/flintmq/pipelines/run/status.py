@@ -13,7 +13,7 @@ import json
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar, get_type_hints
 
 from flintmq.pipelines.errors import PipelineFailed
 from flintmq.storage.file_lock import try_lock
@@ -21,6 +21,8 @@ from flintmq.storage.file_lock import try_lock
 STARTING, RUNNING, WAITING = "starting", "running", "waiting"
 STOPPED, FINISHED, FAILED, DIED = "stopped", "finished", "failed", "died"
 UNREADABLE = "unreadable"  # the file tells nothing; one such file must not hide the others
+# Of a value that is wrong so much is told.
+VALUE_CHARS_MAX = 64
 _OVER = (STOPPED, FINISHED, FAILED)
 
 
@@ -57,6 +59,9 @@ class PipelineStatus:
     started_ms: int = 0
     updated_ms: int = 0
     flows: dict[str, FlowStatus] = field(default_factory=dict)
+
+
+Status = TypeVar("Status", FlowStatus, PipelineStatus)
 
 
 class StatusFile:
@@ -102,8 +107,8 @@ def read(directory: Path, name: str) -> PipelineStatus | None:
     path = directory / "pipelines" / f"{name}.json"
     try:
         given: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        flows = {flow: FlowStatus(**told) for flow, told in given.pop("flows").items()}
-        status = PipelineStatus(**given, flows=flows)
+        flows = {flow: checked(FlowStatus(**told)) for flow, told in given.pop("flows").items()}
+        status = checked(PipelineStatus(**given, flows=flows))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -115,6 +120,17 @@ def read(directory: Path, name: str) -> PipelineStatus | None:
         raise PipelineFailed(f"{path} cannot be read: {error.strerror}") from None
     if status.state not in _OVER and not _is_locked(path.with_suffix(".lock")):
         status.state = DIED
+    return status
+
+
+def checked(status: Status) -> Status:
+    """TypeError unless each value has the type of its field."""
+    for name, kind in get_type_hints(type(status)).items():
+        value = getattr(status, name)
+        if name == "flows" or isinstance(value, kind):
+            continue
+        if type(value) is not int or not isinstance(0.0, kind):  # a float may be written as a whole number
+            raise TypeError(f"{name} is {value!r}"[:VALUE_CHARS_MAX])
     return status
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 from typing import Any
 
 import pytest
 
+from flintmq.client.core.errors import ConnectFailed
 from flintmq.management.broker_state import broker_link
 from flintmq.management.broker_state.broker_link import BrokerLink, Place
 
@@ -84,3 +86,56 @@ def test_addresses_beyond_the_limit_share_a_connection(
 
     assert asyncio.run(use()) == ["10.0.0.0", "10.0.0.1", ""]
     assert opened[2] is opened[3] is opened[4]
+
+
+def test_a_connection_that_is_in_use_again_is_not_closed(
+    opened: list[Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two are idle, and while the first is closed somebody takes the second."""
+    monkeypatch.setattr(broker_link, "IDLE_S", -1.0)
+
+    async def use() -> bool:
+        control, other = socket.socketpair()
+        closing, may_close = asyncio.Event(), asyncio.Event()
+        closed: list[str] = []
+
+        async def close(self: Place) -> None:
+            closing.set()
+            await may_close.wait()
+            closed.append(self.user)
+
+        monkeypatch.setattr(Place, "close", close)
+        with control, other:
+            link = BrokerLink(control)
+
+            async def used(user: str) -> None:
+                async with link.connection_of(user, "/", False, 0, ""):
+                    await asyncio.sleep(0)
+
+            await used("a")
+            link.acting["b", "/", False, 0, ""] = second = Place(link, "b", "/")
+            second.used_s = link.clock.monotonic_s()
+            third = asyncio.create_task(used("c"))
+            await closing.wait()
+            async with link.connection_of("b", "/", False, 0, ""):
+                may_close.set()
+                await third
+                return "b" in closed
+
+    assert not asyncio.run(use())
+
+
+def test_no_descriptor_is_left_for_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request is refused as while the broker takes no connections."""
+
+    def no_pair() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def use() -> None:
+        control, other = socket.socketpair()
+        monkeypatch.setattr(socket, "socketpair", no_pair)
+        with control, other:
+            await BrokerLink(control).ask("management.totals")
+
+    with pytest.raises(ConnectFailed, match="Too many open files"):
+        asyncio.run(use())

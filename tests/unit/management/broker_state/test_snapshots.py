@@ -14,13 +14,12 @@ from flintmq.broker.scheduling.timetable import Timetable
 from flintmq.broker.services import management_services
 from flintmq.broker.services.acting import MANAGEMENT
 from flintmq.broker.services.request import SERVICES, Request
+from flintmq.client.core.errors import ServiceError
 from flintmq.clock import Clock
 from flintmq.config import Config
 from flintmq.management.broker_state import snapshots
-from flintmq.management.broker_state.queue_policies import QueuePolicies
-from flintmq.management.broker_state.snapshots import QueueSnapshot
-from flintmq.management.endpoints.queues_and_connections import QueueShapes, queue_listing
-from flintmq.snapshot_rows import COUNTED, QueueRow, rows_in
+from flintmq.management.broker_state.snapshots import QueueSnapshot, Snapshots
+from flintmq.snapshot_rows import COUNTED, rows_in
 
 
 class Asked(Request):
@@ -279,28 +278,45 @@ def test_the_order_of_connections_is_found_once_for_a_portion(monkeypatch: pytes
     assert sorts == [5]
 
 
-def test_each_column_of_queues_is_read_without_shaping_rows() -> None:
-    """To shape 100,000 queues for an order takes seconds."""
-    owner = QueueShapes.__new__(QueueShapes)
-    owner.vhost, owner.before, owner.seconds = "/", None, 0.0
-    owner.policies = QueuePolicies([], [])
-    owner.context = SimpleNamespace(  # type: ignore[assignment]
-        node="n",
-        clock=Clock(),
-        idle_since=lambda *given: "2026-01-31 12:00:00",
-        known_idle=lambda *given: "2026-01-31 12:00:00",
-    )
-    plain = QueueRow("q", True, True, False, False, b"", 1, 1, 1, 2, *([3] * 18), 0, True, 0)
-    for row in (plain, plain._replace(is_stream=True)):
-        listing = queue_listing([(owner, row)])
-        shown = listing.shape((owner, row))
-        assert "message_stats" in shown
-        for column in shown:
-            way = listing.quick.get(column) or listing.parts.get(column)
-            assert way is not None, column
-            way((owner, row))
-        for column in shown["message_stats"]:
-            assert f"message_stats.{column}" in listing.quick
+@pytest.mark.parametrize("took_s", [0.001, 1.0])
+def test_a_change_of_messages_is_seen_at_once_where_that_is_quick(took_s: float) -> None:
+    """Else each message that is published over HTTP would have the broker look at 100,000 queues."""
+    broker = Broker(Config(), Clock())
+
+    async def use() -> None:
+        known = Snapshots(Link(broker), Clock())  # type: ignore[arg-type]
+        await known.queues("/").current()
+        known.queues("/").took_s = took_s
+        declare(broker, "q")
+        known.changed(of_messages=True)
+        assert ("q" in await known.queues("/").current()) == (took_s < 0.05)
+        known.changed(of_messages=False)
+        assert "q" in await known.queues("/").current()
+
+    asyncio.run(use())
+
+
+def test_names_that_are_no_virtual_host_are_forgotten() -> None:
+    """Who may see all virtual hosts may ask for as many names as there are."""
+    broker = Broker(Config(), Clock())
+
+    class Refusing(Link):
+        async def ask(self, service: str, arguments: dict[str, Any], place: Any = None) -> Any:
+            if arguments.get("virtual-host") != "/":
+                raise ServiceError(service, 404, "no such virtual host")
+            return await super().ask(service, arguments, place)
+
+    async def use() -> None:
+        known = Snapshots(Refusing(broker), Clock())  # type: ignore[arg-type]
+        await known.queues("/").current()
+        for number in range(20):
+            for snapshot in (known.queues, known.exchanges, known.bindings):
+                with pytest.raises(ServiceError):
+                    await snapshot(f"none{number}").current()
+        assert len(known.of_hosts) <= 2
+        assert ("queues", "/") in known.of_hosts
+
+    asyncio.run(use())
 
 
 def test_the_broker_counts_what_rows_of_channels_end_with() -> None:

@@ -116,3 +116,38 @@ def test_connections_of_one_peer(monkeypatch: pytest.MonkeyPatch) -> None:
 
     refused, answered = b"HTTP/1.1 503 Service Unavailable\r\n", b"HTTP/1.1 204 No Content\r\n"
     assert asyncio.run(use()) == [refused, answered, refused, answered]
+
+
+async def endless_app(scope: Any, receive: Any, send: Any) -> None:
+    """Sends for as long as somebody reads."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    while HttpConnection.peers:
+        await send({"type": "http.response.body", "body": bytes(100_000), "more_body": True})
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_peer_that_does_not_read_its_answer(reads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of a long list would be held for it for ever. One that reads slowly is waited for."""
+    monkeypatch.setattr(http_connection, "STALLED_S", 0.5)
+
+    async def use() -> bool:
+        with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as peer:
+            server = HttpServer(config_of(endless_app, None, None))
+            task = asyncio.create_task(server.serve(sockets=[listening]))
+            peer.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(peer, listening.getsockname())
+            await loop.sock_sendall(peer, WHOLE)
+            until_s = loop.time() + (1.5 if reads else 10)
+            is_cut = False
+            while not is_cut and loop.time() < until_s:
+                if reads:
+                    await loop.sock_recv(peer, 65_536)
+                await asyncio.sleep(0.001)
+                is_cut = not HttpConnection.peers
+            peer.close()
+            server.should_exit = True
+            await task
+            return is_cut
+
+    assert asyncio.run(use()) is not reads

@@ -12,12 +12,15 @@ from typing import Any
 from starlette.responses import Response
 
 from flintmq.management.broker_state import shapes
+from flintmq.management.broker_state.queue_history import Counts, Tick
 from flintmq.management.broker_state.queue_policies import PolicyRow
+from flintmq.management.broker_state.samples import TOLD_MAX, add_samples
 from flintmq.management.requests.context import Context
 from flintmq.management.requests.faults import BadRequest, NotAuthorised, NotFound
-from flintmq.management.requests.listing import Listing, answer
+from flintmq.management.requests.listing import PAGE_SIZE_MAX, Listing, answer
 from flintmq.management.requests.routes import (
     LIST_QUERY,
+    SAMPLED,
     Call,
     endpoint,
     flag_of,
@@ -53,6 +56,9 @@ SAME_OF_ALL = (
     *("exclusive_consumer_tag", "single_active_consumer_tag", "head_message_timestamp"),
     "message_bytes_unacknowledged",
 )
+# Samples of one value over all rows of a list, further apart where rows are many: each row has twelve values
+# with samples, each sample some 220 octets before it is sent. 6,000 x 12 x 220 octets are 16 MB.
+LIST_SAMPLES_MAX = 6000
 BINDING_BODY = {"type": "object", "properties": {"routing_key": TEXT, "arguments": TABLE}}
 
 
@@ -71,6 +77,8 @@ class QueueShapes:
         self.context = context
         self.vhost = vhost
         self.snapshot = context.snapshots.queues(vhost)
+        self.length_ticks: list[Tick] = []
+        self.rate_ticks: list[Tick] = []
 
     async def prepare(self) -> list[tuple[QueueShapes, QueueRow]]:
         rows = await self.snapshot.current()
@@ -79,8 +87,49 @@ class QueueShapes:
         self.seconds = 0.0 if self.before is None else self.snapshot.taken_s - self.before[0]
         return [(self, row) for row in rows.values()]
 
+    def earlier(self, row: QueueRow) -> QueueRow | None:
+        """The queue as it was when the seconds began that rates are counted over."""
+        if self.before is None:
+            return None
+        before = self.before[1].get(row.name)
+        if before is row:
+            return row
+        if before is None or shapes.has_begun_anew(row, before):
+            return shapes.as_declared(row)
+        return before
+
+    def sample(self, lengths: tuple[float, float], rates: tuple[float, float], most: int) -> None:
+        """Rows are told with samples: how far they go back, how far apart they are, how many at most."""
+        history = self.context.queue_history
+        self.now = history.tick_of(self.snapshot.taken_s)
+        self.length_ticks, self.rate_ticks = (
+            history.ticks(self.vhost, self.now, age_s, max(incr_s, age_s / most), most) if age_s else []
+            for age_s, incr_s in (lengths, rates)
+        )
+
+    def told(self, row: QueueRow) -> dict[str, Any]:
+        """The row with the samples that were asked for."""
+        found = self.shape(row)
+        if self.length_ticks:
+            points = self.points(row, self.length_ticks)
+            add_samples(found, [at_ms for at_ms, _ in points], [each.depths() for _, each in points])
+        if self.rate_ticks and "message_stats" in found:
+            points = self.points(row, self.rate_ticks)
+            stats = found["message_stats"]
+            add_samples(stats, [at_ms for at_ms, _ in points], [each.stats() for _, each in points])
+        return found
+
+    def points(self, row: QueueRow, ticks: list[Tick]) -> list[tuple[int, Counts]]:
+        """Of a queue without a history those that its rate is counted from."""
+        found = self.context.queue_history.points(self.vhost, row, self.now, ticks)
+        earlier = self.earlier(row)
+        if len(found) > 1 or earlier is None:
+            return found
+        before_ms = self.now.wall_ms - round(1000 * self.seconds)
+        return [(self.now.wall_ms, Counts.of(row)), (before_ms, Counts.of(earlier))]
+
     def shape(self, row: QueueRow) -> dict[str, Any]:
-        before = None if self.before is None else self.before[1].get(row.name)
+        before = self.earlier(row)
         signature = (row.ready, row.unacked, row.consumers, row.entered, row.settled, row.unasked)
         idle = self.context.idle_since(self.vhost, row.name, signature, self.context.clock.wall_ms())
         found = shapes.queue(row, self.vhost, self.context.node, before, self.seconds, idle)
@@ -102,7 +151,7 @@ def queue_listing(rows: list[tuple[QueueShapes, QueueRow]]) -> Listing[tuple[Que
     def rated(count: Count) -> Any:
         def value(pair: tuple[QueueShapes, QueueRow]) -> float:
             owner, row = pair
-            before = None if owner.before is None else owner.before[1].get(row.name)
+            before = owner.earlier(row)
             if before is None or before is row or owner.seconds <= 0:
                 return 0.0
             return (count(row) - count(before)) / owner.seconds
@@ -155,37 +204,55 @@ def queue_listing(rows: list[tuple[QueueShapes, QueueRow]]) -> Listing[tuple[Que
         "arguments": lambda pair: shapes.table(pair[1].arguments),
         "effective_policy_definition": lambda pair: pair[0].policies.of(pair[1]).definition,
     }
-    return Listing(rows, lambda pair: pair[0].shape(pair[1]), lambda pair: pair[1].name, quick, parts)
+    return Listing(
+        rows,
+        lambda pair: pair[0].shape(pair[1]),
+        lambda pair: pair[1].name,
+        quick,
+        parts,
+        lambda pair: pair[0].told(pair[1]),
+    )
 
 
 def owner_of(pair: tuple[QueueShapes, QueueRow]) -> str:
     return str(pair[1].owner) if pair[1].exclusive else ""
 
 
-@endpoint("GET", "/api/queues", query=(*LIST_QUERY, "disable_stats", "enable_queue_totals"))
-async def queues(call: Call) -> Response:
-    """All queues that the user may see."""
-    rows: list[tuple[QueueShapes, QueueRow]] = []
-    for host in await seen_hosts(call):
-        rows += await QueueShapes(call.context, host).prepare()
+async def queues_in(call: Call, hosts: list[str]) -> Response:
+    """The queues of some virtual hosts, with samples if there are not too many of them."""
+    lengths, rates = call.sampled("lengths"), call.sampled("msg_rates")
+    shown = [QueueShapes(call.context, host) for host in hosts]
+    rows = [row for each in shown for row in await each.prepare()]
+    told = call.number("page_size", 100, 1, PAGE_SIZE_MAX) if call.is_paged else len(rows)
+    if 0 < told <= PAGE_SIZE_MAX:
+        for each in shown:
+            each.sample(lengths, rates, max(2, min(TOLD_MAX, LIST_SAMPLES_MAX // told)))
     return answer(call, queue_listing(rows))
 
 
-@endpoint("GET", "/api/queues/{vhost}", query=LIST_QUERY)
+@endpoint("GET", "/api/queues", query=(*LIST_QUERY, *SAMPLED, "disable_stats", "enable_queue_totals"))
+async def queues(call: Call) -> Response:
+    """All queues that the user may see."""
+    return await queues_in(call, await seen_hosts(call))
+
+
+@endpoint("GET", "/api/queues/{vhost}", query=(*LIST_QUERY, *SAMPLED))
 async def queues_of_host(call: Call) -> Response:
     """The queues of a virtual host."""
-    return answer(call, queue_listing(await QueueShapes(call.context, call.vhost).prepare()))
+    return await queues_in(call, [call.vhost])
 
 
-@endpoint("GET", "/api/queues/{vhost}/{name}", query=("columns",))
+@endpoint("GET", "/api/queues/{vhost}/{name}", query=(*SAMPLED, "columns"))
 async def queue_one(call: Call) -> Any:
     """One queue, with its consumers."""
+    lengths, rates = call.sampled("lengths"), call.sampled("msg_rates")
     shown = QueueShapes(call.context, call.vhost)
     rows = await shown.prepare()
     row = shown.snapshot.rows.get(call["name"])
     if row is None or not rows:
         raise NotFound
-    found = shown.shape(row)
+    shown.sample(lengths, rates, TOLD_MAX)
+    found = shown.told(row)
     found["consumer_details"] = await consumers_of(call, call.vhost, call["name"])
     found["deliveries"], found["incoming"] = [], []
     info = await call.context.link.ask(

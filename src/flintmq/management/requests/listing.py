@@ -50,11 +50,13 @@ class Listing(Generic[Row]):
         name: Callable[[Row], str],
         quick: dict[str, Callable[[Row], Any]] | None = None,
         parts: dict[str, Callable[[Row], Any]] | None = None,
+        told: Shape[Row] | None = None,
     ) -> None:
         self.rows = rows
         self.shape = shape
         self.name = name
         self.quick = quick or {}
+        self.told = told or shape  # the way to show one in the answer, where that has more to tell
         self.parts = parts or {}  # ways to one column alone, of any value, in which others may lie
 
 
@@ -76,7 +78,7 @@ class ListResponse(Response):
         total = len(rows)
         rows = await self.filtered(rows)
         filtered = len(rows)
-        is_paged = bool(call.query("page")) or call.flag("pagination")
+        is_paged = call.is_paged
         sort = call.query("sort")
         page = call.number("page", 1, 1, 1_000_000)
         size = call.number("page_size", 100, 1, PAGE_SIZE_MAX)
@@ -88,7 +90,7 @@ class ListResponse(Response):
         if not is_paged and len(rows) > STREAMED:
             return self.streamed(rows, columns)
         if not is_paged:
-            shape = listing.shape
+            shape = listing.told
             return json_response(await self.each(rows, lambda row: narrowed(shape(row), columns)))
         return json_response(await self.paged(rows, (total, filtered), page, size, columns))
 
@@ -164,7 +166,7 @@ class ListResponse(Response):
         pages = max(1, math.ceil(filtered / size))
         if page > pages:
             raise BadRequest(f"page_out_of_range: page {page} of {pages}")
-        shape = self.listing.shape
+        shape = self.listing.told
         shown = await self.each(
             rows[(page - 1) * size : page * size], lambda row: narrowed(shape(row), columns)
         )
@@ -180,7 +182,7 @@ class ListResponse(Response):
 
     def streamed(self, rows: Sequence[Any], columns: list[list[str]]) -> Response:
         """An array, made while it is sent."""
-        shape = self.listing.shape
+        shape = self.listing.told
 
         async def chunks() -> AsyncIterator[bytes]:
             apart = b"["

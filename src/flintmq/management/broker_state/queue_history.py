@@ -152,6 +152,12 @@ class HostPast:
             self.coarse.pop()
         self.coarse.append(tick)
 
+    def has_begun_anew(self, row: QueueRow, now: Tick) -> bool:
+        """Whether a queue was declared again after the last tick; `row` is how the queue is `now`."""
+        was = self.rows.get(row.name)
+        is_later = bool(self.fine) and now.time_ms > self.fine[-1].time_ms
+        return is_later and was is not None and shapes.has_begun_anew(row, was)
+
     def ticks(self, now: Tick, age_s: float, incr_s: float, most: int) -> list[Tick]:
         """Newest first, `incr_s` apart, as far back as `age_s`; `now` is one where the last is not new."""
         oldest_ms = now.time_ms - 1000 * age_s
@@ -283,7 +289,7 @@ class QueueHistory:
     def points(self, host: str, row: QueueRow, now: Tick, ticks: list[Tick]) -> list[tuple[int, Counts]]:
         """The counts of a queue at ticks, with the time on the wall; `row` is how the queue is `now`."""
         past = self.queues.get((host, row.name))
-        if past is not None and shapes.has_begun_anew(row, self.hosts[host].rows[row.name]):
+        if past is not None and self.hosts[host].has_begun_anew(row, now):
             past = None
         found: list[tuple[int, Counts]] = []
         for tick in ticks:

@@ -81,11 +81,13 @@ class QueueShapes:
         self.rate_ticks: list[Tick] = []
 
     async def prepare(self) -> list[tuple[QueueShapes, QueueRow]]:
-        rows = await self.snapshot.current()
-        self.policies = await self.context.queue_policies(self.vhost)
+        self.rows = await self.snapshot.current()
+        # Before anybody else has a turn: another snapshot may be on its way.
+        self.now = self.context.queue_history.tick_of(self.snapshot.taken_s)
         self.before = self.snapshot.earlier()
         self.seconds = 0.0 if self.before is None else self.snapshot.taken_s - self.before[0]
-        return [(self, row) for row in rows.values()]
+        self.policies = await self.context.queue_policies(self.vhost)
+        return [(self, row) for row in self.rows.values()]
 
     def earlier(self, row: QueueRow) -> QueueRow | None:
         """The queue as it was when the seconds began that rates are counted over."""
@@ -101,7 +103,6 @@ class QueueShapes:
     def sample(self, lengths: tuple[float, float], rates: tuple[float, float], most: int) -> None:
         """Rows are told with samples: how far they go back, how far apart they are, how many at most."""
         history = self.context.queue_history
-        self.now = history.tick_of(self.snapshot.taken_s)
         self.length_ticks, self.rate_ticks = (
             history.ticks(self.vhost, self.now, age_s, max(incr_s, age_s / most), most) if age_s else []
             for age_s, incr_s in (lengths, rates)
@@ -247,9 +248,9 @@ async def queue_one(call: Call) -> Any:
     """One queue, with its consumers."""
     lengths, rates = call.sampled("lengths"), call.sampled("msg_rates")
     shown = QueueShapes(call.context, call.vhost)
-    rows = await shown.prepare()
-    row = shown.snapshot.rows.get(call["name"])
-    if row is None or not rows:
+    await shown.prepare()
+    row = shown.rows.get(call["name"])
+    if row is None:
         raise NotFound
     shown.sample(lengths, rates, TOLD_MAX)
     found = shown.told(row)

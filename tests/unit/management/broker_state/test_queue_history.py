@@ -189,3 +189,14 @@ def test_a_broker_that_does_not_answer_is_logged_once(
     with caplog.at_level(logging.ERROR), pytest.raises(asyncio.CancelledError):
         asyncio.run(history.watch())
     assert [record.getMessage() for record in caplog.records] == ["no history of queues: gone"]
+
+
+def test_a_row_from_before_the_last_tick_is_no_queue_that_was_declared_again() -> None:
+    past = Past()
+    past.tick(row_of("q", 1))
+    past.tick(row_of("q", 5))
+    earlier = past.now
+    past.tick(row_of("q", 9))
+    ticks = past.history.ticks("/", earlier, 600, 5, 100)
+    points = past.history.points("/", row_of("q", 5), earlier, ticks[1:])
+    assert [counts.publish for _, counts in points] == [5, 1]

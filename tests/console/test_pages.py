@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 
 import pytest
 from console_browser import Console
@@ -47,6 +48,8 @@ PAGES = {
 # What people call slow is 200 ms; on a machine that tests other things meanwhile a test may not be so strict.
 SLOW_MS = 200
 WAIT_MS_MAX = float(os.environ.get("CONSOLE_WAIT_MS", "1500"))
+# What stands in the place of a number that is not known yet.
+UNKNOWN = "\N{EN DASH}"
 
 
 def test_every_page_opens_quickly_and_says_what_everything_is(console: Console) -> None:
@@ -218,12 +221,74 @@ def test_rates_and_times_are_not_rounded_to_others(console: Console) -> None:
     assert console.page.evaluate(told) == ["0.25/s", "0.75/s", "1.5/s", "59 s", "59 min 59 s"]
 
 
-def test_charts_are_drawn(console: Console) -> None:
+def has_past(api: Http, queue: str) -> None:
+    """Waits until the management process has looked at a queue some times."""
+    end_s = time.monotonic() + 60
+    while True:
+        details = api.get(f"queues/%2F/{queue}?lengths_age=600&lengths_incr=5")["messages_ready_details"]
+        if len(details.get("samples", [])) >= 4:
+            return
+        assert time.monotonic() < end_s
+        time.sleep(1)
+
+
+# Notes what the page says of rates and draws, from the first time on.
+WATCH = """() => {
+  window.said = new Set();
+  window.drawn = new Set();
+  const look = () => {
+    for (const figure of document.querySelectorAll(".figure")) {
+      const [name, value] = [".figure-name", ".figure-value"].map((part) => figure.querySelector(part));
+      if (name.textContent === "In") window.said.add(value.textContent);
+    }
+    for (const chart of document.querySelectorAll(".chart [role=img]")) {
+      window.drawn.add(chart.getAttribute("aria-label"));
+    }
+  };
+  new MutationObserver(look).observe(document.body, {
+    subtree: true, childList: true, characterData: true, attributes: true,
+  });
+}"""
+
+
+def test_a_queue_that_is_opened_for_the_first_time_has_its_last_minutes(console: Console, api: Http) -> None:
+    page = console.page
+    has_past(api, "orders.europe")
+    page.evaluate(WATCH)
+    with page.expect_response(lambda response: "lengths_age=600" in response.url) as answered:
+        console.open("queues/%2F/orders.europe")
+    past = answered.value.json()
+    assert len(past["messages_ready_details"]["samples"]) >= 4
+    assert past["message_stats"]["publish_details"]["avg_rate"] > 0
+    page.wait_for_function("() => document.querySelectorAll('.chart canvas').length === 2")
+    said, drawn = page.evaluate("() => [[...window.said], [...window.drawn]]")
+    assert said
+    assert "0/s" not in said
+    assert any(re.search(r"In [\d.]+/s", each) for each in drawn if each.startswith("Rates"))
+    assert not any("In 0/s" in each for each in drawn)
+    expect(page.locator(".chart .u-over").first).to_be_visible()
+    expect(page.locator(".legend b").first).to_contain_text(re.compile(r"\d"))
+
+
+def test_lines_of_queues_have_their_last_minutes_at_once(console: Console, api: Http) -> None:
+    has_past(api, "orders.overseas")
+    console.open("queues?name=orders.overseas")
+    line = console.row("orders.overseas").locator(".spark-line")
+    assert (line.get_attribute("d") or "").count("L") >= 3
+
+
+def test_rates_that_are_not_known_yet_are_not_told_as_zero(console: Console, api: Http) -> None:
+    page = console.page
+    queue = api.get("queues/%2F/orders.overseas")
+    queue["message_stats"]["publish_details"]["rate"] = 0.0
+    listed = {"items": [queue], "total_count": 1, "filtered_count": 1, "page": 1, "page_count": 1}
+    page.route("**/api/queues?*", lambda route: route.fulfill(json=listed))
+    page.route("**/api/queues/%2F/orders.overseas*", lambda route: route.fulfill(json=queue))
+    console.open("queues")
+    expect(console.row("orders.overseas").locator("td[data-title=In]")).to_have_text(UNKNOWN)
     console.open("queues/%2F/orders.overseas")
-    chart = console.page.locator(".chart .u-over").first
-    expect(chart).to_be_visible()
-    expect(console.page.locator(".legend b").first).to_contain_text(re.compile(r"\d"))
-    console.page.wait_for_function("() => document.querySelectorAll('.chart canvas').length === 2")
+    expect(page.locator(".figure:has(.figure-name:text-is('In')) .figure-value")).to_have_text(UNKNOWN)
+    expect(page.locator(".waiting").first).to_contain_text("The first samples come in some seconds")
 
 
 def test_graph_leads_to_queues(console: Console) -> None:

@@ -94,15 +94,17 @@ async def serve(settings: dict[str, Any]) -> None:
     loop.add_reader(control.fileno(), end)
     loop.add_signal_handler(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    watching = loop.create_task(context.samples.watch())
-    following = loop.create_task(pipeline_watch.follow(context))
-    telling = loop.create_task(tell_alive(control, settings["ping_s"]))
+    tasks = [
+        loop.create_task(context.samples.watch()),
+        loop.create_task(context.queue_history.watch()),
+        loop.create_task(pipeline_watch.follow(context)),
+        loop.create_task(tell_alive(control, settings["ping_s"])),
+    ]
     try:
         await server.serve(sockets=sockets)
     finally:
-        watching.cancel()
-        following.cancel()
-        telling.cancel()
+        for task in tasks:
+            task.cancel()
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ import logging
 import marshal
 import sys
 from collections import Counter, deque
+from collections.abc import Sequence
 from typing import Any
 
 from flintmq.client.core.errors import ClientError
@@ -120,7 +121,8 @@ class Samples:
         return None
 
     def samples(self, age_s: float, incr_s: float) -> list[Totals]:
-        """Newest first, `incr_s` apart, as far back as `age_s`."""
+        """Newest first, `incr_s` apart or more, as far back as `age_s`."""
+        incr_s = max(incr_s, age_s / TOLD_MAX)
         found: list[Totals] = []
         now_s = self.clock.monotonic_s()
         for each in reversed(self.history):
@@ -136,3 +138,21 @@ def rate(now: float, before: float | None, seconds: float) -> float:
     if before is None or seconds <= 0:
         return 0.0
     return round((now - before) / seconds, 3)
+
+
+def add_samples(found: dict[str, Any], timestamps: Sequence[int], values: Sequence[dict[str, int]]) -> None:
+    """The history of each count, newest first, as `samples` of its details; `timestamps` are milliseconds."""
+    if len(timestamps) < 2:
+        return
+    seconds = (timestamps[0] - timestamps[-1]) / 1000
+    for name in values[0]:
+        details = found.get(f"{name}_details")
+        if details is None:
+            continue
+        numbers = [each[name] for each in values]
+        details["samples"] = [
+            {"sample": number, "timestamp": timestamp}
+            for number, timestamp in zip(numbers, timestamps, strict=True)
+        ]
+        details["avg"] = sum(numbers) / len(numbers)
+        details["avg_rate"] = rate(numbers[0], numbers[-1], seconds)

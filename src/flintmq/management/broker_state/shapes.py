@@ -122,6 +122,28 @@ def delivered_or_got(row: QueueRow) -> int:
     return delivered(row) + row.unasked + row.gets + row.gets_unasked
 
 
+# The counts of a queue are the end of its row.
+FIRST_COUNT = QueueRow._fields.index("ready")
+
+
+def has_begun_anew(row: QueueRow, before: QueueRow) -> bool:
+    """Whether a queue was deleted since then, and declared again: what it counts has gone back."""
+    return (
+        row.number != before.number
+        or row.entered < before.entered
+        or row.settled < before.settled
+        or row.unasked < before.unasked
+        or row.gets < before.gets
+        or row.gets_unasked < before.gets_unasked
+        or row.redeliveries < before.redeliveries
+    )
+
+
+def as_declared(row: QueueRow) -> QueueRow:
+    """The row of a queue as it was when nothing had happened in it yet."""
+    return QueueRow._make([*row[:FIRST_COUNT], *[0] * (len(row) - FIRST_COUNT)])
+
+
 # What message_stats of a queue count.
 QUEUE_STATS: dict[str, Callable[[QueueRow], int]] = {
     "ack": lambda row: max(0, row.settled - row.rejected),

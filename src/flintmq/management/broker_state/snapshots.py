@@ -101,8 +101,11 @@ class Snapshot(Generic[Row]):
             if age_s > SELDOM * self.took_s:
                 self.begin()
             return self.rows
-        task = self.begin()
-        await asyncio.shield(task)
+        return await self.renewed()
+
+    async def renewed(self) -> dict[Hashable, Row]:
+        """The rows of a new snapshot, or of the one that is on its way."""
+        await asyncio.shield(self.begin())
         if self.failure is not None:
             raise self.failure
         return self.rows

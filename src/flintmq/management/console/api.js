@@ -137,9 +137,8 @@ function keep(session) {
 const cache = new Map();
 const CACHED_MAX = 200;
 
-/** What a URL answers, asked for again every few seconds while the tab can be seen, and after each change.
- *  `seen` is called with each answer once: histories are kept by it. */
-export function usePoll(url, every = 5000, seen = undefined) {
+/** What a URL answers, asked for again every few seconds while the tab can be seen, and after each change. */
+export function usePoll(url, every = 5000) {
   const [, show] = useState(0);
   const state = useRef({ url: null, data: undefined, error: null });
   if (state.current.url !== url) state.current = { url, data: cache.get(url), error: null };
@@ -163,7 +162,6 @@ export function usePoll(url, every = 5000, seen = undefined) {
         if (cache.size > CACHED_MAX) cache.clear();
         cache.set(url, data);
         state.current = { url, data, error: null };
-        seen?.(data);
       } catch (error) {
         if (stopped || error.name === "AbortError") return;
         state.current = { ...state.current, error };

@@ -116,6 +116,8 @@ export function Chart({ label, times, series, format, height = 200, sync }) {
   </figure>`;
 }
 
+export const Waiting = () => html`<p class="quiet waiting">The first samples come in some seconds.</p>`;
+
 /** Rates between samples of a counter, newest first as the API has them. */
 export function ratesOf(samples) {
   const rows = [...(samples || [])].reverse();

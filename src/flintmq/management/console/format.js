@@ -31,6 +31,9 @@ export function rate(value) {
   return brief(Math.round(value)) + "/s";
 }
 
+/** The rate in the details of a count; undefined until there are two samples between which it was counted. */
+export const knownRate = (details) => (details?.samples?.length > 1 ? details.rate : undefined);
+
 export function bytes(value) {
   if (value === undefined || value === null) return "–";
   let scaled = value;

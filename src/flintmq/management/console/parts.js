@@ -145,7 +145,7 @@ export function Table({ columns, rows, sort, desc, onSort, keyOf, label, rowClas
 }
 
 /** A list that the server filters, sorts and cuts into pages; how is in the address. */
-export function List({ base, ask = {}, columns, empty, keyOf, label, every = 5000, seen, filter = true, defaultSort = "", defaultDesc = false, size = 50, rowClass, transform }) {
+export function List({ base, ask = {}, columns, empty, keyOf, label, every = 5000, filter = true, defaultSort = "", defaultDesc = false, size = 50, rowClass, transform }) {
   const { query } = useRoute();
   const sort = query.sort ?? defaultSort;
   const desc = query.desc === undefined ? defaultDesc : query.desc === "1";
@@ -153,7 +153,7 @@ export function List({ base, ask = {}, columns, empty, keyOf, label, every = 500
   const url = base + queryOf({
     page, page_size: size, name: query.name, use_regex: query.regex ? "true" : "", sort, sort_reverse: sort && desc ? "true" : "", ...ask,
   });
-  const { data, error } = usePoll(url, every, seen);
+  const { data, error } = usePoll(url, every);
   const last = useRef(null);
   if (data) last.current = data;
   const shown = data || last.current;

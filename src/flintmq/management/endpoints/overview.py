@@ -12,7 +12,7 @@ from starlette.responses import Response
 from flintmq import __version__
 from flintmq.client.core.errors import ClientError, ConnectFailed
 from flintmq.management.broker_state import shapes
-from flintmq.management.broker_state.samples import Totals, rate
+from flintmq.management.broker_state.samples import Totals, add_samples
 from flintmq.management.requests.faults import BadRequest, NotAuthorised, NotFound, TooSlow
 from flintmq.management.requests.identities import COOKIE, SESSION_S, peer_of
 from flintmq.management.requests.listing import json_response
@@ -20,6 +20,7 @@ from flintmq.management.requests.routes import (
     ADMINISTRATOR,
     ANYBODY,
     MONITORING,
+    SAMPLED,
     Call,
     endpoint,
     no_content,
@@ -49,7 +50,6 @@ CHURN_NAMES = {
     "queue_declared": "queues_declared",
     "queue_deleted": "queues_deleted",
 }
-SAMPLED = ("msg_rates_age", "msg_rates_incr", "lengths_age", "lengths_incr", "columns")
 ALIVENESS_QUEUE = "aliveness-test"
 OBJECT = {"type": "object"}
 # What somebody without a login may send, and in which time: a token in the place of a password is some KiB.
@@ -81,25 +81,7 @@ def stats(totals: Totals, hosts: tuple[str, ...]) -> dict[str, int]:
     return shapes.channel_stats(dict.fromkeys(COUNTED, 0) | totals.summed(hosts))
 
 
-def add_samples(found: dict[str, Any], points: list[Totals], values: list[dict[str, int]]) -> None:
-    """The history of each count, newest first, as `samples` of its details."""
-    if len(points) < 2:
-        return
-    seconds = points[0].time_s - points[-1].time_s
-    for name in values[0]:
-        details = found.get(f"{name}_details")
-        if details is None:
-            continue
-        numbers = [each[name] for each in values]
-        details["samples"] = [
-            {"sample": number, "timestamp": point.wall_ms}
-            for number, point in zip(numbers, points, strict=True)
-        ]
-        details["avg"] = sum(numbers) / len(numbers)
-        details["avg_rate"] = rate(numbers[0], numbers[-1], seconds)
-
-
-@endpoint("GET", "/api/overview", query=SAMPLED)
+@endpoint("GET", "/api/overview", query=(*SAMPLED, "columns"))
 async def overview(call: Call) -> dict[str, Any]:
     """The broker in numbers: messages, rates, objects; of the virtual hosts that the user may see."""
     context = call.context
@@ -117,10 +99,12 @@ async def overview(call: Call) -> dict[str, Any]:
         ("msg_rates", message_stats, stats),
         ("lengths", queue_totals, depths),
     ):
-        age_s = call.number(f"{prefix}_age", 0, 0, 86_400)
+        age_s, incr_s = call.sampled(prefix)
         if age_s:
-            points = context.samples.samples(age_s, call.number(f"{prefix}_incr", 5, 1, 86_400))
-            add_samples(found, points, [counted(point, hosts) for point in points])
+            points = context.samples.samples(age_s, incr_s)
+            add_samples(
+                found, [point.wall_ms for point in points], [counted(point, hosts) for point in points]
+            )
     return {
         **versions(),
         "rates_mode": "basic",

@@ -6,7 +6,7 @@ the user's permissions hold as they do over AMQP.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -16,12 +16,15 @@ from starlette.responses import Response
 
 from flintmq.client.core.errors import ServiceError
 from flintmq.management.broker_state import shapes
+from flintmq.management.broker_state.queue_history import Counts, Tick
 from flintmq.management.broker_state.queue_policies import Effective, PolicyRow
+from flintmq.management.broker_state.samples import TOLD_MAX, add_samples
 from flintmq.management.requests.context import Context
 from flintmq.management.requests.faults import BadRequest, NotAuthorised, NotFound, unless_gone
-from flintmq.management.requests.listing import Listing, Part, answer
+from flintmq.management.requests.listing import PAGE_SIZE_MAX, Listing, Part, answer
 from flintmq.management.requests.routes import (
     LIST_QUERY,
+    SAMPLED,
     Call,
     endpoint,
     flag_of,
@@ -53,6 +56,9 @@ EXCHANGE_BODY = {
     },
 }
 Count = Callable[[QueueRow], int]
+# Samples of one value over all rows of a list, further apart where rows are many: each row has twelve values
+# with samples, each sample some 220 octets before it is sent. 6,000 x 12 x 220 octets are 16 MB.
+LIST_SAMPLES_MAX = 6000
 BINDING_BODY = {"type": "object", "properties": {"routing_key": TEXT, "arguments": TABLE}}
 
 
@@ -126,17 +132,61 @@ class QueueShapes:
         self.context = context
         self.vhost = vhost
         self.snapshot = context.snapshots.queues(vhost)
+        self.length_ticks: list[Tick] = []
+        self.rate_ticks: list[Tick] = []
 
     async def prepare(self) -> Mapping[Hashable, QueueRow]:
         """The queues by name."""
         self.policies = await self.context.queue_policies(self.vhost)
         rows = await self.snapshot.current()
+        # Before anybody else has a turn: another snapshot may be on its way.
+        self.now = self.context.queue_history.tick_of(self.snapshot.taken_s)
         self.before = self.snapshot.earlier()
         self.seconds = 0.0 if self.before is None else self.snapshot.taken_s - self.before[0]
         return rows
 
+    def earlier(self, row: QueueRow) -> QueueRow | None:
+        """The queue as it was when the seconds began that rates are counted over."""
+        if self.before is None:
+            return None
+        before = self.before[1].get(row.name)
+        if before is row:
+            return row
+        if before is None or shapes.has_begun_anew(row, before):
+            return shapes.as_declared(row)
+        return before
+
+    def sample(self, lengths: tuple[float, float], rates: tuple[float, float], most: int) -> None:
+        """Rows are told with samples: how far they go back, how far apart they are, how many at most."""
+        history = self.context.queue_history
+        self.length_ticks, self.rate_ticks = (
+            history.ticks(self.vhost, self.now, age_s, max(incr_s, age_s / most), most) if age_s else []
+            for age_s, incr_s in (lengths, rates)
+        )
+
+    def told(self, row: QueueRow) -> dict[str, Any]:
+        """The row with the samples that were asked for."""
+        found = self.shape(row)
+        if self.length_ticks:
+            points = self.points(row, self.length_ticks)
+            add_samples(found, [at_ms for at_ms, _ in points], [each.depths() for _, each in points])
+        if self.rate_ticks and "message_stats" in found:
+            points = self.points(row, self.rate_ticks)
+            stats = found["message_stats"]
+            add_samples(stats, [at_ms for at_ms, _ in points], [each.stats() for _, each in points])
+        return found
+
+    def points(self, row: QueueRow, ticks: list[Tick]) -> list[tuple[int, Counts]]:
+        """Of a queue without a history those that its rate is counted from."""
+        found = self.context.queue_history.points(self.vhost, row, self.now, ticks)
+        earlier = self.earlier(row)
+        if len(found) > 1 or earlier is None:
+            return found
+        before_ms = self.now.wall_ms - round(1000 * self.seconds)
+        return [(self.now.wall_ms, Counts.of(row)), (before_ms, Counts.of(earlier))]
+
     def shape(self, row: QueueRow) -> dict[str, Any]:
-        before = None if self.before is None else self.before[1].get(row.name)
+        before = self.earlier(row)
         signature = (row.ready, row.unacked, row.consumers, row.entered, row.settled, row.unasked)
         idle = self.context.idle_since(self.vhost, row.name, signature, self.context.clock.wall_ms())
         found = shapes.queue(row, self.vhost, self.context.node, before, self.seconds, idle)
@@ -160,10 +210,10 @@ class QueueShapes:
     def rate_of(self, count: Count) -> Callable[[QueueRow], float]:
         if self.before is None or self.seconds <= 0:
             return lambda row: 0.0
-        earlier, seconds = self.before[1].get, self.seconds
+        earlier, seconds = self.earlier, self.seconds
 
         def rate(row: QueueRow) -> float:
-            before = earlier(row.name)
+            before = earlier(row)
             return 0.0 if before is None or before is row else (count(row) - count(before)) / seconds
 
         return rate
@@ -176,37 +226,57 @@ class QueueShapes:
             ),
             **{name: Part(self.policies.of, partial(reader_of, value)) for name, value in HOLDING.items()},
         }
-        return Listing(rows, self.shape, lambda row: row.name, self.quick, parts, is_complete=True)
+        return Listing(
+            rows, self.shape, lambda row: row.name, self.quick, parts, is_complete=True, told=self.told
+        )
 
 
 def name_of(policy: PolicyRow | None) -> str:
     return "" if policy is None else policy.name
 
 
-@endpoint("GET", "/api/queues", query=(*LIST_QUERY, "disable_stats", "enable_queue_totals"))
+def with_samples(call: Call, shown: list[QueueShapes], listings: Sequence[Listing[QueueRow]]) -> Response:
+    """Queues with the samples that were asked for, if there are not too many queues."""
+    lengths, rates = call.sampled("lengths"), call.sampled("msg_rates")
+    rows = sum(len(listing.rows) for listing in listings)
+    told = call.number("page_size", 100, 1, PAGE_SIZE_MAX) if call.is_paged else rows
+    if 0 < told <= PAGE_SIZE_MAX:
+        for each in shown:
+            each.sample(lengths, rates, max(2, min(TOLD_MAX, LIST_SAMPLES_MAX // told)))
+    return answer(call, *listings)
+
+
+@endpoint("GET", "/api/queues", query=(*LIST_QUERY, *SAMPLED, "disable_stats", "enable_queue_totals"))
 async def queues(call: Call) -> Response:
     """All queues that the user may see."""
-    context = call.context
-    return answer(
-        call,
-        *await context.of_hosts(call.identity.sees, lambda host: QueueShapes(context, host).listing()),
-    )
+    shown: list[QueueShapes] = []
+
+    async def listing(host: str) -> Listing[QueueRow]:
+        of_host = QueueShapes(call.context, host)
+        found = await of_host.listing()
+        shown.append(of_host)
+        return found
+
+    return with_samples(call, shown, await call.context.of_hosts(call.identity.sees, listing))
 
 
-@endpoint("GET", "/api/queues/{vhost}", query=LIST_QUERY)
+@endpoint("GET", "/api/queues/{vhost}", query=(*LIST_QUERY, *SAMPLED))
 async def queues_of_host(call: Call) -> Response:
     """The queues of a virtual host."""
-    return answer(call, await QueueShapes(call.context, call.vhost).listing())
+    shown = QueueShapes(call.context, call.vhost)
+    return with_samples(call, [shown], [await shown.listing()])
 
 
-@endpoint("GET", "/api/queues/{vhost}/{name}", query=("columns",))
+@endpoint("GET", "/api/queues/{vhost}/{name}", query=(*SAMPLED, "columns"))
 async def queue_one(call: Call) -> Any:
     """One queue, with its consumers."""
+    lengths, rates = call.sampled("lengths"), call.sampled("msg_rates")
     shown = QueueShapes(call.context, call.vhost)
     row = (await shown.prepare()).get(call["name"])
     if row is None:
         raise NotFound
-    found = shown.shape(row)
+    shown.sample(lengths, rates, TOLD_MAX)
+    found = shown.told(row)
     found["consumer_details"] = await consumers_of(call, call.vhost, call["name"])
     found["deliveries"], found["incoming"] = [], []
     info = await call.context.link.ask(

@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 
 from flintmq.clock import Clock
 from flintmq.management.broker_state.broker_link import BrokerLink
+from flintmq.management.broker_state.queue_history import QueueHistory
 from flintmq.management.broker_state.queue_policies import PolicyRow, QueuePolicies
 from flintmq.management.broker_state.samples import Samples
 from flintmq.management.broker_state.snapshots import Snapshots
@@ -65,6 +66,7 @@ class Context:
         self.listening = listening
         self.snapshots = Snapshots(link, self.clock)
         self.samples = Samples(link, self.clock)
+        self.queue_history = QueueHistory(self.snapshots, self.hosts, self.clock)
         self.identities = Identities(link, self.clock)
         self.bodies = Bodies()
         self.argument_orders = ArgumentOrders()

@@ -78,6 +78,7 @@ class Listing(Generic[Row]):
         quick: Callable[[str], Callable[[Row], Any] | None] = lambda column: None,
         parts: Mapping[str, Part[Row]] = MappingProxyType({}),
         is_complete: bool = False,
+        told: Shape[Row] | None = None,
     ) -> None:
         self.rows = rows
         self.shape = shape
@@ -85,6 +86,7 @@ class Listing(Generic[Row]):
         self.quick = quick  # by the column: what reads a value that is `orderly`
         self.parts = parts
         self.is_complete = is_complete  # in a column without a quick way all rows have the same
+        self.told = told or shape  # the way to show one in the answer, where that has more to tell
 
 
 class ListResponse(Response):
@@ -107,7 +109,6 @@ class ListResponse(Response):
         # Where the rows of each listing begin, and where those of the last one end.
         self.starts = [0, *accumulate(len(listing.rows) for listing in self.listings)]
         places: Sequence[int] = range(self.starts[-1])
-        is_paged = bool(call.query("page")) or call.flag("pagination")
         sort = call.query("sort")
         page = call.number("page", 1, 1, 1_000_000)
         size = call.number("page_size", 100, 1, PAGE_SIZE_MAX)
@@ -115,7 +116,7 @@ class ListResponse(Response):
             places = await self.sorted(places, sort, call.flag("sort_reverse"))
         elif call.flag("sort_reverse"):
             places = places[::-1]
-        if is_paged:
+        if call.is_paged:
             return json_response(await self.paged(places, total, page, size))
         if len(places) > STREAMED:
             return self.streamed(places)
@@ -125,7 +126,7 @@ class ListResponse(Response):
         """The row at a place, with the columns that were asked for."""
         at = bisect_right(self.starts, place) - 1
         listing = self.listings[at]
-        return narrowed(listing.shape(listing.rows[place - self.starts[at]]), self.columns)
+        return narrowed(listing.told(listing.rows[place - self.starts[at]]), self.columns)
 
     async def each(
         self, rows: Iterable[Any], work: Callable[[Any], Any], most_s: float = math.inf

@@ -76,6 +76,7 @@ ENDPOINTS: list[Endpoint] = []
 _ROOT = _Node()
 
 LIST_QUERY = ("page", "page_size", "name", "use_regex", "pagination", "sort", "sort_reverse", "columns")
+SAMPLED = ("msg_rates_age", "msg_rates_incr", "lengths_age", "lengths_incr")
 
 
 def endpoint(
@@ -157,6 +158,16 @@ class Call:
         if not isinstance(found, int) or not least <= found <= most:
             raise BadRequest(f"{name} must be a number from {least} to {most}")
         return found
+
+    def sampled(self, prefix: str) -> tuple[int, int]:
+        """How far back samples go (0: none are wanted) and how far apart they are, in seconds."""
+        age_s = self.number(f"{prefix}_age", 0, 0, 86_400)
+        return age_s, self.number(f"{prefix}_incr", 5, 1, 86_400)
+
+    @property
+    def is_paged(self) -> bool:
+        """Whether one page of a list is wanted."""
+        return bool(self.query("page")) or self.flag("pagination")
 
     def flag(self, name: str) -> bool:
         return self.query(name) == "true"

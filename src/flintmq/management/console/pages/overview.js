@@ -2,12 +2,11 @@
 
 import { useState } from "../vendor/preact-hooks.js";
 import { path, usePoll } from "../api.js";
-import { Chart, ratesOf, timesOf, valuesOf } from "../chart.js";
-import { brief, bytes, count, dig, duration, rate } from "../format.js";
+import { Chart, ratesOf, timesOf, valuesOf, Waiting } from "../chart.js";
+import { brief, bytes, count, dig, duration, knownRate, rate } from "../format.js";
 import { useHost } from "../host.js";
 import { Badge, Empty, Failure, Facts, Figure, Figures, html, Loading, Meter, PageHead, Panel, Table } from "../parts.js";
 import { link } from "../route.js";
-import { note } from "../history.js";
 import { depthBadge, QueueName } from "./queues.js";
 
 const RANGES = { 60: ["1 min", 5], 600: ["10 min", 5], 3600: ["1 h", 20] };
@@ -45,10 +44,10 @@ export function Overview({ session }) {
     <//>
     <${Failure} error=${error} />
     <${Figures}>
-      <${Figure} name="Ready" value=${brief(dig(data, "queue_totals.messages_ready"))} note=${change(dig(data, "queue_totals.messages_ready_details.rate"))} href=${link("queues", [], { sort: "messages_ready", desc: 1 })} />
+      <${Figure} name="Ready" value=${brief(dig(data, "queue_totals.messages_ready"))} note=${change(knownRate(dig(data, "queue_totals.messages_ready_details")))} href=${link("queues", [], { sort: "messages_ready", desc: 1 })} />
       <${Figure} name="Unacked" value=${brief(dig(data, "queue_totals.messages_unacknowledged"))} note="with consumers" href=${link("consumers")} />
-      <${Figure} name="Published" value=${rate(dig(stats, "publish_details.rate"))} note=${`${brief(stats.publish ?? 0)} in all`} />
-      <${Figure} name="Delivered" value=${rate(dig(stats, "deliver_get_details.rate"))} note=${`${brief(stats.deliver_get ?? 0)} in all`} />
+      <${Figure} name="Published" value=${rate(knownRate(stats.publish_details))} note=${`${brief(stats.publish ?? 0)} in all`} />
+      <${Figure} name="Delivered" value=${rate(knownRate(stats.deliver_get_details))} note=${`${brief(stats.deliver_get ?? 0)} in all`} />
       <${Figure} name="Connections" value=${count(totals.connections)} note=${`${count(totals.channels)} channels`} href=${link("connections")} />
       <${Figure} name="Queues" value=${count(totals.queues)} note=${`${count(totals.consumers)} consumers`} href=${link("queues")} />
       <${Figure} name="Exchanges" value=${count(totals.exchanges)} note=${`${count(totals.bindings)} bindings`} href=${link("exchanges")} />
@@ -71,7 +70,7 @@ export function Overview({ session }) {
     ${monitors && html`<${Alarms} />`}`;
 }
 
-const change = (value) => (!value ? "steady" : `${value > 0 ? "+" : "−"}${rate(Math.abs(value))}`);
+const change = (value) => (value === undefined ? "–" : !value ? "steady" : `${value > 0 ? "+" : "−"}${rate(Math.abs(value))}`);
 
 function churn(rates = {}) {
   const shown = (made, gone) => html`<span class="num">${count(rates[made])} opened, ${count(rates[gone])} closed</span>`;
@@ -85,7 +84,7 @@ function churn(rates = {}) {
 function rateChart(stats) {
   const samples = dig(stats, "publish_details.samples");
   const times = timesOf(samples).slice(1);
-  if (times.length < 2) return html`<p class="quiet waiting">The first samples come in some seconds.</p>`;
+  if (times.length < 2) return html`<${Waiting} />`;
   const series = RATES.map(([name, column, color, fill]) => ({ name, color, fill, values: ratesOf(dig(stats, `${column}_details.samples`)) }));
   return html`<${Chart} label="Messages a second" times=${times} series=${series} format=${rate} sync="overview" />`;
 }
@@ -93,7 +92,7 @@ function rateChart(stats) {
 function depthChart(totals) {
   const samples = dig(totals, "messages_ready_details.samples");
   const times = timesOf(samples);
-  if (times.length < 2) return html`<p class="quiet waiting">The first samples come in some seconds.</p>`;
+  if (times.length < 2) return html`<${Waiting} />`;
   const series = [
     { name: "Ready", color: "--c1", fill: true, values: valuesOf(samples) },
     { name: "Unacked", color: "--c3", values: valuesOf(dig(totals, "messages_unacknowledged_details.samples")) },
@@ -105,9 +104,8 @@ function Busy() {
   const host = useHost();
   const base = host ? path("queues", host) : path("queues");
   const { data } = usePoll(
-    `${base}?page=1&page_size=6&sort=messages&sort_reverse=true&columns=name,vhost,type,messages,messages_ready,messages_unacknowledged,consumers,message_stats`,
+    `${base}?page=1&page_size=6&sort=messages&sort_reverse=true&columns=name,vhost,type,messages,messages_ready,messages_unacknowledged,consumers`,
     5000,
-    (found) => found.items.forEach((queue) => note(queue)),
   );
   return html`<${Panel} title="Longest queues" flush side=${html`<a href=${link("queues", [], { sort: "messages", desc: 1 })}>All</a>`}>
     ${data?.items.length

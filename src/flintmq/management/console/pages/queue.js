@@ -2,19 +2,29 @@
 
 import { useEffect, useState } from "../vendor/preact-hooks.js";
 import { get, path, query, request, usePoll } from "../api.js";
-import { Chart } from "../chart.js";
+import { Chart, ratesOf, timesOf, valuesOf, Waiting } from "../chart.js";
 import { brief, bytes, count, dig, duration, moment, rate } from "../format.js";
-import { historyOf, note } from "../history.js";
 import { Badge, confirmLoss, Empty, Facts, Failure, Figure, Figures, html, jsonOf, joined, Loading, notify, openDialog, openForm, PageHead, Panel, Table, Tabs } from "../parts.js";
 import { link, setQuery } from "../route.js";
 import { Bindings, openBindingForm } from "./bindings.js";
 import { consumerColumns } from "./connections.js";
-import { queueBadges } from "./queues.js";
+import { queueBadges, rateOf } from "./queues.js";
 
+const RATES = [
+  ["In", "publish", "--c1", true],
+  ["Out", "deliver_get", "--c2"],
+  ["Acked", "ack", "--c3"],
+];
+// Ten minutes of what the charts show, and nothing else.
+const SAMPLED = query({
+  msg_rates_age: 600, msg_rates_incr: 5, lengths_age: 600, lengths_incr: 5,
+  columns: ["messages_ready_details", "messages_unacknowledged_details", ...RATES.map(([, column]) => `message_stats.${column}_details`)].join(),
+});
 
 export function Queue({ rest: [vhost, name], query: asked }) {
   const url = path("queues", vhost, name);
-  const { data: queue, error } = usePoll(url, 2000, (found) => note(found));
+  const { data: queue, error } = usePoll(url, 2000);
+  const { data: past } = usePoll(url + SAMPLED, 5000);
   const tab = asked.tab || "messages";
   if (!queue) {
     return error?.status === 404
@@ -22,7 +32,7 @@ export function Queue({ rest: [vhost, name], query: asked }) {
       : html`<${Failure} error=${error} />${!error && html`<${Loading} />`}`;
   }
   const isStream = queue.type === "stream";
-  const past = historyOf(vhost, name);
+  const samples = past?.messages_ready_details?.samples;
   return html`
     <${PageHead} title=${name} badges=${html`${queueBadges(queue)}${queue.policy && html`<${Badge} title="Policy in force">${queue.policy}<//>`}`}
       crumbs=${html`<a href="#/queues">Queues</a> in ${vhost}`}>
@@ -32,21 +42,14 @@ export function Queue({ rest: [vhost, name], query: asked }) {
     <${Figures}>
       <${Figure} name=${isStream ? "Messages" : "Ready"} value=${brief(queue.messages_ready)} note=${sizeOf(queue)} />
       ${!isStream && html`<${Figure} name="Unacked" value=${brief(queue.messages_unacknowledged)} note="with consumers" />`}
-      <${Figure} name="In" value=${rate(dig(queue, "message_stats.publish_details.rate"))} note=${`${brief(dig(queue, "message_stats.publish") ?? 0)} in all`} />
-      <${Figure} name="Out" value=${rate(dig(queue, "message_stats.deliver_get_details.rate"))} note=${`${brief(dig(queue, "message_stats.deliver_get") ?? 0)} in all`} />
+      <${Figure} name="In" value=${rate(rateOf(queue, "publish", samples))} note=${`${brief(dig(queue, "message_stats.publish") ?? 0)} in all`} />
+      <${Figure} name="Out" value=${rate(rateOf(queue, "deliver_get", samples))} note=${`${brief(dig(queue, "message_stats.deliver_get") ?? 0)} in all`} />
       <${Figure} name="Oldest" value=${queue.oldest_age_ms === undefined || queue.oldest_age_ms === null ? "–" : duration(queue.oldest_age_ms)} tone=${queue.oldest_age_ms > 3_600_000 && !isStream ? "warn" : undefined} note="waiting" />
       <${Figure} name="Consumers" value=${count(queue.consumers)} tone=${!queue.consumers && queue.messages_ready && !isStream ? "warn" : undefined} note=${!queue.consumers && queue.messages_ready && !isStream ? "nobody consumes" : isStream ? "reading" : "taking messages"} />
     <//>
     <div class="columns-2">
-      <${Panel} title="Depth"><${Chart} label="Depth" times=${past.times} format=${brief} sync=${url} height=${160} series=${[
-        { name: "Ready", color: "--c1", fill: true, values: past.ready },
-        ...(isStream ? [] : [{ name: "Unacked", color: "--c3", values: past.unacked }]),
-      ]} /><//>
-      <${Panel} title="Messages a second"><${Chart} label="Rates" times=${past.times} format=${rate} sync=${url} height=${160} series=${[
-        { name: "In", color: "--c1", fill: true, values: past.publish },
-        { name: "Out", color: "--c2", values: past.deliver },
-        { name: "Acked", color: "--c3", values: past.ack },
-      ]} /><//>
+      <${Panel} title="Depth">${depthChart(past, isStream, url)}<//>
+      <${Panel} title="Messages a second">${rateChart(past, url)}<//>
     </div>
     <${Panel} flush label="Details">
       <${Tabs} active=${tab} onChoose=${(chosen) => setQuery({ tab: chosen })} tabs=${[
@@ -67,6 +70,30 @@ export function Queue({ rest: [vhost, name], query: asked }) {
         ${tab === "settings" && html`<${Settings} queue=${queue} />`}
       </div>
     <//>`;
+}
+
+// The last ten minutes
+
+function depthChart(past, isStream, sync) {
+  const samples = past?.messages_ready_details?.samples;
+  const times = timesOf(samples);
+  if (times.length < 2) return html`<${Waiting} />`;
+  const series = [
+    { name: "Ready", color: "--c1", fill: true, values: valuesOf(samples) },
+    ...(isStream ? [] : [{ name: "Unacked", color: "--c3", values: valuesOf(past.messages_unacknowledged_details.samples) }]),
+  ];
+  return html`<${Chart} label="Depth" times=${times} series=${series} format=${brief} sync=${sync} height=${160} />`;
+}
+
+/** A queue through which nothing has gone yet has no counts, but the times of its depths. */
+function rateChart(past, sync) {
+  const times = timesOf(past?.messages_ready_details?.samples).slice(1);
+  if (times.length < 2) return html`<${Waiting} />`;
+  const series = RATES.map(([name, column, color, fill]) => {
+    const samples = dig(past, `message_stats.${column}_details.samples`);
+    return { name, color, fill, values: samples ? ratesOf(samples) : times.map(() => 0) };
+  });
+  return html`<${Chart} label="Rates" times=${times} series=${series} format=${rate} sync=${sync} height=${160} />`;
 }
 
 // What can be done

@@ -1,14 +1,16 @@
 // All queues: sorted and filtered by the server, with a line of the last minutes for each.
 
 import { path, request } from "../api.js";
+import { valuesOf } from "../chart.js";
 import { brief, bytes, count, dig, rate } from "../format.js";
-import { historyOf, note } from "../history.js";
 import { listPath, useHost } from "../host.js";
 import { Badge, Empty, html, jsonOf, List, notify, openForm, PageHead, Panel, Spark } from "../parts.js";
 import { link } from "../route.js";
 import { SNIPPET } from "./overview.js";
 
-export const COLUMNS = "name,vhost,type,state,durable,auto_delete,exclusive,policy,arguments,consumers,leases,messages,messages_ready,messages_unacknowledged,message_bytes,message_stats,idle_since";
+export const COLUMNS = "name,vhost,type,state,durable,auto_delete,exclusive,policy,arguments,consumers,leases,messages,messages_ready,messages_unacknowledged,messages_ready_details,message_bytes,message_stats,idle_since";
+// Ten minutes for a line as wide as a word.
+const SAMPLED = { lengths_age: 600, lengths_incr: 10 };
 
 export function QueueName({ queue, withHost = true }) {
   return html`<a class="name" href=${link("queues", [queue.vhost, queue.name])}>${queue.name}</a>${withHost && queue.vhost !== "/" && html` <span class="quiet host-note">${queue.vhost}</span>`}`;
@@ -32,17 +34,17 @@ export function queueBadges(queue) {
   return found.map(([text, tone]) => html`<${Badge} key=${text} tone=${tone}>${text}<//>`);
 }
 
-const stat = (column) => ({ sort: `message_stats.${column}_details.rate`, num: true, show: (row) => rateOf(row, column) });
-const rateOf = (row, column) => {
-  const found = dig(row, `message_stats.${column}_details.rate`);
-  return html`<span class=${found ? "" : "quiet"}>${found === undefined ? "–" : rate(found)}</span>`;
-};
+/** The rate of a count of a queue; undefined until there are two samples of the queue. */
+export const rateOf = (queue, column, samples = queue.messages_ready_details?.samples) =>
+  samples?.length > 1 ? (dig(queue, `message_stats.${column}_details.rate`) ?? 0) : undefined;
+
+const stat = (column) => ({ sort: `message_stats.${column}_details.rate`, num: true, show: (row) => html`<span class=${rateOf(row, column) ? "" : "quiet"}>${rate(rateOf(row, column))}</span>` });
 
 export function Queues() {
   const host = useHost();
   const columns = [
     { title: "Queue", sort: "name", show: (row) => html`<${QueueName} queue=${row} /> <span class="badges">${queueBadges(row)}${row.policy && html`<${Badge} title="Policy in force">${row.policy}<//>`}</span>` },
-    { title: "Depth", show: (row) => html`<${Spark} values=${historyOf(row.vhost, row.name).ready.slice(-60)} label=${`Ready messages in ${row.name}: ${row.messages_ready}`} />` },
+    { title: "Depth", show: (row) => html`<${Spark} values=${valuesOf(row.messages_ready_details?.samples)} label=${`Ready messages in ${row.name}: ${row.messages_ready}`} />` },
     { title: "Ready", sort: "messages_ready", num: true, show: (row) => html`<span class=${row.messages_ready ? "" : "quiet"}>${count(row.messages_ready)}</span>` },
     { title: "Unacked", sort: "messages_unacknowledged", num: true, show: (row) => html`<span class=${row.messages_unacknowledged ? "" : "quiet"}>${count(row.messages_unacknowledged)}</span>` },
     { title: "In", ...stat("publish") },
@@ -56,8 +58,8 @@ export function Queues() {
       <button type="button" class="button button-primary" onClick=${() => openQueueForm(host)}>New queue</button>
     <//>
     <${Panel} flush label="Queues">
-      <${List} label="Queues" base=${listPath("queues", host)} ask=${{ columns: COLUMNS }} columns=${columns} defaultSort="messages" defaultDesc=${true}
-        keyOf=${(row) => row.vhost + "\u0000" + row.name} seen=${(data) => data.items.forEach((queue) => note(queue))}
+      <${List} label="Queues" base=${listPath("queues", host)} ask=${{ columns: COLUMNS, ...SAMPLED }} columns=${columns} defaultSort="messages" defaultDesc=${true}
+        keyOf=${(row) => row.vhost + "\u0000" + row.name}
         empty=${html`<${Empty} title="No queues yet" code=${SNIPPET("hello")}>A queue holds messages until a consumer takes them. Declare one with “New queue”, or from a program:<//>`} />
     <//>`;
 }

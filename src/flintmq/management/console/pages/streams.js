@@ -1,16 +1,16 @@
 // Streams: where each begins and ends, who reads, how far behind, and what is kept.
 
 import { path, usePoll } from "../api.js";
-import { count, dig, duration, rate } from "../format.js";
+import { count, duration, rate } from "../format.js";
 import { listPath, useHost } from "../host.js";
 import { Empty, Facts, Failure, html, Loading, PageHead, Panel, Table } from "../parts.js";
 import { link } from "../route.js";
 import { offsetsUrl, retentionOf } from "./queue.js";
-import { COLUMNS } from "./queues.js";
+import { COLUMNS, rateOf } from "./queues.js";
 
 export function Streams() {
   const host = useHost();
-  const { data, error } = usePoll(`${listPath("queues", host)}?page=1&page_size=200&sort=type&sort_reverse=true&columns=${COLUMNS},effective_policy_definition`, 5000);
+  const { data, error } = usePoll(`${listPath("queues", host)}?page=1&page_size=200&sort=type&sort_reverse=true&columns=${COLUMNS},effective_policy_definition&lengths_age=20&lengths_incr=5`, 5000);
   const consumers = usePoll(host ? path("consumers", host) : path("consumers"), 5000);
   if (!data) return html`<${Failure} error=${error} />${!error && html`<${Loading} />`}`;
   const rows = data.items.filter((row) => row.type === "stream");
@@ -27,8 +27,8 @@ channel.basic_consume("events", received, arguments={"x-stream-offset": "first"}
         { title: "Stream", show: (row) => html`<a class="name" href=${link("queues", [row.vhost, row.name], { tab: "offsets" })}>${row.name}</a>${row.vhost !== "/" && html` <span class="quiet host-note">${row.vhost}</span>`}` },
         { title: "Offsets", show: (row) => html`<${Offsets} row=${row} />` },
         { title: "Messages", num: true, show: (row) => count(row.messages) },
-        { title: "In", num: true, show: (row) => rate(dig(row, "message_stats.publish_details.rate") ?? 0) },
-        { title: "Out", num: true, show: (row) => rate(dig(row, "message_stats.deliver_get_details.rate") ?? 0) },
+        { title: "In", num: true, show: (row) => rate(rateOf(row, "publish")) },
+        { title: "Out", num: true, show: (row) => rate(rateOf(row, "deliver_get")) },
         { title: "Keeps", show: (row) => html`<${Facts} facts=${retentionOf(row)} none="everything" />` },
         { title: "Readers", show: (row) => html`<${Readers} rows=${readers(row)} />` },
       ]} />`}<//>`;

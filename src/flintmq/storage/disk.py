@@ -9,6 +9,7 @@ Windows has no pread, no way to sync a directory, and deletes no file that is op
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
 import threading
@@ -17,6 +18,8 @@ from flintmq import clock
 from flintmq.errors import StorageFault
 from flintmq.storage import file_calls
 from flintmq.storage.file_lock import try_lock
+
+log = logging.getLogger("flintmq.storage")
 
 # One write of zeros while a segment is prepared: large enough for full speed, small enough that
 # a journal sync waiting behind it on the device waits a few milliseconds at most.
@@ -74,6 +77,8 @@ class Commit:
 class Disk:
     """Files on a real file system."""
 
+    is_close_failing = False  # which was told
+
     def __init__(self) -> None:
         self.undeleted: set[str] = set()  # which were open when they should have gone
         self.identities: dict[int, tuple[int, int]] = {}  # device and number of those asked for
@@ -112,6 +117,22 @@ class Disk:
     def close(self, handle: int) -> None:
         self.identities.pop(handle, None)  # before another file gets the handle
         os.close(handle)
+
+    def let_go(self, handle: int) -> bool:
+        """Closes a file that is synced, was only read or is given up; whether that went well.
+
+        A failure is told once. However the close ends, the number may belong to another file or to a socket
+        afterwards: whoever has kept it forgets it before.
+        """
+        try:
+            self.close(handle)
+        except OSError as failure:
+            if not self.is_close_failing:
+                log.error("a file could not be closed properly: %s", failure.strerror or failure)
+            self.is_close_failing = True
+            return False
+        self.is_close_failing = False
+        return True
 
     def size(self, handle: int) -> int:
         return os.fstat(handle).st_size

@@ -13,6 +13,7 @@ from flintmq.protocol.outbox cimport Output
 
 cdef Py_ssize_t PRESSED_OCTETS
 cdef Py_ssize_t CHUNKS_PER_PASS
+cdef Py_ssize_t AGAIN_MS
 cdef Py_ssize_t TIME_EVERY_MASK
 
 
@@ -24,6 +25,7 @@ cdef class StreamQueue(Queue):
     cdef unsigned long long now_ms
     cdef Py_ssize_t full_octets
     cdef readonly dict readers
+    cdef bint reads_later
 
     cpdef Py_ssize_t message_count(self) noexcept
     @cython.locals(happened=cython.int)
@@ -37,6 +39,7 @@ cdef class StreamQueue(Queue):
     cpdef int dispatch(self) except -1
     @cython.locals(chunks=Py_ssize_t, is_selective=bint, message=Message, offset=cython.longlong)
     cdef int feed(self, Consumer consumer, StreamReader reader) except -1
+    cdef int read_later(self, StreamReader reader, object failure) except -1
     cpdef rejoin(self, Consumer consumer)
     cpdef subscribe(self, Consumer consumer)
     cpdef unsubscribe(self, Consumer consumer)
@@ -47,3 +50,6 @@ cdef class StreamQueue(Queue):
     cpdef Py_ssize_t shed(self, Py_ssize_t most) except -1
     cpdef Delivery take(self)
     cpdef purge(self)
+
+
+cpdef read_again(StreamQueue queue)

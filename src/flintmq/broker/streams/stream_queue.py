@@ -9,6 +9,7 @@ from there on. Acks only give it credit for more. What comes back unsettled is r
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flintmq.broker.messages import entry_number
@@ -44,6 +45,8 @@ log = logging.getLogger("flintmq.streams")
 PRESSED_OCTETS = 16_777_216
 # Chunks looked at for one reader in one pass: with a filter most of them may hold nothing for it.
 CHUNKS_PER_PASS = 16
+# The pause after which what the disk did not give is read again.
+AGAIN_MS = 1000
 # The time is asked for once in so many messages of a pass.
 TIME_EVERY_MASK = 63
 
@@ -51,7 +54,7 @@ TIME_EVERY_MASK = 63
 class StreamQueue(Queue):
     """One stream of a virtual host."""
 
-    __slots__ = ("builder", "full_octets", "log", "now_ms", "readers", "streams", "what")
+    __slots__ = ("builder", "full_octets", "log", "now_ms", "readers", "reads_later", "streams", "what")
 
     def __init__(
         self,
@@ -73,6 +76,7 @@ class StreamQueue(Queue):
         self.now_ms = 0
         self.full_octets = CHUNK_OCTETS
         self.readers: dict[Consumer, StreamReader] = {}
+        self.reads_later = False  # an alarm is set for it
 
     def message_count(self) -> int:
         return len(self.log)
@@ -154,7 +158,19 @@ class StreamQueue(Queue):
                 try:
                     self.feed(consumer, reader)
                 except (OSError, StorageFault) as failure:
-                    log.error("%s cannot be read by consumer %s: %s", self.what, consumer.tag, failure)
+                    self.read_later(reader, failure)
+        return 0
+
+    def read_later(self, reader: StreamReader, failure: Exception) -> int:
+        """The disk has failed a reader, perhaps for a moment: all readers try again after a pause."""
+        if not reader.is_failing:
+            reader.is_failing = True
+            tag = reader.consumer.tag
+            log.error("%s cannot be read by consumer %s, tried again: %s", self.what, tag, failure)
+        if not self.reads_later:
+            self.reads_later = True
+            timetable = self.pass_work.timetable
+            timetable.at(timetable.now_ms() + AGAIN_MS, partial(read_again, self))
         return 0
 
     def feed(self, consumer: Consumer, reader: StreamReader) -> int:
@@ -170,6 +186,9 @@ class StreamQueue(Queue):
                 chunks += 1
                 if not reader.load():
                     return 0
+                if reader.is_failing:
+                    reader.is_failing = False
+                    log.info("%s is read again by consumer %s", self.what, consumer.tag)
                 continue
             if is_selective and not consumer.accepts(message):
                 reader.index += 1
@@ -238,6 +257,11 @@ class StreamQueue(Queue):
         count = self.message_count()
         self.streams.delete(self)
         return count
+
+
+def read_again(queue: StreamQueue) -> None:
+    queue.reads_later = False
+    queue.mark()
 
 
 def not_implemented(why: str) -> ConnectionFault:

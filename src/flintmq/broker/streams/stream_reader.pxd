@@ -38,6 +38,7 @@ cdef class StreamReader:
     cdef list filters
     cdef unsigned long long chunk_offset
     cdef public Py_ssize_t index
+    cdef public bint is_failing
 
     cpdef Message peek(self)
     cpdef bint wants(self) except -1

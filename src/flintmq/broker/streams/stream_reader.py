@@ -108,6 +108,7 @@ class StreamReader:
         "filters",
         "found",
         "index",
+        "is_failing",
         "match_unfiltered",
         "start",
         "wanted",
@@ -130,6 +131,7 @@ class StreamReader:
         self.filters: list[bytes | None] = []
         self.chunk_offset = 0
         self.index = 0
+        self.is_failing = False  # the disk has failed it, which was told
 
     def peek(self) -> Message | None:
         """The next message in memory that it wants; None: `load` more."""

@@ -137,3 +137,75 @@ def test_nobody_tries_again_for_a_consumer_that_is_gone(setting: Setting) -> Non
     setting.broker.timetable.run()
     assert not setting.broker.pass_work.queues
     assert not setting.broker.timetable.alarms
+
+
+# As pass_work.py and stream_queue.py have them; in the compiled build those are C's own.
+HANDED_OUT_MAX = 512
+SHARE_MIN = 64
+
+
+def handed_out(consumers: list[Consumer]) -> int:
+    return sum(each.outstanding for each in consumers)
+
+
+def test_many_consumers_share_the_portion_of_a_pass(setting: Setting) -> None:
+    setting.publish(2000)
+    setting.broker.finish_pass()
+    setting.storage.shed()
+    consumers = [setting.consumer() for _ in range(20)]
+    before = 0
+    for _ in range(1000):
+        if not setting.broker.pass_work.queues:
+            break
+        setting.broker.finish_pass()
+        counts = [each.outstanding for each in consumers]
+        assert sum(counts) - before <= HANDED_OUT_MAX + SHARE_MIN
+        assert max(counts) - min(counts) <= HANDED_OUT_MAX + SHARE_MIN, "nobody is far ahead of others"
+        before = sum(counts)
+    assert [each.outstanding for each in consumers] == [2000] * 20
+    assert not setting.broker.pass_work.queues
+
+
+def test_one_that_is_behind_has_all_of_a_pass_beside_many_that_are_not(setting: Setting) -> None:
+    idle = [setting.consumer() for _ in range(20)]
+    setting.publish(100)
+    setting.passes()
+    assert handed_out(idle) == 2000
+    setting.publish(400)
+    setting.passes()
+    behind = setting.consumer()
+    setting.broker.finish_pass()
+    assert behind.outstanding >= HANDED_OUT_MAX * 3 // 4
+
+
+def test_many_consumers_with_nothing_to_read_do_not_keep_a_pass(setting: Setting) -> None:
+    """Each is looked at once for what was published, in as many passes as it takes."""
+    consumers = [setting.consumer() for _ in range(3000)]
+    setting.passes()
+    setting.publish(1)
+    assert handed_out(consumers) == 0
+    setting.broker.finish_pass()
+    assert 0 < handed_out(consumers) <= HANDED_OUT_MAX
+    assert setting.passes() < 40
+    assert handed_out(consumers) == 3000
+
+
+def test_selectors_have_some_time_in_each_pass(setting: Setting) -> None:
+    setting.publish(1000)
+    consumers = [setting.consumer(selector="a = 'b'") for _ in range(5)]
+    taker = setting.consumer()
+    setting.clock.step_s = 0.0004
+    count = setting.passes()
+    assert count > 50, "some messages in each pass"
+    assert handed_out(consumers) == 0
+    assert taker.outstanding == 1000
+    setting.publish(1)
+    setting.passes()
+    assert taker.outstanding == 1001
+
+
+def test_messages_that_are_refused_count(setting: Setting) -> None:
+    setting.publish(3000)
+    for _ in range(10):
+        setting.consumer(selector="a = 'b'")
+    assert setting.passes() >= 3000 * 10 // (HANDED_OUT_MAX + SHARE_MIN)

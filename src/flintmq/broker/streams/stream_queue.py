@@ -93,7 +93,7 @@ class StreamQueue(Queue):
         self.now_ms = 0
         self.full_octets = CHUNK_OCTETS
         self.readers: dict[Consumer, StreamReader] = {}
-        self.due: dict[Consumer, None] = {}  # for whom there may be something; who comes first is served first
+        self.due: dict[Consumer, None] = {}  # for whom there may be something, in the order of their turns
         self.all_due = False  # so is everybody who is not parked
         self.until_s = 0.0  # when selectors have had their time in this pass; 0: nobody has asked
         self.reads_later = False  # an alarm is set for it

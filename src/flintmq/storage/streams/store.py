@@ -421,15 +421,23 @@ class StreamStore:
         del self._ageing[-AGEING_MAX:]
         self.collect()
 
-    def commit_now(self) -> bool:
-        """Writes all that was appended, here and now; whether the disk took it."""
+    def last_batch(self) -> int:
+        """When this batch is safe, so is all that was appended until now."""
+        is_to_come = self.dirty or self.is_void or self._retry_due_s
+        return self.batch if is_to_come else self.batch - 1
+
+    def commit_now(self, wait_s: float | None = None) -> bool:
+        """Writes all that was appended, here and now; whether the disk took it, within `wait_s`."""
+        until_s = None if wait_s is None else self.clock.monotonic_s() + wait_s
         if self._retry_due_s and self._in_flight is None:
             # Also if the streams it was for are gone: somebody may wait for it, and the alarm is over.
             self._retry_due_s = 0.0
             self._submit()
         self.end_batch()
         while self._in_flight is not None:
-            self._worker.collect(wait=True)
+            left_s = None if until_s is None else max(0.0, until_s - self.clock.monotonic_s())
+            if not self._worker.collect(True, left_s):
+                return False
             self.end_batch()
         return not self.alarm
 

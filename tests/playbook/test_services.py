@@ -12,7 +12,7 @@ from playbook.dialogue import Carried, Client, Playbook, carrying
 from playbook.hourglass import TimedPlaybook
 
 from flintmq.broker.services import request as requests
-from flintmq.broker.services.request import REQUESTS_WAITING_MAX, SERVICES, Request, service
+from flintmq.broker.services.request import PATIENT_MAX, REQUESTS_WAITING_MAX, SERVICES, Request, service
 from flintmq.broker.store import topology_records
 from flintmq.clock import Clock
 from flintmq.config import Config, parse
@@ -110,6 +110,46 @@ def test_readers_with_leases_are_counted(client: Client) -> None:
     assert "leases" not in ask(client, "queue.info", queue="q")
     ask(client, "queue.lease", queue="q", consumer="nightly", claim=True, max_rows=1)
     assert ask(client, "queue.info", queue="q")["leases"] == 1
+
+
+@pytest.mark.parametrize("name", ["queue.lease", "lease.renew"])
+def test_so_many_readers_of_one_connection_wait_for_messages(name: str) -> None:
+    playbook = TimedPlaybook()
+    client, other = playbook.client(), playbook.client()
+    reply_queue(client)
+    client.declares("q")
+    epoch = ask(client, "queue.lease", queue="q", consumer="c", claim=True)["epoch"]
+    for _ in range(PATIENT_MAX):
+        request(client, name, queue="q", consumer="c", epoch=epoch, wait_ms=10_000)
+    refused = ask(client, name, queue="q", consumer="c", epoch=epoch, wait_ms=10_000)
+    assert refused["error-code"] == 506
+    assert "256 requests of this connection wait" in str(refused["error-text"])
+    assert "error-code" not in ask(client, name, queue="q", consumer="c", epoch=epoch)
+    patient = playbook.broker.clients.patient
+    assert [len(each) for each in patient.values()] == [PATIENT_MAX]
+    other.publishes("q", b"1")
+    for _ in range(PATIENT_MAX):
+        playbook.passes(20)
+    for _ in range(PATIENT_MAX):
+        assert "error-code" not in answer(client)
+    assert not patient
+    playbook.end()
+
+
+def test_readers_of_a_connection_that_ends_wait_no_longer() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    reply_queue(client)
+    client.declares("q")
+    epoch = ask(client, "queue.lease", queue="q", consumer="c", claim=True)["epoch"]
+    for _ in range(10):
+        request(client, "lease.renew", queue="q", consumer="c", epoch=epoch, wait_ms=10_000)
+    client.session.release()
+    assert not playbook.broker.clients.patient
+    playbook.passes(20)
+    playbook.passes(20)
+    assert len(playbook.broker.timetable.alarms) <= 1, "the end of the lease"
+    playbook.end()
 
 
 def test_a_page_fits_in_a_frame(playbook: Playbook) -> None:

@@ -274,8 +274,9 @@ class ArchiveWriter:
         self.disk.delete(self.part)
 
     def close(self) -> None:
-        handle, self.handle = self.handle, -1
-        self.disk.close(handle)
+        if self.handle >= 0:
+            handle, self.handle = self.handle, -1
+            self.disk.let_go(handle)
 
 
 def source_of(octets: bytes, name: str = MANIFEST) -> Source:

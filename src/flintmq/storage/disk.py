@@ -77,6 +77,8 @@ class Commit:
 class Disk:
     """Files on a real file system."""
 
+    is_close_failing = False  # which was told
+
     def __init__(self) -> None:
         self.undeleted: set[str] = set()  # which were open when they should have gone
         self.identities: dict[int, tuple[int, int]] = {}  # device and number of those asked for
@@ -119,6 +121,22 @@ class Disk:
             os.close(handle)
         except OSError as failure:
             log.warning("a file was closed, and the system says: %s", failure.strerror or failure)
+
+    def let_go(self, handle: int) -> bool:
+        """Closes a file that is synced, was only read or is given up; whether that went well.
+
+        A failure is told once. However the close ends, the number may belong to another file or to a socket
+        afterwards: whoever has kept it forgets it before.
+        """
+        try:
+            self.close(handle)
+        except OSError as failure:
+            if not self.is_close_failing:
+                log.error("a file could not be closed properly: %s", failure.strerror or failure)
+            self.is_close_failing = True
+            return False
+        self.is_close_failing = False
+        return True
 
     def size(self, handle: int) -> int:
         return os.fstat(handle).st_size

@@ -133,7 +133,7 @@ class Spool:
         try:
             return self.disk.read(handle, at, count)
         finally:
-            self.disk.close(handle)
+            self.disk.let_go(handle)
 
     def open_to_read(self) -> int:
         return self.disk.open_to_read(self.path)
@@ -157,7 +157,8 @@ class Spool:
         self.open_spools.leave(self)
         if self.handle >= 0:
             handle, self.handle = self.handle, -1
-            self.disk.close(handle)
+            if not self.disk.let_go(handle):
+                self._doubtful = True  # the close may have told of a write that failed
 
     def secure(self) -> None:
         """Sync it, on the writer's thread. After a failed sync only a copy elsewhere can be trusted."""
@@ -180,13 +181,13 @@ class Spool:
 
     def _open_again(self) -> None:
         """A failure to write what was written before may have been told to nobody: sees what is there."""
-        self._doubtful = True
+        was_doubtful, self._doubtful = self._doubtful, True
         try:
             self.handle = self.disk.open(self.path)
         except FileNotFoundError:
             self.lost = True
             raise OSError(errno.EIO, f"{self.path} was removed before it was synced") from None
-        self._doubtful = not self.verify()
+        self._doubtful = was_doubtful or not self.verify()
 
     def _write_elsewhere(self) -> None:
         """Copy what can still be read into a fresh file, if it is what was appended."""
@@ -205,7 +206,7 @@ class Spool:
                 handle, self.handle = self.handle, handle
                 self.secured = True
         finally:
-            self.disk.close(handle)
+            self.disk.let_go(handle)
 
     def reference(self) -> bytes:
         if not self.finished:
@@ -250,7 +251,7 @@ class SpoolReader:
         self.spool.open_spools.leave(self)
         if self._handle >= 0:
             handle, self._handle = self._handle, -1
-            self._disk.close(handle)
+            self._disk.let_go(handle)
 
     def close(self) -> None:
         self.rest()
@@ -369,9 +370,9 @@ class SpoolStore:
         except FileNotFoundError as failure:
             raise StorageFault(f"{whose} names {spool_name(number)}, which is missing") from failure
         if self._disk.size(handle) < octets:
-            self._disk.close(handle)
+            self._disk.let_go(handle)
             raise StorageFault(f"{whose} names {spool_name(number)}, which is cut short")
-        self._disk.close(handle)
+        self._disk.let_go(handle)
         return Spool(self._disk, path, number, self._open_spools, octets, crc)
 
     def remove_leftovers(self) -> int:

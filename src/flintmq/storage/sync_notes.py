@@ -122,7 +122,7 @@ def read_notes(disk: Disk, path: str) -> Notes:
     try:
         return Notes(disk.read(handle, 0, disk.size(handle)))
     finally:
-        disk.close(handle)
+        disk.let_go(handle)
 
 
 class Promises:
@@ -277,8 +277,8 @@ class Promises:
 
     def close(self) -> None:
         if self._handle >= 0:
-            self.disk.close(self._handle)
-            self._handle = -1
+            handle, self._handle = self._handle, -1
+            self.disk.let_go(handle)
 
     def _slots(self) -> dict[int, bytes]:
         """The octets of the whole file, by their places."""

@@ -28,6 +28,8 @@ class Asked(Request):
     """A request whose answers are kept."""
 
     def __init__(self, channel: Channel, name: str, arguments: dict[str, Any]) -> None:
+        assert channel.virtual_host.broker is not None
+        self.broker = channel.virtual_host.broker
         self.channel = channel
         self.name = name
         self.arguments = arguments
@@ -35,6 +37,7 @@ class Asked(Request):
         self.answers: list[tuple[dict[str, Any], bytes]] = []
 
     def reply(self, results: dict[str, Any], body: bytes = b"") -> None:
+        self.end_wait()
         self.answers.append((results, body))
 
 
@@ -125,6 +128,48 @@ def test_a_stream_that_goes_is_told_of(setting: Setting) -> None:
     waiting = setting.ask("stream.offsets", beyond=0, wait_ms=5000)
     setting.channel.virtual_host.delete_queue(setting.queue)
     assert waiting.answers[0][0]["error-code"] == 404
+
+
+# As request.py and chores.py have them.
+PATIENT_MAX = 256
+CREDIT = 64
+
+
+def test_so_many_requests_of_one_connection_wait(setting: Setting) -> None:
+    waiting = [setting.ask("stream.offsets", beyond=0, wait_ms=5000) for _ in range(PATIENT_MAX)]
+    with pytest.raises(ServiceFault, match=r"stream.offsets: 256 requests of this connection wait"):
+        setting.ask("stream.offsets", beyond=0, wait_ms=5000)
+    assert setting.ask("stream.offsets").answers, "one that does not wait is answered"
+    setting.publish(b"one")
+    answered = len([each for each in waiting if each.answers])
+    assert 0 < answered <= CREDIT, "an answer in each step of a chore"
+    for _ in range(PATIENT_MAX // CREDIT + 1):
+        setting.broker.finish_pass()
+    assert [len(each.answers) for each in waiting] == [1] * PATIENT_MAX
+    assert not setting.broker.clients.patient
+    assert not setting.ask("stream.offsets", beyond=1, wait_ms=5000).answers
+
+
+def test_a_request_whose_time_is_up_before_its_turn_is_answered_once(setting: Setting) -> None:
+    waiting = [setting.ask("stream.offsets", beyond=0, wait_ms=5000) for _ in range(PATIENT_MAX)]
+    setting.publish(b"one")
+    setting.clock.now_s += 10
+    setting.broker.timetable.run()
+    for _ in range(PATIENT_MAX // CREDIT + 1):
+        setting.broker.finish_pass()
+    assert [len(each.answers) for each in waiting] == [1] * PATIENT_MAX
+
+
+def test_requests_of_a_connection_that_ends_wait_no_longer(setting: Setting) -> None:
+    waiting = [setting.ask("stream.offsets", beyond=0, wait_ms=5000) for _ in range(3)]
+    setting.broker.clients.leave(setting.channel.origin)
+    assert not setting.broker.clients.patient
+    assert setting.broker.streams is not None
+    assert not setting.broker.streams.watchers
+    setting.publish(b"one")
+    setting.clock.now_s += 10
+    setting.broker.timetable.run()
+    assert not [each for each in waiting if each.answers]
 
 
 def test_offset_for_time(setting: Setting) -> None:

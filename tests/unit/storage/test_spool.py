@@ -165,3 +165,35 @@ def test_a_body_of_two_entries_stays_with_the_writer(journal: Journal, disk: Cou
     journal.commit_now()
     assert not disk.open_ones
     journal.close()
+
+
+def test_a_close_that_fails_costs_no_body(
+    journal: Journal, disk: CountingDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it may tell of was written to another descriptor than the next one: such a body is copied."""
+    close, rename = disk.close, disk.rename
+    copied: list[str] = []
+
+    def failing(handle: int) -> None:
+        is_spool = handle in disk.open_ones
+        close(handle)
+        if is_spool:
+            raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    def counted(old: str, new: str) -> None:
+        copied.append(new)
+        rename(old, new)
+
+    monkeypatch.setattr(disk, "close", failing)
+    monkeypatch.setattr(disk, "rename", counted)
+    coming = written(journal)
+    sequences = [journal.append_spooled((1,), b"h", each) for each in coming]
+    journal.commit_now()
+    assert {each.path for each in coming[: MANY // 2]} <= set(copied), "those that were at rest"
+    assert not disk.open_ones
+    for number, sequence in enumerate(sequences):
+        kept = journal.spool_of(sequence)
+        assert kept is not None
+        assert kept.secured
+        assert kept.read(0, 6000) == body(number)
+    journal.close()

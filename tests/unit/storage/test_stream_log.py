@@ -438,3 +438,80 @@ def test_what_came_before_a_batch_that_failed_is_synced_when_it_is_due(
     assert not disk.unsynced
     assert bodies(log) == numbered(0, 2)
     store.close()
+
+
+class UnclosableDisk(WatchedDisk):
+    """Of segments that are written it tells at their close that something failed, as NFS does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failing_closes = 0
+        self.closed_ones = 0
+
+    def close(self, handle: int) -> None:
+        is_written = handle in self.paths
+        super().close(handle)
+        if is_written:
+            self.closed_ones += 1
+            if self.failing_closes:
+                self.failing_closes -= 1
+                raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+
+@pytest.mark.parametrize("failing_syncs", [1, 2, 3])
+def test_a_close_that_fails_after_a_sync_that_failed_costs_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, failing_syncs: int
+) -> None:
+    """The number of the descriptor is not used again: it may be another file's by now, or a socket's."""
+    disk = UnclosableDisk()
+    clock = StoppedClock()
+    store = StreamStore(str(tmp_path / "streams"), disk, OPTIONS, clock)
+    log = store.create(1, StreamOptions())
+    fill(store, log, 10)
+    disk.failing_syncs = disk.failing_closes = failing_syncs
+    append(log, b"10")
+    store.commit_now()
+    for number in range(11, 14):
+        clock.now_s += 10
+        append(log, b"%d" % number)
+        store.tick()
+        store.commit_now()
+    assert not disk.failing_syncs
+    assert not disk.failing_closes
+    assert disk.closed_ones == failing_syncs
+    assert bodies(log) == numbered(0, 14)
+    assert store.safe_batch == store.batch - 1
+    assert len([each for each in caplog.messages if "closed" in each]) == 1
+    store.close()
+    assert not disk.paths
+    store = open_store(tmp_path)
+    log, report = store.open(1, StreamOptions())
+    assert bodies(log) == numbered(0, 14)
+    assert not report.damaged
+    store.close()
+
+
+@pytest.mark.parametrize("why", ["full", "dropped", "deleted", "closed"])
+def test_a_close_that_fails_forgets_the_descriptor(tmp_path: Path, why: str) -> None:
+    disk = UnclosableDisk()
+    store = StreamStore(str(tmp_path / "streams"), disk, OPTIONS, Clock())
+    octets_max = 1 if why == "dropped" else None
+    log = store.create(1, StreamOptions(segment_octets=500, octets_max=octets_max))
+    append(log, b"0")
+    store.commit_now()
+    segments = [*log.segments]
+    disk.failing_closes = 100
+    if why == "closed":
+        store.close()
+    elif why == "deleted":
+        store.forget(log)
+        store.remove(log)
+        store.collect()
+    else:
+        fill(store, log, 100)
+        assert bodies(log)[-1] == b"100"
+    assert segments[0].handle == -1
+    assert disk.failing_closes < 100
+    if why != "closed":
+        store.close()
+    assert not disk.paths

@@ -24,6 +24,7 @@ cdef class Connections:
     cdef readonly dict internal
     cdef readonly dict names
     cdef readonly dict kept
+    cdef readonly dict patient
     cdef public bint is_watching_kept
     cdef readonly dict channels_of_user
     cdef readonly dict channels_of_host

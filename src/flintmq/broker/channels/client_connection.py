@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from flintmq.auth import User
     from flintmq.broker.channels.channel import Channel
     from flintmq.errors import PeerFault
@@ -85,6 +87,7 @@ class Connections:
         "is_watching_kept",
         "kept",
         "names",
+        "patient",
     )
 
     def __init__(self) -> None:
@@ -98,6 +101,8 @@ class Connections:
         # And what has come of messages of it that broke off, see server/fast/restarts.py.
         self.kept: dict[tuple[str, str, bytes], Any] = {}
         self.is_watching_kept = False  # an alarm is set for the oldest of these
+        # Requests of each that wait for something to come, with what to call when the connection is over.
+        self.patient: dict[int, dict[object, Callable[[], None]]] = {}
         self.channels_of_user: dict[str, int] = {}
         self.channels_of_host: dict[Host, int] = {}
 
@@ -109,6 +114,8 @@ class Connections:
     def leave(self, number: int) -> None:
         """The connection is over, if it ever was open."""
         self.internal.pop(number, None)
+        for give_up in self.patient.pop(number, {}).values():
+            give_up()
         client = self.by_number.pop(number, None)
         if client is None:
             return

@@ -113,7 +113,7 @@ def staged_octets(content: StagedContent, spool: Spool, count: int) -> bytes:
             is_whole = spool.disk.size(handle) >= spool.octets
             octets = spool.disk.read(handle, 0, count)
         finally:
-            spool.disk.close(handle)
+            spool.disk.let_go(handle)
     except OSError as failure:
         raise lost(content, failure.strerror or str(failure)) from failure
     if not is_whole or len(octets) < count:

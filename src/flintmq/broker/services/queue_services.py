@@ -127,15 +127,15 @@ class LeaseRequest:
         self.start = request.number("start", lease.acked)
         self.rows_max = request.number("max-rows", ROWS_MAX, 0, ROWS_MAX)
         self.bytes_max = request.number("max-bytes", LEASE_BYTES, 1, LEASE_BYTES_MAX)
-        self.until_ms = lease.timetable.now_ms() + request.number("wait-ms", 0, 0, WAIT_MS_MAX)
+        request.until_ms = lease.timetable.now_ms() + request.number("wait-ms", 0, 0, WAIT_MS_MAX)
 
     def look(self) -> Iterator[None]:
         lease = self.lease
         first, last = yield from lease.grant(self.start, self.rows_max, self.bytes_max)
         lease.check_there(self.epoch)
         now_ms = lease.timetable.now_ms()
-        if last < first and self.rows_max and now_ms < self.until_ms:
-            look_again(self.request, lease, self.until_ms, lambda _: self.look_there())
+        if last < first and self.rows_max and now_ms < self.request.until_ms:
+            look_again(self.request, lease, lambda _: self.look_there())
             return
         lease.renew(self.timeout_ms)
         promise(self.request)
@@ -162,14 +162,15 @@ class LeaseRequest:
         return self.look()
 
 
-def look_again(request: Request, lease: Lease, until_ms: int, function: Service) -> None:
+def look_again(request: Request, lease: Lease, function: Service) -> None:
     """Serves a request that waits once more, soon; what it raises is the answer, as it is the first time."""
+    request.wait()
 
     def serve() -> None:
         request.function = function
         lease.queue.pass_work.chores.begin(request.serve())
 
-    lease.timetable.at(min(lease.timetable.now_ms() + LOOK_MS, until_ms), serve)
+    lease.timetable.at(min(lease.timetable.now_ms() + LOOK_MS, request.until_ms), serve)
 
 
 @service("lease.read", LEASE + ", from? number, to? number, max-bytes? number, columns? array")
@@ -287,15 +288,16 @@ def lease_ack(request: Request) -> Iterator[None]:
 @service("lease.renew", LEASE + ", timeout-ms? number, wait-ms? number")
 def lease_renew(request: Request) -> None:
     """The reader is alive: its lease ends timeout-ms from now. With wait-ms it waits for messages to come."""
-    until_ms = held_lease(request).timetable.now_ms() + request.number("wait-ms", 0, 0, WAIT_MS_MAX)
-    renew(request, until_ms)
+    now_ms = held_lease(request).timetable.now_ms()
+    request.until_ms = now_ms + request.number("wait-ms", 0, 0, WAIT_MS_MAX)
+    renew(request)
 
 
-def renew(request: Request, until_ms: int) -> None:
+def renew(request: Request) -> None:
     lease = held_lease(request)
     lease.renew(request.number("timeout-ms", lease.timeout_ms, 1, TIMEOUT_MS_MAX))
-    if not lease.queue.message_count() and lease.timetable.now_ms() < until_ms:
-        look_again(request, lease, until_ms, lambda _: renew(request, until_ms))
+    if not lease.queue.message_count() and lease.timetable.now_ms() < request.until_ms:
+        look_again(request, lease, renew)
         return
     request.reply(
         {

@@ -75,6 +75,8 @@ PAGE_ROWS_MAX = 1000
 STEP_ROWS = 32
 # Of one connection, which may have sent them together in a transaction.
 REQUESTS_WAITING_MAX = 1024
+# Of one connection that wait for something to come, each for as long as it has asked for: some KiB each.
+PATIENT_MAX = 256
 
 # A header that marks a request as asked again, see answers.py.
 REPEAT = "x-repeat"
@@ -84,6 +86,8 @@ _REQUIRED: Any = object()
 
 class Request:
     """One question to the broker, and the way to its answer."""
+
+    until_ms = 0  # how long it waits for something to come
 
     def __init__(self, channel: Channel, name: str, properties: BasicProperties, body: bytes) -> None:
         broker = channel.virtual_host.broker
@@ -152,6 +156,7 @@ class Request:
         if self.is_answered:
             raise ProtocolMisuse(f"{self.name} answers a request twice")
         self.is_answered = True
+        self.end_wait()
         self.tell_of_change(results)
         if self.kept is not None:
             self.broker.answers.give(self, results, body)
@@ -191,6 +196,34 @@ class Request:
             str(text),
         )
         self.broker.administration.changes.tell(change)
+
+    def wait(self, give_up: Callable[[], None] | None = None) -> None:
+        """It waits for something to come, up to `until_ms`. Raises if too many of its connection do.
+
+        `give_up` is called if the connection ends meanwhile; without it the time to wait is over then.
+        """
+        origin = self.channel.origin
+        patient = self.broker.clients.patient
+        waiting = patient.get(origin, {})
+        if self in waiting:
+            return
+        if len(waiting) >= PATIENT_MAX:
+            raise ServiceFault(
+                amqp.RESOURCE_ERROR,
+                f"{self.name}: {PATIENT_MAX} requests of this connection wait for something to come",
+            )
+        waiting[self] = give_up or self.wait_no_longer
+        patient[origin] = waiting
+
+    def wait_no_longer(self) -> None:
+        self.until_ms = 0
+
+    def end_wait(self) -> None:
+        """It is answered."""
+        patient = self.broker.clients.patient
+        waiting = patient.get(self.channel.origin)
+        if waiting is not None and waiting.pop(self, None) is not None and not waiting:
+            del patient[self.channel.origin]
 
     def fail(self, code: int, why: str) -> None:
         """Answers that it cannot be done."""

@@ -69,23 +69,31 @@ class OffsetsWatch:
     """A request that waits until the stream has grown past what its asker knows."""
 
     def __init__(self, request: Request, queue: StreamQueue, beyond: int, wait_ms: int) -> None:
+        request.wait(self.end)
         self.request = request
         self.queue = queue
         self.beyond = beyond
+        self.is_over = False
         timetable = queue.streams.pass_work.timetable
         self.alarm: Alarm = timetable.at(timetable.now_ms() + wait_ms, self.answer)
         queue.streams.watch(queue.log, self.added)
 
     def added(self) -> None:
         """The stream has grown, or is gone."""
+        if self.is_over:
+            return
         if self.queue.log.end > self.beyond or self.queue.deleted:
             self.answer()
         else:
             self.queue.streams.watch(self.queue.log, self.added)
 
-    def answer(self) -> None:
+    def end(self) -> None:
+        self.is_over = True
         self.alarm.cancel()
         self.queue.streams.forget_watcher(self.queue.log, self.added)
+
+    def answer(self) -> None:
+        self.end()
         if self.queue.deleted:
             self.request.fail(amqp.NOT_FOUND, f"{self.queue.what} was deleted")
             return

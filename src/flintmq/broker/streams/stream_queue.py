@@ -9,6 +9,7 @@ from there on. Acks only give it credit for more. What comes back unsettled is r
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from flintmq.broker.messages import entry_number
@@ -42,8 +43,15 @@ log = logging.getLogger("flintmq.streams")
 
 # Waiting for the disk: past this a publisher is asked to pause for a moment.
 PRESSED_OCTETS = 16_777_216
-# Chunks looked at for one reader in one pass: with a filter most of them may hold nothing for it.
-CHUNKS_PER_PASS = 16
+# What each reader may take of a portion at least before the next one has its turn.
+SHARE_MIN = 64
+# Messages passed over by a filter cost little: so many of them, as a power of two, count as one.
+UNWANTED_SHIFT = 4
+# Selectors may take so long in a pass. The time is asked for once in so many messages.
+SELECTING_S = 0.001
+SELECTED_MASK = 7
+# The pause after which what the disk did not give is read again.
+AGAIN_MS = 1000
 # The time is asked for once in so many messages of a pass.
 TIME_EVERY_MASK = 63
 
@@ -51,7 +59,19 @@ TIME_EVERY_MASK = 63
 class StreamQueue(Queue):
     """One stream of a virtual host."""
 
-    __slots__ = ("builder", "full_octets", "log", "now_ms", "readers", "streams", "what")
+    __slots__ = (
+        "all_due",
+        "builder",
+        "due",
+        "full_octets",
+        "log",
+        "now_ms",
+        "readers",
+        "reads_later",
+        "streams",
+        "until_s",
+        "what",
+    )
 
     def __init__(
         self,
@@ -73,6 +93,10 @@ class StreamQueue(Queue):
         self.now_ms = 0
         self.full_octets = CHUNK_OCTETS
         self.readers: dict[Consumer, StreamReader] = {}
+        self.due: dict[Consumer, None] = {}  # for whom there may be something, in the order of their turns
+        self.all_due = False  # so is everybody who is not parked
+        self.until_s = 0.0  # when selectors have had their time in this pass; 0: nobody has asked
+        self.reads_later = False  # an alarm is set for it
 
     def message_count(self) -> int:
         return len(self.log)
@@ -138,53 +162,111 @@ class StreamQueue(Queue):
     # Reading
 
     def mark(self) -> None:
-        """Puts the stream into the pass work if anybody reads it."""
-        if not self.dirty and self.active:
+        """There may be something for all readers: the stream goes into the pass work if there are any."""
+        if self.active:
+            self.all_due = True
+            self.go_on_feeding()
+
+    def go_on_feeding(self) -> int:
+        if not self.dirty:
             self.dirty = True
             self.pass_work.queues.append(self)
+        return 0
 
     def dispatch(self) -> int:
-        """Gives each reader what there is for it."""
+        """Gives each reader what there is for it, until the portion of the pass is used up.
+
+        Readers share what is left of it. Those that have not had their turn come first in the next pass.
+        """
         if self.returning:
             return 0
         self.dirty = False
-        for consumer in list(self.active):
-            reader = self.readers.get(consumer)
-            if reader is not None and not consumer.parked:
+        self.until_s = 0.0
+        due = self.due
+        if self.all_due:
+            self.all_due = False
+            due.update(dict.fromkeys(self.active))
+        pass_work = self.pass_work
+        while due:
+            share = max(pass_work.portion // len(due), SHARE_MIN)
+            for consumer in list(due):
+                if pass_work.portion <= 0:
+                    self.go_on_feeding()
+                    return 0
+                del due[consumer]
+                reader = self.readers.get(consumer)
+                if reader is None or consumer.parked:
+                    continue
                 try:
-                    self.feed(consumer, reader)
+                    if self.feed(consumer, reader, share):
+                        due[consumer] = None
                 except (OSError, StorageFault) as failure:
-                    log.error("%s cannot be read by consumer %s: %s", self.what, consumer.tag, failure)
+                    self.read_later(reader, failure)
         return 0
 
-    def feed(self, consumer: Consumer, reader: StreamReader) -> int:
-        """Delivers until the consumer may take no more, or there is no more."""
-        chunks = 0
+    def read_later(self, reader: StreamReader, failure: Exception) -> int:
+        """The disk has failed a reader, perhaps for a moment: all readers try again after a pause."""
+        if not reader.is_failing:
+            reader.is_failing = True
+            tag = reader.consumer.tag
+            log.error("%s cannot be read by consumer %s, tried again: %s", self.what, tag, failure)
+        if not self.reads_later:
+            self.reads_later = True
+            timetable = self.pass_work.timetable
+            timetable.at(timetable.now_ms() + AGAIN_MS, partial(read_again, self))
+        return 0
+
+    def feed(self, consumer: Consumer, reader: StreamReader, share: int) -> bool:
+        """Delivers until the consumer may take no more, or there is no more; whether its share ended it.
+
+        All work for it counts: looking for more, decoding it, and messages that it does not want.
+        """
+        pass_work = self.pass_work
+        least = pass_work.portion - share
+        pass_work.portion -= 1
         is_selective = consumer.is_selective()
         while True:
+            index = reader.index
             message = reader.peek()
+            pass_work.portion -= (reader.index - index) >> UNWANTED_SHIFT
+            if pass_work.portion < least:
+                return True
             if message is None:
-                if chunks >= CHUNKS_PER_PASS:
-                    self.mark()  # the others have their turn first
-                    return 0
-                chunks += 1
                 if not reader.load():
-                    return 0
+                    return False
+                pass_work.portion -= reader.load_cost
+                if reader.is_failing:
+                    reader.is_failing = False
+                    log.info("%s is read again by consumer %s", self.what, consumer.tag)
                 continue
-            if is_selective and not consumer.accepts(message):
-                reader.index += 1
-                continue
+            if is_selective:
+                if reader.index & SELECTED_MASK == 0 and self.is_late():
+                    pass_work.portion = min(pass_work.portion, 0)
+                    return True
+                if not consumer.accepts(message):
+                    reader.index += 1
+                    pass_work.portion -= 1
+                    continue
             if not consumer.ready(message):
                 consumer.park()
                 self.active.remove(consumer)
-                return 0
+                return False
             offset = reader.offset()
             reader.index += 1
+            pass_work.portion -= 1
             consumer.deliver(message, offset, 0)
+
+    def is_late(self) -> bool:
+        """Whether selectors have had their time in this pass: how long one takes is for clients to say."""
+        now_s = self.pass_work.timetable.clock.monotonic_s()
+        if not self.until_s:
+            self.until_s = now_s + SELECTING_S
+        return now_s >= self.until_s
 
     def rejoin(self, consumer: Consumer) -> None:
         self.active.append(consumer)
-        self.mark()
+        self.due[consumer] = None
+        self.go_on_feeding()
 
     def subscribe(self, consumer: Consumer) -> None:
         if consumer.no_ack:
@@ -197,13 +279,13 @@ class StreamQueue(Queue):
         )
         self.readers[consumer] = StreamReader(consumer, self.log, offset, wanted, match_unfiltered)
         self.consumers.append(consumer)
-        self.active.append(consumer)
-        self.mark()
+        self.rejoin(consumer)
 
     def unsubscribe(self, consumer: Consumer) -> None:
         consumer.cancelled = True
         if self.readers.pop(consumer, None) is None:
             return  # it was refused
+        self.due.pop(consumer, None)
         self.consumers.remove(consumer)
         if consumer in self.active:
             self.active.remove(consumer)
@@ -238,6 +320,11 @@ class StreamQueue(Queue):
         count = self.message_count()
         self.streams.delete(self)
         return count
+
+
+def read_again(queue: StreamQueue) -> None:
+    queue.reads_later = False
+    queue.mark()
 
 
 def not_implemented(why: str) -> ConnectionFault:

@@ -9,6 +9,8 @@ from flintmq.storage.streams.chunk cimport Chunk
 
 cdef Py_ssize_t FLAGS_AT
 cdef Py_ssize_t PROPERTIES_AT
+cdef Py_ssize_t READ_SHIFT
+cdef Py_ssize_t DECODED_SHIFT
 
 
 @cython.final
@@ -38,9 +40,11 @@ cdef class StreamReader:
     cdef list filters
     cdef unsigned long long chunk_offset
     cdef public Py_ssize_t index
+    cdef public bint is_failing
+    cdef readonly Py_ssize_t load_cost
 
     cpdef Message peek(self)
     cpdef bint wants(self) except -1
     cpdef unsigned long long offset(self) noexcept
-    @cython.locals(messages=ChunkMessages)
+    @cython.locals(messages=ChunkMessages, chunk=Chunk)
     cpdef bint load(self) except -1

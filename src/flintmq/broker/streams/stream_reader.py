@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 # Of the content header: 12 octets, then the property flags.
 FLAGS_AT = 12
 PROPERTIES_AT = 14
+# So many octets that are read and checked, and messages that are decoded, take as long as handing out one
+# message; as powers of two.
+READ_SHIFT = 12
+DECODED_SHIFT = 2
 
 
 class ChunkMessages:
@@ -108,6 +112,8 @@ class StreamReader:
         "filters",
         "found",
         "index",
+        "is_failing",
+        "load_cost",
         "match_unfiltered",
         "start",
         "wanted",
@@ -130,6 +136,8 @@ class StreamReader:
         self.filters: list[bytes | None] = []
         self.chunk_offset = 0
         self.index = 0
+        self.load_cost = 0  # of the last chunk, as so many messages that are handed out
+        self.is_failing = False  # the disk has failed it, which was told
 
     def peek(self) -> Message | None:
         """The next message in memory that it wants; None: `load` more."""
@@ -158,9 +166,14 @@ class StreamReader:
             return False
         self.chunk_offset = chunk.first_offset
         self.index = 0
+        self.load_cost = 1
+        if chunk.messages is None:
+            self.load_cost += chunk.head.size >> READ_SHIFT
         if self.wanted is not None and not self.match_unfiltered and not chunk.may_hold(self.wanted):
             self.found = []
             return True
+        if chunk.messages is None:
+            self.load_cost += (chunk.end_offset - chunk.first_offset) >> DECODED_SHIFT
         messages = decoded(chunk)
         self.found = messages.messages
         self.filters = messages.filters

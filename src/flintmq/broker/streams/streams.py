@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from flintmq.storage.streams.store import StreamStore
 from flintmq.wire.tables import FieldTable
 
 if TYPE_CHECKING:
+    from flintmq.broker.scheduling.chores import Chore
     from flintmq.broker.scheduling.pass_work import PassWork
     from flintmq.broker.store.publisher import PublisherConfirms
     from flintmq.broker.store.store import Store
@@ -30,6 +31,11 @@ log = logging.getLogger("flintmq.streams")
 
 # In the barrier of an output: it waits for streams, whatever the journal has synced.
 STREAM_BARRIER = 1 << 63
+
+# How long everybody waits for the disk to take what the journal is about to let go of. Past this the journal
+# waits for it alone, so long at most while more and more is moved.
+PATIENCE_S = 0.02
+HELD_MAX_S = 2.0
 
 
 class Streams:
@@ -42,9 +48,11 @@ class Streams:
         self.queues: dict[StreamLog, StreamQueue] = {}
         self.waiting: deque[tuple[int, PublisherConfirms, int]] = deque()
         self.outputs: dict[Output, int] = {}  # with the batch that each waits for
-        self.watchers: dict[StreamLog, list[Callable[[], None]]] = {}
+        self.watchers: dict[StreamLog, dict[Callable[[], None], None]] = {}
         self.moved = False  # something that the journal is about to let go is in a chunk, and there alone
         self.awaited = 0  # the batch that the journal waits for, having let go of something that is in it
+        self.awaited_since_s = 0.0
+        self.awaited_last = 0  # the batch that was safe when the disk was waited for last
         self.gone: list[StreamLog] = []  # in this pass
         self.made = 0  # numbers given out where there is no journal to give them
         storage.on_committed = self.committed
@@ -140,21 +148,39 @@ class Streams:
 
         The two are written by threads of their own: else a crash between them could cost the message. Now
         it may find the message in the stream and where it was as well, and send it there once more.
-        If the disk does not take it now, the journal is not written until it has: not this group, nor
-        anything that comes after it, and nobody is told that any of it is safe.
+        If the disk does not take it now, or not soon, the journal is not written until it has: not this
+        group, nor anything that comes after it, and nobody is told that any of it is safe.
         """
         if self.moved:
             self.moved = False
             try:
-                is_safe = self.storage.commit_now()
+                is_safe = self.storage.commit_now(self.patience_s())
             except Exception:
                 log.exception("a bug in writing to streams: the journal waits until it is done")
                 is_safe = False
             if not is_safe and self.store is not None:
-                if not self.awaited:
-                    log.error("the journal waits for its streams: %s", self.storage.alarm)
-                self.awaited = self.storage.batch  # the next one, with all that has failed
-                self.store.journal.hold(f"the journal waits for its streams: {self.storage.alarm}")
+                self.await_streams(self.store)
+
+    def patience_s(self) -> float | None:
+        """How long the disk is waited for now; None: until it is done, or has failed."""
+        if not self.awaited:
+            return PATIENCE_S
+        if self.pass_work.timetable.clock.monotonic_s() - self.awaited_since_s >= HELD_MAX_S:
+            return None
+        # What was slow then may be still.
+        return PATIENCE_S if self.storage.safe_batch > self.awaited_last else 0.0
+
+    def await_streams(self, store: Store) -> None:
+        """The journal is held until all that has gone to streams is safe."""
+        if self.storage.last_batch() <= self.storage.safe_batch:
+            return
+        why = f"the journal waits for its streams: {self.storage.alarm or 'the disk takes long'}"
+        if not self.awaited:
+            self.awaited_since_s = self.pass_work.timetable.clock.monotonic_s()
+            log.log(logging.ERROR if self.storage.alarm else logging.WARNING, why)
+        self.awaited = self.storage.last_batch()
+        self.awaited_last = self.storage.safe_batch
+        store.journal.hold(why)
 
     def committed(self, logs: list[StreamLog]) -> None:
         """A batch is safe."""
@@ -183,18 +209,20 @@ class Streams:
 
     def watch(self, stream: StreamLog, told: Callable[[], None]) -> None:
         """Calls back once, when something was added or the stream is gone."""
-        self.watchers.setdefault(stream, []).append(told)
+        self.watchers.setdefault(stream, {})[told] = None
 
     def forget_watcher(self, stream: StreamLog, told: Callable[[], None]) -> None:
         watchers = self.watchers.get(stream)
         if watchers is not None and told in watchers:
-            watchers.remove(told)
+            del watchers[told]
             if not watchers:
                 del self.watchers[stream]
 
     def tell_watchers(self, stream: StreamLog) -> None:
-        for told in self.watchers.pop(stream, ()):
-            told()
+        """A few at once, the others in portions: there may be very many."""
+        watchers = self.watchers.pop(stream, None)
+        if watchers:
+            self.pass_work.chores.begin(telling(watchers))
 
     # The disk
 
@@ -221,6 +249,16 @@ class Streams:
 
     def close(self) -> None:
         self.storage.close()
+
+
+def telling(watchers: Iterable[Callable[[], None]]) -> Chore:
+    """One in each step: an answer takes a tenth of a millisecond."""
+    for told in watchers:
+        try:
+            told()
+        except Exception:  # the others are to hear of it
+            log.exception("a bug keeps a request from its answer")
+        yield None
 
 
 def tell(name: str, report: StreamReport) -> None:

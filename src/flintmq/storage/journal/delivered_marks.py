@@ -121,4 +121,4 @@ class DeliveredMarks:
         self.pages.clear()
 
     def close(self) -> None:
-        self.disk.close(self.handle)
+        self.disk.let_go(self.handle)

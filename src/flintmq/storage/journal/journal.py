@@ -164,7 +164,8 @@ class Journal(Appender):
 
     def is_behind(self) -> bool:
         """Whether much more waits for the disk than it takes at a time."""
-        return self._in_flight is not None and self._batch.fill > self.behind_octets
+        is_waiting = self._in_flight is not None or bool(self.held)
+        return is_waiting and self._batch.fill > self.behind_octets
 
     def waiting_octets(self) -> int:
         """What is in memory until the disk has it."""

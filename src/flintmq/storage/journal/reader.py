@@ -42,7 +42,7 @@ class SegmentReader:
         handle = self._disk.open_to_read(os.path.join(self._directory, segment_name(segment)))
         self._handles[segment] = handle
         if len(self._handles) > HANDLES_MAX:
-            self._disk.close(self._handles.popitem(last=False)[1])
+            self._disk.let_go(self._handles.popitem(last=False)[1])
         return handle
 
     def view(self, segment: int, at: int, size: int) -> tuple[bytes, int]:
@@ -74,14 +74,13 @@ class SegmentReader:
         """The file is about to go."""
         handle = self._handles.pop(segment, None)
         if handle is not None:
-            self._disk.close(handle)
+            self._disk.let_go(handle)
         if self._window_segment == segment:
             self.release_window()
 
     def close(self) -> None:
-        for handle in self._handles.values():
-            self._disk.close(handle)
-        self._handles.clear()
+        while self._handles:
+            self._disk.let_go(self._handles.popitem()[1])
 
 
 def checked_entry(octets: bytes, at: int, size: int, segment: int, seed: int, sequence: int) -> int:

@@ -16,7 +16,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from flintmq import clock
 from flintmq.histogram import Histogram
@@ -55,13 +55,20 @@ class Worker:
         else:
             self._todo.put((work, then))
 
-    def collect(self, wait: bool = False) -> None:
-        """Do what follows from finished work; `wait` for one if some is pending."""
+    def collect(self, wait: bool = False, wait_s: float | None = None) -> bool:
+        """Do what follows from finished work; `wait` for one if some is pending, `wait_s` at most.
+
+        False if the time is up before it is done.
+        """
         while self.pending and (wait or not self._done.empty()):
-            then, error = self._done.get()
+            try:
+                then, error = self._done.get(timeout=wait_s)
+            except Empty:
+                return False
             wait = False
             self.pending -= 1
             then(error)
+        return True
 
     def close(self) -> None:
         """Finish what was submitted and end the thread."""

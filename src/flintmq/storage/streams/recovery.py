@@ -154,13 +154,13 @@ def keep_damaged(
         try:
             octets = disk.read(source, at, each.file_octets - at)
         finally:
-            disk.close(source)
+            disk.let_go(source)
         handle = disk.open(os.path.join(log.directory, name), create=True)
         try:
             disk.write(handle, 0, octets)
             disk.sync(handle)
         finally:
-            disk.close(handle)
+            disk.let_go(handle)
         report.set_aside.append(os.path.join(os.path.basename(log.directory), name))
     disk.sync_directory(log.directory)
 
@@ -173,7 +173,7 @@ def cut_and_sync(disk: Disk, directory: str, found: FoundSegment) -> None:
             disk.truncate(handle, found.segment.octets)
         disk.sync(handle)
     finally:
-        disk.close(handle)
+        disk.let_go(handle)
 
 
 def remove_segment(disk: Disk, directory: str, segment: StreamSegment) -> None:
@@ -203,7 +203,7 @@ def find_segments(disk: Disk, directory: str, trust_indexes: bool) -> list[Found
                 chunks = read_chunks(disk, handle, size)
                 found.append(FoundSegment(StreamSegment(first), size, chunks, segment is not None))
         finally:
-            disk.close(handle)
+            disk.let_go(handle)
     return found
 
 
@@ -212,7 +212,7 @@ def indexed(disk: Disk, directory: str, first: int, file_octets: int) -> StreamS
     try:
         octets = disk.read(handle, 0, disk.size(handle))
     finally:
-        disk.close(handle)
+        disk.let_go(handle)
     return StreamSegment.decode_index(octets, first, file_octets)
 
 

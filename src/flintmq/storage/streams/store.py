@@ -313,8 +313,13 @@ class StreamStore:
             self._is_syncing = False
         if not self.is_temporary:
             self._look_at(stream, segment)
-        handle, segment.handle = segment.handle, -1
-        self.disk.close(handle)
+        self._let_go(segment)
+
+    def _let_go(self, segment: StreamSegment) -> None:
+        """The segment has no handle for writing any more."""
+        if segment.handle >= 0:
+            handle, segment.handle = segment.handle, -1
+            self.disk.let_go(handle)
 
     def _sync_segment(self, stream: StreamLog, segment: StreamSegment) -> None:
         if segment.handle >= 0:
@@ -325,7 +330,7 @@ class StreamStore:
         try:
             self.disk.sync(handle)
         finally:
-            self.disk.close(handle)
+            self.disk.let_go(handle)
 
     def _create(self, stream: StreamLog, segment: StreamSegment) -> None:
         self.disk.make_directory(stream.directory)
@@ -363,9 +368,8 @@ class StreamStore:
     def _close_full(self) -> None:
         """Segments that are full and synced need no handle for writing any more."""
         for segment in self._full:
-            if segment.handle >= 0 and not segment.dropped:
-                self.disk.close(segment.handle)
-                segment.handle = -1
+            if not segment.dropped:
+                self._let_go(segment)
         self._full.clear()
 
     def _failed(self, writes: Writes, error: OSError) -> None:
@@ -384,9 +388,8 @@ class StreamStore:
             for segment in {write.segment.first_offset: write.segment for write in of_one}.values():
                 self._forget_handle(stream, segment)
                 segment.is_created = False  # should it be written again, then into a new file
-                if segment.handle >= 0 and not segment.dropped:
-                    self.disk.close(segment.handle)
-                    segment.handle = -1
+                if not segment.dropped:
+                    self._let_go(segment)
             if not stream.deleted:
                 self._stale += [(stream, segment) for segment in stream.lay_out_anew(of_one)]
                 self.dirty[stream] = None
@@ -418,15 +421,23 @@ class StreamStore:
         del self._ageing[-AGEING_MAX:]
         self.collect()
 
-    def commit_now(self) -> bool:
-        """Writes all that was appended, here and now; whether the disk took it."""
+    def last_batch(self) -> int:
+        """When this batch is safe, so is all that was appended until now."""
+        is_to_come = self.dirty or self.is_void or self._retry_due_s
+        return self.batch if is_to_come else self.batch - 1
+
+    def commit_now(self, wait_s: float | None = None) -> bool:
+        """Writes all that was appended, here and now; whether the disk took it, within `wait_s`."""
+        until_s = None if wait_s is None else self.clock.monotonic_s() + wait_s
         if self._retry_due_s and self._in_flight is None:
             # Also if the streams it was for are gone: somebody may wait for it, and the alarm is over.
             self._retry_due_s = 0.0
             self._submit()
         self.end_batch()
         while self._in_flight is not None:
-            self._worker.collect(wait=True)
+            left_s = None if until_s is None else max(0.0, until_s - self.clock.monotonic_s())
+            if not self._worker.collect(True, left_s):
+                return False
             self.end_batch()
         return not self.alarm
 
@@ -473,9 +484,7 @@ class StreamStore:
             self.promises.note(noted._replace(first=first))
             self.promises.sync()  # or they would be missed
         for segment in segments:
-            if segment.handle >= 0:
-                self.disk.close(segment.handle)
-                segment.handle = -1
+            self._let_go(segment)
             remove_segment(self.disk, stream.directory, segment)
             if not self.is_temporary:
                 # One by one, the oldest first: a crash between leaves no hole.
@@ -483,9 +492,7 @@ class StreamStore:
 
     def _remove(self, stream: StreamLog, segments: list[StreamSegment]) -> None:
         for segment in segments:
-            if segment.handle >= 0:
-                self.disk.close(segment.handle)
-                segment.handle = -1
+            self._let_go(segment)
         if self.promises is not None:
             self.promises.forget(STREAM, stream.number)
         if os.path.basename(stream.directory) in self.disk.list_directories(self.directory):
@@ -518,7 +525,7 @@ class StreamStore:
         if handle is None:
             handle = self._handles[path] = self.disk.open_to_read(path)
             if len(self._handles) > HANDLES_MAX:
-                self.disk.close(self._handles.popitem(last=False)[1])
+                self.disk.let_go(self._handles.popitem(last=False)[1])
         else:
             self._handles.move_to_end(path)
         return self.disk.read(handle, at, size)
@@ -528,12 +535,12 @@ class StreamStore:
         try:
             return self.disk.read(handle, 0, self.disk.size(handle))
         finally:
-            self.disk.close(handle)
+            self.disk.let_go(handle)
 
     def _forget_handle(self, stream: StreamLog, segment: StreamSegment) -> None:
         handle = self._handles.pop(os.path.join(stream.directory, segment.name), None)
         if handle is not None:
-            self.disk.close(handle)
+            self.disk.let_go(handle)
 
     def close(self) -> None:
         """Writes and syncs what was appended, ends the thread; temporary streams go."""
@@ -555,12 +562,9 @@ class StreamStore:
             self._note_end(self.promises)
         for stream in self.logs.values():
             for segment in stream.segments:
-                if segment.handle >= 0:
-                    self.disk.close(segment.handle)
-                    segment.handle = -1
-        for handle in self._handles.values():
-            self.disk.close(handle)
-        self._handles.clear()
+                self._let_go(segment)
+        while self._handles:
+            self.disk.let_go(self._handles.popitem()[1])
         if self.promises is not None:
             self.promises.close()
         if self.is_temporary and self.directory:

@@ -115,12 +115,8 @@ class Disk:
         return os.open(path, os.O_RDONLY | OPEN_FLAGS)
 
     def close(self, handle: int) -> None:
-        """The handle is gone for good, whatever the system says: what has to be safe was synced before."""
         self.identities.pop(handle, None)  # before another file gets the handle
-        try:
-            os.close(handle)
-        except OSError as failure:
-            log.warning("a file was closed, and the system says: %s", failure.strerror or failure)
+        os.close(handle)
 
     def let_go(self, handle: int) -> bool:
         """Closes a file that is synced, was only read or is given up; whether that went well.

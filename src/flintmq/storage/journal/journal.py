@@ -337,7 +337,7 @@ class Journal(Appender):
     def _close_file(self, segment: Segment) -> None:
         """The segment has no handle any more, whatever the system says of it."""
         handle, segment.handle = segment.handle, -1
-        self.disk.close(handle)
+        self.disk.let_go(handle)
 
     def _failed(self, batch: Batch, error: OSError) -> None:
         """Nothing since the last sync is safe: lay it all out anew, in a fresh segment."""
@@ -577,7 +577,7 @@ class Journal(Appender):
             for segment in self.segments.values():
                 if segment.handle >= 0:
                     self._close_file(segment)
-            self.disk.close(self._lock)
+            self.disk.let_go(self._lock)
 
     def _note_end(self) -> None:
         """An orderly end: everything is on disk, and it is written down that it is."""
@@ -602,7 +602,7 @@ class Journal(Appender):
         try:
             self.disk.sync(handle)
         finally:
-            self.disk.close(handle)
+            self.disk.let_go(handle)
 
 
 def promise_of(segment: Segment, end: int) -> Promise:

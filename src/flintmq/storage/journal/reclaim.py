@@ -399,7 +399,7 @@ class Reclaimer:
                 disk.truncate(handle, cut[1])
                 disk.sync(handle)
             finally:
-                disk.close(handle)
+                disk.let_go(handle)
         for number in leftovers:
             if self._journal.promises is not None:
                 self._journal.promises.forget(SEGMENT, number)
@@ -419,7 +419,7 @@ class Reclaimer:
             try:
                 disk.sync(handle)
             finally:
-                disk.close(handle)
+                disk.let_go(handle)
         if self._journal.promises is not None:
             self._journal.promises.forget(SEGMENT, number)
         if not is_there:

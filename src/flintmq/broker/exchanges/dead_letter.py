@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 from flintmq.broker.messages.cc_bcc import blind_keys_of, blind_octets
 from flintmq.broker.messages.header_changes import expiration_of, header_entries, header_value, with_headers
 from flintmq.broker.messages.message import Message
+from flintmq.broker.queues.queue_rules import AT_LEAST_ONCE
 from flintmq.errors import PeerFault
 from flintmq.wire import traits
 from flintmq.wire.fields import encode_shortstr
@@ -149,7 +150,16 @@ class DeadLetters:
         if queue.rules is not None and not queue.deleted:
             rules = queue.rules.settings
             if rules.dead_letter_exchange is not None:
-                self.send(queue, message, reason, rules.dead_letter_exchange, rules.dead_letter_routing_key)
+                pass_work = self.router.pass_work
+                was_promised = pass_work.is_promised
+                if rules.dead_letter_strategy == AT_LEAST_ONCE:
+                    pass_work.is_promised = True
+                try:
+                    self.send(
+                        queue, message, reason, rules.dead_letter_exchange, rules.dead_letter_routing_key
+                    )
+                finally:
+                    pass_work.is_promised = was_promised
         queue.settle(message)
 
     def send(self, queue: Queue, message: Message, reason: str, exchange: str, key: str | None) -> None:

@@ -417,6 +417,8 @@ class Router:
             self.pass_work.fates.refused += 1
             queue.need_tally().refused += 1
             if rules.settings.overflow == REJECT_PUBLISH_DLX:
+                if queue.duplicates is not None:
+                    queue.duplicates.pass_by(message)
                 # A message of its own: the other queues hold the original.
                 spooled = message.traits & traits.SPOOLED
                 queue.bury_all([message if spooled else message.twin()], "maxlen")

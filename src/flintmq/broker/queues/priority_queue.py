@@ -1,8 +1,8 @@
 """A queue with priorities: one lane for each priority that has messages, the highest served first.
 
     lane 9   | ... |      lanes are queues without consumers of their own: each has its ring, its returned
-    lane 5   | ........ |  messages and its paged tail; lanes share the lists of consumers with the queue
-    lane 0   | .. |
+    lane 5   | ........ |  messages and its paged tail; lanes share the lists of consumers, the rules and the
+    lane 0   | .. |        values of duplicates with the queue
 
 A lane that is empty is let go; only its next position is remembered, so that messages that come back find
 their places. Positions of a higher lane are all below those of a lower one, as it is looked at first.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.messages.message import Message
 from flintmq.broker.queues.delivery import Delivery
-from flintmq.broker.queues.queue import Queue
+from flintmq.broker.queues.queue import FORGOTTEN_MAX, Queue
 from flintmq.broker.scheduling.pass_work import PassWork
 from flintmq.wire.tables import FieldTable
 
@@ -75,6 +75,7 @@ class PriorityQueue(Queue):
             lane.consumers = self.consumers
             lane.active = self.active
             lane.rules = self.rules
+            lane.duplicates = self.duplicates
             lane.handed_out = self.handed_out
             lane.position = self.places.get(rank, (self.priority_max - rank) << LANE_SHIFT)
             self.lanes[rank] = lane
@@ -229,10 +230,15 @@ class PriorityQueue(Queue):
         if waiting:
             lane = self.lane(0)
             lane.returned = waiting + lane.returned
+        is_long = self.has_tail() or self.message_count() > FORGOTTEN_MAX
+        if is_long and self.duplicates is not None:
+            self.duplicates.clear()
         count = 0
         for rank in list(self.ranks):
             lane = self.lanes[rank]
             lane.rules = None
+            if is_long:
+                lane.duplicates = None
             count += lane.purge()
             self.close_lane(rank)
         return count

@@ -10,6 +10,7 @@ from playbook.hourglass import TimedPlaybook, letter, with_morgue
 
 from flintmq.broker.messages.header_changes import with_delivery_count
 from flintmq.broker.messages.message import new_message
+from flintmq.broker.scheduling.pass_work import COPIES_MAX
 from flintmq.wire import traits
 from flintmq.wire.methods import (
     BasicGet,
@@ -46,6 +47,31 @@ def test_rejected_through_an_exchange_with_the_key_it_had() -> None:
     assert (found.method.exchange, found.method.routing_key) == ("dlx", "orders.new")
     [death] = found.properties.headers["x-death"]
     assert (death["exchange"], death["routing-keys"]) == ("amq.topic", ["orders.new"])
+
+
+def test_large_messages_over_a_limit_die_in_portions() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    with_morgue(client, max_length_bytes=40 * 262_144)
+    client.publishes("q", *[bytes(262_144)] * 40)
+    client.publishes("q", bytes(30 * 262_144))
+    assert 0 < playbook.depth("morgue") <= 5, "a mebibyte of bodies at a time"
+    assert playbook.depth("q") + playbook.depth("morgue") == 41
+    for _ in range(10):
+        playbook.passes(1)
+    assert (playbook.depth("q"), playbook.depth("morgue")) == (11, 30)
+
+
+def test_a_large_letter_takes_the_turn_of_its_client() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    with_morgue(client)
+    client.publishes("q", bytes(1_048_576))
+    delivery: Any = playbook.queue("q").take()
+    pass_work = playbook.broker.pass_work
+    pass_work.copies = 0
+    playbook.queue("q").bury_all([delivery.message], "rejected")
+    assert pass_work.copies > COPIES_MAX
 
 
 def test_counts_have_64_bits_like_those_of_rabbitmq() -> None:

@@ -47,6 +47,9 @@ GROUP_LETTERS_MAX = 256
 # where it was when the broker starts again.
 AGAIN_MS = 1000
 TRIES_MAX = 5
+# A letter takes as long as one copy more in a queue for so many of its octets, as they are copied several
+# times (PassWork.copies): others have their turn after one letter of a mebibyte.
+OCTETS_PER_COPY = 128
 # Of its story a message tells so much; one that has died in more places is dropped. 128 tables of some
 # 200 octets are 25 KB, well below what a frame takes.
 DEATHS_MAX = 128
@@ -198,6 +201,7 @@ class DeadLetters:
             self.router.pass_work.fates.undelivered += 1
             return
         self.router.pass_work.unwatched_bytes -= len(content)
+        self.router.pass_work.copies += len(content) // OCTETS_PER_COPY
         if found & traits.SPOOLED:
             self.send_spooled(message, letter, queues)
         else:

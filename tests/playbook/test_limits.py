@@ -464,8 +464,8 @@ def test_very_many_overdue_deliveries_go_back_in_portions(caplog: pytest.LogCapt
         playbook.passes(1)
     assert playbook.depth("q") == count
     assert [record.message for record in caplog.records] == [
-        f"queue 'q': {count} deliveries are unsettled after 100 ms: requeued; the last is delivery {count} on "
-        f"channel 1 of connection {client.session.number}"
+        f"queue 'q': {count} deliveries are unsettled after 100 ms: requeued; the last is delivery {count} "
+        f"on channel 1 of connection {client.session.number}"
     ]
 
 

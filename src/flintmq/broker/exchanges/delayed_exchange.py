@@ -51,8 +51,8 @@ WAITING_MAX = 4_000_000
 # Released in one go, as one group of the journal; then others have their turn.
 RELEASED_MESSAGES = 64
 RELEASED_MESSAGES_MAX = 1024
-# One that a bug or a full queue has kept from leaving is tried again so much later. Those that full queues keep
-# are tried a millisecond apart: however many they are, that is a thousand in a second.
+# One that a bug or a full queue has kept from leaving is tried again so much later. Those that full queues
+# keep are tried a millisecond apart: however many they are, that is a thousand in a second.
 AGAIN_MS = 1000
 
 _DUE = struct.Struct(">Q")

@@ -58,8 +58,8 @@ class ConsumerTimeout:
             return
         taken, self.taken = self.taken, 0
         log.warning(
-            "queue %r: %d deliveries are unsettled after %d ms: requeued; the last is delivery %d on channel %d "
-            "of connection %d",
+            "queue %r: %d deliveries are unsettled after %d ms: requeued; the last is delivery %d "
+            "on channel %d of connection %d",
             self.queue.name,
             taken,
             self.timeout_ms,

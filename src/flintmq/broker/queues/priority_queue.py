@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.messages.message import Message
 from flintmq.broker.queues.delivery import Delivery
-from flintmq.broker.queues.queue import FORGOTTEN_MAX, Queue
+from flintmq.broker.queues.queue import Queue
 from flintmq.broker.scheduling.pass_work import PassWork
 from flintmq.wire.tables import FieldTable
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # 2**47 messages can go through a lane before its positions reach those of the next.
 LANE_SHIFT = 47
+# Deduplication values of purged messages that all lanes together forget one by one; more go all at once.
+FORGOTTEN_MAX = 512
 
 
 class PriorityQueue(Queue):

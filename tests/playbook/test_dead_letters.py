@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from playbook.dialogue import Client
+from playbook.dialogue import Carried, Client
 from playbook.hourglass import TimedPlaybook, letter, with_morgue
 
 from flintmq.broker.messages.header_changes import with_delivery_count
@@ -24,6 +24,7 @@ from flintmq.wire.methods import (
     TxSelect,
     TxSelectOk,
 )
+from flintmq.wire.properties import encode_properties
 
 
 def rejects(client: Client, queue: str) -> None:
@@ -46,6 +47,31 @@ def test_rejected_through_an_exchange_with_the_key_it_had() -> None:
     assert (found.method.exchange, found.method.routing_key) == ("dlx", "orders.new")
     [death] = found.properties.headers["x-death"]
     assert (death["exchange"], death["routing-keys"]) == ("amq.topic", ["orders.new"])
+
+
+def test_large_messages_over_a_limit_die_in_portions() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    with_morgue(client, max_length_bytes=40 * 262_144)
+    client.publishes("q", *[bytes(262_144)] * 40)
+    client.publishes("q", bytes(30 * 262_144))
+    assert 0 < playbook.depth("morgue") <= 5, "a mebibyte of bodies at a time"
+    assert playbook.depth("q") + playbook.depth("morgue") == 41
+    for _ in range(10):
+        playbook.passes(1)
+    assert (playbook.depth("q"), playbook.depth("morgue")) == (11, 30)
+
+
+def test_a_large_letter_takes_the_turn_of_its_client() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    with_morgue(client)
+    client.publishes("q", bytes(1_048_576))
+    delivery: Any = playbook.queue("q").take()
+    pass_work = playbook.broker.pass_work
+    pass_work.copies = 0
+    playbook.queue("q").bury_all([delivery.message], "rejected")
+    assert pass_work.copies > 8192, "as much as one read of a client may bring"
 
 
 def test_counts_have_64_bits_like_those_of_rabbitmq() -> None:
@@ -350,3 +376,69 @@ def test_no_letter_overtakes_its_original(arguments: dict[str, Any]) -> None:
     letters = [bool(each.properties.headers) for each in found]
     assert [each.body for each in found] == [b"1", b"1", b"2", b"2"]
     assert letters == [False, True, False, True]
+
+
+def dies_often(playbook: TimedPlaybook, client: Client, deaths: int, **headers: Any) -> Carried:
+    """The letter of a message that has expired in so many queues, one after the other."""
+    for number in range(deaths):
+        client >> ExchangeDeclare(exchange=f"x{number}", type="fanout")
+        client << ExchangeDeclareOk()
+        arguments = {"x-message-ttl": 1, "x-dead-letter-exchange": f"x{number}"}
+        client.declares(f"{number}" + "q" * 200, arguments=arguments)
+        if number:
+            client.binds(f"{number}" + "q" * 200, f"x{number - 1}")
+    client.declares("end")
+    client.binds("end", f"x{deaths - 1}")
+    client.publishes("0" + "q" * 200, b"body", headers=headers)
+    for _ in range(deaths):
+        playbook.passes(2)
+    return letter(client, "end")
+
+
+def test_the_story_of_a_message_with_many_keys_fits_into_a_frame() -> None:
+    playbook = TimedPlaybook()
+    keys = [f"{number:07}" + "y" * 40 for number in range(1000)]
+    found: Any = dies_often(playbook, playbook.client(), 3, CC=keys)
+    assert len(encode_properties(found.properties)) < 60_000
+    headers = found.properties.headers
+    assert headers["CC"] == keys
+    assert [(death["count"], death["queue"][0]) for death in headers["x-death"]] == [
+        (1, "2"),
+        (1, "1"),
+        (1, "0"),
+    ]
+    assert headers["x-death"][0]["routing-keys"] == ["0" + "q" * 200]
+    assert headers["x-first-death-queue"][0] == "0"
+
+
+def test_old_deaths_are_told_in_short_where_there_is_little_room() -> None:
+    playbook = TimedPlaybook()
+    found: Any = dies_often(playbook, playbook.client(), 5, large="x" * 128_000)
+    headers = found.properties.headers
+    assert len(encode_properties(found.properties)) < 131_072 - 20
+    assert [death["queue"][0] for death in headers["x-death"]] == ["4", "3", "2", "1", "0"]
+    assert set(headers["x-death"][-1]) == {"count", "reason", "queue"}
+    assert len(headers["large"]) == 128_000
+
+
+def test_headers_that_leave_no_room_for_a_story_are_left_out() -> None:
+    playbook = TimedPlaybook()
+    found: Any = dies_often(playbook, playbook.client(), 2, large="x" * 130_900, small="s")
+    headers = found.properties.headers
+    assert (headers["small"], headers["x-headers-left-out"], "large" in headers) == ("s", 1, False)
+    assert [death["queue"][0] for death in headers["x-death"]] == ["1", "0"]
+
+
+def test_a_client_of_small_frames_gets_what_fits_into_one() -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    client.declares("q")
+    other = playbook.client(frame_max=4096)
+    client.publishes("q", b"1", b"2", headers={"large": "x" * 5_000, "small": "s"}, message_id="m")
+    first: Any = letter(other, "q")
+    other.consumes("q", no_ack=True)
+    second: Any = other.next(1)
+    for found in (first, second):
+        assert found.properties.headers == {"small": "s", "x-headers-left-out": 1}
+        assert found.properties.message_id == "m"
+    assert (first.body, second.body) == (b"1", b"2")

@@ -317,6 +317,50 @@ def test_a_queue_refuses_what_it_has(client: Client) -> None:
     assert counts(client, "q") == [1]
 
 
+@pytest.mark.parametrize("count", [1, 600])
+def test_a_purge_of_a_queue_with_priorities_forgets_what_it_had(client: Client, count: int) -> None:
+    client.declares("q", arguments={"x-message-deduplication": True, "x-max-priority": 5})
+    for _ in range(2):
+        for number in range(count):
+            send(client, "", "q", b"", x_deduplication_header=number)
+        client >> methods.QueuePurge(queue="q")
+        client << methods.QueuePurgeOk(message_count=count)
+
+
+def test_a_queue_with_priorities_forgets_what_is_acked(client: Client) -> None:
+    client.declares("q", arguments={"x-message-deduplication": True, "x-max-priority": 5})
+    for body in (b"1", b"2"):
+        send(client, "", "q", body, x_deduplication_header="a")
+        send(client, "", "q", b"a duplicate", x_deduplication_header="a")
+        assert client.gets_all("q") == [body]
+
+
+def test_a_duplicate_that_a_full_queue_refuses_was_never_there(client: Client) -> None:
+    client.declares("morgue")
+    client.declares(
+        "q",
+        arguments={
+            "x-message-deduplication": True,
+            "x-max-length": 2,
+            "x-overflow": "reject-publish-dlx",
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": "morgue",
+        },
+    )
+    for value in ("a", "b", "a", "c"):
+        send(client, "", "q", value.encode(), x_deduplication_header=value)
+    assert counts(client, "morgue") == [2]
+    client >> methods.BasicGet(queue="q")
+    assert isinstance(client.next(1), Carried)
+    send(client, "", "q", b"a again", x_deduplication_header="a")
+    assert counts(client, "q") == [1], "handed out, and not yet acked"
+    client >> methods.BasicAck(delivery_tag=1)
+    send(client, "", "q", b"a anew", x_deduplication_header="a")
+    assert client.gets_all("q") == [b"b", b"a anew"]
+    send(client, "", "q", b"c anew", x_deduplication_header="c")
+    assert client.gets_all("q") == [b"c anew"]
+
+
 def test_the_queue_argument_is_true_or_false(client: Client) -> None:
     client >> methods.QueueDeclare(queue="q", arguments={"x-message-deduplication": "yes"})
     assert client.hears(ChannelClose).reply_code == 406

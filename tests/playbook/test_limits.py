@@ -8,6 +8,7 @@ import pytest
 from playbook.dialogue import Carried, carrying
 from playbook.hourglass import TimedPlaybook, letter, with_morgue
 
+from flintmq.broker.queues.consumer_timeout import TAKEN_BACK_MAX
 from flintmq.wire.methods import (
     BasicAck,
     BasicCancel,
@@ -22,6 +23,8 @@ from flintmq.wire.methods import (
     BasicQosOk,
     BasicReject,
     ChannelClose,
+    ChannelFlow,
+    ChannelFlowOk,
     ConfirmSelect,
     ConfirmSelectOk,
     QueueDeclare,
@@ -442,6 +445,28 @@ def test_an_overdue_delivery_goes_to_another_consumer() -> None:
     stuck >> BasicAck(delivery_tag=2)
     stuck >> BasicAck(delivery_tag=2)
     assert stuck.hears(ChannelClose).reply_code == 406
+
+
+def test_very_many_overdue_deliveries_go_back_in_portions(caplog: pytest.LogCaptureFixture) -> None:
+    playbook = TimedPlaybook()
+    client = playbook.client()
+    count = TAKEN_BACK_MAX * 2 + 10
+    client.declares("q", arguments={"x-consumer-timeout": 100})
+    client.consumes("q")
+    with playbook.one_pass():
+        client.publishes("q", *[b"%d" % number for number in range(count)])
+    assert len(client.bodies()) == count
+    client >> ChannelFlow(active=False)
+    client << ChannelFlowOk(active=False)
+    playbook.passes(100)
+    assert playbook.depth("q") == TAKEN_BACK_MAX
+    for _ in range(4):
+        playbook.passes(1)
+    assert playbook.depth("q") == count
+    assert [record.message for record in caplog.records] == [
+        f"queue 'q': {count} deliveries are unsettled after 100 ms: requeued; the last is delivery {count} "
+        f"on channel 1 of connection {client.session.number}"
+    ]
 
 
 def test_late_acks_of_many() -> None:

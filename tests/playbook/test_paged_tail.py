@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playbook.dialogue import Client
+from playbook.dialogue import Carried, Client
 from playbook.paged import KEPT_MESSAGES, LOADED_MESSAGES, PagedPlaybook
 from playbook.test_services import ask, reply_queue
 
 from flintmq.broker.scheduling.pass_work import HANDED_OUT_MAX
-from flintmq.wire.methods import BasicConsume, BasicConsumeOk, BasicNack
+from flintmq.wire.methods import BasicConsume, BasicConsumeOk, BasicGet, BasicNack
 
 
 @pytest.fixture
@@ -223,3 +223,24 @@ def test_large_messages_behind_small_ones_are_loaded_in_small_portions(
         assert client.gets("q") == b"small"
         assert playbook.queue("q").ready_bytes <= store.kept_bytes_lean
     assert [len(client.gets("q") or b"") for _ in range(30)] == [300_000] * 30
+
+
+@pytest.mark.parametrize(
+    "more", [{"x-max-priority": 5}, {"x-delayed-retry-type": "all", "x-delayed-retry-min": 9000}]
+)
+def test_values_of_duplicates_are_known_after_a_restart(
+    playbook: PagedPlaybook, client: Client, more: dict[str, Any]
+) -> None:
+    client.declares("q", durable=True, arguments={"x-message-deduplication": True, **more})
+    headers = {"x-deduplication-header": "a"}
+    client.publishes("q", b"a", headers=headers, delivery_mode=2, priority=3)
+    if "x-delayed-retry-type" in more:
+        client >> BasicGet(queue="q")
+        assert isinstance(client.next(1), Carried)
+        client >> BasicNack(delivery_tag=1, requeue=True)
+    playbook.restart()
+    client = playbook.client()
+    client.publishes("q", b"a again", headers=headers, delivery_mode=2, priority=3)
+    playbook.passes(10_000)
+    playbook.broker.timetable.run()
+    assert client.gets_all("q") == [b"a"]

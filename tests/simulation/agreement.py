@@ -76,7 +76,7 @@ def entries_dying(broker: Broker, queue: Queue) -> list[int]:
         for whose, message, _, _ in [*host.router.dead_letters.dead, *host.router.dead_letters.failed]
         if whose is queue
     ]
-    for alarm in broker.timetable.alarms:
+    for alarm in [*broker.timetable.alarms, *broker.timetable.aside]:
         callback = alarm.callback
         if getattr(callback, "__name__", "") == "go_on_dropping" and callback.__self__.number == queue.number:  # type: ignore[union-attr]
             letters += entries_of(callback.__self__)  # type: ignore[union-attr]

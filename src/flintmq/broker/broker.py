@@ -18,6 +18,7 @@ from flintmq.broker.administration.events import Events
 from flintmq.broker.channels.client_connection import Connections
 from flintmq.broker.channels.connection_teardown import ConnectionTeardowns
 from flintmq.broker.channels.tickets import Tickets
+from flintmq.broker.exchanges.dead_letter import HEADER_MARGIN_BYTES
 from flintmq.broker.policies import Policies
 from flintmq.broker.queues.service_goals import in_order_of_goals
 from flintmq.broker.scheduling.pass_work import PassWork, WaitingQueue
@@ -169,6 +170,7 @@ class Broker:
         host.policies = host.router.policies = self.policies
         host.router.services = request
         host.branches.limits = self.config.dtx
+        host.router.dead_letters.header_bytes_max = self.config.limits.frame_bytes_max - HEADER_MARGIN_BYTES
         host.streams = host.router.streams = self.streams
         self.virtual_hosts[name] = host
         self.host_names.add(name)

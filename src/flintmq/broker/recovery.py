@@ -293,7 +293,9 @@ class Recovery:
             if isinstance(queue, PriorityQueue):
                 queue.restore_lane(priority, without(lane, waiting))
         if queue.duplicates is not None and queue.store is not None:
-            queue.duplicates.recall(queue.tail, queue.store)
+            for part in queue.parts():
+                queue.duplicates.recall(part.tail, queue.store)
+            queue.duplicates.recall(waiting, queue.store)
         if returns:
             queue.restore_returns(returns, sorted(waiting))
 

@@ -39,6 +39,7 @@ cdef class Output:
     cdef readonly Py_ssize_t fill
     cdef public Py_ssize_t frame_bytes_max
     cdef public long long body_bytes_max
+    cdef public long long header_bytes_max
     cdef public bint waiting
     cdef public bint blocked
     cdef readonly bint is_torn

@@ -81,6 +81,7 @@ class Output:
         "ended",
         "fill",
         "frame_bytes_max",
+        "header_bytes_max",
         "is_torn",
         "outbox",
         "room",
@@ -104,6 +105,7 @@ class Output:
         # The largest frame the peer takes; 4096 until tuned.
         self.frame_bytes_max = amqp.FRAME_BYTES_MIN
         self.body_bytes_max = 1 << 62  # of one content that the protocol can tell
+        self.header_bytes_max = 1 << 62  # of a content's header, which is one frame where there are frames
         self.waiting = False  # in the outbox, to be flushed at the end of the pass
         self.blocked = False  # the socket took less than it was offered; the server waits for it
         self.is_torn = False  # what is pending may begin in the middle of a frame

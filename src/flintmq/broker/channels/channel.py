@@ -17,6 +17,7 @@ from flintmq.broker.channels.confirms import Confirms
 from flintmq.broker.channels.overdue_deliveries import OverdueDeliveries, unknown_tag
 from flintmq.broker.channels.unacked import UnackedDeliveries
 from flintmq.broker.messages import cc_bcc, entry_number
+from flintmq.broker.messages.header_changes import fitted
 from flintmq.broker.messages.message import Message
 from flintmq.broker.messages.published import lifetime_ms_of, refused
 from flintmq.broker.queues import put_flags
@@ -347,6 +348,8 @@ class Channel:
 
     def write_content(self, payload: bytes, message: Message, body: Body | None, tag: int) -> None:
         """Writes a method with its content, whose body may leave in pieces. A delivery has a `tag`."""
+        if message.header_size > self.output.header_bytes_max:
+            message = fitted(message, self.output.header_bytes_max)
         content = message.content
         if self.numeric:
             content = header_edits.with_numbers(content)

@@ -61,7 +61,6 @@ IDLE_KEYS = {
     "queue-mode": "queues decide by themselves what lies on disk",
     "queue-version": "there is one kind of classic queue",
     "max-in-memory-": "queues decide by themselves what lies on disk",
-    "dead-letter-strategy": "a dead letter is never lost on its way",
 }
 
 

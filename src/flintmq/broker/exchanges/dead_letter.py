@@ -13,6 +13,9 @@ queue drops its oldest to take the copy) waits in a list until the one before it
 Without a routing key of the queue's own it keeps those of the message, with CC and BCC; with one, it has that
 alone, and CC is taken out. The story has no keys of a BCC.
 
+The story takes STORY_BYTES_MAX at most, and the header of a letter fits into a frame (`shortened`): CC of a
+thousand keys would else be told once more with each death.
+
 A message that would come to a queue where it died before, without a rejection since then, goes round by
 itself and for ever: it is dropped.
 """
@@ -27,12 +30,19 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from flintmq.broker.messages.cc_bcc import blind_keys_of, blind_octets
-from flintmq.broker.messages.header_changes import expiration_of, header_entries, header_value, with_headers
+from flintmq.broker.messages.header_changes import (
+    expiration_of,
+    fitted,
+    header_entries,
+    header_value,
+    with_headers,
+)
 from flintmq.broker.messages.message import Message
+from flintmq.broker.queues.queue_rules import AT_LEAST_ONCE
 from flintmq.errors import PeerFault
 from flintmq.wire import traits
 from flintmq.wire.fields import encode_shortstr
-from flintmq.wire.tables import FieldTable, FieldValue, LongLong
+from flintmq.wire.tables import FieldTable, FieldValue, LongLong, encode_value
 
 if TYPE_CHECKING:
     from flintmq.broker.exchanges.router import Router
@@ -46,9 +56,26 @@ GROUP_LETTERS_MAX = 256
 # where it was when the broker starts again.
 AGAIN_MS = 1000
 TRIES_MAX = 5
+# A letter takes as long as one copy more in a queue for so many of its octets, as they are copied several
+# times (PassWork.copies): others have their turn after one letter of a mebibyte.
+OCTETS_PER_COPY = 128
 # Of its story a message tells so much; one that has died in more places is dropped. 128 tables of some
 # 200 octets are 25 KB, well below what a frame takes.
 DEATHS_MAX = 128
+# In longer stories deaths have one routing key each; then the oldest have count, reason and queue alone: of
+# the longest names 128 of these take 41 KB.
+STORY_BYTES_MAX = 49_152
+BARE = ("count", "reason", "queue")
+STORY_HEADERS = frozenset(
+    ["x-death"]
+    + [f"x-{which}-death-{what}" for which in ("first", "last") for what in ("reason", "queue", "exchange")]
+)
+# What a letter's header takes at most where nobody has said how large a frame is. Room is left for headers
+# that a delivery adds (x-delivery-count, x-headers-left-out).
+HEADER_MARGIN_BYTES = 128
+HEADER_BYTES_MAX = 131_072 - HEADER_MARGIN_BYTES
+# A letter with a smaller header has no story that could be too long, however small frames are.
+CHECKED_BYTES_MIN = 4096 - HEADER_MARGIN_BYTES
 # The most that one more can be added to.
 COUNT_MAX = (1 << 63) - 2
 
@@ -62,6 +89,7 @@ class DeadLetters:
         self.dead: deque[tuple[Queue, Message, str, int]] = deque()
         self.failed: list[tuple[Queue, Message, str, int]] = []
         self.is_busy = False
+        self.header_bytes_max = HEADER_BYTES_MAX
 
     def bury(self, queue: Queue, messages: list[Message], reason: str) -> None:
         """The messages have left the queue but for the journal; they are dead, and their copies go on.
@@ -149,7 +177,16 @@ class DeadLetters:
         if queue.rules is not None and not queue.deleted:
             rules = queue.rules.settings
             if rules.dead_letter_exchange is not None:
-                self.send(queue, message, reason, rules.dead_letter_exchange, rules.dead_letter_routing_key)
+                pass_work = self.router.pass_work
+                was_promised = pass_work.is_promised
+                if rules.dead_letter_strategy == AT_LEAST_ONCE:
+                    pass_work.is_promised = True
+                try:
+                    self.send(
+                        queue, message, reason, rules.dead_letter_exchange, rules.dead_letter_routing_key
+                    )
+                finally:
+                    pass_work.is_promised = was_promised
         queue.settle(message)
 
     def send(self, queue: Queue, message: Message, reason: str, exchange: str, key: str | None) -> None:
@@ -181,6 +218,9 @@ class DeadLetters:
         if blind:  # its own dead letter goes there as well
             route, found = route + blind_octets(blind), found | traits.BLIND
         letter = message.variant(route, content, header_size, found)
+        if header_size > CHECKED_BYTES_MIN:
+            letter = self.shortened(queue, letter, deaths)
+            content = letter.content
         queues = self.destinations(exchange, keys, letter)
         if reason != "rejected":
             queues = [each for each in queues if not is_cycle(each.name, deaths)]
@@ -188,10 +228,26 @@ class DeadLetters:
             self.router.pass_work.fates.undelivered += 1
             return
         self.router.pass_work.unwatched_bytes -= len(content)
+        self.router.pass_work.copies += len(content) // OCTETS_PER_COPY
         if found & traits.SPOOLED:
             self.send_spooled(message, letter, queues)
         else:
             self.router.forward(letter, queues)
+
+    def shortened(self, queue: Queue, letter: Message, deaths: list[FieldValue]) -> Message:
+        """The letter with as much of its story, and then of its other headers, as a frame takes."""
+        size = len(encode_value(deaths))
+        room = min(STORY_BYTES_MAX, size + self.header_bytes_max - letter.header_size)
+        if size > room:
+            story: FieldTable = {"x-death": fitting(deaths, room)}
+            content, header_size = with_headers(letter.content, letter.header_size, story)
+            letter = letter.variant(letter.route, content, header_size, letter.traits)
+        if letter.header_size > self.header_bytes_max:
+            log.warning(
+                "a dead letter of queue %r has larger headers than fit: some are left out", queue.name
+            )
+            letter = fitted(letter, self.header_bytes_max, STORY_HEADERS)
+        return letter
 
     def send_spooled(self, message: Message, letter: Message, queues: list[Queue]) -> None:
         """The letter shares the file that the body lies in."""
@@ -253,6 +309,36 @@ def told(before: list[FieldValue], death: FieldTable) -> list[FieldValue]:
         else:
             story.append({**each, "count": LongLong(count)})
     return [latest, *story]
+
+
+def fitting(deaths: list[FieldValue], bytes_max: int) -> list[FieldValue]:
+    """The story in so many octets if it can be. No death is left out: the message could go round then."""
+    story = [one_key(each) for each in deaths]
+    sizes = [len(encode_value(each)) for each in story]
+    size = 5 + sum(sizes)  # the array has its own type and size
+    for index in range(len(story) - 1, -1, -1):
+        if size <= bytes_max:
+            return story
+        story[index] = bare(story[index])
+        size -= sizes[index]
+        sizes[index] = len(encode_value(story[index]))
+        size += sizes[index]
+    return story
+
+
+def one_key(death: FieldValue) -> FieldValue:
+    """A death with its first routing key alone."""
+    keys = death.get("routing-keys") if isinstance(death, dict) else None
+    return (
+        {**death, "routing-keys": keys[:1]} if isinstance(death, dict) and isinstance(keys, list) else death
+    )
+
+
+def bare(death: FieldValue) -> FieldValue:
+    """What is told of an old death where there is little room."""
+    if not isinstance(death, dict):
+        return death
+    return {name: death[name] for name in BARE if name in death}
 
 
 def place_of(death: FieldTable) -> tuple[str, str] | None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from flintmq.broker.exchanges.router import Router
+    from flintmq.broker.queues.queue import Queue
     from flintmq.broker.scheduling.timetable import Alarm
     from flintmq.broker.store.publisher import Publisher
     from flintmq.broker.store.store import Store
@@ -50,7 +51,8 @@ WAITING_MAX = 4_000_000
 # Released in one go, as one group of the journal; then others have their turn.
 RELEASED_MESSAGES = 64
 RELEASED_MESSAGES_MAX = 1024
-# One that a bug has kept from leaving is tried again so much later.
+# One that a bug or a full queue has kept from leaving is tried again so much later. Those that full queues
+# keep are tried a millisecond apart: however many they are, that is a thousand in a second.
 AGAIN_MS = 1000
 
 _DUE = struct.Struct(">Q")
@@ -61,7 +63,7 @@ _ENTRY_MASK = (1 << _ENTRY_BITS) - 1
 class DelayedExchange(WrappingExchange):
     """Routes as the kind that `x-delayed-type` names, later."""
 
-    __slots__ = ("alarm", "alarm_ms", "kept_here", "made", "owners", "waiting")
+    __slots__ = ("again_ms", "alarm", "alarm_ms", "full", "given", "kept_here", "made", "owners", "waiting")
     type = "x-delayed-message"
     type_argument = "x-delayed-type"
     type_default = None
@@ -74,6 +76,11 @@ class DelayedExchange(WrappingExchange):
         self.alarm_ms = 0
         self.kept_here: dict[int, Message] = {}  # without a store: by what stands for the entry
         self.made = 0
+        self.again_ms = 0  # when the last of those is tried again that full queues keep
+        self.full: set[str] = set()  # names of queues that keep some, which the log was told of
+        # By entry: names of the queues that have the message, while others are full. After a restart nobody
+        # knows of these, and the message goes to all of its queues.
+        self.given: dict[int, frozenset[str]] = {}
         self.owners: tuple[int, ...] = ()  # the same tuple for each message: the journal knows it again
 
     def enter(self, router: Router) -> None:
@@ -213,20 +220,26 @@ class DelayedExchange(WrappingExchange):
     def let_out(self, entry: int, message: Message | None) -> None:
         """Sends one message, unless the disk does not give it back, and lets go of it."""
         try:
-            if message is not None:
-                self.send_out(message)
-            self.let_go(entry)
+            if message is None or self.send_out(entry, message):
+                self.let_go(entry)
+            else:
+                now_ms = self.router.pass_work.timetable.now_ms()
+                self.again_ms = max(now_ms + AGAIN_MS, self.again_ms + 1)
+                self.put(self.again_ms, entry)
         except Exception:
             log.exception("exchange %r: a bug keeps a message: once more in a while", self.name)
             self.put_off(entry)
 
-    def send_out(self, message: Message) -> None:
+    def send_out(self, entry: int, message: Message) -> bool:
+        """Whether all queues have the message that can have it; else some of them are full."""
         try:
-            self.send(message)
+            return self.send(entry, message)
         except PeerFault as fault:
             log.error("exchange %r: a message is dropped when it is due: %s", self.name, fault.reply_text)
+            return True
 
     def let_go(self, entry: int) -> None:
+        self.given.pop(entry, None)
         store: Store | None = self.router.store
         if store is None:
             del self.kept_here[entry]
@@ -236,8 +249,8 @@ class DelayedExchange(WrappingExchange):
     def put_off(self, entry: int) -> None:
         self.put(self.router.pass_work.timetable.now_ms() + AGAIN_MS, entry)
 
-    def send(self, waited: Message) -> None:
-        """Routes a message that has waited."""
+    def send(self, entry: int, waited: Message) -> bool:
+        """Routes a message that has waited; False if full queues have not taken it."""
         router: Router = self.router
         message = waited.twin()  # it gets an entry of its own
         message.arrived_ms = 0  # to its queues it comes now
@@ -248,24 +261,47 @@ class DelayedExchange(WrappingExchange):
             keys += cc_bcc.keys_of(message)
         store = router.store
         if store is None or not message.traits & traits.SPOOLED:
-            self.hand_over(context, keys)
-            return
+            return self.hand_over(entry, context, keys)
         spool = store.spool_of(waited)
         if spool is None:
             log.error("exchange %r: a message of %d octets is lost", self.name, len(waited.content))
-            return
+            return True
         with store.sharing(spool, message):
-            self.hand_over(context, keys)
+            return self.hand_over(entry, context, keys)
 
-    def hand_over(self, context: RoutingContext, keys: list[str]) -> None:
+    def hand_over(self, entry: int, context: RoutingContext, keys: list[str]) -> bool:
+        """Into those queues that have room and do not have the message yet; whether that is all of them."""
         router: Router = self.router
         queues, _ = router.resolve(self, keys, context)
-        if not queues:
-            return
-        if context.message.traits & traits.HAS_COPIES:
+        given = self.given.get(entry)
+        if given:
+            queues = [queue for queue in queues if queue.name not in given]
+        full = router.refusing(context.message, queues)
+        if full:
+            queues = [queue for queue in queues if queue not in full]
+        if queues and context.message.traits & traits.HAS_COPIES:
             router.forward_shown(context.message, queues)
-        else:
+        elif queues:
             router.forward(context.message, queues)
+        if self.full:
+            self.full.difference_update([queue.name for queue in queues])
+        if full:
+            self.hold_back(entry, full, queues)
+        return not full
+
+    def hold_back(self, entry: int, full: list[Queue], queues: list[Queue]) -> None:
+        """Some queues are full, and others have the message."""
+        if queues:
+            given = self.given.get(entry, frozenset())
+            self.given[entry] = given.union([queue.name for queue in queues])
+        for queue in full:
+            if queue.name not in self.full:
+                self.full.add(queue.name)
+                log.warning(
+                    "exchange %r: queue %r is full and refuses what is due: it is tried again each second",
+                    self.name,
+                    queue.name,
+                )
 
     def leave(self) -> None:
         """Deleted: what waits here goes nowhere."""
@@ -277,6 +313,7 @@ class DelayedExchange(WrappingExchange):
             self.router.pass_work.chores.begin(self.let_go_of_all(store, self.waiting))
         self.waiting = []
         self.kept_here = {}
+        self.given = {}
 
     def let_go_of_all(self, store: Store, waiting: list[int]) -> Iterator[None]:
         """In portions; after a crash recovery lets go of what has lost its exchange."""

@@ -67,6 +67,8 @@ cdef class Router:
     cdef list admit(self, Message message, list queues)
     @cython.locals(queue=Queue)
     cpdef bint is_refused(self, Message message, list queues) except -1
+    @cython.locals(queue=Queue, found=list)
+    cpdef list refusing(self, Message message, list queues)
     @cython.locals(queue=Queue, happened=cython.int)
     cdef int enqueue_stored(self, Message message, list queues, tuple owners) except -1
     @cython.locals(queue=Queue, taken=Py_ssize_t, index=Py_ssize_t, happened=cython.int)
@@ -76,8 +78,8 @@ cdef class Router:
     @cython.locals(store=Store, queue=Queue, held=Message, owners=tuple, others=Py_ssize_t)
     cdef int enqueue_spooled(self, Message message, list queues) except -1
     @cython.locals(happened=cython.int)
-    cpdef forward(self, Message message, list queues)
-    cpdef forward_shown(self, Message message, list queues)
+    cpdef int forward(self, Message message, list queues) except -1
+    cpdef int forward_shown(self, Message message, list queues) except -1
     @cython.locals(route=Route, queues=list, queue=Queue)
     cpdef bint post(self, Message message, bint is_immediate=*) except -1
     cpdef secure_streams(self)

@@ -417,6 +417,8 @@ class Router:
             self.pass_work.fates.refused += 1
             queue.need_tally().refused += 1
             if rules.settings.overflow == REJECT_PUBLISH_DLX:
+                if queue.duplicates is not None:
+                    queue.duplicates.pass_by(message)
                 # A message of its own: the other queues hold the original.
                 spooled = message.traits & traits.SPOOLED
                 queue.bury_all([message if spooled else message.twin()], "maxlen")
@@ -428,6 +430,16 @@ class Router:
             if queue.rules is None or not queue.is_full(message):
                 return False
         return True
+
+    def refusing(self, message: Message, queues: list[Queue]) -> list[Queue]:
+        """Those of the queues that are full, and would not even make a dead letter of the message."""
+        found = []
+        for queue in queues:
+            if queue.rules is not None and queue.is_full(message):
+                settings = queue.rules.settings
+                if settings.overflow != REJECT_PUBLISH_DLX or settings.dead_letter_exchange is None:
+                    found.append(queue)
+        return found
 
     def enqueue_stored(self, message: Message, queues: list[Queue], owners: tuple[int, ...] | None) -> int:
         """Puts the message into these queues; if it is to last, the journal has it first."""
@@ -501,8 +513,11 @@ class Router:
 
     # Messages of the broker's own
 
-    def forward(self, message: Message, queues: list[Queue]) -> None:
+    def forward(self, message: Message, queues: list[Queue]) -> int:
         """Gives a message that is in no queue yet to these; the journal keeps it where it must.
+
+        The outcome is as that of `enqueue`: full queues may have refused it. Nobody else is told, so whoever
+        lets go of an original afterwards asks `is_refused` or `refusing` before.
 
         No consumer gets it before it is safe there (MOVED): a crash would bring it back to where it came
         from, and so a second time to where it went.
@@ -514,15 +529,15 @@ class Router:
             happened = self.enqueue(message, queues, None, True)
         if happened & put_flags.IN_STREAM and self.streams is not None:
             self.streams.moved = True
+        return happened
 
-    def forward_shown(self, message: Message, queues: list[Queue]) -> None:
+    def forward_shown(self, message: Message, queues: list[Queue]) -> int:
         """The same for a message with CC or BCC, which nobody sees the BCC of."""
         shown = cc_bcc.without_blind(message)
         if self.store is None:
-            self.forward(shown, queues)
-            return
+            return self.forward(shown, queues)
         with self.store.sharing(self.store.arrived.get(message), shown):
-            self.forward(shown, queues)
+            return self.forward(shown, queues)
 
     def post(self, message: Message, is_immediate: bool = False) -> bool:
         """Sends a message on its route, for nobody who could be told; False when it leads nowhere.

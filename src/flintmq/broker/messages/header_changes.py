@@ -9,12 +9,20 @@ Entries of the table that stay are copied undecoded, so that they keep the types
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from flintmq.errors import PeerFault
-from flintmq.wire import amqp
+from flintmq.wire import amqp, traits
 from flintmq.wire.header_edits import FLAGS_AT, PROPERTIES_AT, place_of
 from flintmq.wire.tables import FieldValue, LongLong, decode_value, encode_value, join_entries, split_entries
+
+if TYPE_CHECKING:
+    from flintmq.broker.messages.message import Message
+
+# Tells whoever gets a message that headers of it were too large, and how many.
+LEFT_OUT = "x-headers-left-out"
+LEFT_OUT_BYTES = 1 + len(LEFT_OUT) + 9 + 4  # with its value, and with the size of a table of its own
 
 _FLAGS = struct.Struct(">H")
 
@@ -77,6 +85,27 @@ def with_headers(
         )
     )
     return header + content[header_size:], len(header)
+
+
+def fitted(message: Message, bytes_max: int, kept: Container[str] = ()) -> Message:
+    """The message with a content header of so many octets at most, without its largest headers if it must be.
+
+    A header that is `kept` stays. LEFT_OUT says how many were left out.
+    """
+    if message.header_size <= bytes_max:
+        return message
+    over = message.header_size + LEFT_OUT_BYTES - bytes_max
+    gone = []
+    entries = header_entries(message.content, message.header_size)
+    for name, octets in sorted(entries, key=lambda entry: len(entry[1]), reverse=True):
+        if over <= 0:
+            break
+        if name not in kept:
+            gone.append(name)
+            over -= 1 + len(name.encode("utf-8", "surrogateescape")) + len(octets)
+    left_out: Mapping[str, FieldValue] = {LEFT_OUT: LongLong(len(gone))}
+    content, header_size = with_headers(message.content, message.header_size, left_out, gone)
+    return message.variant(message.route, content, header_size, message.traits | traits.HAS_HEADERS)
 
 
 def with_delivery_count(content: bytes, header_size: int, redeliveries: int) -> tuple[bytes, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flintmq.broker.messages.header_changes import fitted
 from flintmq.broker.messages.message import Message
 from flintmq.broker.queues.consumer_selector import selection_of
 from flintmq.broker.queues.delivery import Delivery
@@ -159,6 +160,7 @@ class Consumer:
             redeliveries
             or message.traits & (traits.SPOOLED | traits.BLIND)
             or len(message.content) > LARGE_BYTES
+            or message.header_size > self.output.header_bytes_max
             or self.terms is not None
             or channel.numeric
         ):
@@ -211,6 +213,8 @@ class Consumer:
             self.queue.need_tally().redeliveries += 1
             if self.queue.rules is not None and self.queue.rules.retries is not None:
                 written = self.queue.rules.retries.shown(message, redeliveries)
+        if written.header_size > self.output.header_bytes_max:
+            written = fitted(written, self.output.header_bytes_max)
         content = written.content
         if channel.numeric and self.terms is None:
             content = header_edits.with_numbers(content)

@@ -21,6 +21,8 @@ log = logging.getLogger("flintmq.consumer_timeout")
 
 # Settled ones behind the first are dropped when they are the larger half of so many.
 TIDY_MIN = 64
+# Taken back at a time, some milliseconds; the others a millisecond later.
+TAKEN_BACK_MAX = 256
 
 
 class ConsumerTimeout:
@@ -30,6 +32,7 @@ class ConsumerTimeout:
         self.queue = queue
         self.timeout_ms = timeout_ms
         self.out: deque[tuple[int, Publisher, int]] = deque()  # since when, by which channel, its tag
+        self.taken = 0  # of those that are due, while there are more
 
     def handed_out(self, channel: Publisher, tag: int) -> None:
         self.out.append((self.queue.pass_work.timetable.now_ms(), channel, tag))
@@ -43,18 +46,27 @@ class ConsumerTimeout:
         return self.out[0][0] + self.timeout_ms if self.out else -1
 
     def run(self, now_ms: int) -> None:
-        """Takes back what is due."""
-        while 0 <= self.next_due_ms() <= now_ms:
-            _, channel, tag = self.out.popleft()
-            log.warning(
-                "queue %r: delivery %d on channel %d of connection %d is unsettled after %d ms: requeued",
-                self.queue.name,
-                tag,
-                channel.number,
-                channel.origin,
-                self.timeout_ms,
-            )
-            channel.take_back(tag)
+        """Takes back a portion of what is due. The log is told when that was the last one."""
+        left = TAKEN_BACK_MAX
+        last: tuple[int, Publisher, int] | None = None
+        while left and 0 <= self.next_due_ms() <= now_ms:
+            left -= 1
+            last = self.out.popleft()
+            self.taken += 1
+            last[1].take_back(last[2])
+        if last is None or 0 <= self.next_due_ms() <= now_ms:
+            return
+        taken, self.taken = self.taken, 0
+        log.warning(
+            "queue %r: %d deliveries are unsettled after %d ms: requeued; the last is delivery %d "
+            "on channel %d of connection %d",
+            self.queue.name,
+            taken,
+            self.timeout_ms,
+            last[2],
+            last[1].number,
+            last[1].origin,
+        )
 
 
 def consumer_timeout_of(

@@ -7,7 +7,7 @@ it is like no other. The exchange remembers values for a time, the queue those o
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING
 
 from flintmq.broker.matching.field_equality import typed_form
@@ -16,7 +16,6 @@ from flintmq.broker.messages.published import headers_of
 from flintmq.wire import traits
 
 if TYPE_CHECKING:
-    from flintmq.broker.queues.paged_tail import PagedTail
     from flintmq.broker.store.store import Store
     from flintmq.wire.tables import FieldTable
 
@@ -62,10 +61,12 @@ class Cache:
 class Duplicates:
     """The values of the messages that a queue has, with those handed out and not yet acked."""
 
-    __slots__ = ("values",)
+    __slots__ = ("passing", "values")
 
     def __init__(self) -> None:
         self.values: set[Hashable] = set()
+        # Values of messages that the queue has refused and makes dead letters of, by how many they are.
+        self.passing: dict[Hashable, int] = {}
 
     def refuses(self, message: Message) -> bool:
         """Whether the queue has the like of it; if not, it has now."""
@@ -77,16 +78,28 @@ class Duplicates:
         self.values.add(value)
         return False
 
+    def pass_by(self, message: Message) -> None:
+        """The queue is to forget a message that it has never had: it goes on to know what it has."""
+        value = value_of(headers_of(message)) if message.traits & traits.HAS_HEADERS else None
+        if value is not None:
+            self.passing[value] = self.passing.get(value, 0) + 1
+
     def forget(self, message: Message) -> None:
         """The message has left the queue."""
-        if message.traits & traits.HAS_HEADERS:
-            self.values.discard(value_of(headers_of(message)))
+        if not message.traits & traits.HAS_HEADERS:
+            return
+        value = value_of(headers_of(message))
+        passing = self.passing.pop(value, 0) if self.passing else 0
+        if not passing:
+            self.values.discard(value)
+        elif passing > 1:
+            self.passing[value] = passing - 1
 
     def clear(self) -> None:
         self.values.clear()
 
-    def recall(self, tail: PagedTail, store: Store) -> None:
-        """After a restart: the values of what is in the paged tail."""
+    def recall(self, tail: Iterable[int], store: Store) -> None:
+        """After a restart: the values of these entries, as a paged tail has them."""
         entries = list(tail)
         for at in range(0, len(entries), 64):
             for message in store.load(entries[at : at + 64]):

@@ -1,8 +1,8 @@
 """A queue with priorities: one lane for each priority that has messages, the highest served first.
 
     lane 9   | ... |      lanes are queues without consumers of their own: each has its ring, its returned
-    lane 5   | ........ |  messages and its paged tail; lanes share the lists of consumers with the queue
-    lane 0   | .. |
+    lane 5   | ........ |  messages and its paged tail; lanes share the lists of consumers, the rules and the
+    lane 0   | .. |        values of duplicates with the queue
 
 A lane that is empty is let go; only its next position is remembered, so that messages that come back find
 their places. Positions of a higher lane are all below those of a lower one, as it is looked at first.
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # 2**47 messages can go through a lane before its positions reach those of the next.
 LANE_SHIFT = 47
+# Deduplication values of purged messages that all lanes together forget one by one; more go all at once.
+FORGOTTEN_MAX = 512
 
 
 class PriorityQueue(Queue):
@@ -75,6 +77,7 @@ class PriorityQueue(Queue):
             lane.consumers = self.consumers
             lane.active = self.active
             lane.rules = self.rules
+            lane.duplicates = self.duplicates
             lane.handed_out = self.handed_out
             lane.position = self.places.get(rank, (self.priority_max - rank) << LANE_SHIFT)
             self.lanes[rank] = lane
@@ -229,10 +232,15 @@ class PriorityQueue(Queue):
         if waiting:
             lane = self.lane(0)
             lane.returned = waiting + lane.returned
+        is_long = self.has_tail() or self.message_count() > FORGOTTEN_MAX
+        if is_long and self.duplicates is not None:
+            self.duplicates.clear()
         count = 0
         for rank in list(self.ranks):
             lane = self.lanes[rank]
             lane.rules = None
+            if is_long:
+                lane.duplicates = None
             count += lane.purge()
             self.close_lane(rank)
         return count

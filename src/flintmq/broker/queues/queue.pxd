@@ -112,7 +112,10 @@ cdef class Queue:
     cdef bint is_full(self, Message message) except -1
     @cython.locals(limits=Limits, message=Message, size=cython.longlong)
     cpdef bint lacks_room(self, list messages) except -1
-    @cython.locals(limits=Limits, dead=list, delivery=Delivery, message=Message, letters=Py_ssize_t)
+    @cython.locals(
+        limits=Limits, dead=list, delivery=Delivery, message=Message, letters=Py_ssize_t, size=Py_ssize_t,
+        cost=Py_ssize_t, bytes_max=Py_ssize_t, is_slow=bint, due_ms=cython.longlong
+    )
     cpdef trim(self)
     cdef Py_ssize_t letter_octets(self, Message message) except -1
     cdef int append(self, Message message) except -1

@@ -473,10 +473,14 @@ class Queue:
             self.dispatch()
         dead: list[Message] = []
         letters = 0
+        size = 0
+        is_slow = self.is_slow()
+        bytes_max = LETTERS_BYTES_SHORT if is_slow else EXPIRED_BYTES_MAX
         try:
             while limits.is_exceeded(self.message_count()):
-                if len(dead) == EXPIRED_MAX or letters >= LETTERS_OCTETS_MAX:
-                    self.need_rules().set_alarm(0, self.alarm_due)  # the others go then
+                if len(dead) == EXPIRED_MAX or letters >= LETTERS_OCTETS_MAX or size >= bytes_max:
+                    due_ms = self.pass_work.timetable.now_ms() + LETTERS_SHORT_MS if is_slow else 0
+                    self.need_rules().set_alarm(due_ms, self.alarm_due)  # the others go then
                     break
                 delivery = self.draw_lowest() if limits.drops_lowest else self.draw()
                 if delivery is None:
@@ -484,7 +488,10 @@ class Queue:
                 message = delivery.message
                 if message is not None:
                     limits.left(message)
-                    letters += self.letter_octets(message)
+                    cost = self.letter_octets(message)
+                    if cost:
+                        letters += cost
+                        size += len(message.content)
                     dead.append(message)
         finally:
             if dead:

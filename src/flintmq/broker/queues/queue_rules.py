@@ -29,6 +29,7 @@ CLASSIC, QUORUM, STREAM = "classic", "quorum", "stream"
 DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX = "drop-head", "reject-publish", "reject-publish-dlx"
 # Of a queue with priorities: the oldest of those of the lowest priority.
 DROP_LOWEST = "drop-lowest"
+AT_MOST_ONCE, AT_LEAST_ONCE = "at-most-once", "at-least-once"
 
 Given = dict[str, Any]
 
@@ -43,6 +44,7 @@ class QueueRules(NamedTuple):
     overflow: str = DROP_HEAD
     dead_letter_exchange: str | None = None
     dead_letter_routing_key: str | None = None
+    dead_letter_strategy: str = AT_MOST_ONCE
     priority_max: int = 0
     single_active_consumer: bool = False
     delivery_limit: int | None = None
@@ -94,7 +96,7 @@ ARGUMENTS: dict[str, Argument] = {
     "x-overflow": Argument("overflow", one_of(DROP_HEAD, DROP_LOWEST, REJECT_PUBLISH, REJECT_PUBLISH_DLX)),
     "x-dead-letter-exchange": Argument("dead_letter_exchange", key),
     "x-dead-letter-routing-key": Argument("dead_letter_routing_key", key),
-    "x-dead-letter-strategy": Argument("", one_of("at-most-once", "at-least-once")),
+    "x-dead-letter-strategy": Argument("dead_letter_strategy", one_of(AT_MOST_ONCE, AT_LEAST_ONCE)),
     "x-max-priority": Argument("priority_max", whole(0, PRIORITY_MAX), in_policies=False),
     "x-single-active-consumer": Argument("single_active_consumer", switch, in_policies=False),
     "x-delivery-limit": Argument("delivery_limit", whole(UNLIMITED, NUMBER_MAX)),

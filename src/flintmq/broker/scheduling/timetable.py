@@ -3,6 +3,12 @@
 An object that has many things to come (a queue with a deadline for each message) keeps them in its own
 order and has one alarm here, for the first of them. So there are about as many alarms as queues.
 
+An alarm that is cancelled stays in its heap. When a heap has grown to twice what it was after it was last
+sorted out, it is put aside, and each new alarm sorts out some of it:
+
+    alarms   a heap of new ones, and of those from `aside` that are not cancelled
+    aside    a heap too: what is taken from its end leaves it one
+
 Time is in milliseconds since 1970. It is read from the wall once, at the start, and goes on with the
 monotonic clock: setting the machine's clock neither fires everything at once nor stops it all. Nor does time
 go back over a restart: a broker with a store goes on from the time that its last life has noted.
@@ -24,6 +30,10 @@ log = logging.getLogger("flintmq.timetable")
 # a thousand messages that expire now, so a run ends by the clock too.
 ALARMS_MAX_PER_RUN = 1000
 RUN_S = 0.01
+# A heap of fewer alarms is left as it is.
+SORTED_OUT_MIN = 1024
+# Of what is put aside, so many are sorted out with each new alarm.
+SORTED_OUT_STEP = 4
 
 
 class Alarm:
@@ -46,13 +56,15 @@ class Alarm:
 class Timetable:
     """The alarms of one broker, soonest first."""
 
-    __slots__ = ("alarms", "clock", "made", "offset_ms", "started_ms")
+    __slots__ = ("alarms", "aside", "clock", "made", "offset_ms", "sort_out_at", "started_ms")
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.offset_ms = clock.wall_ms() - round(clock.monotonic_s() * 1000)
         self.started_ms = self.now_ms()
         self.alarms: list[Alarm] = []
+        self.aside: list[Alarm] = []
+        self.sort_out_at = SORTED_OUT_MIN
         self.made = 0
 
     def now_ms(self) -> int:
@@ -69,24 +81,48 @@ class Timetable:
         """Calls back once, at `due_ms` or as soon after it as the loop gets to it."""
         self.made += 1
         alarm = Alarm(due_ms, self.made, callback)
+        if self.aside:
+            self.sort_out()
+        elif len(self.alarms) >= self.sort_out_at:
+            self.aside, self.alarms = self.alarms, []
         heapq.heappush(self.alarms, alarm)
         return alarm
 
+    def sort_out(self) -> None:
+        """Some of what is put aside goes back, or, if it is cancelled, for good."""
+        for _ in range(min(SORTED_OUT_STEP, len(self.aside))):
+            alarm = self.aside.pop()
+            if alarm.callback is not None:
+                heapq.heappush(self.alarms, alarm)
+        if not self.aside:
+            self.sort_out_at = max(SORTED_OUT_MIN, 2 * len(self.alarms))
+
+    def has_alarms(self) -> bool:
+        return bool(self.alarms or self.aside)
+
+    def first(self) -> list[Alarm] | None:
+        """The heap whose first alarm is due first of all, without cancelled ones before it."""
+        for heap in (self.alarms, self.aside):
+            while heap and heap[0].callback is None:
+                heapq.heappop(heap)
+        if not self.aside:
+            return self.alarms or None
+        return self.alarms if self.alarms and self.alarms[0] < self.aside[0] else self.aside
+
     def next_due_ms(self) -> int | None:
         """When `run` has something to do, if ever."""
-        while self.alarms and self.alarms[0].callback is None:
-            heapq.heappop(self.alarms)
-        return self.alarms[0].due_ms if self.alarms else None
+        heap = self.first()
+        return None if heap is None else heap[0].due_ms
 
     def run(self) -> None:
         """Everything that is due by now."""
         now_ms = self.now_ms()
         until_s = self.clock.monotonic_s() + RUN_S
         for _ in range(ALARMS_MAX_PER_RUN):
-            due_ms = self.next_due_ms()
-            if due_ms is None or due_ms > now_ms:
+            heap = self.first()
+            if heap is None or heap[0].due_ms > now_ms:
                 return
-            callback = heapq.heappop(self.alarms).callback
+            callback = heapq.heappop(heap).callback
             if callback is not None:
                 try:
                     callback()

@@ -197,45 +197,59 @@ def body_reader(channel: Channel, message: Message) -> Body:
     return reader
 
 
-def copy(router: Router, source: Queue, target: Queue, after: int, limit: int) -> tuple[int, int]:
-    """Puts copies of up to `limit` messages at the end of another queue; how many, and the last one's place.
+def obstacle(router: Router, message: Message, target: Queue) -> str:
+    """What keeps the message from being copied or moved to the target; "" if nothing does."""
+    if message.traits & traits.SPOOLED:
+        return "the next message is a large one, whose body is a file of its own"
+    if router.is_refused(message, [target]):
+        return f"queue '{target.name}' is full"
+    return ""
 
-    All of them or, after a crash, none: it is one group of the journal. A large message, whose body is a
-    file, ends it.
+
+def copy(router: Router, source: Queue, target: Queue, after: int, limit: int) -> tuple[int, int, str]:
+    """Puts copies of up to `limit` messages at the end of another queue.
+
+    How many, the last one's place, and what has ended it before its limit, if anything has. All of them or,
+    after a crash, none: it is one group of the journal.
     """
     found = [(place, message) for place, message, _ in islice(browse(source, after), limit)]
     copied = 0
     with grouped(router):
         for place, message in found:
-            if message.traits & traits.SPOOLED:
-                break
+            why = obstacle(router, message, target)
+            if why:
+                return copied, after, why
             router.forward(message.twin(), [target])
             copied += 1
             after = place
-    return copied, after
+    return copied, after, ""
 
 
-def move(router: Router, source: Queue, target: Queue, limit: int) -> int:
-    """Moves up to `limit` messages from the head of one queue to the end of another; how many.
+def move(router: Router, source: Queue, target: Queue, limit: int) -> tuple[int, str]:
+    """Moves up to `limit` messages from the head of one queue to the end of another.
 
-    All of them or, after a crash, none: it is one group of the journal. A large message, whose body is a
-    file, ends it.
+    How many, and what has ended it before its limit, if anything has. All of them or, after a crash, none:
+    it is one group of the journal.
     """
     moved = 0
     with grouped(router):
         while moved < limit:
             message = source.head()
-            if message is None or message.traits & traits.SPOOLED:
+            if message is None:
                 break
+            why = obstacle(router, message, target)
+            if why:
+                return moved, why
             delivery = source.take()
             if delivery is None:
                 break
             if delivery.message is not message:
                 # Those before it had expired, and died of being looked at.
                 message = delivery.message
-                if message is None or message.traits & traits.SPOOLED:
+                why = "" if message is None else obstacle(router, message, target)
+                if message is None or why:
                     source.give_back(delivery)
-                    break
+                    return moved, why
             try:
                 router.forward(message.twin(), [target])
                 source.settle(message)
@@ -243,7 +257,7 @@ def move(router: Router, source: Queue, target: Queue, limit: int) -> int:
                 source.give_back(delivery)  # where it was: it may be there twice, but never nowhere
                 raise
             moved += 1
-    return moved
+    return moved, ""
 
 
 @contextmanager

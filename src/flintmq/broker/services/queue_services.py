@@ -427,20 +427,25 @@ def queue_copy(request: Request) -> Iterator[None]:
     source, target = queue_of(request), queue_of(request, "to", Operation.WRITE)
     limit = request.number("limit", 1000, 1, ROWS_MAX)
     last = request.number("after", -1, -(1 << 62))
-    copied = 0
+    copied, stopped = 0, ""
     # Of a queue that is copied into itself, what was there at first.
     limit = min(limit, source.message_count())
     while copied < limit and not source.deleted and not target.deleted:
         require_both(request, {"copied": copied, "last": last})
-        some, last = browsing.copy(
+        some, last, stopped = browsing.copy(
             request.channel.router, source, target, last, min(limit - copied, MOVED_AT_ONCE)
         )
         copied += some
-        if not some:
+        if not some or stopped:
             break
         yield
     promise(request)
-    request.reply({"copied": copied, "last": last})
+    request.reply({"copied": copied, "last": last, **why(stopped)})
+
+
+def why(stopped: str) -> FieldTable:
+    """What has ended a copy or a move before its limit, as the answer tells it."""
+    return {"stopped": stopped} if stopped else {}
 
 
 @service("queue.move", "queue text, to text, limit? number", changes=True, administers=True)
@@ -450,16 +455,18 @@ def queue_move(request: Request) -> Iterator[None]:
     if source is target:
         raise request.wrong("to", "is the same queue")
     limit = request.number("limit", 1000, 1, ROWS_MAX)
-    moved = 0
+    moved, stopped = 0, ""
     while moved < limit and not source.deleted and not target.deleted:
         require_both(request, {"moved": moved, "left": source.message_count()})
         if source.sweep():
             yield
             continue
-        some = browsing.move(request.channel.router, source, target, min(limit - moved, MOVED_AT_ONCE))
+        some, stopped = browsing.move(
+            request.channel.router, source, target, min(limit - moved, MOVED_AT_ONCE)
+        )
         moved += some
-        if not some:
+        if not some or stopped:
             break
         yield
     promise(request)
-    request.reply({"moved": moved, "left": source.message_count()})
+    request.reply({"moved": moved, "left": source.message_count(), **why(stopped)})

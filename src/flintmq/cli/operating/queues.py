@@ -118,22 +118,28 @@ def move(options: argparse.Namespace) -> int:
     with running_broker.connected(options) as connection:
         waiting = depth(connection, options.queue)
         total = waiting if options.limit is None else min(options.limit, waiting)
-        moved = 0
+        moved, stopped = 0, ""
         with tables.Progress("moving", total) as progress:
-            while moved < total:
+            while moved < total and not stopped:
                 arguments = {
                     "queue": options.queue,
                     "to": options.to,
                     "limit": min(MOVED_AT_ONCE, total - moved),
                 }
-                some: Any = connection.request("queue.move", arguments).results["moved"]
-                if not some:
-                    break  # others have taken the rest
-                moved += some
+                results: Any = connection.request("queue.move", arguments).results
+                stopped = results.get("stopped", "")
+                moved += results["moved"]
+                if not results["moved"]:
+                    break  # others have taken the rest, or it was stopped
                 progress.tell(moved)
         left = depth(connection, options.queue)
-    told(options, {"moved": moved, "left": left}, f"{moved:,} messages moved, {left:,} left")
-    return 0
+    facts: dict[str, Any] = {"moved": moved, "left": left}
+    line = f"{moved:,} messages moved, {left:,} left"
+    if stopped:
+        facts["stopped"] = stopped
+        line += f": {stopped}"
+    told(options, facts, line)
+    return 1 if stopped else 0
 
 
 def told(options: argparse.Namespace, facts: dict[str, Any], line: str) -> None:

@@ -72,7 +72,7 @@ async def moved(call: Call, service: str, verb: str) -> dict[str, Any]:
         arguments["limit"] = min(MOVED_AT_ONCE, total - done)
         found: dict[str, Any] = shapes.plain(await call.ask(service, arguments, call.vhost))
         done += found[verb]
-        if not found[verb] or done >= total or await call.request.is_disconnected():
+        if not found[verb] or "stopped" in found or done >= total or await call.request.is_disconnected():
             return {**found, verb: done}
         if "last" in found:
             arguments["after"] = found["last"]

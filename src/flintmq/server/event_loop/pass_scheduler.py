@@ -198,7 +198,7 @@ class PassScheduler:
         # Whatever was read: what goes to disk alone, for nobody to hear of, must not pile up here.
         if self.outbox or self.reads or self.pass_work.has_work():
             self.finish_pass()
-        elif self.broker.timetable.alarms:
+        elif self.broker.timetable.has_alarms():
             # Nothing came in and nothing goes out, yet what the disk has finished may have made an alarm due.
             self.set_alarm_clock()
         if self.writable:
@@ -232,7 +232,7 @@ class PassScheduler:
         outbox.clear()
         if self.pass_work.has_work():
             self.schedule_pass()
-        if self.broker.timetable.alarms:
+        if self.broker.timetable.has_alarms():
             self.set_alarm_clock()
 
     # The broker's timetable

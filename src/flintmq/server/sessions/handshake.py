@@ -169,6 +169,7 @@ def tune_ok(session: Session, method: methods.ConnectionTuneOk) -> None:
     connection, output = session.connection, session.output
     connection.frame_bytes_max = frame_max
     output.frame_bytes_max = frame_max
+    output.header_bytes_max = frame_max - 8
     connection.channel_max = channel_max
     session.heartbeat_s = method.heartbeat
     session.link.start_heartbeats(method.heartbeat)

@@ -178,7 +178,7 @@ function openMove(vhost, name, queue) {
     ],
     send: ({ to, limit, keep }) => request("POST", path("flintmq", "queues", vhost, name, keep ? "copy" : "move"), { to, ...(limit ? { limit: Number(limit) } : {}) }),
     done: (result, { to, keep }) => {
-      notify(`${count(result.moved ?? result.copied ?? result.messages ?? 0)} ${keep ? "copied" : "moved"} to ${to}.`);
+      notify(`${count(result.moved ?? result.copied ?? result.messages ?? 0)} ${keep ? "copied" : "moved"} to ${to}${result.stopped ? `, then it stopped: ${result.stopped}` : ""}.`);
     },
   });
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 from playbook.dialogue import Client, Playbook
 
-from flintmq.wire.methods import BasicConsume, BasicConsumeOk, BasicNack
+from flintmq.wire.methods import BasicConsume, BasicConsumeOk, BasicNack, QueueDeclare, QueueDeclareOk
 
 
 def filled(messages: int, **properties: Any) -> tuple[Playbook, Client]:
@@ -85,3 +85,14 @@ def test_those_that_came_back_among_others_are_offered_in_their_order() -> None:
     rest = [client.next(1) for _ in range(300)]
     assert [each.body for each in rest] == [b"%d" % number for number in range(0, 600, 2)]
     client.hears_nothing()
+
+
+def test_a_declare_asks_them_no_more_than_a_pass_would() -> None:
+    playbook, client = filled(0)
+    for number in range(1000):
+        client.consumes("q", f"c{number}", no_ack=True, arguments={"x-selector": f"h = {number}"})
+    with playbook.one_pass():
+        client.publishes("q", *[b"m"] * 200)
+        client >> QueueDeclare(queue="q", passive=True)
+        assert playbook.broker.virtual_hosts["/"].queues["q"].dirty  # there is more to offer
+    client << QueueDeclareOk(queue="q", message_count=200, consumer_count=1000)

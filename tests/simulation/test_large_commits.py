@@ -23,7 +23,7 @@ COUNT = 11
 
 @pytest.fixture(autouse=True)
 def _portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("FEW", 2), ("MESSAGES_MAX", 5), ("CHECKED", 4), ("STAGED", 3)):
+    for name, value in (("MESSAGES_MAX", 5), ("CHECKED", 4), ("STAGED", 3)):
         monkeypatch.setattr(transaction, name, value)
     monkeypatch.setattr(dtx_completion, "GROUP_MESSAGES_MAX", 5)
     monkeypatch.setattr(dtx_completion, "PORTION_MESSAGES", 2)
@@ -190,21 +190,22 @@ def test_a_queue_that_others_fill_meanwhile_takes_all_of_it(is_restarted: bool) 
     assert bodies(client, "q") == [b"other", *numbered()]
 
 
-def test_few_messages_to_many_queues_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("messages", [1, 4])
+def test_few_messages_to_many_queues_are_many(monkeypatch: pytest.MonkeyPatch, messages: int) -> None:
     bench = Bench()
     client = bench.client()
     for number in range(10):
         declare(client, f"q{number}")
         client.say(1, methods.QueueBind(queue=f"q{number}", exchange="amq.fanout"))
     client.say(1, methods.TxSelect())
-    for number in range(4):
+    for number in range(messages):
         publish(client, "", b"%d" % number, exchange="amq.fanout")
     channel = client.session.connection.channels[1]
     assert channel is not None
     opened = channel.owner.transaction  # type: ignore[union-attr]
     assert isinstance(opened, transaction.Transaction)
     assert not opened.is_large()
-    monkeypatch.setattr(transaction, "COPIES_MAX", 30)
+    monkeypatch.setattr(transaction, "COPIES_MAX", 10 * messages - 1)
     assert opened.is_large()
 
 

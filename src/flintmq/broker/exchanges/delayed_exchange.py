@@ -84,7 +84,7 @@ class DelayedExchange(WrappingExchange):
         self.owners: tuple[int, ...] = ()  # the same tuple for each message: the journal knows it again
 
     def enter(self, router: Router) -> None:
-        self.router = router
+        super().enter(router)
         self.owners = (self.number,) if self.number else ()
 
     # Coming in

@@ -5,6 +5,9 @@ from flintmq.broker.exchanges.binding cimport Binding
 from flintmq.broker.matching.match_index cimport MatchIndex
 from flintmq.broker.matching.topic_trie cimport TopicTrie
 
+cdef Py_ssize_t CONDITION_COPIES
+cdef Py_ssize_t UNCOUNTED_COPIES
+
 
 cdef class Exchange:
     cdef readonly str name
@@ -38,6 +41,7 @@ cdef class Exchange:
     cpdef bint leads_to(self, object destination) except -1
     cpdef bint is_unused(self) except -1
     cpdef route(self, str routing_key, object headers, dict found)
+    cpdef int charge(self, Py_ssize_t copies) except -1
     cpdef int receive(self, object context) except -1
     cpdef check(self, dict headers)
     cpdef route_message(self, str routing_key, object context, dict found)

@@ -42,6 +42,11 @@ REFUSED = 2
 
 Headers = Callable[[], dict[str, Any]]
 
+# What finding the destinations of a message counts in the work of a pass (PassWork.copies): a step in a trie
+# takes as long as a copy, a condition as long as some. Up to so much is little, and is not counted.
+CONDITION_COPIES = 4
+UNCOUNTED_COPIES = 256
+
 # So many bindings are gone through where somebody lists them; of more the order is kept.
 ORDERED_MIN = 1024
 
@@ -221,6 +226,12 @@ class Exchange:
         """Puts each destination that the message goes to into `found` as a key; values mean nothing."""
         raise NotImplementedError
 
+    def charge(self, copies: int) -> int:
+        """To find destinations took as long as to put so many messages into queues: others may be due."""
+        if copies > UNCOUNTED_COPIES and self.router is not None:
+            self.router.pass_work.copies += copies
+        return 0
+
     def receive(self, context: RoutingContext) -> int:
         """What becomes of a message: ROUTED to the bindings, TAKEN, or REFUSED, as if none fitted."""
         return ROUTED
@@ -302,7 +313,7 @@ class TopicExchange(Exchange):
         self.patterns = TopicTrie()
 
     def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
-        self.patterns.match(routing_key, found)
+        self.charge(self.patterns.match(routing_key, found))
 
     def attach(self, binding: Binding) -> None:
         self.patterns.add(binding.routing_key, binding.destination)
@@ -328,7 +339,7 @@ class ConditionExchange(Exchange):
         raise NotImplementedError
 
     def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
-        self.index.match(lookup.lookup_of(headers, routing_key), found)
+        self.charge(CONDITION_COPIES * self.index.match(lookup.lookup_of(headers, routing_key), found))
 
     def attach(self, binding: Binding) -> None:
         form = self.form_of(binding)

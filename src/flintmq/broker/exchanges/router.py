@@ -36,6 +36,9 @@ log = logging.getLogger("flintmq.router")
 # What an octet of headers counts in the work of a pass (PassWork.copies): a table of small entries takes some
 # 20 nanoseconds for each of its octets, so that others have their turn after 200 microseconds of them.
 HEADER_OCTET_COPIES = 2
+# The same for an exchange on the way of a message, which takes two microseconds. Few are not counted.
+EXCHANGE_COPIES = 16
+EXCHANGES_UNCOUNTED = 8
 # A route is some 500 octets with its key: 65,536 of them are 32 MB at the worst.
 ROUTES_MAX = 65_536
 
@@ -284,6 +287,8 @@ class Router:
                 elif destination not in seen:
                     seen.add(destination)
                     reached.append(destination)
+        if len(reached) * len(keys) > EXCHANGES_UNCOUNTED:
+            self.pass_work.copies += EXCHANGE_COPIES * len(reached) * len(keys)
         return list(queues), by_headers
 
     def is_gone(self, destination: Queue | Exchange) -> bool:

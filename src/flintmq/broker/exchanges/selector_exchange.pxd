@@ -1,4 +1,3 @@
-cimport flintmq.broker.matching.lookup as lookup
 from flintmq.broker.exchanges.binding cimport Binding
 from flintmq.broker.matching.condition cimport Condition
 from flintmq.broker.exchanges.exchange cimport ConditionExchange

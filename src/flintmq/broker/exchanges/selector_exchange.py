@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 
 from flintmq.broker.exchanges.binding import Binding
 from flintmq.broker.exchanges.exchange import ConditionExchange, Exchange, Headers
-from flintmq.broker.matching import lookup
 from flintmq.broker.matching.condition import Condition
 from flintmq.broker.matching.lookup import ROUTING_KEY, Reference, reference_of
 from flintmq.broker.matching.match_index import MatchIndex
@@ -84,7 +83,7 @@ class RegexpExchange(ConditionExchange):
     def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
         if not self.by_header:
             headers = None
-        self.index.match(lookup.lookup_of(headers, routing_key), found)
+        ConditionExchange.route(self, routing_key, headers, found)
 
     def attach(self, binding: Binding) -> None:
         ConditionExchange.attach(self, binding)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flintmq import checks
 from flintmq.broker.exchanges import arguments
 from flintmq.broker.exchanges.binding import Binding
 from flintmq.broker.exchanges.exchange import STANDARD_TYPES, Exchange, Headers
 from flintmq.wire.tables import FieldValue
+
+if TYPE_CHECKING:
+    from flintmq.broker.exchanges.router import Router
 
 
 class WrappingExchange(Exchange):
@@ -25,6 +28,10 @@ class WrappingExchange(Exchange):
             self.arguments, self.type_argument, checks.one_of(*sorted(STANDARD_TYPES)), self.type_default
         )
         self.inner = STANDARD_TYPES[kind](self.name)
+
+    def enter(self, router: Router) -> None:
+        super().enter(router)
+        self.inner.router = router
 
     def validate_binding(self, routing_key: str, arguments: Mapping[str, FieldValue]) -> None:
         self.inner.validate_binding(routing_key, arguments)

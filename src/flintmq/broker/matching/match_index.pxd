@@ -39,6 +39,7 @@ cdef class MatchIndex:
     cdef readonly object everywhere
     cdef readonly list numbers
     cdef unsigned long long serial
+    cdef Py_ssize_t met
     cdef readonly AskedNames asked
     cdef readonly Py_ssize_t unlisted
 
@@ -51,7 +52,7 @@ cdef class MatchIndex:
     @cython.locals(slot=NameSlot)
     cdef dismiss(self, Condition condition)
     @cython.locals(slot=NameSlot, headers=dict)
-    cpdef match(self, Lookup lookup, dict found)
+    cpdef Py_ssize_t match(self, Lookup lookup, dict found) except -1
     cdef visit(self, NameSlot slot, object value, Lookup lookup, dict found)
     @cython.locals(size=Py_ssize_t, length=Py_ssize_t, start=Py_ssize_t)
     cdef visit_text(self, NameSlot slot, str text, Lookup lookup, dict found)

@@ -168,7 +168,17 @@ class NameSlot:
 class MatchIndex:
     """Conditions and their destinations. `typed`: values are compared as headers exchanges do."""
 
-    __slots__ = ("asked", "conditions", "everywhere", "names", "numbers", "serial", "typed", "unlisted")
+    __slots__ = (
+        "asked",
+        "conditions",
+        "everywhere",
+        "met",
+        "names",
+        "numbers",
+        "serial",
+        "typed",
+        "unlisted",
+    )
 
     def __init__(self, typed: bool = False) -> None:
         self.typed = typed
@@ -177,6 +187,7 @@ class MatchIndex:
         self.everywhere: counted_set.CountedSet = None
         self.numbers: list[int] = []  # those of the names that are no headers
         self.serial = 0
+        self.met = 0  # conditions that the latest message was held against
         # What conditions ask for beside the names, and how many of them may ask for any header.
         self.asked = AskedNames()
         self.unlisted = 0
@@ -261,13 +272,17 @@ class MatchIndex:
         if condition.homes is None and counted_set.holds(self.everywhere, condition):
             self.everywhere = counted_set.remove(self.everywhere, condition)
 
-    def match(self, lookup: Lookup, found: dict[Any, Any]) -> None:
-        """Puts the destinations of every condition that the message fulfils into `found` as keys."""
+    def match(self, lookup: Lookup, found: dict[Any, Any]) -> int:
+        """Puts the destinations of every condition that the message fulfils into `found` as keys.
+
+        Returns how many conditions the message was held against.
+        """
         self.serial += 1
+        self.met = 0
         if self.everywhere is not None:
             self.meet(self.everywhere, lookup, found)
         if not self.names:
-            return
+            return self.met
         headers = lookup.headers() if self.unlisted else lookup.headers_among(self.asked)
         for name in headers:
             # Headers that no condition names are left alone, however large their values are.
@@ -285,6 +300,7 @@ class MatchIndex:
             if value is not None:
                 slot = self.names[number]
                 self.visit(slot, value, lookup, found)
+        return self.met
 
     def visit(self, slot: NameSlot, value: Any, lookup: Lookup, found: dict[Any, Any]) -> None:
         """Meets what the message meets at one of its names."""
@@ -329,6 +345,7 @@ class MatchIndex:
         if condition.serial == self.serial:
             return
         condition.serial = self.serial
+        self.met += 1
         if condition.exact or condition.holds(lookup):
             counted_set.collect(condition.destinations, found)
 

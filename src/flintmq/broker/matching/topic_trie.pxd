@@ -48,7 +48,8 @@ cdef class TopicTrie:
         word=str,
         index=Py_ssize_t,
         last=Py_ssize_t,
+        visited=Py_ssize_t,
     )
-    cpdef match(self, str routing_key, dict found)
+    cpdef Py_ssize_t match(self, str routing_key, dict found) except -1
     cdef _step(self, TopicNode node, str word, list following, bint is_last, dict found)
     cdef _enter(self, TopicNode node, list hashes, dict found)

@@ -194,9 +194,13 @@ class TopicTrie:
             node = path.pop()
             node.prune(words.pop())
 
-    def match(self, routing_key: str, found: dict[Any, Any]) -> None:
-        """Puts the destinations of every pattern that fits `routing_key` into `found` as keys."""
+    def match(self, routing_key: str, found: dict[Any, Any]) -> int:
+        """Puts the destinations of every pattern that fits `routing_key` into `found` as keys.
+
+        Returns how many nodes were visited, each once for each word that it was held against.
+        """
         self.serial += 1
+        visited = 0
         reached = [self.root]
         hashes: list[TopicNode] = []
         if self.root.hash is not None:
@@ -206,6 +210,7 @@ class TopicTrie:
         for index in range(last + 1):
             word = words[index]
             following: list[TopicNode] = []
+            visited += len(reached) + len(hashes)
             for node in reached:
                 self._step(node, word, following, index == last, found)
                 if node.star is not None:
@@ -217,11 +222,12 @@ class TopicTrie:
                 if node.hash is not None:
                     self._enter(node.hash, hashes, found)
             if not following and not hashes:
-                return
+                return visited
             reached = following
         for node in reached:
             if node.destinations is not None:
                 counted_set.collect(node.destinations, found)
+        return visited + len(reached)
 
     def _step(
         self, node: TopicNode, word: str, following: list[TopicNode], is_last: bool, found: dict[Any, Any]

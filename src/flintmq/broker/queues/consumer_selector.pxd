@@ -15,6 +15,7 @@ cdef class LastLookup:
 @cython.final
 cdef class ConsumerSelector:
     cdef readonly Condition condition
+    cdef readonly long long cost
     cdef readonly LastLookup recent
 
     cpdef bint accepts(self, Message message) noexcept

@@ -161,8 +161,13 @@ cdef class Queue:
     )
     cdef int dispatch_ruled(self) except -1
     cpdef bint dispatch_selectively(self) except -1
-    @cython.locals(delivery=Delivery, message=Message, consumer=Consumer, index=Py_ssize_t, seen=cython.longlong)
-    cdef offer_in_turn(self)
+    @cython.locals(
+        delivery=Delivery, message=Message, consumer=Consumer, index=Py_ssize_t, back=Py_ssize_t,
+        seen=cython.longlong, pass_work=PassWork, is_cut=cython.bint
+    )
+    cdef bint offer_in_turn(self) except -1
+    @cython.locals(consumer=Consumer)
+    cdef look_on_from(self, long long position)
     @cython.locals(
         first=cython.longlong, position=cython.longlong, looked_at=Py_ssize_t, octets=Py_ssize_t, messages=list,
         message=Message, redeliveries=cython.int, consumer=Consumer, more=cython.bint

@@ -850,39 +850,59 @@ class Queue:
         Each message is offered to all before the next one. A consumer remembers how far it has looked, so
         that what it refused is not offered again. Of what nobody takes, little is kept in memory.
         """
-        self.offer_in_turn()
+        if self.offer_in_turn():
+            return True
         while self.store is not None and self.active and self.tail.count:
             if self.ready.count + len(self.returned) >= self.store.loaded_messages:
                 return self.offer_from_tail()
             if not self.load():
                 break
-            self.offer_in_turn()
+            if self.offer_in_turn():
+                return True
         return False
 
-    def offer_in_turn(self) -> None:
-        """Offers the messages in memory to consumers, first those that came back."""
+    def offer_in_turn(self) -> bool:
+        """Offers the messages in memory to consumers, in the order of their positions.
+
+        True if the portion of the pass has ended before the last of them: the consumers remember the place.
+        """
+        pass_work = self.pass_work
         seen = self.position + self.ready.count
         for consumer in self.active:
             seen = min(seen, consumer.seen)
-        index = self.returned_after(seen - 1)
-        while index > 0 and self.active:
-            index -= 1
-            delivery = self.returned[index]
-            if delivery.message is not None and self.offer(
-                delivery.message, delivery.position, delivery.redeliveries
-            ):
-                del self.returned[index]
+        back = self.returned_after(seen - 1)
         index = max(0, seen - self.position)
-        while self.active and index < self.ready.count:
-            message = self.ready.at(index)
-            if message is not None and self.offer(message, self.position + index, 0):
-                self.ready.replace(index, None)
-                self.ready_bytes -= len(message.content)
-                self.holes += 1
-            index += 1
-        for consumer in self.active:
-            consumer.seen = max(consumer.seen, self.position + index)
+        while self.active and pass_work.portion > 0:
+            if back > 0 and (
+                index >= self.ready.count or self.returned[back - 1].position < self.position + index
+            ):
+                back -= 1
+                delivery = self.returned[back]
+                seen = delivery.position + 1
+                if delivery.message is not None and self.offer(
+                    delivery.message, delivery.position, delivery.redeliveries
+                ):
+                    del self.returned[back]
+            elif index < self.ready.count:
+                message = self.ready.at(index)
+                seen = self.position + index + 1
+                if message is not None and self.offer(message, self.position + index, 0):
+                    self.ready.replace(index, None)
+                    self.ready_bytes -= len(message.content)
+                    self.holes += 1
+                index += 1
+            else:
+                break
+            pass_work.charge_offers()
+        is_cut = bool(self.active) and (back > 0 or index < self.ready.count)
+        self.look_on_from(seen if is_cut else self.position + self.ready.count)
         self.close_holes()
+        return is_cut
+
+    def look_on_from(self, position: int) -> None:
+        """Consumers that are still in the round have been offered all before this."""
+        for consumer in self.active:
+            consumer.seen = max(consumer.seen, position)
 
     def offer_from_tail(self) -> bool:
         """Offers some of the paged tail to consumers that have not seen it; whether more is left to offer.
@@ -906,11 +926,15 @@ class Queue:
                         self.tail.octets -= message.body_size()
                         self.tail_redeliveries.pop(position, None)
                 position += 1
+                self.pass_work.charge_offers()
+                if self.pass_work.portion <= 0:
+                    break
             looked_at += len(messages)
             if not self.active or looked_at >= PASS_ENTRIES or octets >= PASS_BYTES:
                 break
-        for consumer in self.active:
-            consumer.seen = max(consumer.seen, position)
+            if self.pass_work.portion <= 0:
+                break
+        self.look_on_from(position)
         more = position < first + self.tail.count + self.tail.holes
         self.tidy_tail()
         return more and bool(self.active) and self.tail.count > 0
@@ -923,7 +947,11 @@ class Queue:
         self.turn = 0
         while self.turn < len(self.active):
             consumer = self.active[self.turn]
-            if position < consumer.seen or not consumer.accepts(message):
+            if position < consumer.seen:
+                self.turn += 1
+                continue
+            self.pass_work.offered += 1 if consumer.selection is None else consumer.selection.cost
+            if not consumer.accepts(message):
                 self.turn += 1
             elif consumer.ready(message):
                 # To the end of the round: another consumer that accepts such messages is next.

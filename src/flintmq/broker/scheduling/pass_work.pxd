@@ -34,6 +34,7 @@ cdef class PassWork:
     cdef readonly long long handed_out_max
     cdef readonly long long pass_left
     cdef public long long portion
+    cdef public long long offered
     cdef public bint behind
     cdef public object timetable
     cdef readonly long long now_ms
@@ -60,6 +61,7 @@ cdef class PassWork:
     cpdef int begin_portion(self, long long queues) noexcept
     @cython.locals(more=cython.longlong)
     cpdef int widen_portion(self) noexcept
+    cpdef int charge_offers(self) noexcept
     cpdef int end_portion(self) noexcept
     cpdef bint is_laden(self) noexcept
     cpdef bint is_turn_of_chores(self)

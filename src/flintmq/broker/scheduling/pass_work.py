@@ -104,6 +104,7 @@ class PassWork:
         "is_short",
         "lost_consumers",
         "now_ms",
+        "offered",
         "pass_left",
         "passes",
         "portion",
@@ -149,6 +150,7 @@ class PassWork:
         self.handed_out_max = HANDED_OUT_MAX
         self.pass_left = self.handed_out_max
         self.portion = UNBOUNDED
+        self.offered = 0  # what consumers were asked, who may refuse: 16 make one of the portion
         # What goes to queues now was promised to be there: a queue that is full takes it, too.
         self.is_promised = False
         # More was published than the disk has taken: all publishers should pause.
@@ -227,6 +229,12 @@ class PassWork:
         if more > 0:
             self.portion += more
             self.pass_left -= more
+        return 0
+
+    def charge_offers(self) -> int:
+        """What consumers were asked counts as messages handed out."""
+        self.portion -= self.offered >> 4
+        self.offered &= 15
         return 0
 
     def end_portion(self) -> int:

@@ -37,7 +37,6 @@ MESSAGE_BYTES = 256
 # Messages, and copies of them in queues, that one commit puts there in one pass: some 20 milliseconds.
 MESSAGES_MAX = 8192
 COPIES_MAX = 65_536
-FEW = 64  # of which no copies are counted
 # How many copies a message is taken for whose queues are known only when it is routed.
 COPIES_UNKNOWN = 32
 # Messages that one step looks at, or puts into a branch.
@@ -124,8 +123,8 @@ class Transaction:
 
     def is_large(self) -> bool:
         """Whether the commit is more than a pass may take."""
-        if not FEW < len(self.published) <= MESSAGES_MAX:
-            return len(self.published) > FEW
+        if len(self.published) > MESSAGES_MAX:
+            return True
         router = self.channel.router
         total = copies = 0
         last = b""

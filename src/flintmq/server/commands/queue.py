@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from flintmq.server.commands.command import Session
     from flintmq.wire.tables import FieldTable
 
+# What consumers that may refuse are asked before a command is done, in messages handed out.
+OFFERED_MAX = 8192
+
 
 @command("queue.declare")
 def queue_declare(session: Session, channel: Channel, method: methods.QueueDeclare) -> None:
@@ -128,8 +131,18 @@ def named_queue(owner: BrokerChannel, name: str, operation: Operation) -> Queue:
 
 
 def caught_up(queue: Queue) -> Queue:
-    """The queue after waiting consumers have had what is theirs, be it from the same read."""
-    if queue.dirty:
+    """The queue after waiting consumers have had what is theirs, be it from the same read.
+
+    Where they may refuse they are asked for some milliseconds at most; the rest is for the next pass.
+    """
+    if queue.dirty and queue.selective:
+        pass_work = queue.pass_work
+        unbounded, pass_work.portion = pass_work.portion, OFFERED_MAX
+        try:
+            queue.dispatch()
+        finally:
+            pass_work.portion = unbounded
+    elif queue.dirty:
         queue.dispatch()
     return queue
 

@@ -1,0 +1,92 @@
+"""What finding the queues of a message takes counts in the work of its read: others have their turn."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from playbook.dialogue import Client, Playbook
+
+from flintmq.wire.methods import (
+    ExchangeBind,
+    ExchangeBindOk,
+    ExchangeDeclare,
+    ExchangeDeclareOk,
+    QueueBind,
+    QueueBindOk,
+)
+
+EXCHANGES = 100
+
+
+@pytest.fixture
+def client() -> Client:
+    client = Playbook().client()
+    client.declares("q")
+    return client
+
+
+def declare(client: Client, name: str, kind: str, **arguments: object) -> None:
+    client >> ExchangeDeclare(exchange=name, type=kind, arguments=arguments)
+    client << ExchangeDeclareOk()
+
+
+def bind(client: Client, queue: str, exchange: str, key: str, **arguments: object) -> None:
+    client >> QueueBind(queue=queue, exchange=exchange, routing_key=key, arguments=arguments)
+    client << QueueBindOk()
+
+
+def charged(client: Client, exchange: str, key: str) -> int:
+    """What a publish adds to the work of its read."""
+    with client.playbook.one_pass():
+        client.publishes(key, b"m", exchange=exchange)
+        return client.playbook.broker.pass_work.copies
+
+
+def test_exchanges_behind_one_that_looks_at_headers(client: Client) -> None:
+    declare(client, "h", "headers")
+    for number in range(EXCHANGES):
+        declare(client, f"x{number}", "fanout")
+        client >> ExchangeBind(destination=f"x{number}", source="h")
+        client << ExchangeBindOk()
+    assert charged(client, "h", "") >= 16 * EXCHANGES
+
+
+def test_exchanges_behind_one_that_does_not(client: Client) -> None:
+    declare(client, "f", "fanout")
+    for number in range(EXCHANGES):
+        declare(client, f"x{number}", "fanout")
+        client >> ExchangeBind(destination=f"x{number}", source="f")
+        client << ExchangeBindOk()
+    assert charged(client, "f", "a") >= 16 * EXCHANGES
+    assert charged(client, "f", "a") == 0  # the route is known
+
+
+@pytest.mark.parametrize("kind", ["topic", "x-lossy"])
+def test_patterns_that_a_long_key_nearly_fits(client: Client, kind: str) -> None:
+    declare(client, "t", kind, **({} if kind == "topic" else {"x-routing-type": "topic", "x-drop-rate": 0}))
+    patterns = [".".join(words) + ".#.b" for words in itertools.product("a*", repeat=6)]
+    for pattern in patterns:
+        bind(client, "q", "t", pattern)
+    assert charged(client, "t", ".".join("a" * 100)) >= 90 * len(patterns)
+
+
+def test_destinations_that_draw_for_a_key(client: Client) -> None:
+    declare(client, "c", "x-consistent-hash")
+    for number in range(200):
+        client.declares(f"q{number}")
+        bind(client, f"q{number}", "c", "1")
+    assert charged(client, "c", "k") >= 8 * 200
+
+
+def test_conditions_that_no_index_helps_with(client: Client) -> None:
+    declare(client, "s", "x-selector")
+    for number in range(200):
+        bind(client, "q", "s", "", **{"x-selector": f"a IS NULL OR b = {number}"})
+    assert charged(client, "s", "") >= 4 * 200
+
+
+def test_little_is_not_counted(client: Client) -> None:
+    declare(client, "t", "topic")
+    bind(client, "q", "t", "a.*.c")
+    assert charged(client, "t", "a.b.c") == 1  # the copy in the queue

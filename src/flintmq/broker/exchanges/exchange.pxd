@@ -5,7 +5,6 @@ from flintmq.broker.exchanges.binding cimport Binding
 from flintmq.broker.matching.match_index cimport MatchIndex
 from flintmq.broker.matching.topic_trie cimport TopicTrie
 
-cdef Py_ssize_t CONDITION_COPIES
 cdef Py_ssize_t UNCOUNTED_COPIES
 
 

@@ -42,9 +42,8 @@ REFUSED = 2
 
 Headers = Callable[[], dict[str, Any]]
 
-# What finding the destinations of a message counts in the work of a pass (PassWork.copies): a step in a trie
-# takes as long as a copy, a condition as long as some. Up to so much is little, and is not counted.
-CONDITION_COPIES = 4
+# What finding the destinations of a message counts in the work of a pass (PassWork.copies): a step in a trie,
+# or a condition, takes as long as a copy. Up to so much is little, and is not counted.
 UNCOUNTED_COPIES = 256
 
 # So many bindings are gone through where somebody lists them; of more the order is kept.
@@ -339,7 +338,7 @@ class ConditionExchange(Exchange):
         raise NotImplementedError
 
     def route(self, routing_key: str, headers: Headers | None, found: dict[Any, Any]) -> None:
-        self.charge(CONDITION_COPIES * self.index.match(lookup.lookup_of(headers, routing_key), found))
+        self.charge(self.index.match(lookup.lookup_of(headers, routing_key), found))
 
     def attach(self, binding: Binding) -> None:
         form = self.form_of(binding)

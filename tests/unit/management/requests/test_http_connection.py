@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flintmq.management.__main__ import HttpServer, config_of
+from flintmq.management.http_process import HttpServer, config_of
 from flintmq.management.requests import http_connection
 from flintmq.management.requests.http_connection import HttpConnection
 

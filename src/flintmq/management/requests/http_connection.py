@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, deque
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
@@ -35,6 +35,8 @@ class HttpConnection(UvicornProtocol):  # type: ignore[misc]
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self.head_timer: asyncio.TimerHandle | None = None
+        # Requests without a whole answer, the oldest first. uvicorn knows the newest alone.
+        self.unanswered: deque[Any] = deque()
         self.peer = "" if self.client is None else str(self.client[0])
         self.peers[self.peer] += 1
         if self.peers[self.peer] > PEER_CONNECTIONS_MAX:
@@ -49,7 +51,24 @@ class HttpConnection(UvicornProtocol):  # type: ignore[misc]
         if not self.peers[self.peer]:
             del self.peers[self.peer]
         self.forget_head()
+        for cycle in self.unanswered:
+            # Its answer ends here: a write to the socket would raise.
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self.unanswered.clear()
         super().connection_lost(exc)
+
+    def on_headers_complete(self) -> None:
+        """A request has begun, with httptools. With h11 there is one at a time, which uvicorn knows."""
+        before = self.cycle
+        super().on_headers_complete()
+        if self.cycle is not before:
+            self.unanswered.append(self.cycle)
+
+    def on_response_complete(self) -> None:
+        while self.unanswered and self.unanswered[0].response_complete:
+            self.unanswered.popleft()
+        super().on_response_complete()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)

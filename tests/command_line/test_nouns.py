@@ -340,6 +340,34 @@ def test_names_do_not_take_over_the_terminal(flintmq: Command, broker: BrokerPro
         channel.delete_queue("quiet")
 
 
+@pytest.mark.parametrize("charset", ["ascii", "latin-1", "utf-8"])
+def test_letters_that_the_charset_of_the_output_lacks(
+    charset: str, flintmq: Command, broker: BrokerProcess
+) -> None:
+    name = "naïve.\u20ac.\U0001f600"
+    assert flintmq(f"declare queue {name}").status == 0
+    shown = name.encode(charset, "backslashreplace")
+
+    def said(*words: str) -> subprocess.CompletedProcess[bytes]:
+        command = [sys.executable, "-m", "flintmq", *words]
+        environment = {**os.environ, "PYTHONIOENCODING": charset, "PYTHONUTF8": "0"}
+        return subprocess.run(command, capture_output=True, timeout=60, env=environment)
+
+    try:
+        for words in (["queues"], ["ctl", "list_queues", "name"]):
+            done = said(*words)
+            assert (done.returncode, done.stderr) == (0, b"")
+            assert shown in done.stdout
+        for words in (["queues", "--json"], ["ctl", "-q", "list_queues", "name", "--formatter=json"]):
+            document = json.loads(said(*words).stdout.decode(charset))
+            assert name in [row["name"] for row in document]
+        missing = said("purge", f"{name}.gone", "--yes")
+        assert missing.returncode == 5
+        assert shown in missing.stderr
+    finally:
+        flintmq(f"delete queue {name} --yes")
+
+
 def test_bodies_do_not_take_over_the_terminal(flintmq: Command, broker: BrokerProcess) -> None:
     """A pipe gets the octets as they are."""
     bodies = (b"\x1b]0;owned\x07\x1b[2J", "\u009b2J\u202e é\nsecond\tline".encode(), b"\xff\x9b2J")

@@ -16,6 +16,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -235,8 +236,19 @@ def open_standard_descriptors() -> None:
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
+def escape_unsayable() -> None:
+    """Has standard output and standard error escape the letters that their charset lacks, as in \\u20ac."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None and stream.errors != "backslashreplace":
+            # It asks for the place in the file, last of all. A process may have made a pipe of the file.
+            with suppress(OSError):
+                reconfigure(errors="backslashreplace")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     open_standard_descriptors()
+    escape_unsayable()
     words = with_command_first(sys.argv[1:] if argv is None else list(argv))
     if words[:1] == ["ctl"] and words[1:2] not in (["-h"], ["--help"]):
         # Options of rabbitmqctl come before its commands as well as behind them: ctl takes them apart itself.

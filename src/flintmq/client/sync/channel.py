@@ -560,7 +560,11 @@ class Channel:
     # The end
 
     def close(self) -> None:
-        """Waits for outstanding confirms, and closes; PublishFailed if a message is not safe."""
+        """Waits for outstanding confirms, and closes; PublishFailed if a message is not safe.
+
+        With confirms a broker that does not answer the close is no error, and one that blocks publishers is
+        not waited for.
+        """
         if self.core.failure is not None or self.connection.is_closed:
             unsafe = None if self.core.ledger is None else self.core.ledger.take_failure()
             if unsafe is not None:
@@ -577,6 +581,9 @@ class Channel:
         try:
             if self.connection.is_open and not deadline.is_over():
                 self.connection.run(self.core.close, deadline.left_s(), repeat=False)
+        except CallTimeout:
+            if self.core.ledger is None:
+                raise  # what was published without confirms may be lost
         finally:
             # A close that could not be waited for is said all the same; its outcomes are told below.
             self.core.discard(ChannelClosed("the channel was closed; open another"))

@@ -781,7 +781,11 @@ class Consumer:
         message = self._inbox.next()
         while message is None:
             if not await self._await(self.timeout_s):
-                raise StopAsyncIteration
+                await self._leave()
+                message = self._inbox.next()  # what came before the broker knew
+                if message is None:
+                    raise StopAsyncIteration
+                return message
             message = self._inbox.next()
         return message
 
@@ -860,6 +864,23 @@ class Consumer:
         if self.record.inbox.ended is not None:
             return
         await self.channel.connection.run(lambda: self.channel.core.cancel(self.record.tag))
+
+    async def _leave(self) -> None:
+        """Ends a consumer whose iteration is over: it must not take the messages of the next one."""
+        core, connection = self.channel.core, self.channel.connection
+        if self._inbox.ended is not None:
+            return
+        if not connection.is_open:
+            core.left(self.record.tag)  # a recovery does not bring it back
+        elif connection.blocked is not None:
+            # The broker answers nothing for now. What comes meanwhile could not go back without acks.
+            if not self.record.no_ack:
+                core.withdraw(self.record)
+        else:
+            try:
+                await self.cancel()
+            except ClientError:
+                core.left(self.record.tag)
 
     async def __aenter__(self) -> Consumer:
         return self

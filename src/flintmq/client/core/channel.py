@@ -537,11 +537,11 @@ class ChannelCore:
             self._forget(consumer.tag, error)
             raise
         except BaseException:
-            self._withdraw(consumer)
+            self.withdraw(consumer)
             raise
         return consumer
 
-    def _withdraw(self, consumer: ConsumerRecord) -> None:
+    def withdraw(self, consumer: ConsumerRecord) -> None:
         """Ends a consumer that nobody will read, without waiting; what it was sent goes back."""
         self.consumers.pop(consumer.tag, None)  # no recovery brings it back
         consumer.inbox.ended = ClientError(f"consumer {consumer.tag!r} was cancelled")

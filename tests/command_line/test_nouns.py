@@ -427,6 +427,24 @@ def test_words_of_other_tools(flintmq: Command) -> None:
     flintmq("delete exchange logs --yes")
 
 
+def test_a_publish_that_is_refused(flintmq: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert flintmq("users add reader", "pass\n").status == 0
+    assert flintmq("permissions set reader '' '' '.*'").status == 0
+    assert flintmq("declare queue unwritten").status == 0
+    with monkeypatch.context() as patch:
+        patch.setenv("FLINTMQ_USER", "reader")
+        patch.setenv("FLINTMQ_PASSWORD", "pass")
+        said = flintmq("publish unwritten x")
+    assert (said.status, said.out) == (4, "")
+    assert "refused" in said.err
+    assert "arrived" not in said.err
+    said = flintmq("publish k x -e no-such-exchange")
+    assert (said.status, said.out) == (5, "")
+    assert "arrived" not in said.err
+    flintmq("users delete reader -y")
+    flintmq("delete queue unwritten -y")
+
+
 def test_top_draws_rates(flintmq: Command) -> None:
     flintmq("declare queue seen")
     flintmq("publish seen --count 3 x")

@@ -276,10 +276,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(fault: object, status: int) -> int:
+    from flintmq.cli.output.statuses import with_options
     from flintmq.cli.output.tables import printable
 
     for said in getattr(fault, "lines", (str(fault),)):
-        print(f"flintmq: {printable(said)}", file=sys.stderr)
+        print(f"flintmq: {printable(with_options(said))}", file=sys.stderr)
     return status
 
 

@@ -283,6 +283,24 @@ def test_a_taken_port() -> None:
     )
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes with names")
+@pytest.mark.parametrize("name", ["segments.promised", "streams.promised", "0000000000000001.segment"])
+def test_what_is_no_file_in_the_data_directory(name: str, tmp_path: Path) -> None:
+    with serving("--data", str(tmp_path)) as server:
+        assert server.stop() == 0
+    file = tmp_path / name
+    file.unlink()
+    file.mkdir()
+    status, line = refused("--port", "0", "--data", str(tmp_path))
+    assert (status, line.startswith(f"flintmq: {file}: Is a directory")) == (1, True)
+    file.rmdir()
+    os.mkfifo(file)
+    assert refused("--port", "0", "--data", str(tmp_path)) == (
+        1,
+        f"flintmq: {file}: it is a pipe, and no file",
+    )
+
+
 def test_an_address_that_is_not_ours() -> None:
     status, line = refused("--host", "192.0.2.1", "--port", "0")
     assert status == 1

@@ -521,6 +521,15 @@ def test_bash_completes(flintmq: Command) -> None:
     assert done.stdout.split("\n")[:3] == ["queues", "list_queues", "--json"]
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is full")
+def test_an_output_that_takes_nothing(flintmq: Command) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "flintmq", "exchanges"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr == "flintmq: the output could not be written: No space left on device\n"
+
+
 def test_a_reader_that_has_seen_enough(flintmq: Command) -> None:
     """As `flintmq exchanges | head -1`: no traceback."""
     read, write = os.pipe()

@@ -12,6 +12,7 @@ A fault of the operator ends in one line on standard error and a status, never i
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import sys
@@ -26,6 +27,8 @@ from flintmq.errors import ConfigFault, FlintError
 EXIT_MACHINE = 1
 EXIT_SETTINGS = 2
 EXIT_INTERRUPTED = 130
+# What a file may answer to a write.
+OUTPUT_FAULTS = (errno.ENOSPC, errno.EFBIG, errno.EIO, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 # Commands against a running broker: the module of each, and what it does. A module is imported when its
 # command is given.
@@ -266,13 +269,34 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return _fail(fault, status_of(fault))
     except BrokenPipeError:
-        # Who reads has seen enough, as `head` has. What is left in the buffer must not be tried again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Who reads has seen enough, as `head` has.
+        _leave_output()
         return EXIT_MACHINE
     except OSError as error:
+        if error.errno in OUTPUT_FAULTS and error.filename is None and not _takes_output(options):
+            _leave_output()
+            return _fail(f"the output could not be written: {error.strerror or error}", EXIT_MACHINE)
         return _fail(_said(error), EXIT_MACHINE)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+
+
+def _takes_output(options: argparse.Namespace) -> bool:
+    """Whether standard output can be written to. The error that ended the command does not say which file it
+    is about; a broker has others."""
+    if options.run is _serve:
+        return True
+    try:
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    except OSError:
+        return False
+    return True
+
+
+def _leave_output() -> None:
+    """What is left in the buffer of standard output must not be tried again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(fault: object, status: int) -> int:

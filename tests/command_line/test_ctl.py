@@ -7,9 +7,10 @@ import json
 from pathlib import Path
 
 from broker_process import BrokerProcess
-from command_line.conftest import Command, closed_with
+from command_line.conftest import Command, closed_with, run
 
 from flintmq.client import connect
+from flintmq.testing import Broker
 
 
 def test_users(flintmq: Command) -> None:
@@ -357,3 +358,30 @@ def test_a_virtual_host_that_the_asker_may_not_enter(flintmq: Command) -> None:
     assert "flintmq ctl set_permissions -p apart USER" in said.err
     assert flintmq("ctl -q list_queues -p nowhere").status == 65
     assert flintmq("ctl delete_vhost apart").status == 0
+
+
+def test_the_last_administrator_is_deleted_by_force_alone() -> None:
+    """A broker of its own, which nobody can administer afterwards."""
+    with Broker() as broker:
+        where = f"--url {broker.uri} --password-in-url"
+        refused = run(f"ctl delete_user guest {where}")
+        assert refused.status == 70
+        assert "give --force to do it anyway" in refused.err
+        assert "give --force to do it anyway" in run(f"users delete guest -y {where}").err
+        assert run(f"ctl set_user_tags guest monitoring {where}").status == 70
+        assert run(f"ctl list_users --force {where}").status == 64
+        assert run(f"ctl set_user_tags guest administrator monitoring --force {where}").status == 0
+        assert run(f"ctl delete_user guest --force {where}").status == 0
+        assert run(f"ctl list_users {where}").status == 69
+
+
+def test_status_counts_all_virtual_hosts(flintmq: Command) -> None:
+    before = flintmq("ctl status --formatter json").document["totals"]
+    assert flintmq("ctl add_vhost second").status == 0
+    assert flintmq("ctl set_permissions -p second guest .* .* .*").status == 0
+    assert flintmq("declare queue counted -V second").status == 0
+    after = flintmq("ctl status --formatter json").document["totals"]
+    assert after["queue_count"] == before["queue_count"] + 1
+    assert after["virtual_host_count"] == before["virtual_host_count"] + 1
+    assert f"Queue count: {after['queue_count']}" in flintmq("ctl status").lines
+    assert flintmq("ctl delete_vhost second").status == 0

@@ -340,6 +340,34 @@ def test_names_do_not_take_over_the_terminal(flintmq: Command, broker: BrokerPro
         channel.delete_queue("quiet")
 
 
+@pytest.mark.parametrize("charset", ["ascii", "latin-1", "utf-8"])
+def test_letters_that_the_charset_of_the_output_lacks(
+    charset: str, flintmq: Command, broker: BrokerProcess
+) -> None:
+    name = "naïve.\u20ac.\U0001f600"
+    assert flintmq(f"declare queue {name}").status == 0
+    shown = name.encode(charset, "backslashreplace")
+
+    def said(*words: str) -> subprocess.CompletedProcess[bytes]:
+        command = [sys.executable, "-m", "flintmq", *words]
+        environment = {**os.environ, "PYTHONIOENCODING": charset, "PYTHONUTF8": "0"}
+        return subprocess.run(command, capture_output=True, timeout=60, env=environment)
+
+    try:
+        for words in (["queues"], ["ctl", "list_queues", "name"]):
+            done = said(*words)
+            assert (done.returncode, done.stderr) == (0, b"")
+            assert shown in done.stdout
+        for words in (["queues", "--json"], ["ctl", "-q", "list_queues", "name", "--formatter=json"]):
+            document = json.loads(said(*words).stdout.decode(charset))
+            assert name in [row["name"] for row in document]
+        missing = said("purge", f"{name}.gone", "--yes")
+        assert missing.returncode == 5
+        assert shown in missing.stderr
+    finally:
+        flintmq(f"delete queue {name} --yes")
+
+
 def test_bodies_do_not_take_over_the_terminal(flintmq: Command, broker: BrokerProcess) -> None:
     """A pipe gets the octets as they are."""
     bodies = (b"\x1b]0;owned\x07\x1b[2J", "\u009b2J\u202e é\nsecond\tline".encode(), b"\xff\x9b2J")
@@ -397,6 +425,24 @@ def test_words_of_other_tools(flintmq: Command) -> None:
     assert flintmq("bindings --destination kept --source logs --json").document == []
     flintmq("delete queue kept --yes")
     flintmq("delete exchange logs --yes")
+
+
+def test_a_publish_that_is_refused(flintmq: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert flintmq("users add reader", "pass\n").status == 0
+    assert flintmq("permissions set reader '' '' '.*'").status == 0
+    assert flintmq("declare queue unwritten").status == 0
+    with monkeypatch.context() as patch:
+        patch.setenv("FLINTMQ_USER", "reader")
+        patch.setenv("FLINTMQ_PASSWORD", "pass")
+        said = flintmq("publish unwritten x")
+    assert (said.status, said.out) == (4, "")
+    assert "refused" in said.err
+    assert "arrived" not in said.err
+    said = flintmq("publish k x -e no-such-exchange")
+    assert (said.status, said.out) == (5, "")
+    assert "arrived" not in said.err
+    flintmq("users delete reader -y")
+    flintmq("delete queue unwritten -y")
 
 
 def test_top_draws_rates(flintmq: Command) -> None:
@@ -473,6 +519,15 @@ def test_bash_completes(flintmq: Command) -> None:
     )
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout.split("\n")[:3] == ["queues", "list_queues", "--json"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is full")
+def test_an_output_that_takes_nothing(flintmq: Command) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "flintmq", "exchanges"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr == "flintmq: the output could not be written: No space left on device\n"
 
 
 def test_a_reader_that_has_seen_enough(flintmq: Command) -> None:

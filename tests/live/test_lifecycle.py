@@ -271,6 +271,22 @@ def test_it_ends_though_a_client_never_answers() -> None:
         assert any("1 clients did not answer in time" in line for line in server.errors)
 
 
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the system limits no other process")
+def test_an_end_with_something_that_is_not_on_disk(tmp_path: Path) -> None:
+    with serving("--data", str(tmp_path)) as server:
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (1000, 1000))
+        connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", server.port))
+        channel = connection.channel()
+        channel.queue_declare("q", durable=True)
+        channel.basic_publish("", "q", bytes(100_000), pika.BasicProperties(delivery_mode=2))
+        until_s = time.monotonic() + 30
+        while not any("cannot write to" in line for line in server.errors):
+            assert time.monotonic() < until_s
+            time.sleep(0.05)
+        assert server.stop() == 1
+    assert any("not everything is on disk" in line for line in server.errors)
+
+
 def test_a_taken_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -280,6 +296,24 @@ def test_a_taken_port() -> None:
         f"flintmq: cannot listen on 127.0.0.1 port {port}: Address already in use "
         "(another program or another setting has this port; stop the program, or choose a port "
         "with --port or --management-port)"
+    )
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes with names")
+@pytest.mark.parametrize("name", ["segments.promised", "streams.promised", "0000000000000001.segment"])
+def test_what_is_no_file_in_the_data_directory(name: str, tmp_path: Path) -> None:
+    with serving("--data", str(tmp_path)) as server:
+        assert server.stop() == 0
+    file = tmp_path / name
+    file.unlink()
+    file.mkdir()
+    status, line = refused("--port", "0", "--data", str(tmp_path))
+    assert (status, line.startswith(f"flintmq: {file}: Is a directory")) == (1, True)
+    file.rmdir()
+    os.mkfifo(file)
+    assert refused("--port", "0", "--data", str(tmp_path)) == (
+        1,
+        f"flintmq: {file}: it is a pipe, and no file",
     )
 
 

@@ -70,6 +70,43 @@ def test_it_ends_when_the_broker_is_killed() -> None:
         time.sleep(0.02)
 
 
+def gone(child: int) -> bool:
+    """Whether a process has ended; one that nobody waits for yet counts as ended."""
+    try:
+        return Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system tells no process of its parent's death")
+def test_one_that_stands_still_ends_when_the_broker_is_killed() -> None:
+    broker = BrokerProcess("--management-port", "0")
+    Http(int(broker.wait_for(MANAGEMENT)[1]), broker.port).get("whoami")
+    child = child_of(broker.process.pid)
+    os.kill(child, signal.SIGSTOP)
+    broker.process.kill()
+    broker.process.wait()
+    until_s = time.monotonic() + 20
+    try:
+        while not gone(child):
+            assert time.monotonic() < until_s
+            time.sleep(0.02)
+    finally:
+        if not gone(child):
+            os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system tells no process of its parent's death")
+def test_the_port_is_free_after_a_kill_soon_after_the_start() -> None:
+    """The management process is still at its imports then."""
+    port = "0"
+    for _ in range(3):
+        broker = BrokerProcess("--management-port", port)
+        port = broker.wait_for(MANAGEMENT)[1]
+        broker.process.kill()
+        broker.process.wait()
+
+
 def test_without_the_extra() -> None:
     """The setting without the packages is a fault that says what to install."""
     hide = (

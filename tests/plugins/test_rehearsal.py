@@ -430,3 +430,21 @@ def test_a_broker_for_a_block() -> None:
     assert not Path(broker.options[-1]).exists()
     with pytest.raises(RuntimeError, match="ended with status 2"):
         Broker("--no-such-option").__enter__()
+
+
+@pytest.mark.parametrize("kind", [ForkingSource, SpawningSource])
+def test_a_broker_that_has_died_is_started_again(kind: type[Source]) -> None:
+    source = kind()
+    try:
+        broker = ServedBroker(source)
+        port = broker.port
+        with pytest.raises(RuntimeError, match="runs already"):
+            broker.start()
+        os.kill(broker.process, signal.SIGKILL)
+        with pytest.raises(BrokerGone, match=r"start\(\) starts it again"):
+            broker.published(1)  # asks until it is gone
+        broker.start()
+        assert broker.port == port
+        broker.stop()
+    finally:
+        source.close()

@@ -12,10 +12,12 @@ A fault of the operator ends in one line on standard error and a status, never i
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -27,6 +29,8 @@ EXIT_SETTINGS = 2
 EXIT_INTERRUPTED = 130
 # Of help that goes to no terminal.
 COLUMNS = 80
+# What a file may answer to a write.
+OUTPUT_FAULTS = (errno.ENOSPC, errno.EFBIG, errno.EIO, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 # Commands against a running broker: the module of each, and what it does. A module is imported when its
 # command is given.
@@ -261,8 +265,19 @@ def open_standard_descriptors() -> None:
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
+def escape_unsayable() -> None:
+    """Has standard output and standard error escape the letters that their charset lacks, as in \\u20ac."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None and stream.errors != "backslashreplace":
+            # It asks for the place in the file, last of all. A process may have made a pipe of the file.
+            with suppress(OSError):
+                reconfigure(errors="backslashreplace")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     open_standard_descriptors()
+    escape_unsayable()
     words = with_command_first(sys.argv[1:] if argv is None else list(argv))
     if words[:1] == ["ctl"] and words[1:2] not in (["-h"], ["--help"]):
         # Options of rabbitmqctl come before its commands as well as behind them: ctl takes them apart itself.
@@ -280,20 +295,42 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return _fail(fault, status_of(fault))
     except BrokenPipeError:
-        # Who reads has seen enough, as `head` has. What is left in the buffer must not be tried again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # Who reads has seen enough, as `head` has.
+        _leave_output()
         return EXIT_MACHINE
     except OSError as error:
+        if error.errno in OUTPUT_FAULTS and error.filename is None and not _takes_output(options):
+            _leave_output()
+            return _fail(f"the output could not be written: {error.strerror or error}", EXIT_MACHINE)
         return _fail(_said(error), EXIT_MACHINE)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
 
 
+def _takes_output(options: argparse.Namespace) -> bool:
+    """Whether standard output can be written to. The error that ended the command does not say which file it
+    is about; a broker has others."""
+    if options.run is _serve:
+        return True
+    try:
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    except OSError:
+        return False
+    return True
+
+
+def _leave_output() -> None:
+    """What is left in the buffer of standard output must not be tried again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _fail(fault: object, status: int) -> int:
+    from flintmq.cli.output.statuses import with_options
     from flintmq.cli.output.tables import printable
 
     for said in getattr(fault, "lines", (str(fault),)):
-        print(f"flintmq: {printable(said)}", file=sys.stderr)
+        print(f"flintmq: {printable(with_options(said))}", file=sys.stderr)
     return status
 
 

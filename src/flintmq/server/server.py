@@ -514,8 +514,8 @@ class Server:
 
     # The end
 
-    async def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Closes every connection properly and waits for the answers, for a while."""
+    async def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
+        """Closes every connection properly and waits for the answers, for a while. Whether all is on disk."""
         self.stopping = asyncio.Event()
         self.close_listeners()
         fault = ConnectionFault(amqp.CONNECTION_FORCED, "the broker is shutting down")
@@ -529,10 +529,12 @@ class Server:
         except TimeoutError:
             log.warning("%d clients did not answer in time", len(self.links))
         finally:
-            self.close()
+            is_safe = self.close()
+        return is_safe
 
-    def close(self) -> None:
-        """Drops who is still connected and lets go of everything, at once."""
+    def close(self) -> bool:
+        """Drops who is still connected and lets go of everything, at once. Whether all is on disk."""
+        is_safe = True
         self.close_listeners()
         for link in list(self.links):
             link.drop()
@@ -546,11 +548,11 @@ class Server:
         self.heartbeats.stop()
         self.broker.pass_work.chores.finish()
         if self.broker.streams is not None:
-            self.broker.streams.close()
+            is_safe = self.broker.streams.close()
         if self.broker.staging is not None:
             self.broker.staging.close()
         if self.broker.store is not None:
-            self.broker.store.close()
+            is_safe = self.broker.store.close() and is_safe
         self.login_queue.close()
         if self.audit is not None:
             self.audit.close()
@@ -558,6 +560,7 @@ class Server:
         self.http_login_threads.close()
         self.question_threads.close()
         self.alarm.close()
+        return is_safe
 
 
 def load(*names: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import stat
 import sys
 import threading
 
@@ -26,7 +27,8 @@ log = logging.getLogger("flintmq.storage")
 PREWRITE_OCTETS = 1 << 20
 
 # What only one kind of system knows. Without O_BINARY Windows would write line ends of its own.
-OPEN_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+# With O_NONBLOCK a pipe in the place of a file is opened without waiting for its other end.
+OPEN_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 DIRECTORY_FLAGS = getattr(os, "O_DIRECTORY", 0)
 
 if sys.platform == "win32":
@@ -109,10 +111,10 @@ class Disk:
 
     def open(self, path: str, create: bool = False) -> int:
         flags = os.O_RDWR | OPEN_FLAGS
-        return os.open(path, flags | os.O_CREAT if create else flags, 0o600)
+        return as_file(path, os.open(path, flags | os.O_CREAT if create else flags, 0o600))
 
     def open_to_read(self, path: str) -> int:
-        return os.open(path, os.O_RDONLY | OPEN_FLAGS)
+        return as_file(path, os.open(path, os.O_RDONLY | OPEN_FLAGS))
 
     def close(self, handle: int) -> None:
         self.identities.pop(handle, None)  # before another file gets the handle
@@ -338,6 +340,17 @@ class SystemDisk(Disk):
         if error:
             raise OSError(error, os.strerror(error), path)
         raise removed(path)
+
+
+def as_file(path: str, handle: int) -> int:
+    """The handle, unless it is that of a directory or a pipe: these fail at the first read, unnamed."""
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISDIR(mode) and not stat.S_ISFIFO(mode):
+        return handle
+    os.close(handle)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    raise OSError(errno.EINVAL, "it is a pipe, and no file", path)
 
 
 def removed(path: str) -> FileNotFoundError:

@@ -239,10 +239,19 @@ class ServedBroker(VirtualHost):
         if process:
             self.source.kill(process)
 
+    def is_running(self) -> bool:
+        """Whether the broker answers."""
+        try:
+            self.tell("users")
+        except BrokerGone:
+            return False
+        return True
+
     def start(self) -> None:
         """Starts the broker, again on its port and with what its data directory holds."""
-        if self.process:
+        if self.is_running():
             raise RuntimeError("the broker runs already: stop() or kill() it before")
+        self.kill()  # what is left of one that died
         options = ["--host", HOST, "--port", "0", *self.options]
         if self.port:
             options += ["--port", str(self.port)]

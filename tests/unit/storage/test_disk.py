@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from pathlib import Path
 
@@ -42,6 +43,22 @@ def test_a_handle_that_is_used_again_is_another_file(tmp_path: Path) -> None:
     assert disk.is_there(second, again)
     assert not disk.is_there(first, again)
     disk.close(again)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes with names")
+@pytest.mark.parametrize("kind", ["directory", "pipe"])
+def test_what_is_no_file_is_named_and_never_waited_for(kind: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "segment")
+    (os.mkdir if kind == "directory" else os.mkfifo)(path)
+    disk = Disk()
+    for opening in (
+        lambda: disk.open(path),
+        lambda: disk.open(path, create=True),
+        lambda: disk.open_to_read(path),
+    ):
+        with pytest.raises(OSError, match="segment") as raised:
+            opening()
+        assert raised.value.filename == path
 
 
 @pytest.fixture(params=[Disk, SystemDisk])

@@ -490,7 +490,8 @@ class Store:
                 confirms, number = promised
                 confirms.lose(number)
 
-    def close(self) -> None:
+    def close(self) -> bool:
+        """Whether everything is on disk."""
         self.end_pass()
         for spool in [*self.arrived.values(), *[hold.spool for hold in self.held.values()]]:
             spool.discard()
@@ -502,6 +503,8 @@ class Store:
             self.journal.close()
         except StorageFault as fault:
             log.error("not everything is on disk: %s", fault)
+            return False
+        return True
 
 
 def restored(entry: int, head: bytes, content: bytes, recovered: int) -> Message:

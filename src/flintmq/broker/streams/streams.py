@@ -247,8 +247,9 @@ class Streams:
     def shed(self) -> None:
         self.storage.shed()
 
-    def close(self) -> None:
-        self.storage.close()
+    def close(self) -> bool:
+        """Whether everything is on disk."""
+        return self.storage.close()
 
 
 def telling(watchers: Iterable[Callable[[], None]]) -> Chore:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from flintmq.cli.operating import running_broker
-from flintmq.cli.output.statuses import CommandFault
+from flintmq.cli.output.statuses import CommandFault, with_options
 from flintmq.cli.output.tables import printable
 from flintmq.errors import FlintError
 
@@ -61,11 +61,23 @@ COMMON = frozenset(
         "--script-name",
     )
 )
+FORCE = frozenset(("--force",))
+# Services that refuse to leave the broker without an administrator, unless they are given `force`.
+FORCIBLE = frozenset(
+    ("user.delete", "user.set-tags", "vhost.delete", "permission.set", "permission.clear", "limit.set")
+)
 OF_POLICIES = frozenset(("--apply-to", "--priority"))
 # What some commands take besides. A command refuses all others: an option that it does not heed may be meant
 # to keep something from being lost.
 TAKEN = {
     "add_user": frozenset(("--pre-hashed-password",)),
+    "delete_user": FORCE,
+    "set_user_tags": FORCE,
+    "delete_vhost": FORCE,
+    "set_permissions": FORCE,
+    "clear_permissions": FORCE,
+    "set_vhost_limits": FORCE,
+    "set_user_limits": FORCE,
     "set_policy": OF_POLICIES,
     "set_operator_policy": OF_POLICIES,
     "list_queues": frozenset(("--online", "--offline", "--local")),
@@ -244,6 +256,8 @@ class Ctl:
     def ask(self, service: str, **arguments: Any) -> dict[str, Any]:
         """One request on a connection of its own."""
         given = {name.replace("_", "-"): value for name, value in arguments.items() if value is not None}
+        if service in FORCIBLE and "--force" in self.options:
+            given["force"] = True
         with self.connected() as connection:
             return connection.request(service, given).results
 
@@ -311,7 +325,8 @@ def refusal(error: ServiceError, ctl: Ctl) -> tuple[str, int]:
     """What rabbitmqctl says of a refusal, and its status."""
     if error.code != 404:
         is_invalid = error.code == 406 and error.service in VALIDATED
-        return said(error.text), UNAVAILABLE if error.code == 403 or is_invalid else SOFTWARE
+        text = with_options(said(error.text))
+        return text, UNAVAILABLE if error.code == 403 or is_invalid else SOFTWARE
     if error.service == "vhost.delete" or "no virtual host" in error.text:
         name = ctl.words[0] if error.service == "vhost.delete" else ctl.virtual_host
         return f"Virtual host '{name}' does not exist", DATA
@@ -737,7 +752,8 @@ def close_all_user_connections(ctl: Ctl) -> None:
 
 
 def status(ctl: Ctl) -> None:
-    found = ctl.ask("broker.info")
+    with ctl.connected() as connection:
+        found = {**connection.request("broker.info").results, **totals(connection)}
     if ctl.formatter == "json":
         print(json.dumps(status_document(found)))
         return
@@ -756,7 +772,11 @@ def status(ctl: Ctl) -> None:
             "Total memory used": f"{found['memory-bytes'] / gigabyte:.4f} gb",
             "Memory high watermark": f"{found['memory-bytes-high'] / gigabyte:.4f} gb",
         },
-        "Totals": {"Connection count": found["connections"], "Queue count": found["queues"]},
+        found["counted"]: {
+            "Connection count": found["connections"],
+            "Queue count": found["queues"],
+            "Virtual host count": found["virtual-hosts"],
+        },
     }
     if "disk-bytes-free" in found:
         sections["Free Disk Space"] = {"Free disk space": f"{found['disk-bytes-free'] / gigabyte:.4f} gb"}
@@ -765,6 +785,20 @@ def status(ctl: Ctl) -> None:
         for name, value in lines.items():
             print(name if value is None else f"{name}: {value}")
         print()
+
+
+def totals(connection: Connection) -> dict[str, Any]:
+    """How much there is in all virtual hosts. Who may not list them has the counts of one, by broker.info."""
+    from flintmq.client import ServiceError
+
+    try:
+        rows = list(running_broker.rows_of(connection, "vhost.list"))
+    except ServiceError as error:
+        if error.code != 403:
+            raise
+        return {"counted": f"Totals of vhost {connection.settings.virtual_host}", "virtual-hosts": 1}
+    counts = {name: sum(row.get(name, 0) for row in rows) for name in ("queues", "connections")}
+    return {"counted": "Totals", "virtual-hosts": len(rows), **counts}
 
 
 # What scripts compare versions with: the RabbitMQ whose behaviour the broker has.
@@ -782,7 +816,11 @@ def status_document(found: dict[str, Any]) -> dict[str, Any]:
         "memory": {"total": found["memory-bytes"]},
         "vm_memory_limit": found["memory-bytes-high"],
         "disk_free": found.get("disk-bytes-free"),
-        "totals": {"connection_count": found["connections"], "queue_count": found["queues"]},
+        "totals": {
+            "connection_count": found["connections"],
+            "queue_count": found["queues"],
+            "virtual_host_count": found["virtual-hosts"],
+        },
     }
 
 

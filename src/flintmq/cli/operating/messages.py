@@ -17,7 +17,7 @@ from flintmq.cli.output.statuses import CommandFault
 from flintmq.clock import Clock
 
 if TYPE_CHECKING:
-    from flintmq.client import Message, Properties
+    from flintmq.client import ClientError, Message, Properties, PublishFailed
 
 LOOKED_AT = ("place", "age", "exchange", "routing_key", "redelivered", "size", "body")
 # Published by one call of the client.
@@ -116,7 +116,22 @@ def properties_of(options: argparse.Namespace) -> Properties:
     return Properties(headers=arguments_of(options.header) or None, **given)
 
 
+def refusal(failure: PublishFailed, count: int) -> ClientError:
+    """Why not all of `count` messages were taken. Where the broker closed the channel it was for one of them,
+    as nothing but messages went over it: that message and those behind it are in no queue."""
+    from flintmq.client import ChannelClosed
+
+    cause = failure.__cause__
+    if not isinstance(cause, ChannelClosed):
+        return failure
+    before = count - len(failure.rows())
+    cause.args = (f"refused: {cause}" + (f"; {before:,} were published before" if before else ""),)
+    return cause
+
+
 def publish(options: argparse.Namespace) -> int:
+    from flintmq.client import PublishFailed
+
     take_words(options)
     properties = properties_of(options)
     published = 0
@@ -124,13 +139,16 @@ def publish(options: argparse.Namespace) -> int:
         bodies = bodies_of(options)
         with tables.Progress("publishing") as progress:
             while batch := list(islice(bodies, BATCH)):
-                channel.publish_many(
-                    batch,
-                    options.exchange,
-                    options.routing_key,
-                    properties=properties,
-                    mandatory=not options.drop_unroutable,
-                )
+                try:
+                    channel.publish_many(
+                        batch,
+                        options.exchange,
+                        options.routing_key,
+                        properties=properties,
+                        mandatory=not options.drop_unroutable,
+                    )
+                except PublishFailed as failure:
+                    raise refusal(failure, published + len(batch)) from failure
                 published += len(batch)
                 progress.tell(published)
     done(options, f"{published:,} published", {"published": published})

@@ -10,6 +10,7 @@ _ADVICE = {
     errno.EADDRNOTAVAIL: "this machine has no such address; give one that it has with --host",
     errno.EACCES: "no permission; choose a port above 1023, or a directory that this user may write to",
     errno.EEXIST: "a file is in the way; choose a directory with --data",
+    errno.EISDIR: "a directory is in the place of a file; move it away",
     errno.ENOTDIR: "a file is in the way; choose a directory with --data",
     errno.EROFS: "nothing can be written there; choose another directory with --data",
     errno.EMFILE: "the limit on open files is too low; raise it: ulimit -n, or LimitNOFILE= of a service",

@@ -25,6 +25,11 @@ class CommandFault(FlintError):
         self.status = status
 
 
+def with_options(text: str) -> str:
+    """What a service says, with its argument `force` named as the option that gives it."""
+    return text.replace("give force to", "give --force to")
+
+
 def status_of(fault: FlintError) -> int:
     """The status that a fault ends a command with."""
     if isinstance(fault, CommandFault):

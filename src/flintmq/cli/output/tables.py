@@ -204,11 +204,17 @@ def print_json(value: Any) -> None:
 
 
 def json_text(value: Any, **form: Any) -> str:
-    """JSON for standard output; to a terminal with escapes of JSON for what would take it over."""
-    text = json.dumps(plain(value), ensure_ascii=False, **form)
+    """JSON for standard output, with escapes of JSON in a charset that lacks letters; to a terminal also for
+    what would take it over."""
+    text = json.dumps(plain(value), ensure_ascii=not says_all(sys.stdout), **form)
     if not sys.stdout.isatty():
         return text
     return "".join([each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text])
+
+
+def says_all(stream: TextIO) -> bool:
+    """Whether the charset of a stream has every letter. A stream in memory has no charset, and lacks none."""
+    return (stream.encoding or "utf-8").lower().replace("-", "").startswith("utf")
 
 
 def plain(value: Any) -> Any:

@@ -464,6 +464,11 @@ class Connection(Transport):
         if cause is not None and not isinstance(cause, ConnectionLost):
             raise cause
 
+    def _goodbye_s(self) -> float:
+        """How long the broker has to say goodbye. One that blocks publishers reads nothing."""
+        is_confirmed = all(core.ledger is not None for core in self.core.channels.values())
+        return GOODBYE_S_MIN if self.blocked is not None and is_confirmed else CLOSE_TIMEOUT_S
+
     async def _abandon(self, deadline: Deadline) -> None:
         """Goodbye, without another word about messages."""
         if self.is_closed or self.is_foreign():
@@ -471,7 +476,7 @@ class Connection(Transport):
         self.is_closed = True
         try:
             await self._recovery.cancel()
-            until = deadline.at_least(GOODBYE_S_MIN, LATE_S_MAX).within(CLOSE_TIMEOUT_S)
+            until = deadline.at_least(GOODBYE_S_MIN, LATE_S_MAX).within(self._goodbye_s())
             await self.answer(self.core.close(), until)
             await self.hang_up(until)
         except ClientError:

@@ -223,15 +223,19 @@ class ChannelCore:
     def close(self) -> Steps[None]:
         closed = self.begin_close()
         self.end(ChannelClosed("the channel was closed; open another"))
-        if closed is not None:
-            yield closed
+        if closed is None:
+            return
+        if closed.late_is_fine and self.connection.blocked is not None:
+            closed.resolve(None)  # the broker reads nothing for now
+        yield closed
 
     def begin_close(self) -> Pending | None:
         """Says channel.close. The number is not used again before the server has answered."""
         if self.epoch == 0 or self.protocol.state != phases.CHANNEL_OPEN:
             return None
         protocol = self.protocol
-        closed = Pending("closing the channel")
+        # With confirms each message has an answer of its own, so that of the close may come late.
+        closed = Pending("closing the channel", late_is_fine=self.ledger is not None)
         answer = self.call(
             methods.ChannelClose(reply_code=amqp.REPLY_SUCCESS, reply_text="goodbye"), closed.doing
         )
@@ -533,11 +537,11 @@ class ChannelCore:
             self._forget(consumer.tag, error)
             raise
         except BaseException:
-            self._withdraw(consumer)
+            self.withdraw(consumer)
             raise
         return consumer
 
-    def _withdraw(self, consumer: ConsumerRecord) -> None:
+    def withdraw(self, consumer: ConsumerRecord) -> None:
         """Ends a consumer that nobody will read, without waiting; what it was sent goes back."""
         self.consumers.pop(consumer.tag, None)  # no recovery brings it back
         consumer.inbox.ended = ClientError(f"consumer {consumer.tag!r} was cancelled")

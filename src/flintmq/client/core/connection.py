@@ -396,6 +396,10 @@ class ConnectionCore(Intake):
 
     def _set_blocked(self, reason: str | None) -> None:
         self.blocked = reason
+        if reason is not None:
+            for closed in self.closing.values():
+                if closed.late_is_fine:
+                    closed.resolve(None)
         told = self.on_blocked
         if told is not None:
             self.callbacks.append(lambda: told(reason))

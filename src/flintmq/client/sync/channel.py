@@ -560,7 +560,11 @@ class Channel:
     # The end
 
     def close(self) -> None:
-        """Waits for outstanding confirms, and closes; PublishFailed if a message is not safe."""
+        """Waits for outstanding confirms, and closes; PublishFailed if a message is not safe.
+
+        With confirms a broker that does not answer the close is no error, and one that blocks publishers is
+        not waited for.
+        """
         if self.core.failure is not None or self.connection.is_closed:
             unsafe = None if self.core.ledger is None else self.core.ledger.take_failure()
             if unsafe is not None:
@@ -577,6 +581,9 @@ class Channel:
         try:
             if self.connection.is_open and not deadline.is_over():
                 self.connection.run(self.core.close, deadline.left_s(), repeat=False)
+        except CallTimeout:
+            if self.core.ledger is None:
+                raise  # what was published without confirms may be lost
         finally:
             # A close that could not be waited for is said all the same; its outcomes are told below.
             self.core.discard(ChannelClosed("the channel was closed; open another"))
@@ -771,7 +778,11 @@ class Consumer:
         message = self._inbox.next()
         while message is None:
             if not self._await(self.timeout_s):
-                raise StopIteration
+                self._leave()
+                message = self._inbox.next()  # what came before the broker knew
+                if message is None:
+                    raise StopIteration
+                return message
             message = self._inbox.next()
         return message
 
@@ -850,6 +861,23 @@ class Consumer:
         if self.record.inbox.ended is not None:
             return
         self.channel.connection.run(lambda: self.channel.core.cancel(self.record.tag))
+
+    def _leave(self) -> None:
+        """Ends a consumer whose iteration is over: it must not take the messages of the next one."""
+        core, connection = self.channel.core, self.channel.connection
+        if self._inbox.ended is not None:
+            return
+        if not connection.is_open:
+            core.left(self.record.tag)  # a recovery does not bring it back
+        elif connection.blocked is not None:
+            # The broker answers nothing for now. What comes meanwhile could not go back without acks.
+            if not self.record.no_ack:
+                core.withdraw(self.record)
+        else:
+            try:
+                self.cancel()
+            except ClientError:
+                core.left(self.record.tag)
 
     def __enter__(self) -> Consumer:
         return self

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, deque
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
@@ -41,6 +41,8 @@ class HttpConnection(UvicornProtocol):  # type: ignore[misc]
         super().connection_made(transport)
         self.head_timer: asyncio.TimerHandle | None = None
         self.stall_timer: asyncio.TimerHandle | None = None
+        # Requests without a whole answer, the oldest first. uvicorn knows the newest alone.
+        self.unanswered: deque[Any] = deque()
         self.peer = "" if self.client is None else str(self.client[0])
         self.peers[self.peer] += 1
         if self.peers[self.peer] > PEER_CONNECTIONS_MAX:
@@ -56,7 +58,24 @@ class HttpConnection(UvicornProtocol):  # type: ignore[misc]
             del self.peers[self.peer]
         self.forget_head()
         self.forget_stall()
+        for cycle in self.unanswered:
+            # Its answer ends here: a write to the socket would raise.
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self.unanswered.clear()
         super().connection_lost(exc)
+
+    def on_headers_complete(self) -> None:
+        """A request has begun, with httptools. With h11 there is one at a time, which uvicorn knows."""
+        before = self.cycle
+        super().on_headers_complete()
+        if self.cycle is not before:
+            self.unanswered.append(self.cycle)
+
+    def on_response_complete(self) -> None:
+        while self.unanswered and self.unanswered[0].response_complete:
+            self.unanswered.popleft()
+        super().on_response_complete()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)

@@ -47,6 +47,8 @@ GC_STAYED_OBJECTS = 2_000_000
 # Clients of a broker that ends with its input have this long to answer connection.close: those that
 # read answer within a millisecond, and those that do not would hold up the tests it was started for.
 INPUT_STOP_TIMEOUT_S = 0.1
+# Of a broker that ends with something that is not on disk; the log says what.
+EXIT_UNSAFE = 1
 
 
 def run(
@@ -69,8 +71,8 @@ def run(
     log_floods.STRANGERS.addFilter(log_floods.floods)
     descriptors.raise_limit(config.limits.connections_max)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(serve(config, output, ends_with_input, read_settings, rehearsal_s))
-    return 0
+        is_safe = runner.run(serve(config, output, ends_with_input, read_settings, rehearsal_s))
+    return 0 if is_safe else EXIT_UNSAFE
 
 
 def collect_in_rounds(little_waits: bool) -> None:
@@ -85,7 +87,8 @@ async def serve(
     ends_with_input: bool,
     read_settings: Callable[[], Config] | None,
     rehearsal_s: float | None,
-) -> None:
+) -> bool:
+    """Until the end; whether everything is on disk then."""
     loop = asyncio.get_running_loop()
     end = End(loop)
     gc.disable()
@@ -119,7 +122,7 @@ async def serve(
     say("flintmq is stopping")
     if management is not None:
         management.stop()
-    await server.stop(end.timeout_s)
+    return await server.stop(end.timeout_s)
 
 
 def new_server(

@@ -14,6 +14,7 @@ again: clients that come meanwhile wait for it. Whatever becomes of the process,
 from __future__ import annotations
 
 import asyncio
+import errno
 import importlib.util
 import json
 import logging
@@ -44,6 +45,10 @@ STEADY_S = 60.0
 # How long a process has to end when it is told to.
 STOP_S = 1.0
 PEER = "management"
+# How long a port that is taken is waited for: the management process of a broker that was killed may be a
+# moment behind it. And how long between two attempts.
+ORPHAN_S = 3.0
+ORPHAN_LOOK_S = 0.05
 # How often the process says that it is alive, and after how many such times of silence it is taken for hung.
 # The first word may take twice as long: modules are read first.
 PING_S = 5.0
@@ -84,7 +89,7 @@ class ManagementProcess:
         port = self.settings.port
         for host in self.settings.hosts:
             try:
-                listening = bound(host, port)
+                listening = self.bound_soon(host, port)
             except OSError as error:
                 if urls:
                     log.info("not listening on %s: %s", host, error.strerror)
@@ -98,6 +103,18 @@ class ManagementProcess:
             urls.append(f"{scheme}://{shown}:{port}")
         self.begin()
         return urls
+
+    def bound_soon(self, host: str, port: int) -> socket.socket:
+        """A listening socket, after the management process of a broker that was killed has let go of it."""
+        clock = self.server.broker.clock
+        until_s = clock.monotonic_s() + ORPHAN_S
+        while True:
+            try:
+                return bound(host, port)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or clock.monotonic_s() >= until_s:
+                    raise
+            clock.sleep(ORPHAN_LOOK_S)
 
     def begin(self) -> None:
         """One life of the process."""

@@ -542,8 +542,8 @@ class StreamStore:
         if handle is not None:
             self.disk.let_go(handle)
 
-    def close(self) -> None:
-        """Writes and syncs what was appended, ends the thread; temporary streams go."""
+    def close(self) -> bool:
+        """Writes and syncs what was appended, ends the thread; temporary streams go. Whether it is safe."""
         if self.sync is SyncPolicy.INTERVAL:
             self.sync = SyncPolicy.ALWAYS  # there is no next time
         is_safe = self.commit_now()
@@ -569,6 +569,7 @@ class StreamStore:
             self.promises.close()
         if self.is_temporary and self.directory:
             self.disk.remove_directory(self.directory)
+        return is_safe or self.is_temporary
 
     def _sync_files(self, stream: StreamLog, start: int) -> None:
         """Segments with offsets from `start` on."""

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from starlette.responses import StreamingResponse
 
-from flintmq.management.__main__ import HttpServer, config_of
+from flintmq.management.http_process import HttpServer, config_of, loop_factory
 from flintmq.management.requests import http_connection
 from flintmq.management.requests.http_connection import HttpConnection
 
@@ -24,10 +25,21 @@ async def slow_app(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
+async def long_app(scope: Any, receive: Any, send: Any) -> None:
+    """An answer without end, as a list is that nobody reads."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        while True:
+            yield bytes(100_000)
+            await asyncio.sleep(0)
+
+    await StreamingResponse(chunks())(scope, receive, send)
+
+
 @asynccontextmanager
-async def serving() -> AsyncIterator[int]:
+async def serving(app: Any = slow_app) -> AsyncIterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = HttpServer(config_of(slow_app, None, None))
+        server = HttpServer(config_of(app, None, None))
         task = asyncio.create_task(server.serve(sockets=[listening]))
         try:
             yield listening.getsockname()[1]
@@ -83,6 +95,26 @@ def test_a_head_that_comes_octet_by_octet() -> None:
                 writer.close()
 
     asyncio.run(use())
+
+
+def test_peers_that_hang_up_before_their_answers_are_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """Requests behind the one that is answered are known to uvicorn, which forgets that one for them."""
+
+    async def use() -> None:
+        async with serving(long_app) as port:
+            for _ in range(3):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(WHOLE * 20)
+                await asyncio.sleep(0.05)
+                writer.transport.abort()
+            async with asyncio.timeout(10):
+                await connections(0)
+            await asyncio.sleep(0.05)
+            assert len(asyncio.all_tasks()) == 2  # the server and this test
+
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(use())
+    assert caplog.records == []
 
 
 async def connections(count: int) -> None:

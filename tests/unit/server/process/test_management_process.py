@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from flintmq.clock import Clock
 from flintmq.config import Management
-from flintmq.management.__main__ import tell_alive
-from flintmq.server.process.management_process import PING_S, SILENT_MAX, ManagementProcess
+from flintmq.management.http_process import tell_alive
+from flintmq.server.process.management_process import ORPHAN_S, PING_S, SILENT_MAX, ManagementProcess
 
 
 class Loop:
@@ -67,6 +68,22 @@ class Process:
         return -9
 
 
+class StandingClock(Clock):
+    """Time passes in sleep alone, and `woken` is called after each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 0.0
+        self.woken: Callable[[], None] = int
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.woken()
+
+
 @pytest.fixture
 def loop() -> Loop:
     return Loop()
@@ -88,11 +105,31 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> list[Process]:
 @pytest.fixture
 def management(loop: Loop, processes: list[Process]) -> Iterator[ManagementProcess]:
     config = SimpleNamespace(log=SimpleNamespace(level="info", file=None), audit=SimpleNamespace(file=None))
-    server: Any = SimpleNamespace(loop=loop, config=config, listeners=[], links=[])
-    made = ManagementProcess(server, Management(port=0))
+    broker = SimpleNamespace(clock=StandingClock())
+    server: Any = SimpleNamespace(loop=loop, config=config, listeners=[], links=[], broker=broker)
+    made = ManagementProcess(server, Management(port=0, hosts=("127.0.0.1",)))
     yield made
     made.stop()
     assert not loop.readers
+
+
+def test_a_port_that_an_orphan_still_has_is_waited_for(management: ManagementProcess) -> None:
+    clock: Any = management.server.broker.clock
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        management.settings = Management(port=port, hosts=("127.0.0.1",))
+        clock.woken = lambda: clock.now_s > 1 and taken.close()
+        assert management.start() == [f"http://127.0.0.1:{port}"]
+    assert 1 < clock.now_s < ORPHAN_S
+
+
+def test_a_port_that_stays_taken_is_told(management: ManagementProcess) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        management.settings = Management(port=port, hosts=("127.0.0.1",))
+        with pytest.raises(OSError, match=rf"cannot listen on 127.0.0.1 port {port} for HTTP") as raised:
+            management.start()
+    assert raised.value.errno == errno.EADDRINUSE
 
 
 def no_descriptors(*_: Any, **__: Any) -> Any:

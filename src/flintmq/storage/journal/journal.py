@@ -232,6 +232,11 @@ class Journal(Appender):
             self.missing = missing
             self.refresh_alarm()
 
+    def is_gone(self) -> bool:
+        """Whether the directory is away, as a look of now tells."""
+        self._look()
+        return bool(self.missing)
+
     def _tell_time(self) -> None:
         """Have it noted how late it is, so that the time does not go back over a restart.
 

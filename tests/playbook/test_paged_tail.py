@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playbook.dialogue import Client
+from playbook.dialogue import Carried, Client
 from playbook.paged import KEPT_MESSAGES, LOADED_MESSAGES, PagedPlaybook
 from playbook.test_services import ask, reply_queue
 
 from flintmq.broker.scheduling.pass_work import HANDED_OUT_MAX
-from flintmq.wire.methods import BasicConsume, BasicConsumeOk, BasicNack
+from flintmq.wire.methods import BasicConsume, BasicConsumeOk, BasicGet, BasicNack, ChannelClose
 
 
 @pytest.fixture
@@ -223,3 +223,43 @@ def test_large_messages_behind_small_ones_are_loaded_in_small_portions(
         assert client.gets("q") == b"small"
         assert playbook.queue("q").ready_bytes <= store.kept_bytes_lean
     assert [len(client.gets("q") or b"") for _ in range(30)] == [300_000] * 30
+
+
+def test_a_file_that_is_away_makes_its_queue_wait_and_nobody_else(
+    playbook: PagedPlaybook, client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.declares("q", durable=True)
+    sent = [b"%d" % number for number in range(12)]
+    client.publishes("q", *sent, delivery_mode=2)
+    playbook.restart()
+    assert playbook.broker.store is not None
+    playbook.broker.store.journal.reader.close()
+    files = list(tmp_path.glob("*.segment"))
+    for file in files:
+        file.rename(file.with_suffix(".away"))
+    consuming, asking = playbook.client(), playbook.client()
+    consuming >> BasicConsume(queue="q", consumer_tag="c", no_ack=True)
+    consuming << BasicConsumeOk(consumer_tag="c")
+    for _ in range(5):
+        playbook.passes(1000)
+        playbook.broker.timetable.run()
+        playbook.finish_pass()
+    assert not consuming.heard()
+    reply_queue(asking)
+    assert ask(asking, "queue.info", queue="q")["messages-ready"] == 12
+    asking >> BasicGet(queue="q")
+    refused = asking.next(1)
+    assert isinstance(refused, ChannelClose)
+    assert refused.reply_code == 506
+    assert "No such file" in refused.reply_text
+    for file in files:
+        file.with_suffix(".away").rename(file)
+    playbook.passes(5000)
+    playbook.broker.store.tick()
+    for _ in range(3):
+        playbook.passes(1000)
+        playbook.broker.timetable.run()
+        playbook.finish_pass()
+    assert [each.body for _, each in consuming.heard() if isinstance(each, Carried)] == sent
+    assert [record.levelname for record in caplog.records].count("ERROR") == 1
+    consuming.inbox.clear()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.messages import entry_number
 from flintmq.broker.queues.priority_queue import LANE_SHIFT, PriorityQueue
-from flintmq.errors import ServiceFault, StorageFault
+from flintmq.errors import ServiceFault, StorageFault, UnreadableFault
 from flintmq.wire import amqp, traits
 from flintmq.wire.stream import HeldBody
 
@@ -153,10 +153,13 @@ def first_of(queue: Queue) -> Message | None:
             return message
     if queue.store is None or not queue.tail.count:
         return None
-    for messages in queue.tail.read(queue.store, 0):
-        for message in messages:
-            if message is not None:
-                return message
+    try:
+        for messages in queue.tail.read(queue.store, 0):
+            for message in messages:
+                if message is not None:
+                    return message
+    except UnreadableFault:
+        return None  # what is known of the queue is told all the same
     return None
 
 

@@ -206,6 +206,8 @@ class Journal(Appender):
         self._look()
         self.collect()
         self._tell_time()
+        if self.reader.unreadable:
+            self.reader.try_again(now_s)
         is_due = self._retry_due_s and now_s >= self._retry_due_s and self._in_flight is None
         if is_due and not self.held and not self.missing:
             self._retry_due_s = 0.0
@@ -489,7 +491,7 @@ class Journal(Appender):
         if octets is None:
             start = self.reader.place_in_window(number, at, size)
             if start < 0:
-                self.reader.read_window(number, at, self._run_end(sequences, index, number, at) - at)
+                self.reader.read_entries_at(number, at, self._run_end(sequences, index, number, at) - at)
                 start = 0
             octets = self.reader.window
         header_at = checked_entry(octets, start, size, number, self.segments[number].seed, sequence)

@@ -289,7 +289,7 @@ class Reclaimer:
     def _cannot_read(self, segment: Segment, failure: OSError) -> None:
         """Its record at hand stays where it is, and is tried again in a while, from a file opened anew."""
         journal = self._journal
-        journal.reader.forget(segment.number)
+        journal.reader.close_one(segment.number)
         self._read_due_s = journal.clock.monotonic_s() + READ_AGAIN_S
         if self._unreadable != segment.number and not journal.missing:
             self._unreadable = segment.number

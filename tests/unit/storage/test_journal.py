@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -632,4 +633,35 @@ def test_a_segment_that_cannot_be_read_is_tidied_up_when_it_can_be(
     assert len(list(tmp_path.glob("*.segment"))) < segments
     kept = [sequence for sequence in sequences if not sequence % 50]
     assert journal.read_entries(kept) == [(b"", bytes(1000))] * 6
+    journal.close()
+
+
+@pytest.mark.parametrize("is_idle", [False, True])
+def test_what_is_in_a_file_that_was_removed_is_copied_and_nothing_is_promised_there(
+    tmp_path: Path, is_idle: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = Journal.open(str(tmp_path), Disk(), JournalOptions(threaded=False))
+    journal.recover(Told())
+    journal.put_value(b"key", b"value")
+    before = [journal.append_entry((1,), b"h", b"before %d" % number) for number in range(20)]
+    journal.commit_now()
+    (file,) = tmp_path.glob("*.segment")
+    file.unlink()
+    after = [] if is_idle else [journal.append_entry((1,), b"h", b"after")]
+    if not is_idle:
+        journal.commit_now()
+    for _ in range(20):
+        journal.tick()
+        journal.end_batch()
+    assert "was removed while it was written to" in caplog.text
+    assert not journal.alarm
+    files = tmp_path.with_name(tmp_path.name + "-copy")
+    shutil.copytree(tmp_path, files)
+    told = Told()
+    again = Journal.open(str(files), Disk(), JournalOptions(threaded=False))
+    again.recover(told)
+    assert [again.read_entry(each)[1] for each in before] == [b"before %d" % n for n in range(20)]
+    assert [again.read_entry(each)[1] for each in after] == [b"after"][: len(after)]
+    assert again.values[b"key"] == b"value"
+    again.close()
     journal.close()

@@ -89,6 +89,11 @@ class SegmentReader:
         text = f"messages cannot be read now, and wait until they can be: {self.unreadable[segment][1]}"
         raise UnreadableFault(RESOURCE_ERROR, text)
 
+    def adopt(self, segment: int, handle: int) -> None:
+        """Reads the segment by this handle from now on: its file has no name any more."""
+        self.forget(segment)
+        self._handles[segment] = handle
+
     def try_again(self, now_s: float) -> None:
         """Looks now and then whether the disk gives what it did not give before."""
         if now_s < self._again_s:

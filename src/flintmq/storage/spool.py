@@ -252,8 +252,8 @@ class SpoolReader:
     """Reads one spool from its beginning to its end, as somebody else takes it.
 
     The checksum is computed on the way. It is compared before the last octets are handed on, so nobody gets a
-    whole body that is not the one that was stored. Who reads in several goes has each begin where the last one
-    ended; of what is read in another order nothing is compared.
+    whole body that is not the one that was stored. Several readers may read it one after the other, each from
+    where the last one ended. Of what is read in another order nothing is compared.
     """
 
     def __init__(self, spool: Spool) -> None:

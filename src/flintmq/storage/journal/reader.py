@@ -76,7 +76,7 @@ class SegmentReader:
         self._window_at = at
 
     def read_entries_at(self, segment: int, at: int, size: int) -> None:
-        """As read_window. What the disk does not give now is a fault, and told once: nothing of it is lost."""
+        """As read_window. What the disk does not give now is a fault, told once; nothing of it is lost."""
         if segment not in self.unreadable:
             try:
                 self.read_window(segment, at, size)

@@ -45,6 +45,10 @@ class ChannelFault(PeerFault):
     """Closes the channel it happened on."""
 
 
+class UnreadableFault(ChannelFault):
+    """The disk does not give messages back now. They are not lost: they come when it does."""
+
+
 class ConnectionFault(PeerFault):
     """Closes the whole connection."""
 

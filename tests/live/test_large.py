@@ -143,3 +143,35 @@ def test_a_consumer_that_dies_in_the_middle_gives_the_message_back(tmp_path: Pat
         assert take_large(peer, 1) == (digest(octets), octets)
         peer.send(1, methods.BasicAck(delivery_tag=deliver.delivery_tag))
         peer.close()
+
+
+def test_a_damaged_body_ends_the_delivery_and_does_not_come_back(tmp_path: Path) -> None:
+    """The last octets of it are sent to nobody; what lies behind the message comes."""
+    octets = 6_000_000
+    with serving("--data", str(tmp_path)) as server, Peer.connect(server.port) as peer:
+        peer.open(1)
+        peer.call(1, methods.QueueDeclare(queue="q", durable=True))
+        confirmed(peer, 1)
+        publish_large(peer, 1, octets, "q")
+        peer.expect(1, methods.BasicAck)
+        peer.publish(1, b"behind", key="q", delivery_mode=2)
+        peer.expect(1, methods.BasicAck)
+        (spool,) = tmp_path.glob("*.spool")
+        with spool.open("r+b") as file:
+            file.seek(3_000_000)
+            file.write(b"another")
+        with Peer.connect(server.port) as consumer:
+            consumer.open(1)
+            consumer.call(1, methods.BasicConsume(queue="q", consumer_tag="c"))
+            consumer.expect(1, methods.BasicDeliver)
+            close = consumer.expect(0, methods.ConnectionClose)
+            assert close.reply_code == amqp.INTERNAL_ERROR
+            assert "the rest of a message cannot be read" in close.reply_text
+        answer = peer.call(1, methods.BasicGet(queue="q", no_ack=True))
+        assert isinstance(answer, methods.BasicGetOk)
+        assert peer.content(1)[1] == b"behind"
+        peer.close()
+    said = "".join(server.errors)
+    assert said.count("a message of 6000000 octets is lost") == 1
+    assert "its checksum is wrong" in said
+    assert "queue 'q' goes on without" in said

@@ -476,3 +476,47 @@ def test_a_message_that_shows_its_ticket_goes_to_a_file_too(playbook: Playbook, 
     assert client.hears(methods.ChannelClose).reply_code == 403
     synced(playbook)
     assert spools(tmp_path) == 0
+
+
+# Bodies that the disk does not give
+
+
+def removed(path: Path) -> None:
+    path.unlink()
+
+
+def cut_short(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(100_000)
+
+
+@pytest.mark.parametrize("harm", [removed, cut_short])
+def test_a_body_whose_file_is_not_whole_is_lost_and_the_queue_goes_on(
+    playbook: Playbook, tmp_path: Path, harm: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = playbook.client()
+    client.declares("q", durable=True)
+    client.publishes("q", LARGE, b"behind", delivery_mode=2)
+    synced(playbook)
+    (path,) = tmp_path.glob("*.spool")
+    harm(path)
+    assert client.gets_all("q") == [b"behind"]
+    assert caplog.text.count("octets is lost") == 1
+    assert "queue 'q' goes on without" in caplog.text
+    client.publishes("q", LARGE, delivery_mode=2)
+    assert client.gets_all("q") == [LARGE]
+
+
+def test_a_body_waits_while_its_directory_is_away(playbook: Playbook, tmp_path: Path) -> None:
+    client = playbook.client()
+    client.declares("q", durable=True)
+    client.publishes("q", LARGE, delivery_mode=2)
+    synced(playbook)
+    away = tmp_path.with_name("away")
+    tmp_path.rename(away)
+    client >> methods.BasicGet(queue="q", no_ack=True)
+    heard = client.next(1)
+    assert isinstance(heard, methods.ChannelClose)
+    assert "wait until they can be" in heard.reply_text
+    away.rename(tmp_path)
+    assert playbook.client().gets_all("q") == [LARGE]

@@ -12,7 +12,7 @@ from playbook.paged import KEPT_MESSAGES, LOADED_MESSAGES, PagedPlaybook
 from playbook.test_services import ask, reply_queue
 
 from flintmq.broker.scheduling.pass_work import HANDED_OUT_MAX
-from flintmq.wire.methods import BasicConsume, BasicConsumeOk, BasicGet, BasicNack
+from flintmq.wire.methods import BasicConsume, BasicConsumeOk, BasicGet, BasicNack, ChannelClose
 
 
 @pytest.fixture
@@ -244,3 +244,43 @@ def test_values_of_duplicates_are_known_after_a_restart(
     playbook.passes(10_000)
     playbook.broker.timetable.run()
     assert client.gets_all("q") == [b"a"]
+
+
+def test_a_file_that_is_away_makes_its_queue_wait_and_nobody_else(
+    playbook: PagedPlaybook, client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.declares("q", durable=True)
+    sent = [b"%d" % number for number in range(12)]
+    client.publishes("q", *sent, delivery_mode=2)
+    playbook.restart()
+    assert playbook.broker.store is not None
+    playbook.broker.store.journal.reader.close()
+    files = list(tmp_path.glob("*.segment"))
+    for file in files:
+        file.rename(file.with_suffix(".away"))
+    consuming, asking = playbook.client(), playbook.client()
+    consuming >> BasicConsume(queue="q", consumer_tag="c", no_ack=True)
+    consuming << BasicConsumeOk(consumer_tag="c")
+    for _ in range(5):
+        playbook.passes(1000)
+        playbook.broker.timetable.run()
+        playbook.finish_pass()
+    assert not consuming.heard()
+    reply_queue(asking)
+    assert ask(asking, "queue.info", queue="q")["messages-ready"] == 12
+    asking >> BasicGet(queue="q")
+    refused = asking.next(1)
+    assert isinstance(refused, ChannelClose)
+    assert refused.reply_code == 506
+    assert "No such file" in refused.reply_text
+    for file in files:
+        file.with_suffix(".away").rename(file)
+    playbook.passes(5000)
+    playbook.broker.store.tick()
+    for _ in range(3):
+        playbook.passes(1000)
+        playbook.broker.timetable.run()
+        playbook.finish_pass()
+    assert [each.body for _, each in consuming.heard() if isinstance(each, Carried)] == sent
+    assert [record.levelname for record in caplog.records].count("ERROR") == 1
+    consuming.inbox.clear()

@@ -28,7 +28,7 @@ from flintmq.broker.services.answers import Answers
 from flintmq.broker.store.staging import Staging
 from flintmq.broker.streams.streams import Streams
 from flintmq.broker.virtual_host import VirtualHost
-from flintmq.errors import ProtocolMisuse
+from flintmq.errors import ProtocolMisuse, UnreadableFault
 from flintmq.ordered_names import OrderedNames
 
 if TYPE_CHECKING:
@@ -248,6 +248,9 @@ class Broker:
                         queue.dispatch_sampled()
                     else:
                         queue.dispatch()
+                except UnreadableFault:  # told where it was met
+                    queue.pause()
+                    self.timetable.at(self.timetable.now_ms() + AGAIN_MS, partial(serve_again, queue))
                 except Exception:  # the others are not to wait for ever
                     log.exception("a bug in handing out what is in queue %r", queue.name)
                     queue.pause()  # the message that is back in its place has marked the queue

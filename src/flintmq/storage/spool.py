@@ -105,6 +105,12 @@ class Spool:
         # A sync failed and the octets did not survive it.
         self.lost = False
         self._doubtful = False
+        # Why it is not the body of a message any more.
+        self.damage = ""
+        # Where the disk last failed to read it; -1: nowhere.
+        self.failed_at = -1
+        # Octets that were read last, from the beginning on, and their checksum.
+        self.checked = (0, 0)
 
     def append(self, chunk: bytes) -> None:
         """Write the next octets; a fault if the disk does not take them, and the spool is to be discarded."""
@@ -137,6 +143,24 @@ class Spool:
 
     def open_to_read(self) -> int:
         return self.disk.open_to_read(self.path)
+
+    def look(self) -> str:
+        """Why its file is not the body any more, as far as a look tells; an OSError if the disk fails now."""
+        if self.damage:
+            return self.damage
+        try:
+            handle = self.open_to_read()
+        except FileNotFoundError:
+            return f"{self.path} is missing"
+        try:
+            if self.disk.size(handle) < self.octets:
+                return f"{self.path} is cut short"
+            if self.failed_at >= 0:
+                self.disk.read(handle, self.failed_at, 1)
+                self.failed_at = -1
+        finally:
+            self.disk.close(handle)
+        return ""
 
     def share(self) -> Spool:
         """One more holds it, and has to discard it too."""
@@ -226,26 +250,47 @@ class Spool:
 
 
 class SpoolReader:
-    """Reads one spool from its beginning to its end, as somebody else takes it."""
+    """Reads one spool from its beginning to its end, as somebody else takes it.
+
+    The checksum is computed on the way. It is compared before the last octets are handed on, so nobody gets a
+    whole body that is not the one that was stored. Several readers may read it one after the other, each from
+    where the last one ended. Of what is read in another order nothing is compared.
+    """
 
     def __init__(self, spool: Spool) -> None:
         self.spool = spool.share()
         self.octets = spool.octets
+        self._wanted_crc = spool.crc  # of so many octets: a staged one may grow
         self._disk = spool.disk
         self._handle = -1
+        self._checked = 0  # octets that the checksum so far is of
+        self._crc = 0
 
     def read(self, at: int, count: int) -> bytes:
-        """Exactly so many octets; a fault if the disk does not give them."""
+        """Exactly so many octets; a fault if the disk does not give them, or not those that were stored."""
         try:
             if self._handle < 0:
                 self._handle = self.spool.open_to_read()
             self.spool.open_spools.use(self)
             chunk = self._disk.read(self._handle, at, count)
         except OSError as failure:
+            self.spool.failed_at = at
             raise StorageFault(f"cannot read {self.spool.path}: {failure.strerror or failure}") from failure
         if len(chunk) != count:
             raise StorageFault(f"{self.spool.path} is cut short")
+        self._check(at, chunk)
         return chunk
+
+    def _check(self, at: int, chunk: bytes) -> None:
+        if at != self._checked:
+            self._checked, self._crc = self.spool.checked
+            if at != self._checked:
+                return
+        self._crc = google_crc32c.extend(self._crc, chunk)
+        self._checked += len(chunk)
+        if self._checked == self.octets and self._crc != self._wanted_crc:
+            self.spool.damage = f"{self.spool.path} is not what was stored: its checksum is wrong"
+            raise StorageFault(self.spool.damage)
 
     def rest(self) -> None:
         self.spool.open_spools.leave(self)
@@ -254,6 +299,8 @@ class SpoolReader:
             self._disk.let_go(handle)
 
     def close(self) -> None:
+        if self._checked < self.octets:
+            self.spool.checked = (self._checked, self._crc)
         self.rest()
         self.spool.discard()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -632,4 +633,81 @@ def test_a_segment_that_cannot_be_read_is_tidied_up_when_it_can_be(
     assert len(list(tmp_path.glob("*.segment"))) < segments
     kept = [sequence for sequence in sequences if not sequence % 50]
     assert journal.read_entries(kept) == [(b"", bytes(1000))] * 6
+    journal.close()
+
+
+@pytest.mark.parametrize("is_idle", [False, True])
+def test_what_is_in_a_file_that_was_removed_is_copied_and_nothing_is_promised_there(
+    tmp_path: Path, is_idle: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = Journal.open(str(tmp_path), Disk(), JournalOptions(threaded=False))
+    journal.recover(Told())
+    journal.put_value(b"key", b"value")
+    before = [journal.append_entry((1,), b"h", b"before %d" % number) for number in range(20)]
+    journal.commit_now()
+    (file,) = tmp_path.glob("*.segment")
+    file.unlink()
+    after = [] if is_idle else [journal.append_entry((1,), b"h", b"after")]
+    if not is_idle:
+        journal.commit_now()
+    for _ in range(20):
+        journal.tick()
+        journal.end_batch()
+    assert "was removed while it was written to" in caplog.text
+    assert not journal.alarm
+    files = tmp_path.with_name(tmp_path.name + "-copy")
+    shutil.copytree(tmp_path, files)
+    told = Told()
+    again = Journal.open(str(files), Disk(), JournalOptions(threaded=False))
+    again.recover(told)
+    assert [again.read_entry(each)[1] for each in before] == [b"before %d" % n for n in range(20)]
+    assert [again.read_entry(each)[1] for each in after] == [b"after"][: len(after)]
+    assert again.values[b"key"] == b"value"
+    again.close()
+    journal.close()
+
+
+def test_the_search_behind_damage_goes_on_in_the_next_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To look at every place of a megabyte would hold up everybody for seconds."""
+    options = JournalOptions(
+        threaded=False, spare_segments=0, rewrite_delay_ms=0, segment_octets=1 << 20, rewrite_step_octets=4096
+    )
+    journal = Journal.open(str(tmp_path), Disk(), options)
+    journal.recover(Told())
+    lost: list[int] = []
+    journal.on_damage = lambda _, entries: lost.extend(entries)
+    entries = []
+    while len(journal.segments) < 4:
+        entries += [journal.append_entry((1,), b"h", bytes(1000)) for _ in range(100)]
+        journal.end_batch()
+        journal.collect()
+    victim = sorted(journal.segments)[1]
+    with (tmp_path / f"{victim:016d}.segment").open("r+b") as file:
+        file.seek(1 << 19)
+        file.write(os.urandom(1 << 17))
+    for number, entry in enumerate(entries):
+        journal.index.locate(entry)
+        if journal.index.found_location >> 32 != victim or number % 4:
+            journal.append_settle(1, entry)
+    journal.end_batch()
+    journal.collect()
+    views: list[int] = []
+    view = journal.reader.view
+
+    def counted(segment: int, at: int, size: int) -> tuple[bytes, int]:
+        views[-1] += 1
+        return view(segment, at, size)
+
+    monkeypatch.setattr(journal.reader, "view", counted)
+    for _ in range(5000):
+        views.append(0)
+        journal.tick()
+        if victim not in journal.segments:
+            break
+    assert victim not in journal.segments
+    assert 20 < len(lost) < 40
+    assert len(set(lost)) == len(lost)
+    assert max(views) < 3000
     journal.close()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flintmq.errors import StorageFault
 from flintmq.storage import spool as spools
 from flintmq.storage.disk import Disk
 from flintmq.storage.journal.journal import Journal
@@ -196,4 +197,46 @@ def test_a_close_that_fails_costs_no_body(
         assert kept is not None
         assert kept.secured
         assert kept.read(0, 6000) == body(number)
+    journal.close()
+
+
+def changed(path: str) -> None:
+    octets = bytearray(Path(path).read_bytes())
+    octets[100] ^= 1
+    Path(path).write_bytes(octets)
+
+
+def test_a_body_that_is_not_what_was_stored_is_never_handed_on_whole(journal: Journal) -> None:
+    damaged = written(journal, 1)[0]
+    changed(damaged.path)
+    reader = SpoolReader(damaged)
+    reader.read(0, 3000)
+    reader.read(3000, 2999)
+    with pytest.raises(StorageFault, match="its checksum is wrong"):
+        reader.read(5999, 1)
+    assert "its checksum is wrong" in damaged.damage
+    reader.close()
+    journal.close()
+
+
+def test_a_body_that_is_read_in_several_goes_is_compared_at_its_end(journal: Journal) -> None:
+    damaged = written(journal, 1)[0]
+    changed(damaged.path)
+    for at in (0, 2000):
+        reader = SpoolReader(damaged)
+        reader.read(at, 2000)
+        reader.close()
+    reader = SpoolReader(damaged)
+    with pytest.raises(StorageFault, match="its checksum is wrong"):
+        reader.read(4000, 2000)
+    reader.close()
+    journal.close()
+
+
+def test_a_body_that_is_read_from_its_middle_comes_as_it_is(journal: Journal) -> None:
+    good = written(journal, 1)[0]
+    reader = SpoolReader(good)
+    assert reader.read(3000, 3000) == body(0)[3000:]
+    assert reader.read(0, 6000) == body(0)
+    reader.close()
     journal.close()

@@ -23,7 +23,7 @@ from flintmq.broker.messages.published import lifetime_ms_of, refused
 from flintmq.broker.queues import put_flags
 from flintmq.broker.queues.delivery import Delivery
 from flintmq.broker.streams.stream_arguments import refuse_too_large
-from flintmq.errors import ChannelFault
+from flintmq.errors import ChannelFault, UnreadableFault
 from flintmq.wire import amqp, content, header_edits, octets, traits
 from flintmq.wire.content_class import class_of, from_basic
 from flintmq.wire.stream import HeldBody
@@ -558,7 +558,13 @@ class Channel:
                     continue
                 self.unacked.release(delivery)
                 delivery.queue.settled(1)
-                consumer.deliver(message, delivery.position, delivery.redeliveries + 1)
+                try:
+                    consumer.deliver(message, delivery.position, delivery.redeliveries + 1)
+                except UnreadableFault:
+                    again = delivery.redeliveries + 1
+                    delivery.queue.give_back(
+                        Delivery.create(0, message, delivery.queue, None, delivery.position, again)
+                    )
         take = teardown.portions(orphans, teardown.RETURNED)
         self.pass_work.chores.begin(teardown.returned(self, take, False))
 
@@ -610,6 +616,7 @@ class Channel:
         if message.traits & traits.SPOOLED:
             body = self.body_of(message)
             if body is None:
+                log.error("queue %r goes on without a message that is lost", queue.name)
                 queue.need_tally().lost += 1
                 queue.settle(message)
                 return False

@@ -6,6 +6,7 @@ nothing. What it waits for wakes it: room in its connection's output, an ack, ch
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from flintmq.broker.messages.header_changes import fitted
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from flintmq.protocol.outbox import Output
     from flintmq.wire.stream import Body
     from flintmq.wire.tables import FieldTable
+
+log = logging.getLogger("flintmq.channel")
 
 # Contents up to this size leave whole, however tight the room is: the outbox is not even asked.
 LARGE_BYTES = 16_384
@@ -203,6 +206,7 @@ class Consumer:
         if message.traits & traits.SPOOLED:
             body = channel.body_of(message)
             if body is None:
+                log.error("queue %r goes on without a message that is lost", self.queue.name)
                 self.queue.need_tally().lost += 1
                 self.queue.settle(message)
                 return False

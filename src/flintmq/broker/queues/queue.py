@@ -38,7 +38,7 @@ from flintmq.broker.queues.queue_tally import QueueTally
 from flintmq.broker.queues.ring import Ring
 from flintmq.broker.scheduling.chores import repeated
 from flintmq.broker.scheduling.pass_work import PassWork
-from flintmq.errors import ProtocolMisuse
+from flintmq.errors import ProtocolMisuse, UnreadableFault
 from flintmq.wire import traits
 from flintmq.wire.tables import FieldTable
 
@@ -436,6 +436,8 @@ class Queue:
             if rules.expiry is not None and not self.is_slow():
                 self.expire()
             self.watch()
+        except UnreadableFault:
+            rules.timetable.at(rules.timetable.now_ms() + AGAIN_MS, self.tend)
         except Exception:
             log.exception("a bug in trimming queue %r: once more in a while", self.name)
             rules.timetable.at(rules.timetable.now_ms() + AGAIN_MS, self.tend)
@@ -1510,8 +1512,9 @@ class Queue:
         """Sets the alarm for whatever is due first. Never fails: the work of the caller is done already."""
         try:
             self.look_ahead()
-        except Exception:
-            log.exception("a bug in looking what is due in queue %r: once more in a while", self.name)
+        except Exception as failure:
+            if not isinstance(failure, UnreadableFault):
+                log.exception("a bug in looking what is due in queue %r: once more in a while", self.name)
             timetable = self.pass_work.timetable
             timetable.at(timetable.now_ms() + AGAIN_MS, self.watch)
 

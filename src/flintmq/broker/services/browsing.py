@@ -9,6 +9,7 @@ are handed out are not seen.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.messages import entry_number
 from flintmq.broker.queues.priority_queue import LANE_SHIFT, PriorityQueue
-from flintmq.errors import ServiceFault
+from flintmq.errors import ServiceFault, StorageFault, UnreadableFault
 from flintmq.wire import amqp, traits
 from flintmq.wire.stream import HeldBody
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from flintmq.broker.queues.queue import Queue
     from flintmq.storage.streams.log import StreamLog
     from flintmq.wire.stream import Body
+
+log = logging.getLogger("flintmq.services")
 
 BEFORE_ALL = -(1 << 62)
 # What one step of a search takes out or passes by: some milliseconds.
@@ -150,10 +153,13 @@ def first_of(queue: Queue) -> Message | None:
             return message
     if queue.store is None or not queue.tail.count:
         return None
-    for messages in queue.tail.read(queue.store, 0):
-        for message in messages:
-            if message is not None:
-                return message
+    try:
+        for messages in queue.tail.read(queue.store, 0):
+            for message in messages:
+                if message is not None:
+                    return message
+    except UnreadableFault:
+        return None  # what is known of the queue is told all the same
     return None
 
 
@@ -181,6 +187,9 @@ def whole_body(channel: Channel, message: Message, bytes_max: int) -> bytes | No
         return None
     try:
         return reader.read(0, reader.octets) if reader.octets <= bytes_max else None
+    except StorageFault as fault:
+        log.error("the body of a message cannot be shown: %s", fault)
+        return None
     finally:
         reader.close()
 

@@ -28,7 +28,7 @@ from flintmq.broker.channels.channel import Channel
 from flintmq.broker.messages.composing import composed
 from flintmq.broker.scheduling.errands import attend
 from flintmq.broker.services import acting, arguments
-from flintmq.errors import PeerFault, ProtocolMisuse, ServiceFault, reply_text
+from flintmq.errors import PeerFault, ProtocolMisuse, ServiceFault, StorageFault, reply_text
 from flintmq.wire import amqp, traits
 from flintmq.wire.properties import BasicProperties, decode_basic_properties, encode_properties
 from flintmq.wire.tables import FieldTable, FieldValue, encode_value
@@ -307,6 +307,10 @@ class Request:
         except (ServiceFault, PeerFault) as fault:
             if not self.is_answered:
                 self.fail(fault.code, fault.text)
+        except StorageFault as fault:
+            log.error("a request to %s is refused: %s", self.name, fault)
+            if not self.is_answered:
+                self.fail(amqp.INTERNAL_ERROR, f"{self.name}: the disk does not give a message: {fault}")
         except Exception:
             log.exception("a bug ends a request to %s", self.name)
             if not self.is_answered:

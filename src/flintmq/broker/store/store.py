@@ -22,9 +22,9 @@ from flintmq.broker.messages.message import Message
 from flintmq.broker.store import entry_head
 from flintmq.broker.store.spooling import HeldSpool, Sharing
 from flintmq.broker.store.topology_records import put_handed_out
-from flintmq.errors import StorageFault
+from flintmq.errors import StorageFault, UnreadableFault
 from flintmq.storage.spool import Spool, SpoolReader
-from flintmq.wire import traits
+from flintmq.wire import amqp, traits
 
 if TYPE_CHECKING:
     from flintmq.broker.store.publisher import PublisherConfirms
@@ -364,13 +364,31 @@ class Store:
             spool.discard()
 
     def body_of(self, message: Message) -> SpoolReader | None:
-        """The body of a spooled message; None if the disk has lost it."""
+        """The body of a spooled message; None if the disk has lost it, which is told once.
+
+        A fault if the disk does not say so, or nothing of the directory is there now.
+        """
         spool = self.spool_of(message)
-        if spool is None:
-            log.error("a message of %d octets is lost: its file is gone", message.body_size())
-            self.note_lost(message.entry)
+        why = "its file is gone" if spool is None else self.look_at(spool)
+        if spool is None or why:
+            self.lose_body(message, why)
             return None
         return SpoolReader(spool)
+
+    def look_at(self, spool: Spool) -> str:
+        """Why its file is not the body any more; nothing if it is."""
+        try:
+            why = spool.look()
+        except OSError as failure:
+            raise unreadable(f"{spool.path}: {failure.strerror or failure}") from failure
+        if why and self.journal.is_gone():
+            raise unreadable(self.journal.missing)
+        return why
+
+    def lose_body(self, message: Message, why: str) -> None:
+        if message.entry not in self.lost_entries:
+            log.error("a message of %d octets is lost: %s", message.body_size(), why)
+        self.note_lost(message.entry)
 
     def spool_of(self, message: Message) -> Spool | None:
         """The file that the body of a spooled message lies in."""
@@ -505,6 +523,11 @@ class Store:
             log.error("not everything is on disk: %s", fault)
             return False
         return True
+
+
+def unreadable(why: str) -> UnreadableFault:
+    text = f"messages cannot be read from the disk now, and wait until they can be: {why}"
+    return UnreadableFault(amqp.RESOURCE_ERROR, text)
 
 
 def restored(entry: int, head: bytes, content: bytes, recovered: int) -> Message:

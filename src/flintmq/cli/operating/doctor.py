@@ -313,6 +313,15 @@ def disk(evidence: Evidence) -> Iterator[Finding]:
                 "look at the broker's log and at the disk (dmesg), then: flintmq journal check DIR",
                 is_urgent=True,
             )
+    for why in info.get("unreadable", ()):
+        yield Finding(
+            "messages cannot be read",
+            why,
+            "the queues whose messages lie in that file wait, and try again every few seconds",
+            "look at the disk (dmesg), or put the file back; stop the broker only if it stays away: a start "
+            "takes what it does not find as lost",
+            is_urgent=True,
+        )
     if not alarms and free is not None and least and free < DISK_TIMES * least:
         yield Finding(
             "disk almost full",

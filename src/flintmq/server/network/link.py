@@ -388,13 +388,24 @@ class Link:
         self.after_send(pending)
 
     def fill_from_streams(self) -> bool:
-        """Adds what fits of large bodies; False, and the link is gone, when the disk does not give them."""
+        """Adds what fits of large bodies; False, and the link is gone, when even the end cannot be told.
+
+        Of a body that the disk does not give, or not as it was stored, the rest never comes: only the end of
+        the connection tells the client so.
+        """
         try:
             self.output.fill_from_streams()
         except StorageFault as fault:
             log.error("%s cannot be sent the rest of a message: %s", self.session, fault)
-            self.drop()
-            return False
+            text = "the rest of a message cannot be read from the disk: see the log of the broker"
+            try:
+                self.session.close_connection(ConnectionFault(amqp.INTERNAL_ERROR, text))
+            except Exception:
+                log.exception("a bug in closing the connection of %s: it is dropped", self.session)
+                self.drop()
+            if self.output.streaming:
+                self.drop()
+            return not self.held & HELD_CLOSED
         return True
 
     def wait_to_write(self, wanted: bool) -> None:

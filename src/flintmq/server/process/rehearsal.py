@@ -28,7 +28,7 @@ from flintmq.auth.passwords import QuickHash, plain_hash
 from flintmq.broker.services.browsing import browse
 from flintmq.clock import MovableClock
 from flintmq.config import ALL_PERMISSIONS
-from flintmq.errors import PeerFault, ServiceFault
+from flintmq.errors import PeerFault, ServiceFault, StorageFault
 from flintmq.protocol import phases
 from flintmq.server.server import Server
 from flintmq.server.sessions.session import Session
@@ -339,6 +339,8 @@ def whole(host: VirtualHost, message: Message) -> bytes:
         return message.content
     try:
         return message.content + reader.read(0, reader.octets)
+    except StorageFault:
+        return message.content
     finally:
         reader.close()
 

@@ -23,6 +23,7 @@ move it without anyone outside noticing.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -51,6 +52,8 @@ from flintmq.storage.sync_notes import SEGMENT, Promise, Promises
 if TYPE_CHECKING:
     from flintmq.storage.disk import Disk
     from flintmq.storage.journal.replay import Replay
+
+log = logging.getLogger("flintmq.journal")
 
 # With more than this in the next batch, whoever can should wait for the one that is on its way.
 BEHIND_OCTETS = 16_777_216
@@ -206,7 +209,10 @@ class Journal(Appender):
         now_s = self.clock.monotonic_s()
         self._look()
         self.collect()
+        self._leave_removed()
         self._tell_time()
+        if self.reader.unreadable:
+            self.reader.try_again(now_s)
         is_due = self._retry_due_s and now_s >= self._retry_due_s and self._in_flight is None
         if is_due and not self.held and not self.missing:
             self._retry_due_s = 0.0
@@ -232,6 +238,42 @@ class Journal(Appender):
         if missing != self.missing:
             self.missing = missing
             self.refresh_alarm()
+
+    def _leave_removed(self) -> None:
+        """Where the file being written was removed and nothing is to be written, a value is put again.
+
+        The write finds out, and goes to a fresh segment.
+        """
+        is_quiet = self._in_flight is None and not self._batch.fill and not self._retry_due_s
+        if is_quiet and self.values and self._segment is not None and self._was_removed(self._segment):
+            key = next(iter(self.values))
+            self.append_value(layout.PUT, key, self.values[key])
+            self.end_batch()
+
+    def _was_removed(self, segment: Segment) -> bool:
+        """Whether the file of a segment that is open has no name any more, and others beside it have."""
+        if segment.handle < 0 or self.missing:
+            return False
+        try:
+            path = os.path.join(self.directory, segment_name(segment.number))
+            return not self.disk.is_there(path, segment.handle)
+        except OSError:
+            return False
+
+    def _rescue(self, segment: Segment) -> None:
+        """What is live in a segment whose file was removed is copied, as long as the open file is there."""
+        log.error(
+            "%s was removed while it was written to: what is live in it is copied to another file",
+            os.path.join(self.directory, segment_name(segment.number)),
+        )
+        handle, segment.handle = segment.handle, -1
+        self.reader.adopt(segment.number, handle)
+        self.victims.append(segment.number)
+
+    def is_gone(self) -> bool:
+        """Whether the directory is away, as a look of now tells."""
+        self._look()
+        return bool(self.missing)
 
     def _tell_time(self) -> None:
         """Have it noted how late it is, so that the time does not go back over a restart.
@@ -361,6 +403,8 @@ class Journal(Appender):
         self._previous = first.segment.previous
         self._previous_end = first.segment.previous_end
         if first.at:
+            if self._was_removed(first.segment):
+                self._rescue(first.segment)
             first.segment.abandon(first.at, self.synced_sequence)
             self._previous = first.segment.number
             self._previous_end = first.at
@@ -485,7 +529,7 @@ class Journal(Appender):
         if octets is None:
             start = self.reader.place_in_window(number, at, size)
             if start < 0:
-                self.reader.read_window(number, at, self._run_end(sequences, index, number, at) - at)
+                self.reader.read_entries_at(number, at, self._run_end(sequences, index, number, at) - at)
                 start = 0
             octets = self.reader.window
         header_at = checked_entry(octets, start, size, number, self.segments[number].seed, sequence)

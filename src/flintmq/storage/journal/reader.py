@@ -6,10 +6,12 @@ of up to WINDOW_OCTETS. Every record is checked again, so that a rotten sector i
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import OrderedDict
 
-from flintmq.errors import StorageFault
+from flintmq.errors import StorageFault, UnreadableFault
+from flintmq.reply_codes import RESOURCE_ERROR
 from flintmq.storage import layout
 from flintmq.storage.disk import Disk
 from flintmq.storage.journal import record
@@ -21,6 +23,10 @@ WINDOW_OCTETS = 1 << 20
 GAP_OCTETS = 1 << 14
 # Under the usual limit of 1,024 descriptors, with the sockets having most of them.
 HANDLES_MAX = 64
+# A segment that the disk does not give is asked for again after so long: a disk that fails takes its time.
+READ_AGAIN_S = 2.0
+
+log = logging.getLogger("flintmq.journal")
 
 
 class SegmentReader:
@@ -33,6 +39,9 @@ class SegmentReader:
         self.window = b""
         self._window_segment = 0
         self._window_at = 0
+        # Segments that the disk did not give: where, and why. Nobody but `try_again` asks the disk for them.
+        self.unreadable: dict[int, tuple[int, str]] = {}
+        self._again_s = 0.0
 
     def handle(self, segment: int) -> int:
         found = self._handles.get(segment)
@@ -66,12 +75,50 @@ class SegmentReader:
         self._window_segment = segment
         self._window_at = at
 
+    def read_entries_at(self, segment: int, at: int, size: int) -> None:
+        """As read_window. What the disk does not give now is a fault, told once; nothing of it is lost."""
+        if segment not in self.unreadable:
+            try:
+                self.read_window(segment, at, size)
+                return
+            except OSError as failure:
+                path = os.path.join(self._directory, segment_name(segment))
+                self.close_one(segment)
+                self.unreadable[segment] = (at, f"{path}: {failure.strerror or failure}")
+                log.error("%s: its messages wait until it can be read", self.unreadable[segment][1])
+        text = f"messages cannot be read now, and wait until they can be: {self.unreadable[segment][1]}"
+        raise UnreadableFault(RESOURCE_ERROR, text)
+
+    def adopt(self, segment: int, handle: int) -> None:
+        """Reads the segment by this handle from now on: its file has no name any more."""
+        self.forget(segment)
+        self._handles[segment] = handle
+
+    def try_again(self, now_s: float) -> None:
+        """Looks now and then whether the disk gives what it did not give before."""
+        if now_s < self._again_s:
+            return
+        self._again_s = now_s + READ_AGAIN_S
+        for segment, (at, _) in list(self.unreadable.items()):
+            try:
+                self._disk.read(self.handle(segment), at, layout.RECORD_HEAD)
+            except OSError:
+                self.close_one(segment)
+                continue
+            del self.unreadable[segment]
+            log.warning("%s can be read again", os.path.join(self._directory, segment_name(segment)))
+
     def release_window(self) -> None:
         self.window = b""
         self._window_segment = 0
 
     def forget(self, segment: int) -> None:
         """The file is about to go."""
+        self.close_one(segment)
+        self.unreadable.pop(segment, None)
+
+    def close_one(self, segment: int) -> None:
+        """Its handle goes; the next read opens the file anew."""
         handle = self._handles.pop(segment, None)
         if handle is not None:
             self._disk.let_go(handle)

@@ -42,6 +42,8 @@ SPARE_PREFIX = "spare."
 SPARE_SHARE = 0.5
 # A disk that fails to read takes its time over it, and everybody waits for that.
 READ_AGAIN_S = 10.0
+# To look for a record at one place takes as long as to copy so much.
+PLACE_OCTETS = 64
 
 
 class Reclaimer:
@@ -64,6 +66,10 @@ class Reclaimer:
         # How far the victim has been copied; one that recovery found is begun anew.
         self._at = layout.SEGMENT_HEAD
         self._emptied_sequence = 0
+        # The damage at hand by its segment and place, and how far the next record was searched for.
+        self._damage = (0, 0)
+        self._searched_to = 0
+        self._looked_octets = 0
         # The victim that the disk did not give back, as was told, and when it is asked for again.
         self._unreadable = 0
         self._read_due_s = 0.0
@@ -289,7 +295,7 @@ class Reclaimer:
     def _cannot_read(self, segment: Segment, failure: OSError) -> None:
         """Its record at hand stays where it is, and is tried again in a while, from a file opened anew."""
         journal = self._journal
-        journal.reader.forget(segment.number)
+        journal.reader.close_one(segment.number)
         self._read_due_s = journal.clock.monotonic_s() + READ_AGAIN_S
         if self._unreadable != segment.number and not journal.missing:
             self._unreadable = segment.number
@@ -310,6 +316,7 @@ class Reclaimer:
         if not layout.RECORD_HEAD <= length <= segment.end - place:
             return octets, at, 0
         octets, at = reader.view(segment.number, place, length)
+        self._looked_octets += length
         return octets, at, record.checked_length(octets, at, min(at + length, len(octets)), segment.seed)
 
     def _copy_record(self, segment: Segment) -> int:
@@ -317,8 +324,7 @@ class Reclaimer:
         place = self._at
         octets, at, length = self._record(segment, place)
         if length == 0:
-            self._at = self._past_damage(segment)
-            return self._at - place
+            return self._past_damage(segment)
         self._at = place + record.padded(length)
         kind = layout.get_u8(octets, at + 16)
         if kind in (layout.ENTRY, layout.MOVED):
@@ -354,12 +360,35 @@ class Reclaimer:
                 journal.append_settle_copy(layout.get_u32(octets, run_at), first, count, targets)
 
     def _past_damage(self, segment: Segment) -> int:
-        """The disk changed what it held: step over it, losing what cannot be read, as a read would."""
-        place = self._at + 8
-        while place < segment.end and not self._record(segment, place)[2]:
+        """The disk changed what it held: step over it, losing what cannot be read, as a read would.
+
+        Returns the octets of work done. The search for the next record may go on in the next step.
+        """
+        begun = (segment.number, self._at)
+        place = self._searched_to if self._damage == begun else self._at + 8
+        most = self._journal.options.rewrite_step_octets
+        work = 0
+        while place < segment.end:
+            if work >= most:
+                self._damage = begun
+                self._searched_to = place
+                return work
+            self._looked_octets = 0
+            if self._may_begin(segment, place) and self._record(segment, place)[2]:
+                break
+            work += PLACE_OCTETS + self._looked_octets
             place += 8
+        self._damage = (0, 0)
         self._journal.lose_unreadable(segment.number, self._at, place)
-        return place
+        self._at = place
+        return work
+
+    def _may_begin(self, segment: Segment, place: int) -> bool:
+        """Whether a record may begin there, by its number: most checksums need not be computed."""
+        octets, at = self._journal.reader.view(segment.number, place, layout.RECORD_HEAD)
+        if len(octets) - at < layout.RECORD_HEAD:
+            return False
+        return layout.get_u64(octets, at + 8) < self._journal.next_sequence
 
     # Dropping
 

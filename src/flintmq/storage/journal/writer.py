@@ -124,11 +124,13 @@ class BatchWriter:
         where it is back.
         """
         if sync and self._commit(batch, promises):
+            self._insist_on_segments(batch)
             return
         self._write(batch)
         if sync:
             self.sync()
         self._disk.insist_on(self._lock_path, self._lock)
+        self._insist_on_segments(batch)
         if self._promises is not None:
             for promise in promises:
                 self._promises.note(promise)
@@ -159,6 +161,12 @@ class BatchWriter:
         else:
             self._promises.note(promises[0])  # which tells why it fails
         return True
+
+    def _insist_on_segments(self, batch: Batch) -> None:
+        """What was written to a file that was removed would not be found again."""
+        for piece in batch.pieces:
+            segment = piece.segment
+            self._disk.insist_on(os.path.join(self._directory, segment_name(segment.number)), segment.handle)
 
     def _write(self, batch: Batch) -> None:
         for spool in batch.spools:

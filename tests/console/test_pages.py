@@ -177,6 +177,24 @@ def test_a_policy_for_quorum_queues_can_be_changed(console: Console) -> None:
     assert {"classic_queues", "quorum_queues", "streams"} <= set(options)
 
 
+def test_a_policy_for_classic_queues_matches_no_stream(console: Console, api: Http) -> None:
+    policy = {"pattern": "^orders", "definition": {"max-length": 9}, "apply-to": "classic_queues"}
+    api.ok("PUT", "policies/%2F/of-classic", policy)
+    try:
+        console.open("policies")
+        row = console.row("of-classic")
+        expect(row).to_contain_text("2 queues")
+        expect(row).not_to_contain_text("orders.all")
+    finally:
+        api.ok("DELETE", "policies/%2F/of-classic")
+
+
+def test_the_graph_says_which_virtual_host_it_is_of(console: Console) -> None:
+    console.page.get_by_label("Virtual host").select_option("")
+    console.open("exchanges?view=graph")
+    expect(console.page.get_by_text("The graph is of the virtual host /")).to_be_visible()
+
+
 def test_messages_on_disk_are_not_said_to_be_in_memory(console: Console, api: Http) -> None:
     queue = api.get("queues/%2F/orders.overseas")
     queue |= {"messages_ready": 9, "message_bytes": 3 << 20, "message_bytes_ready": 3 << 20}

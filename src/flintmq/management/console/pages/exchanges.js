@@ -18,7 +18,7 @@ export function Exchanges({ query }) {
     <${Panel} flush label="Exchanges">
       <${Tabs} active=${tab} onChoose=${(view) => setQuery({ view })} tabs=${[{ name: "list", title: "List" }, { name: "graph", title: "Graph" }]} />
       ${tab === "graph"
-        ? html`<${HostGraph} vhost=${host || "/"} />`
+        ? html`${!host && html`<p class="quiet small graph-note">The graph is of the virtual host /. Choose another one above.</p>`}<${HostGraph} vhost=${host || "/"} />`
         : html`<${List} label="Exchanges" base=${listPath("exchanges", host)} keyOf=${(row) => row.vhost + "\u0000" + row.name} defaultSort="message_stats.publish_in" defaultDesc=${true}
           empty=${html`<${Empty} title="No exchanges">There is always the default exchange.<//>`}
           columns=${[
@@ -47,7 +47,7 @@ function HostGraph({ vhost, around }) {
   const error = bindings.error || exchanges.error || queues.error;
   if (!bindings.data || !exchanges.data || !queues.data) return html`<${Failure} error=${error} />${!error && html`<${Loading} />`}`;
   const rows = bindings.data.items.filter((row) => row.source);
-  if (!rows.length) return html`<${Empty} title="No bindings in this virtual host" code=${`channel.exchange_declare("orders", "topic", durable=True)
+  if (!rows.length) return html`<${Empty} title=${`No bindings in the virtual host ${vhost}`} code=${`channel.exchange_declare("orders", "topic", durable=True)
 channel.queue_declare("orders.europe", durable=True)
 channel.queue_bind("orders.europe", "orders", "order.eu.#")`}>Only the default exchange routes here, to each queue by its name. Bind a queue to an exchange:<//>`;
   return html`<${Graph} vhost=${vhost} bindings=${rows} exchanges=${exchanges.data.items} queues=${queues.data.items} around=${around} isCut=${bindings.data.filtered_count > GRAPH_BINDINGS} />`;

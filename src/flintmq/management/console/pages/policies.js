@@ -43,15 +43,24 @@ function PolicyList({ kind, title, maySet, lead }) {
   <//>`;
 }
 
+// Policies for queues of one type: the server finds queues by name, and their types are looked at here.
+const TYPES = { classic_queues: "classic", quorum_queues: "quorum", streams: "stream" };
+const TYPED_MAX = 500;
+const NAMED_MAX = 5;
+
 /** The server matches the pattern, as it does for the policy itself. */
 function Matches({ row, kind }) {
   const what = row["apply-to"] === "exchanges" ? "exchanges" : "queues";
-  const { data } = usePoll(path(what, row.vhost) + query({ page: 1, page_size: 5, name: row.pattern, use_regex: "true", columns: "name,policy,operator_policy" }), 10_000);
+  const type = TYPES[row["apply-to"]];
+  const { data } = usePoll(path(what, row.vhost) + query({ page: 1, page_size: type ? TYPED_MAX : NAMED_MAX, name: row.pattern, use_regex: "true", columns: "name,type,policy,operator_policy" }), 10_000);
   if (!data) return html`<span class="quiet">–</span>`;
-  if (!data.filtered_count) return html`<${Badge} tone="warn">no ${what}<//>`;
+  const found = type ? data.items.filter((each) => each.type === type) : data.items;
+  const total = type ? found.length : data.filtered_count;
+  const isMore = type && data.filtered_count > TYPED_MAX;
+  if (!total) return html`<${Badge} tone="warn">no ${what}<//>`;
   const field = kind === "policies" ? "policy" : "operator_policy";
-  return html`<a class="num" href=${link(what, [], { name: row.pattern, regex: 1 })}>${count(data.filtered_count)} ${data.filtered_count === 1 ? what.slice(0, -1) : what}</a>
-    <div class="small quiet">${data.items.map((each) => `${each.name}${what === "queues" && each[field] !== row.name ? ` (${each[field] || "none"} in force)` : ""}`).join(", ")}${data.filtered_count > 5 ? ", …" : ""}</div>`;
+  return html`<a class="num" href=${link(what, [], { name: row.pattern, regex: 1 })}>${count(total)}${isMore ? " or more" : ""} ${total === 1 && !isMore ? what.slice(0, -1) : what}</a>
+    <div class="small quiet">${found.slice(0, NAMED_MAX).map((each) => `${each.name}${what === "queues" && each[field] !== row.name ? ` (${each[field] || "none"} in force)` : ""}`).join(", ")}${total > NAMED_MAX || isMore ? ", …" : ""}</div>`;
 }
 
 function openPolicyForm(kind, row) {

@@ -67,8 +67,8 @@ class BrokerProcess:
         finally:
             self.process.send_signal(signal.SIGCONT)
 
-    def stop(self) -> None:
-        """An orderly end: SIGTERM, and the exit status 0, with no bug met on the way."""
+    def stop(self, expected: int = 0) -> None:
+        """An orderly end: SIGTERM, and this exit status, with no bug met on the way."""
         self.process.terminate()
         try:
             status = self.process.wait(STOP_TIMEOUT_S)
@@ -79,7 +79,7 @@ class BrokerProcess:
         finally:
             for reader in self.readers:
                 reader.join()
-        assert status == 0, f"exit status {status}:\n" + "\n".join(self.lines[-20:])
+        assert status == expected, f"exit status {status}:\n" + "\n".join(self.lines[-20:])
         bugs = [line for line in self.lines if BUG in line or LEFT_OPEN in line]
         assert not bugs, "\n".join(bugs)
 

@@ -301,7 +301,7 @@ def test_guest_without_settings_can_be_taken_away(playbook: TimedPlaybook, boss:
         ("limit.set", {"user": "guest", "name": "max-age", "value": 1}, 406, "expected one of"),
         ("limit.set", {"user": "bob", "name": "max-channels", "value": 1}, 404, "no user 'bob'"),
         ("limit.set", {"virtual_host": "v", "name": "max-queues", "value": 1}, 404, "no virtual host 'v'"),
-        ("limit.set", {"name": "max-queues", "value": -1}, 406, "argument 'value'"),
+        ("limit.set", {"name": "max-queues", "value": -2}, 406, "argument 'value'"),
         ("limit.set", {"name": "max-queues", "value": 2**31}, 406, "from 0 to 2147483647"),
         ("limit.clear", {"name": "max-queues"}, 404, "'max-queues'"),
         ("policy.set", {"name": "p", "pattern": "("}, 406, "argument 'definition': expected a table"),

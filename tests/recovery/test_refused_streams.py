@@ -72,7 +72,7 @@ def test_kill_9(begun: tuple[Any, Refusal], start: Callable[..., Any]) -> None:
 
 def test_an_orderly_stop(begun: tuple[Any, Refusal], start: Callable[..., Any]) -> None:
     life, refusal = begun
-    life.stop()
+    life.stop(expected=1)
     assert "not everything in streams is on disk" in life.said_text()
     assert "not everything is on disk: the journal waits for its streams" in life.said_text()
     refusal.end()

@@ -83,9 +83,8 @@ def test_what_expired_behind_the_head_stays_there_when_a_short_message_comes() -
 def test_a_broker_that_drops_delayed_messages_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = DelayedExchange.send
 
-    def send_some(self: DelayedExchange, waited: Message) -> None:
-        if len(waited.content) % 3:
-            sent(self, waited)
+    def send_some(self: DelayedExchange, entry: int, waited: Message) -> bool:
+        return sent(self, entry, waited) if len(waited.content) % 3 else True
 
     monkeypatch.setattr(DelayedExchange, "send", send_some)
     with pytest.raises(AssertionError, match="is gone"):
@@ -103,8 +102,8 @@ def test_a_broker_that_drops_them_only_when_the_power_fails_is_found(
         with suppress(StorageFault):
             store.journal.commit_now()
         with grouped(self.router):
-            for message in messages:
-                self.send(message)
+            for entry, message in zip(entries, messages, strict=True):
+                self.send(entry, message)
 
     monkeypatch.setattr(DelayedExchange, "release", let_go_first)
     with pytest.raises(AssertionError, match="is neither in later nor"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 from pathlib import Path
 
@@ -292,6 +294,7 @@ def test_a_section_is_a_tuple_of_its_settings_by_name() -> None:
     assert listen == (("::1",), 1, (), None)
     assert (listen.hosts, listen.port) == (("::1",), 1)
     assert listen._replace(port=2) == Listen(("::1",), 2)
+    assert copy.copy(listen) == copy.deepcopy(listen) == pickle.loads(pickle.dumps(listen)) == listen
     assert repr(listen) == "Listen(hosts=('::1',), port=1, proxy_protocol_from=(), fast09_port=None)"
     for wrong in ({"ports": 1}, {"port": 1, "ports": 1}):
         with pytest.raises(TypeError, match="Listen has no ports"):

@@ -55,6 +55,10 @@ class Section(tuple[Any, ...]):
         fields = ", ".join(f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True))
         return f"{type(self).__name__}({fields})"
 
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        """For copies: tuple's own would hand all values over as the first."""
+        return tuple(self)
+
     def _replace(self, **named: Any) -> Self:
         return type(self)(*self, **named)
 

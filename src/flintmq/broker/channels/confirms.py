@@ -115,6 +115,7 @@ class Confirms:
         if self.lost is None:
             self.confirm_unlost(published)
         elif not self.is_telling:
+            self.is_telling = True  # until its first step: it may have to wait for that
             self.pass_work.chores.begin(chores.repeated(self.tell))
 
     def confirm_unlost(self, published: int) -> None:

@@ -28,7 +28,7 @@ from flintmq.broker.exchanges.wrapping_exchange import WrappingExchange
 from flintmq.broker.messages import cc_bcc, entry_number
 from flintmq.broker.messages.message import Message, new_message
 from flintmq.broker.scheduling.chores import MESSAGES
-from flintmq.errors import ChannelFault, PeerFault
+from flintmq.errors import ChannelFault, PeerFault, UnreadableFault
 from flintmq.wire import amqp, traits
 
 if TYPE_CHECKING:
@@ -205,8 +205,9 @@ class DelayedExchange(WrappingExchange):
             return
         try:
             messages = store.load(entries)
-        except Exception:
-            log.exception("exchange %r: a bug in reading what is due: once more in a while", self.name)
+        except Exception as fault:
+            if not isinstance(fault, UnreadableFault):  # which the reader of the file has told
+                log.exception("exchange %r: a bug in reading what is due: once more in a while", self.name)
             for entry in entries:
                 self.put_off(entry)
             return

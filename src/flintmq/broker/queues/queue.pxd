@@ -160,6 +160,8 @@ cdef class Queue:
         goals=ServiceGoals, handed_out=cython.longlong, is_cut=cython.bint
     )
     cdef int dispatch_ruled(self) except -1
+    cdef int dispatch_early(self) except -1
+    cdef bint expire_early(self) except -1
     cpdef bint dispatch_selectively(self) except -1
     @cython.locals(
         delivery=Delivery, message=Message, consumer=Consumer, index=Py_ssize_t, back=Py_ssize_t,

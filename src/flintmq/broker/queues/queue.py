@@ -308,7 +308,7 @@ class Queue:
         if expiry is not None:
             expiry.stamp(message)
             # A consumer that waits gets the message now. Messages that have expired before it go first.
-            is_urgent = bool(self.active) and expiry.is_urgent(message) and not self.expire()
+            is_urgent = bool(self.active) and expiry.is_urgent(message) and not self.expire_early()
         happened = self.take_in(message, not is_urgent)
         if rules.limits is not None:
             rules.limits.came(message)
@@ -368,7 +368,7 @@ class Queue:
     def trim_stream(self, backlog: StreamBacklog) -> None:
         """Drops stream messages over their limit, the oldest of the lowest priority first."""
         if self.active:
-            self.dispatch()
+            self.dispatch_early()
         limits = self.need_rules().need_limits()
         dead: list[Message] = []
         try:
@@ -437,7 +437,7 @@ class Queue:
                 self.expire()
             self.watch()
         except UnreadableFault:
-            rules.timetable.at(rules.timetable.now_ms() + AGAIN_MS, self.tend)
+            rules.set_alarm(rules.timetable.now_ms() + AGAIN_MS, self.alarm_due)
         except Exception:
             log.exception("a bug in trimming queue %r: once more in a while", self.name)
             rules.timetable.at(rules.timetable.now_ms() + AGAIN_MS, self.tend)
@@ -451,7 +451,7 @@ class Queue:
         if not limits.would_exceed(self.message_count(), 1, size):
             return False
         if self.active:
-            self.dispatch()
+            self.dispatch_early()
         return limits.would_exceed(self.message_count(), 1, size)
 
     def lacks_room(self, messages: list[Message]) -> bool:
@@ -460,7 +460,7 @@ class Queue:
         if limits is None or not limits.refuses:
             return False
         if self.active:
-            self.dispatch()
+            self.dispatch_early()
         size = 0
         for message in messages:
             size += message.body_size()
@@ -472,7 +472,7 @@ class Queue:
         if limits is None or limits.refuses or not limits.is_exceeded(self.message_count()):
             return
         if self.active:
-            self.dispatch()
+            self.dispatch_early()
         dead: list[Message] = []
         letters = 0
         size = 0
@@ -538,7 +538,7 @@ class Queue:
         limits = self.need_rules().need_limits()
         try:
             if self.active:
-                self.dispatch()
+                self.dispatch_early()
             if self.kept_count() > limits.memory_max:
                 self.page_last(message)
         except Exception:
@@ -771,6 +771,14 @@ class Queue:
                 consumer.undelivered(message, place, redeliveries)
             raise
         self.note_handed_out(self.position - start, is_cut)
+        return 0
+
+    def dispatch_early(self) -> int:
+        """As dispatch, for whoever is about to count messages. The pass comes to what cannot be read now."""
+        try:
+            self.dispatch()
+        except UnreadableFault:
+            self.mark()
         return 0
 
     def dispatch_sampled(self) -> int:
@@ -1186,9 +1194,23 @@ class Queue:
         return self.tally
 
     def give_back(self, delivery: Delivery) -> None:
-        """Puts a message that was taken and not handed out into its place again."""
-        self.unacked += 1
-        self.requeue([delivery])
+        """Puts a message that was taken and not handed out into its place again. That counts as no return.
+
+        Nothing is trimmed here: a dispatch that trims, and whose delivery fails, would never come to an end.
+        """
+        message = delivery.message
+        if message is None:
+            return
+        if self.deleted:
+            self.settle(message)
+            return
+        delivery.consumer = None
+        if self.rules is not None and self.rules.limits is not None:
+            self.rules.limits.came(message)
+        self.put_back([delivery])
+        if self.rules is not None:
+            self.watch()
+        self.mark()
 
     def requeue(self, deliveries: list[Delivery], failed: bool = False) -> None:
         """Puts handed-out messages back. `failed`: a client has refused them, or their client was lost."""
@@ -1466,7 +1488,7 @@ class Queue:
     def can_take_now(self, message: Message) -> bool:
         """Whether a consumer would get the message at once (basic.publish with immediate)."""
         if self.message_count():
-            self.dispatch()  # messages that came earlier in this pass are first
+            self.dispatch_early()  # messages that came earlier in this pass are first
             if self.message_count():
                 return False
         for consumer in self.active:  # noqa: SIM110 - a generator expression is a closure: not in compiled methods
@@ -1502,6 +1524,13 @@ class Queue:
                 self.bury_all(dead, "expired")
         return has_more
 
+    def expire_early(self) -> bool:
+        """As expire, for a message that comes in; True also if what is before it cannot be read now."""
+        try:
+            return self.expire()
+        except UnreadableFault:
+            return True
+
     def is_slow(self) -> bool:
         """Whether dead letters are to wait: memory is short, or has not been looked at for too long."""
         if self.need_rules().settings.dead_letter_exchange is None:
@@ -1512,9 +1541,11 @@ class Queue:
         """Sets the alarm for whatever is due first. Never fails: the work of the caller is done already."""
         try:
             self.look_ahead()
-        except Exception as failure:
-            if not isinstance(failure, UnreadableFault):
-                log.exception("a bug in looking what is due in queue %r: once more in a while", self.name)
+        except UnreadableFault:
+            rules = self.need_rules()
+            rules.set_alarm(rules.timetable.now_ms() + AGAIN_MS, self.alarm_due)
+        except Exception:
+            log.exception("a bug in looking what is due in queue %r: once more in a while", self.name)
             timetable = self.pass_work.timetable
             timetable.at(timetable.now_ms() + AGAIN_MS, self.watch)
 
@@ -1544,9 +1575,12 @@ class Queue:
         rules.alarm = None
         if self.deleted:
             return
-        self.trim()
-        if rules.expiry is not None and not (self.pass_work.behind and self.is_slow()):
-            self.expire()
+        try:
+            self.trim()
+            if rules.expiry is not None and not (self.pass_work.behind and self.is_slow()):
+                self.expire()
+        except UnreadableFault:
+            rules.set_alarm(rules.timetable.now_ms() + AGAIN_MS, self.alarm_due)
         now_ms: int = rules.timetable.now_ms()
         if rules.retries is not None:
             self.end_waits(rules.retries.take_due(now_ms))
@@ -1570,7 +1604,7 @@ class Queue:
                 if delivery.message is not None:
                     limits.came(delivery.message)
         self.put_back(ready)
-        self.trim()
+        self.tend()
         self.mark()
 
     # After a restart

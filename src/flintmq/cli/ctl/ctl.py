@@ -534,7 +534,8 @@ def set_user_limits(ctl: Ctl) -> None:
 
 def set_limits(ctl: Ctl, limits: dict[str, Any], **whose: str) -> None:
     for name, value in limits.items():
-        ctl.ask("limit.set", name=name, value=value, **whose)
+        least = max(value, -1) if isinstance(value, int) else value  # below 0 is none
+        ctl.ask("limit.set", name=name, value=least, **whose)
 
 
 def clear_vhost_limits(ctl: Ctl) -> None:

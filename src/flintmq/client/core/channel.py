@@ -545,10 +545,14 @@ class ChannelCore:
         """Ends a consumer that nobody will read, without waiting; what it was sent goes back."""
         self.consumers.pop(consumer.tag, None)  # no recovery brings it back
         consumer.inbox.ended = ClientError(f"consumer {consumer.tag!r} was cancelled")
+        self.connection.consumer_left(consumer.queue)
 
         def cancelled(_: object) -> None:
-            self.deliveries.inboxes.pop(encode_shortstr(consumer.tag), None)
-            self.give_back(consumer)
+            tag = encode_shortstr(consumer.tag)
+            if self.deliveries.inboxes.get(tag) is consumer.inbox:  # else another consumer has the tag by now
+                del self.deliveries.inboxes[tag]
+            # Not in the middle of a read, as it sends.
+            self.connection.callbacks.append(lambda: self.give_back(consumer))
 
         if self.epoch != 0:
             self.call(

@@ -203,6 +203,8 @@ class QueueHistory:
                 if not is_lost:
                     log.error("no history of queues: %s", error)
                 is_lost = True
+            except Exception:
+                log.exception("a bug keeps queues from being looked at")
             took_s = self.clock.monotonic_s() - began_s
             # One look that took long on a busy machine makes the next one no later.
             await asyncio.sleep(pause_s(min(took_s, took_before_s)))

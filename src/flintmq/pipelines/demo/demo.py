@@ -51,6 +51,9 @@ MANAGEMENT_PORT = 15672
 # What `flintmq[management]` installs.
 MANAGEMENT_NEEDS = ("starlette", "uvicorn", "orjson")
 START_TIMEOUT_S = 120.0
+# The watcher takes so many messages at a time, and looks so often whether the demo has ended.
+TAKEN_MAX = 100
+LOOK_S = 0.2
 # Spark compiles much of itself at its first query. A machine with other work takes minutes for that.
 SPARK_START_TIMEOUT_S = 600.0
 SPARK_START_TOLD_S = 20.0
@@ -197,17 +200,15 @@ class Watcher:
         for symbol in symbols:
             queue.bind(EXCHANGE, f"bar.{symbol}")
         queue.bind(EXCHANGE, "gap.#")
-        self._consumer = queue.consume(no_ack=True, timeout_s=0.2)
+        self._consumer = queue.consume(no_ack=True)
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
 
     def _listen(self) -> None:
         try:
             while not self._ended.is_set():
-                for message in self._consumer:
+                for message in self._consumer.take(TAKEN_MAX, timeout_s=LOOK_S):
                     self._take(message.routing_key, message.body)
-                    if self._ended.is_set():
-                        break
         except ClientError as error:
             self.failure = error  # look() tells it
 

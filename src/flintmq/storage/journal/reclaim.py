@@ -405,7 +405,7 @@ class Reclaimer:
         leftovers = sorted(self._leftovers)
         moved_into = []
         if journal.options.sync is SyncPolicy.NEVER and not journal.options.ephemeral:
-            moved_into = [each.number for each in journal.segments.values() if each.moved]
+            moved_into = [n for n, each in journal.segments.items() if each.moved and each is not segment]
 
         recycled: list[str] = []  # the spare, once it is there
 

@@ -434,12 +434,12 @@ class StreamStore:
             self._retry_due_s = 0.0
             self._submit()
         self.end_batch()
-        while self._in_flight is not None:
+        while self._in_flight is not None and self._worker.pending:
             left_s = None if until_s is None else max(0.0, until_s - self.clock.monotonic_s())
             if not self._worker.collect(True, left_s):
                 return False
             self.end_batch()
-        return not self.alarm
+        return not self.alarm and self._in_flight is None
 
     # What follows
 

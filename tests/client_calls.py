@@ -251,13 +251,6 @@ async def done(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
-async def next_of(consumer: Any) -> Any:
-    """The next delivery of an iteration; None at its end."""
-    if hasattr(consumer, "__anext__"):
-        return await anext(consumer, None)
-    return next(consumer, None)
-
-
 def rows_of(count: int = ROWS, size: int = 0) -> list[bytes]:
     return [b"row %d" % number + bytes(size) for number in range(count)]
 
@@ -551,9 +544,10 @@ async def consume(visit: Visit) -> None:
     channel = await visit.channel(prefetch=4)
     visit.strike()
     seen: Counter[bytes] = Counter()
-    consumer = (await visit.do("consume", lambda: channel.consume(queue, timeout_s=0.5))).value
+    consumer = (await visit.do("consume", lambda: channel.consume(queue))).value
     if consumer is not None:
-        await read_all(visit, lambda: next_of(consumer), len(rows), seen)
+        # An iteration that ends by its timeout would cancel the consumer.
+        await read_all(visit, lambda: consumer.take(1, timeout_s=0.5), len(rows), seen)
         visit.proxy.heal()
         await visit.do("consumer.cancel", consumer.cancel)
     await visit.close()

@@ -80,7 +80,9 @@ def test_no_try_counts_as_a_delivery(playbook: PagedPlaybook, client: Client, di
     assert [each.body for _, each in consumer.heard() if isinstance(each, Carried)] == [LARGE]
 
 
-def test_a_full_queue_waits_too(playbook: PagedPlaybook, client: Client, directory: Path) -> None:
+def test_a_full_queue_waits_too(
+    playbook: PagedPlaybook, client: Client, directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     client.declares("q", durable=True, arguments={"x-max-length": 1})
     consumer = consuming(playbook, prefetch=1)
     stored(playbook, client, b"A")
@@ -90,6 +92,7 @@ def test_a_full_queue_waits_too(playbook: PagedPlaybook, client: Client, directo
         client.publishes("q", b"C")
     seconds(playbook, 5)
     assert playbook.queue("q").message_count() + playbook.queue("q").unacked == 1
+    assert "a bug" not in caplog.text
 
 
 def test_messages_expire_when_the_file_is_back(

@@ -10,7 +10,8 @@ A number stands for the same message until it is acked: whoever asks for what fo
 again, and may read any range of it again, in this process or the next. A lease that is not renewed in
 time ends: its messages go back to their places in the queue, to be redelivered, and their numbers are
 never used again. A new reader of the same name claims the lease with a higher epoch; the old one is
-refused from then on.
+refused from then on. What is leased may lie on disk only, if it is much or memory is short, and is read again
+when a reader asks for it.
 
 In the journal a lease is a key; its messages stay entries of the queue and are only named by it.
 
@@ -30,6 +31,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from flintmq.broker.messages import entry_number
+from flintmq.broker.queues.paged_tail import READ_BYTES, READ_ENTRIES_MAX
 from flintmq.broker.store.topology_records import put_handed_out
 from flintmq.errors import ServiceFault
 from flintmq.wire import amqp
@@ -37,6 +39,7 @@ from flintmq.wire import amqp
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+    from flintmq.broker.messages.message import Message
     from flintmq.broker.queues.delivery import Delivery
     from flintmq.broker.queues.queue import Queue
     from flintmq.broker.scheduling.timetable import Alarm, Timetable
@@ -48,7 +51,7 @@ T = TypeVar("T")
 
 LEASE = b"l"
 
-# What one reader may hold of a queue; its messages are in memory.
+# What one reader may hold of a queue.
 LEASED_ROWS_MAX = 4_000_000
 LEASED_BYTES_MAX = 536_870_912
 LEASES_MAX = 1000
@@ -59,6 +62,7 @@ ENDED = 512
 # Messages that one step takes from the queue, or acks. Where they lie apart in the journal, each ack writes
 # a long record, so that a step acks more of them.
 TAKEN = 1024
+TAKEN_BYTES = 4_194_304
 ACKED = 1024
 ACKED_MAX = 16_384
 
@@ -87,6 +91,7 @@ class Lease:
         "ends",
         "epoch",
         "held_bytes",
+        "kept_bytes",
         "last",
         "name",
         "queue",
@@ -110,6 +115,7 @@ class Lease:
         self.deliveries: deque[Delivery] = deque()  # numbers acked + 1 to last
         self.runs = bytearray()  # their entries as the journal has them, if the queue is in the journal
         self.held_bytes = 0
+        self.kept_bytes = 0  # of these octets, what is in memory
         self.taking = False  # a request takes messages for it, a portion in each pass
         self.alarm: Alarm | None = None
         self.due_ms = 0
@@ -163,22 +169,28 @@ class Lease:
         runs = bytearray()
         self.taking = True
         try:
-            size = 0
+            size = kept = 0
             while len(taken) < rows_max and size < bytes_max:
                 while queue.sweep():
                     yield
                     self.check_there(epoch)
                 start = len(taken)
-                size += self._take_some(taken, min(rows_max, start + TAKEN), bytes_max - size)
+                octets = min(bytes_max - size, TAKEN_BYTES)
+                more = self._take_some(taken, min(rows_max, start + TAKEN), octets)
+                size += more
                 if len(taken) == start:
                     break
                 if self.journal() is not None:
                     add_runs(runs, taken[start:])
-                if len(taken) == start + TAKEN:
+                if self._has_room(kept + more):
+                    kept += more
+                else:
+                    page_out(queue, taken[start:])
+                if len(taken) == start + TAKEN or more >= octets:
                     yield
                     self.check_there(epoch)
             if taken:
-                self._hold(taken, size, runs)
+                self._hold(taken, size, kept, runs)
         except BaseException:
             queue.requeue(taken)
             raise
@@ -202,11 +214,17 @@ class Lease:
             size += len(message.content)
         return size
 
-    def _hold(self, taken: list[Delivery], size: int, runs: bytearray) -> None:
-        """What was taken is held under the lease."""
-        before = self.held_bytes, self.last, list(self.ends)
+    def _has_room(self, more: int) -> bool:
+        """Whether so many octets more may stay in memory."""
+        store = self.queue.store
+        return store is None or self.kept_bytes + more <= store.kept_bytes
+
+    def _hold(self, taken: list[Delivery], size: int, kept: int, runs: bytearray) -> None:
+        """What was taken is held under the lease; so many octets of it, `kept` of them in memory."""
+        before = self.held_bytes, self.kept_bytes, self.last, list(self.ends)
         try:
             self.held_bytes += size
+            self.kept_bytes += kept
             self.last += len(taken)
             self.ends.append(self.last)
             self.deliveries.extend(taken)
@@ -217,7 +235,7 @@ class Lease:
                 put_handed_out(journal, self.queue.number, self.queue.handed_out)
             self.keep()
         except Exception:
-            self.held_bytes, self.last, self.ends = before
+            self.held_bytes, self.kept_bytes, self.last, self.ends = before
             while len(self.deliveries) > self.last - self.acked:
                 self.deliveries.pop()
             self.count_runs()
@@ -238,6 +256,43 @@ class Lease:
                 f"{self.last}], what '{self.name}' holds of queue '{self.queue.name}'",
             )
         return islice(self.deliveries, start - self.acked, end - self.acked)
+
+    def read(self, start: int, end: int, most: int) -> Iterator[tuple[Delivery, Message | None]]:
+        """The deliveries numbered start + 1 to end, at most so many, with their messages.
+
+        What lies on disk stays there; None for what the disk has lost.
+        """
+        deliveries = list(islice(self.between(start, end), most))
+        return zip(deliveries, self._messages(deliveries), strict=True)
+
+    def _messages(self, deliveries: list[Delivery]) -> Iterator[Message | None]:
+        store = self.queue.store
+        at = 0
+        while at < len(deliveries):
+            entries = []
+            for delivery in islice(deliveries, at, at + READ_ENTRIES_MAX):
+                if delivery.paged is None:
+                    break
+                entries.append(delivery.paged.entry)
+            if entries and store is not None:
+                messages = store.load(entries[: store.fitting(entries, READ_BYTES)])
+                yield from messages
+                at += len(messages)
+            else:
+                yield deliveries[at].message
+                at += 1
+
+    def shed(self, kept: int, most: int) -> int:
+        """Memory is short: all but the first `kept` octets go to disk, until `most` have; how many have."""
+        shed = 0
+        if self.kept_bytes > kept:
+            for delivery in reversed(self.deliveries):
+                if shed >= most or self.kept_bytes <= kept:
+                    break
+                octets = page_out(self.queue, [delivery])
+                self.kept_bytes -= octets
+                shed += octets
+        return shed
 
     def ack(self, through: int) -> Portions[int]:
         """Settles everything up to a number; how many messages that were."""
@@ -262,10 +317,12 @@ class Lease:
         with nullcontext() if journal is None else journal.group():
             try:
                 while self.acked < through:
-                    message = self.deliveries[0].message
-                    if message is not None:
-                        self.queue.settle(message)
-                        self.held_bytes -= len(message.content)
+                    delivery = self.deliveries[0]
+                    size, is_kept = delivery.content_size(), delivery.paged is None
+                    self.queue.settle_returned(delivery)
+                    self.held_bytes -= size
+                    if is_kept:
+                        self.kept_bytes -= size
                     self.deliveries.popleft()
                     self.acked += 1
                     settled += 1
@@ -280,10 +337,10 @@ class Lease:
     def release(self) -> int:
         """Gives back what is not acked; its numbers mean nothing any more."""
         returned = list(self.deliveries)
-        before = self.held_bytes, self.ends, self.acked, self.epoch, self.ended_by
+        before = self.held_bytes, self.kept_bytes, self.ends, self.acked, self.epoch, self.ended_by
         self.deliveries.clear()
         self.runs.clear()
-        self.held_bytes = 0
+        self.held_bytes = self.kept_bytes = 0
         self.ends = []
         self.acked = self.last
         self.epoch += 1
@@ -293,7 +350,7 @@ class Lease:
             if returned:
                 self.queue.requeue(returned)
         except Exception:
-            self.held_bytes, self.ends, self.acked, self.epoch, self.ended_by = before
+            self.held_bytes, self.kept_bytes, self.ends, self.acked, self.epoch, self.ended_by = before
             self.deliveries.extend(returned)
             self.count_runs()
             self.keep()
@@ -362,16 +419,12 @@ class Lease:
         entries = entries_of(octets)
         if not all(self._is_kept(entry) for entry in entries):
             return  # a transient message, or one that was torn off: the numbers are not whole
-        found = {
-            delivery.message.entry: delivery
-            for delivery in picked(self.queue, set(entries))
-            if delivery.message is not None
-        }
+        found = self.queue.pick(set(entries))
         for entry in entries:
             delivery = found.get(entry)
-            if delivery is not None and delivery.message is not None:
+            if delivery is not None:
                 self.deliveries.append(delivery)
-                self.held_bytes += len(delivery.message.content)
+                self.held_bytes += delivery.content_size()
         self.count_runs()
 
     def resume(self) -> None:
@@ -391,25 +444,10 @@ class Lease:
         )
 
 
-def picked(queue: Queue, entries: set[int]) -> list[Delivery]:
-    """Takes what has these entries, wherever it is; all others keep their places, as if never seen."""
-    found: list[Delivery] = []
-    others: list[Delivery] = []
-    while len(found) < len(entries):
-        delivery = queue.draw()
-        if delivery is None:
-            break
-        message = delivery.message
-        if message is not None and message.entry in entries:
-            found.append(delivery)
-            if queue.rules is not None and queue.rules.limits is not None:
-                queue.rules.limits.left(message)
-        else:
-            others.append(delivery)
-    if others:
-        queue.put_back(others)
-    queue.take_out(len(found))
-    return found
+def page_out(queue: Queue, deliveries: list[Delivery]) -> int:
+    """Messages that are leased leave memory; their octets."""
+    store = queue.store
+    return 0 if store is None else sum([each.page_out(store, queue.number != 0) for each in deliveries])
 
 
 def entries_of(octets: bytes) -> list[int]:
@@ -442,8 +480,15 @@ def runs_of(entries: list[int]) -> list[tuple[int, int]]:
 
 def add_runs(runs: bytearray, deliveries: list[Delivery]) -> None:
     """Notes the entries of further deliveries behind those that `runs` has."""
-    entries = [delivery.message.entry for delivery in deliveries if delivery.message is not None]
+    entries = [entry_of(delivery) for delivery in deliveries]
     join_runs(runs, b"".join([_RUN.pack(first, count) for first, count in runs_of(entries)]))
+
+
+def entry_of(delivery: Delivery) -> int:
+    """Where the journal has its message."""
+    if delivery.message is not None:
+        return delivery.message.entry
+    return 0 if delivery.paged is None else delivery.paged.entry
 
 
 def join_runs(runs: bytearray, further: bytes | bytearray) -> None:

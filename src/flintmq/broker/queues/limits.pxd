@@ -1,6 +1,7 @@
 cimport cython
 cimport flintmq.wire.traits as traits
 from flintmq.broker.messages.message cimport Message
+from flintmq.broker.queues.delivery cimport Delivery
 from flintmq.broker.queues.stream_backlog cimport StreamBacklog
 
 
@@ -16,10 +17,10 @@ cdef class Limits:
 
     cpdef set(self, rules)
     cpdef StreamBacklog need_backlog(self)
-    @cython.locals(size=cython.longlong)
     cpdef came(self, Message message)
-    @cython.locals(size=cython.longlong)
+    cdef int note(self, Delivery delivery, int sign) except -1
     cpdef left(self, Message message)
+    cdef int count(self, int sign, long long size, int found) except -1
     cpdef clear(self)
     cdef bint is_exceeded(self, Py_ssize_t count) noexcept
     cdef bint would_exceed(self, Py_ssize_t count, Py_ssize_t coming, long long size) noexcept

@@ -16,6 +16,7 @@ from flintmq.wire import traits
 
 if TYPE_CHECKING:
     from flintmq.broker.messages.message import Message
+    from flintmq.broker.queues.delivery import Delivery
     from flintmq.broker.queues.queue_rules import QueueRules
 
 
@@ -49,16 +50,25 @@ class Limits:
         return self.backlog
 
     def came(self, message: Message) -> None:
-        size = message.body_size()
-        self.body_bytes += size
-        if self.backlog is not None and message.traits & traits.STREAM_CONTENT:
-            self.backlog.change(1, size)
+        self.count(1, message.body_size(), message.traits)
+
+    def note(self, delivery: Delivery, sign: int) -> int:
+        """A message that may lie on disk has come back (1) or was lost (-1)."""
+        if delivery.message is not None:
+            self.count(sign, delivery.message.body_size(), delivery.message.traits)
+        elif delivery.paged is not None:
+            self.count(sign, delivery.paged.body_size, delivery.paged.traits)
+        return 0
 
     def left(self, message: Message) -> None:
-        size = message.body_size()
-        self.body_bytes -= size
-        if self.backlog is not None and message.traits & traits.STREAM_CONTENT:
-            self.backlog.change(-1, -size)
+        self.count(-1, message.body_size(), message.traits)
+
+    def count(self, sign: int, size: int, found: int) -> int:
+        """A message with a body of this size and these traits has come (1) or left (-1)."""
+        self.body_bytes += sign * size
+        if self.backlog is not None and found & traits.STREAM_CONTENT:
+            self.backlog.change(sign, sign * size)
+        return 0
 
     def clear(self) -> None:
         """The queue has dropped all it had."""

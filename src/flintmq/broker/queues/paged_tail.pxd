@@ -17,6 +17,10 @@ cdef class PagedTail:
     @cython.locals(holes=Py_ssize_t)
     cpdef put_back(self, list entries)
     cpdef punch(self, Py_ssize_t index)
+    @cython.locals(found=list, before=Py_ssize_t, number=Py_ssize_t, at=Py_ssize_t, holes=Py_ssize_t)
+    cpdef list pick(self, set wanted)
+    @cython.locals(skipped=Py_ssize_t)
+    cpdef Py_ssize_t skip_holes(self) except -1
     cpdef bint is_hole(self, Py_ssize_t index) except -1
     cpdef bint fill(self, Py_ssize_t index, unsigned long long entry) except -1
     @cython.locals(at=Py_ssize_t, number=Py_ssize_t)

@@ -106,6 +106,40 @@ class PagedTail:
         if not run[0] and not run[-1] and run.tobytes() == HOLES_OCTETS:
             self.runs[number] = HOLES_RUN
 
+    def pick(self, wanted: set[int]) -> list[tuple[int, int]]:
+        """Takes these entries, and leaves holes; each with how many places are before it."""
+        found: list[tuple[int, int]] = []
+        before = -self.taken
+        for number, run in enumerate(self.runs):
+            holes = 0
+            for at in range(self.taken if number == 0 else 0, len(run)):
+                entry = run[at]
+                if entry in wanted:
+                    found.append((before + at, entry))
+                    run[at] = 0
+                    holes += 1
+            before += len(run)
+            if holes and run.tobytes() == HOLES_OCTETS:
+                self.runs[number] = HOLES_RUN
+        self.count -= len(found)
+        self.holes += len(found)
+        return found
+
+    def skip_holes(self) -> int:
+        """Drops the holes before the first entry; their number."""
+        skipped = 0
+        while self.runs:
+            run = self.runs[0]
+            while self.taken < len(run) and not run[self.taken]:
+                self.taken += 1
+                skipped += 1
+            if self.taken < len(run):
+                break
+            del self.runs[0]
+            self.taken = 0
+        self.holes -= skipped
+        return skipped
+
     def is_hole(self, index: int) -> bool:
         """Whether what has `index` before it is a hole."""
         if not 0 <= index < self.count + self.holes:

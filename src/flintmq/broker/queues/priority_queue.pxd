@@ -14,6 +14,7 @@ cdef class PriorityQueue(Queue):
     cdef readonly long long priority_max
 
     cdef long long rank_of(self, Message message) noexcept
+    cdef long long rank_by(self, int found) noexcept
     @cython.locals(lane=Queue)
     cdef Queue lane(self, long long rank)
     @cython.locals(count=Py_ssize_t, lane=Queue)

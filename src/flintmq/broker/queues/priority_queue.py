@@ -56,7 +56,11 @@ class PriorityQueue(Queue):
         self.places: dict[int, int] = {}  # the next position of those that are empty
 
     def rank_of(self, message: Message) -> int:
-        priority = message.traits >> 8 & 0xFF
+        return self.rank_by(message.traits)
+
+    def rank_by(self, found: int) -> int:
+        """The rank of a message with these traits."""
+        priority = found >> 8 & 0xFF
         return priority if priority < self.priority_max else self.priority_max
 
     def lane(self, rank: int) -> Queue:
@@ -179,6 +183,8 @@ class PriorityQueue(Queue):
         for delivery in deliveries:
             if delivery.message is not None:
                 by_rank.setdefault(self.rank_of(delivery.message), []).append(delivery)
+            elif delivery.paged is not None:
+                by_rank.setdefault(self.rank_by(delivery.paged.traits), []).append(delivery)
         for rank, backs in by_rank.items():
             lane = self.lane(rank)
             lane.put_back(backs)
@@ -198,7 +204,7 @@ class PriorityQueue(Queue):
         return more
 
     def shed(self, most: int) -> int:
-        shed = 0
+        shed = self.shed_leases(most)
         for lane in self.lanes.values():
             shed += lane.shed(most - shed)
         return shed

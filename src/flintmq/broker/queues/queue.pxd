@@ -4,7 +4,7 @@ cimport flintmq.broker.queues.put_flags as put_flags
 cimport flintmq.wire.traits as traits
 from flintmq.broker.scheduling.pass_work cimport PassWork
 from flintmq.broker.queues.consumer cimport Consumer
-from flintmq.broker.queues.delivery cimport Delivery
+from flintmq.broker.queues.delivery cimport Delivery, PagedMessage
 from flintmq.broker.messages.message cimport Message
 from flintmq.broker.queues.active_rules cimport ActiveRules
 from flintmq.broker.queues.consumer_choice cimport ConsumerChoice
@@ -29,6 +29,8 @@ cdef Py_ssize_t LETTERS_OCTETS_MAX
 cdef long long LETTERS_SHORT_MS
 cdef Py_ssize_t PASS_ENTRIES
 cdef Py_ssize_t PASS_BYTES
+cdef Py_ssize_t RETURNED_MAX
+cdef Py_ssize_t RETURNED_BYTES_MAX
 cdef Py_ssize_t SHED_MESSAGE_BYTES
 cdef Py_ssize_t PAGED_COPIES
 
@@ -132,12 +134,40 @@ cdef class Queue:
         placed=Py_ssize_t, message=Message, entries=list, messages=list
     )
     cpdef int load(self) except -1
+    @cython.locals(messages=Py_ssize_t, octets=Py_ssize_t, shed=Py_ssize_t, index=Py_ssize_t, delivery=Delivery)
+    cdef Py_ssize_t shed_returned(self, Py_ssize_t most) except -1
+    @cython.locals(shed=Py_ssize_t)
+    cdef Py_ssize_t shed_leases(self, Py_ssize_t most) except -1
+    @cython.locals(wanted=Py_ssize_t)
+    cdef Py_ssize_t load_portion(self) except -1
+    @cython.locals(
+        start=Py_ssize_t, end=Py_ssize_t, most=Py_ssize_t, size=Py_ssize_t, delivery=Delivery, first=list, there=list
+    )
+    cdef load_returned(self)
+    @cython.locals(paged=list, entries=list, messages=list, index=Py_ssize_t, delivery=Delivery, message=Message)
+    cpdef page_in(self, list deliveries, bint counted)
+    cpdef int note_loaded(self, Message message) except -1
+    @cython.locals(message=Message)
+    cdef Message look_at(self, Delivery delivery)
+    @cython.locals(paged=PagedMessage)
+    cpdef int settle_returned(self, Delivery delivery) except -1
+    @cython.locals(dead=list, delivery=Delivery, retries=Retries)
+    cdef page_in_dead(self, list deliveries)
+    @cython.locals(delivery=Delivery)
+    cdef bint is_partly_paged(self) except -1
     @cython.locals(back=Delivery, redeliveries=cython.int)
     cdef put_loaded(self, Message message, unsigned long long entry)
     @cython.locals(redeliveries=cython.int)
     cpdef int redeliveries_of(self, Message message, long long position) except -1
     cpdef tidy_tail(self)
     cdef discount(self, Message message)
+    @cython.locals(part=Queue)
+    cpdef dict pick(self, set entries)
+    @cython.locals(
+        first=cython.longlong, place=cython.longlong, start=Py_ssize_t, picked=list, numbers=list, messages=list,
+        message=Message, redeliveries=cython.int, delivery=Delivery
+    )
+    cdef pick_from_tail(self, set entries, dict found)
     cpdef restore(self, PagedTail tail, unsigned long long handed_out)
     @cython.locals(entry=cython.ulonglong)
     cpdef int hand_out(self, Message message, Output output) except -1
@@ -218,7 +248,7 @@ cdef class Queue:
     cpdef all_returned(self)
     @cython.locals(delivery=Delivery, first=Py_ssize_t)
     cpdef put_back(self, list deliveries)
-    @cython.locals(first=cython.longlong, index=cython.longlong, delivery=Delivery, message=Message)
+    @cython.locals(first=cython.longlong, index=cython.longlong, delivery=Delivery)
     cdef list return_to_tail(self, list deliveries)
     @cython.locals(consumer=Consumer)
     cdef look_again(self, long long position)
@@ -232,7 +262,7 @@ cdef class Queue:
     cpdef purge(self)
     @cython.locals(settled=Py_ssize_t, entry=cython.ulonglong)
     cdef settle_paged(self, list entries)
-    @cython.locals(delivery=Delivery, message=Message, entry=cython.ulonglong)
+    @cython.locals(message=Message)
     cpdef bint drop(self, Py_ssize_t most) except -1
     @cython.locals(other=Consumer)
     cpdef subscribe(self, Consumer consumer)
@@ -256,10 +286,15 @@ cdef class Queue:
     cpdef alarm_due(self)
     @cython.locals(limits=Limits, delivery=Delivery)
     cdef end_waits(self, list ready)
-    @cython.locals(rules=ActiveRules, retries=Retries, message=Message, place=cython.longlong)
+    @cython.locals(
+        rules=ActiveRules, retries=Retries, message=Message, place=cython.longlong, start=Py_ssize_t, entries=list
+    )
     cpdef restore_returns(self, dict returns, list waiting)
     @cython.locals(rules=ActiveRules, limits=Limits, delivery=Delivery)
     cpdef restored(self, bint is_timed)
 
+
+@cython.locals(size=Py_ssize_t, delivery=Delivery)
+cdef Py_ssize_t paged_bytes(list deliveries) except -1
 
 cdef long long sooner(long long due_ms, long long other_ms) noexcept

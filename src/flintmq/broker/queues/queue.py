@@ -6,10 +6,11 @@
 
 Messages are numbered by their place. A channel holds the messages that it has handed out until they are
 acked. A message that comes back goes to `returned`, which is always ahead of the ring, so the message regains
-its place for free. A consumer that may refuse messages (no-local, a selector) takes some from the middle and
-leaves a hole, in the paged tail too; a message that comes back to the paged tail fills its hole there.
-Past a certain length, and sooner when memory is short, messages that arrive go into the paged tail and are
-loaded again when ready runs out: a long queue costs little memory. Deliveries go to the consumers' outputs.
+its place for free; when memory is short it lies on disk there too (delivery.py). A consumer that may refuse
+messages (no-local, a selector) takes some from the middle and leaves a hole, in the paged tail too; one that
+comes back to the paged tail fills its hole there. Past a certain length, and sooner when memory is short,
+messages that arrive go into the paged tail and are loaded again when ready runs out: a long queue costs
+little memory. Deliveries go to the consumers' outputs.
 
 What a queue does beyond first in, first out is decided by the parts of its rules (active_rules.py) and done
 here, under the methods of the same names: a plain queue has no rules.
@@ -32,7 +33,7 @@ from flintmq.broker.queues.consumer_timeout import consumer_timeout_of
 from flintmq.broker.queues.deduplication import DEDUPLICATED, Duplicates
 from flintmq.broker.queues.delivery import Delivery
 from flintmq.broker.queues.limits import Limits
-from flintmq.broker.queues.paged_tail import PagedTail
+from flintmq.broker.queues.paged_tail import READ_BYTES, READ_ENTRIES_MAX, PagedTail
 from flintmq.broker.queues.queue_rules import QueueRules
 from flintmq.broker.queues.queue_tally import QueueTally
 from flintmq.broker.queues.ring import Ring
@@ -78,6 +79,7 @@ HOLES_MIN = 4096
 
 # Messages put back into the queue at a time, which is about a millisecond; more go back in portions.
 RETURNED_MAX = 2048
+RETURNED_BYTES_MAX = 4_194_304
 # Expired messages dropped at a time; more go in portions: a thousand dead letters take some milliseconds.
 EXPIRED_MAX = 1024
 EXPIRED_BYTES_MAX = 1_048_576
@@ -394,6 +396,8 @@ class Queue:
             delivery = self.returned[place] if place < len(self.returned) else None
             if delivery is None or delivery.position != position:
                 return None
+            if delivery.paged is not None:
+                self.page_in([delivery], True)
             del self.returned[place]
             return delivery.message
         message: Message | None = self.ready.at(index)
@@ -553,14 +557,14 @@ class Queue:
             self.ready_bytes -= len(message.content)
 
     def shed(self, most: int) -> int:
-        """Memory is short: all but the first messages go to the paged tail, until `most` octets have.
+        """Memory is short: all but the first messages go to disk, until `most` octets have.
 
         How many have. The caller sees that the disk keeps up.
         """
         if self.store is None:
             return 0
+        shed = self.shed_returned(most) + self.shed_leases(most)
         entries: list[int] = []
-        shed = 0
         try:
             while shed < most and (
                 self.ready.count > self.store.kept_messages_lean
@@ -585,14 +589,103 @@ class Queue:
                 self.tidy_tail()  # if all of them were holes
         return shed
 
-    def load(self) -> int:
-        """Brings the first of the paged tail back into memory; the number of messages."""
+    def shed_leases(self, most: int) -> int:
+        """Of what readers have leased, little stays in memory."""
+        shed = 0
+        if self.leases is not None and self.store is not None:
+            for lease in self.leases.values():
+                shed += lease.shed(self.store.kept_bytes_lean, most - shed)
+        return shed
+
+    def shed_returned(self, most: int) -> int:
+        """All but the first of what came back leaves memory, and keeps its place."""
         if self.store is None:
-            raise ProtocolMisuse("a queue without a store has no paged tail")
+            return 0
+        messages = self.store.kept_messages_lean
+        octets = self.store.kept_bytes_lean
+        shed = 0
+        for index in range(len(self.returned) - 1, -1, -1):
+            delivery = self.returned[index]
+            if delivery.message is None:
+                continue
+            if messages > 0 and octets > 0:
+                messages -= 1
+                octets -= len(delivery.message.content)
+                continue
+            if shed >= most:
+                break
+            shed += delivery.page_out(self.store, self.number != 0)
+        return shed
+
+    def load_portion(self) -> int:
+        """How many messages may come from disk at once."""
+        if self.store is None:
+            raise ProtocolMisuse("a queue without a store has nothing on disk")
         wanted = max(LOADED_MIN, self.pass_work.portion // LOADED_DELIVERIES)
         wanted = min(wanted, self.store.loaded_messages)
         if self.rules is not None and self.rules.limits is not None and self.rules.limits.memory_max >= 0:
             wanted = max(1, min(wanted, self.rules.limits.memory_max))
+        return wanted
+
+    def load_returned(self) -> None:
+        """Brings the first of what came back into memory again. What the disk has lost is gone."""
+        if self.store is None:
+            raise ProtocolMisuse("a queue without a store has nothing on disk")
+        end = start = len(self.returned)
+        most = self.load_portion()
+        size = 0
+        while start and end - start < most:
+            delivery = self.returned[start - 1]
+            if delivery.message is not None:
+                break
+            size += delivery.content_size()
+            if size > self.store.kept_bytes_lean and start < end:
+                break
+            start -= 1
+        first = self.returned[start:]
+        self.page_in(first, True)
+        there = [delivery for delivery in first if delivery.message is not None]
+        self.returned[start:] = there
+        self.pass_work.unwatched_bytes -= size
+        self.pass_work.portion -= LOADED_DELIVERIES * len(there)
+
+    def page_in(self, deliveries: list[Delivery], counted: bool) -> None:
+        """Reads the messages of deliveries that lie on disk. Those that the disk has lost are settled then.
+
+        `counted`: they are ready, and so count towards the limits of the queue. Fails, with nothing changed,
+        if the disk does not give them now.
+        """
+        if self.store is None:
+            raise ProtocolMisuse("a queue without a store has nothing on disk")
+        paged: list[Delivery] = []
+        entries: list[int] = []
+        for delivery in deliveries:
+            if delivery.paged is not None:
+                paged.append(delivery)
+                entries.append(delivery.paged.entry)
+        messages = self.store.load(entries)
+        for index in range(len(paged)):
+            delivery = paged[index]
+            message = messages[index]
+            if message is None:
+                self.need_tally().lost += 1
+                if counted and self.rules is not None and self.rules.limits is not None:
+                    self.rules.limits.note(delivery, -1)
+            else:
+                self.note_loaded(message)
+            delivery.page_in(message)
+
+    def note_loaded(self, message: Message) -> int:
+        """A message is back from the disk; how often it came back, as far as was counted."""
+        if message.traits & traits.TIMED or self.rules is not None:
+            return self.need_rules().loaded(message, self.store)
+        return 0
+
+    def load(self) -> int:
+        """Brings the first of the paged tail back into memory; the number of messages."""
+        if self.store is None:
+            raise ProtocolMisuse("a queue without a store has no paged tail")
+        wanted = self.load_portion()
         loaded = 0
         size = 0
         is_full = False
@@ -645,9 +738,7 @@ class Queue:
 
     def redeliveries_of(self, message: Message, position: int) -> int:
         """How often a message that was read from the paged tail has been handed out, as far as is known."""
-        redeliveries = 1
-        if message.traits & traits.TIMED or self.rules is not None:
-            redeliveries = self.need_rules().loaded(message, self.store) or 1
+        redeliveries = self.note_loaded(message) or 1
         if self.tail_redeliveries and position in self.tail_redeliveries:
             return self.tail_redeliveries[position]
         is_marked = (
@@ -705,6 +796,9 @@ class Queue:
         """The next message to hand out."""
         if self.returned:
             delivery = self.returned[-1]
+            if delivery.message is None:
+                self.load_returned()
+                return self.head()
             return delivery.message
         while self.ready.count:
             message = self.ready.at(0)
@@ -889,9 +983,10 @@ class Queue:
                 back -= 1
                 delivery = self.returned[back]
                 seen = delivery.position + 1
-                if delivery.message is not None and self.offer(
-                    delivery.message, delivery.position, delivery.redeliveries
-                ):
+                message = delivery.message
+                if message is None:
+                    message = self.look_at(delivery)
+                if message is None or self.offer(message, delivery.position, delivery.redeliveries):
                     del self.returned[back]
             elif index < self.ready.count:
                 message = self.ready.at(index)
@@ -908,6 +1003,18 @@ class Queue:
         self.look_on_from(seen if is_cut else self.position + self.ready.count)
         self.close_holes()
         return is_cut
+
+    def look_at(self, delivery: Delivery) -> Message | None:
+        """The message of a delivery that lies on disk and stays there, as consumers may refuse it."""
+        if self.store is None or delivery.paged is None:
+            return None
+        self.pass_work.portion -= LOADED_DELIVERIES
+        message: Message | None = self.store.load([delivery.paged.entry])[0]
+        if message is None:
+            self.page_in([delivery], True)
+        else:
+            self.note_loaded(message)
+        return message
 
     def look_on_from(self, position: int) -> None:
         """Consumers that are still in the round have been offered all before this."""
@@ -1096,6 +1203,8 @@ class Queue:
             if delivery is None or delivery.position != position:
                 return None
             del self.returned[place]
+            if delivery.message is None:
+                delivery.page_in(message)
             return delivery
         found = self.draw_at(0, position)
         return None if found is None else Delivery.create(0, found, self, None, position, 0)
@@ -1131,8 +1240,21 @@ class Queue:
             and (self.number or entry_number.is_transient(message.entry))
         ):
             if self.rules is not None and self.rules.retries is not None:
-                self.rules.retries.forget(message)
+                self.rules.retries.forget(message.entry)
             self.store.settle(self.number, message.entry)  # last: a failure before it has let go of nothing
+        return 0
+
+    def settle_returned(self, delivery: Delivery) -> int:
+        """As settle, for a message that may lie on disk."""
+        paged = delivery.paged
+        if paged is not None and self.duplicates is not None:
+            self.page_in([delivery], False)  # its value is to be forgotten
+        if delivery.message is not None:
+            self.settle(delivery.message)
+        elif paged is not None and self.store is not None:
+            if self.rules is not None and self.rules.retries is not None:
+                self.rules.retries.forget(paged.entry)
+            self.store.settle(self.number, paged.entry)
         return 0
 
     def bury(self, message: Message, reason: str) -> None:
@@ -1214,7 +1336,9 @@ class Queue:
 
     def requeue(self, deliveries: list[Delivery], failed: bool = False) -> None:
         """Puts handed-out messages back. `failed`: a client has refused them, or their client was lost."""
-        if len(deliveries) > RETURNED_MAX:
+        if len(deliveries) > RETURNED_MAX or (
+            len(deliveries) > 1 and paged_bytes(deliveries) > RETURNED_BYTES_MAX
+        ):
             self.pass_work.chores.begin(requeued(self, deliveries, failed))
             return
         for delivery in deliveries:
@@ -1224,8 +1348,7 @@ class Queue:
         self.need_tally().requeued += count
         if self.deleted:
             for delivery in deliveries:
-                if delivery.message is not None:
-                    self.settle(delivery.message)
+                self.settle_returned(delivery)
             self.unacked -= count
             return
         if self.rules is not None:
@@ -1243,6 +1366,7 @@ class Queue:
         if rules.retries is not None:
             dead: list[Message] = []
             try:
+                self.page_in_dead(deliveries)
                 deliveries = rules.retries.returned(deliveries, failed, dead)
             except Exception:
                 for delivery in deliveries:
@@ -1252,9 +1376,23 @@ class Queue:
                 self.bury_all(dead, "delivery_limit")
         if rules.limits is not None:
             for delivery in deliveries:
-                if delivery.message is not None:
-                    rules.limits.came(delivery.message)
+                rules.limits.note(delivery, 1)
         return deliveries
+
+    def page_in_dead(self, deliveries: list[Delivery]) -> None:
+        """Reads those that have come back too often. What cannot be read now dies another time."""
+        retries = self.need_rules().need_retries(self)
+        dead: list[Delivery] = []
+        for delivery in deliveries:
+            if delivery.paged is not None and retries.is_dead(delivery):
+                dead.append(delivery)
+        if dead:
+            try:
+                self.page_in(dead, False)
+            except UnreadableFault:
+                log.warning(
+                    "%d messages of queue %r that came back too often stay for now", len(dead), self.name
+                )
 
     def all_returned(self) -> None:
         """A chore has put back all it had, or a pause is over."""
@@ -1289,14 +1427,15 @@ class Queue:
         first = self.position + self.ready.count
         others: list[Delivery] = []
         for delivery in deliveries:
-            message = delivery.message
             index = delivery.position - first
-            if message is None or self.store is None or not self.tail.is_hole(index):
+            if self.store is None or not self.tail.is_hole(index):
                 others.append(delivery)
-            else:
-                # The message may have been handed out from memory, and its hole paged out since.
-                self.tail.fill(index, self.store.paged_entry(message, self.number != 0))
-                self.tail.octets += message.body_size()
+                continue
+            # The message may have been handed out from memory, and its hole paged out since.
+            delivery.page_out(self.store, self.number != 0)
+            if delivery.paged is not None:
+                self.tail.fill(index, delivery.paged.entry)
+                self.tail.octets += delivery.paged.body_size
                 self.tail_redeliveries[delivery.position] = delivery.redeliveries
         return others
 
@@ -1346,6 +1485,8 @@ class Queue:
         for delivery in self.returned:
             if delivery.message is not None:
                 size += delivery.message.body_size()
+            elif delivery.paged is not None:
+                size += delivery.paged.body_size
         return size
 
     def purge(self) -> int:
@@ -1367,8 +1508,8 @@ class Queue:
         rest.tail, rest.ready, rest.returned = self.tail, self.ready, self.returned
         rest.rules = self.rules
         if self.duplicates is not None:
-            if count > FORGOTTEN_MAX or self.tail.count:
-                self.duplicates.clear()  # messages in the paged tail go unread, with their values
+            if count > FORGOTTEN_MAX or self.is_partly_paged():
+                self.duplicates.clear()  # messages on disk go unread, with their values
             else:
                 rest.duplicates = self.duplicates
         self.position += self.ready.count + self.tail.count + self.tail.holes
@@ -1381,6 +1522,15 @@ class Queue:
         if count:
             self.pass_work.chores.begin(repeated(rest.drop))
         return count
+
+    def is_partly_paged(self) -> bool:
+        """Whether some of what is ready lies on disk only."""
+        if self.tail.count:
+            return True
+        for delivery in self.returned:  # noqa: SIM110 - a generator expression is a closure: not in compiled methods
+            if delivery.paged is not None:
+                return True
+        return False
 
     def settle_paged(self, entries: list[int]) -> None:
         """Lets go of entries of the paged tail. When one fails, it and the rest are in the tail again."""
@@ -1407,12 +1557,12 @@ class Queue:
             while most > 0 and (self.returned or self.ready.count):
                 most -= 1
                 if self.returned:
-                    delivery = self.returned.pop()
-                    message = delivery.message
+                    self.settle_returned(self.returned[-1])
+                    self.returned.pop()
                 else:
                     message = self.ready.pop()
-                if message is not None:
-                    self.settle(message)
+                    if message is not None:
+                        self.settle(message)
         except Exception:
             log.exception("a bug in letting go of what queue %r has dropped: once more in a while", self.name)
             if message is not None:
@@ -1583,7 +1733,7 @@ class Queue:
             rules.set_alarm(rules.timetable.now_ms() + AGAIN_MS, self.alarm_due)
         now_ms: int = rules.timetable.now_ms()
         if rules.retries is not None:
-            self.end_waits(rules.retries.take_due(now_ms))
+            self.end_waits(rules.retries.take_due(now_ms, RETURNED_MAX))
         if rules.timeout is not None:
             rules.timeout.run(now_ms)
         has_ended = 0 <= rules.expires_ms <= now_ms - rules.unused_since_ms and not self.consumers
@@ -1601,8 +1751,7 @@ class Queue:
         limits = self.need_rules().limits
         if limits is not None:
             for delivery in ready:
-                if delivery.message is not None:
-                    limits.came(delivery.message)
+                limits.note(delivery, 1)
         self.put_back(ready)
         self.tend()
         self.mark()
@@ -1610,20 +1759,59 @@ class Queue:
     # After a restart
 
     def restore_returns(self, returns: dict[int, tuple[int, int]], waiting: list[int]) -> None:
-        """What recovery found: returns and due time by entry. Messages that wait for a retry are loaded."""
+        """What recovery found: returns and due time by entry, and the messages that wait for a retry."""
         rules = self.need_rules()
         retries = rules.need_retries(self)
         retries.restore(returns)
         if self.store is None:
             return
-        place = -len(waiting)  # ahead of all that was not handed out yet
-        for entry, message in zip(waiting, self.store.load(waiting), strict=True):
-            if message is not None:
-                count, due_ms = returns[entry]
-                rules.loaded(message, self.store)
-                self.discount(message)
-                retries.wait_again(Delivery.create(0, message, self, None, place, count), due_ms)
-            place += 1
+        start = 0
+        while start < len(waiting):
+            entries = waiting[start : start + READ_ENTRIES_MAX]
+            entries = entries[: self.store.fitting(entries, READ_BYTES)]
+            place = start - len(waiting)  # ahead of all that was not handed out yet
+            for entry, message in zip(entries, self.store.load(entries), strict=True):
+                if message is not None:
+                    count, due_ms = returns[entry]
+                    rules.loaded(message, self.store)
+                    self.discount(message)
+                    retries.wait_again(Delivery.create(0, message, self, None, place, count), due_ms)
+                place += 1
+            start += len(entries)
+
+    def pick(self, entries: set[int]) -> dict[int, Delivery]:
+        """Takes these entries out of what recovery found, wherever they are; all others keep their places."""
+        found: dict[int, Delivery] = {}
+        for part in self.parts():
+            part.pick_from_tail(entries, found)
+        self.take_out(len(found))
+        return found
+
+    def pick_from_tail(self, entries: set[int], found: dict[int, Delivery]) -> None:
+        if self.store is None:
+            return
+        first = self.position + self.ready.count
+        picked = self.tail.pick(entries)
+        start = 0
+        while start < len(picked):
+            numbers = [entry for _, entry in picked[start : start + READ_ENTRIES_MAX]]
+            messages = self.store.load(numbers[: self.store.fitting(numbers, READ_BYTES)])
+            for message in messages:
+                index, entry = picked[start]
+                start += 1
+                if message is None:
+                    self.need_tally().lost += 1
+                    continue
+                place = first + index
+                redeliveries = self.redeliveries_of(message, place)
+                self.tail.octets -= message.body_size()
+                if self.rules is not None and self.rules.limits is not None:
+                    self.rules.limits.left(message)
+                delivery = Delivery.create(0, message, self, None, place, redeliveries)
+                delivery.page_out(self.store, self.number != 0)
+                found[entry] = delivery
+        if not self.ready.count:
+            self.position += self.tail.skip_holes()
 
     def discount(self, message: Message) -> None:
         """The paged tail has counted the message, and does not hold it any more."""
@@ -1652,12 +1840,32 @@ def sooner(due_ms: int, other_ms: int) -> int:
     return due_ms if other_ms < 0 else min(due_ms, other_ms)
 
 
+def paged_bytes(deliveries: list[Delivery]) -> int:
+    """Octets of the contents that lie on disk."""
+    size = 0
+    for delivery in deliveries:
+        if delivery.paged is not None:
+            size += delivery.paged.content_size
+    return size
+
+
+def portions_of(deliveries: list[Delivery]) -> Iterator[list[Delivery]]:
+    """Portions that can be put back at a time, even if what lies on disk has to be read."""
+    start = size = 0
+    for index, delivery in enumerate(deliveries):
+        if index - start == RETURNED_MAX or (size and size + paged_bytes([delivery]) > RETURNED_BYTES_MAX):
+            yield deliveries[start:index]
+            start, size = index, 0
+        size += paged_bytes([delivery])
+    yield deliveries[start:]
+
+
 def requeued(queue: Queue, deliveries: list[Delivery], failed: bool) -> Iterator[None]:
     """Queue.requeue in portions. Until all are back the queue hands out nothing: the order would be lost."""
     queue.returning += 1
     try:
-        for start in range(0, len(deliveries), RETURNED_MAX):
-            queue.requeue(deliveries[start : start + RETURNED_MAX], failed)
+        for portion in portions_of(deliveries):
+            queue.requeue(portion, failed)
             yield
     finally:
         queue.all_returned()

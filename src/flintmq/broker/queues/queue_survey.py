@@ -95,7 +95,7 @@ def head_ms(lane: Queue) -> int:
     if lane.returned:
         delivery: Delivery = lane.returned[-1]
         message = delivery.message
-    if message is None and lane.ready.count:
+    elif lane.ready.count:
         message = lane.ready.at(0)  # None for a hole
     return 0 if message is None else message.arrived_ms
 

@@ -21,15 +21,18 @@ cdef class Retries:
     cpdef set(self, rules)
     @cython.locals(content=bytes, header_size=cython.uint)
     cdef Message shown(self, Message message, long long redeliveries)
-    @cython.locals(ready=list, later=list, delivery=Delivery, message=Message, due_ms=cython.longlong)
+    @cython.locals(
+        ready=list, later=list, delivery=Delivery, message=Message, due_ms=cython.longlong, entry=cython.ulonglong
+    )
     cdef list returned(self, list deliveries, bint failed, list dead)
     cdef Py_ssize_t due_ms(self, long long redeliveries, bint failed) except -1
-    @cython.locals(entry=cython.ulonglong)
-    cdef note(self, Message message, long long redeliveries, long long due_ms)
-    cdef forget(self, Message message)
+    cdef bint is_dead(self, Delivery delivery) except -1
+    cdef wait(self, Delivery delivery, long long due_ms)
+    cdef note(self, unsigned long long entry, long long redeliveries, long long due_ms)
+    cdef forget(self, unsigned long long entry)
     cpdef restore(self, dict returns)
     cdef wait_again(self, Delivery delivery, long long due_ms)
     cdef Py_ssize_t next_due_ms(self) except -2
-    cdef list take_due(self, long long now_ms)
+    cdef list take_due(self, long long now_ms, Py_ssize_t most)
     @cython.locals(delivery=Delivery)
     cdef list take_waiting(self)

@@ -1,6 +1,6 @@
 """Messages that came back: how often, whether they are tried again, and when.
 
-    returned   over the delivery limit: dies     to be tried later: waits     else: ready in its old place
+    returned   over the delivery limit: dies   to be tried later: waits, on disk   else: ready in its place
 
 How often a message of the journal came back is kept there too, and so counts over restarts.
 """
@@ -70,27 +70,45 @@ class Retries:
         Should it fail, nothing has happened to any of them.
         """
         ready: list[Delivery] = []
-        later: list[tuple[int, int, Delivery]] = []
+        later: list[tuple[int, Delivery]] = []
         for delivery in deliveries:
             message = delivery.message
-            if message is None:
-                continue
-            if self.delivery_limit >= 0 and delivery.redeliveries > self.delivery_limit:
+            if message is not None and self.is_dead(delivery):
                 dead.append(message)
+                continue
+            entry = 0
+            if message is not None:
+                entry = message.entry
+            elif delivery.paged is not None:
+                entry = delivery.paged.entry
+            else:
                 continue
             due_ms = self.due_ms(delivery.redeliveries, failed)
             if self.counts:
                 try:
-                    self.note(message, delivery.redeliveries, due_ms)
+                    self.note(entry, delivery.redeliveries, due_ms)
                 except Exception:  # the message matters more
                     log.exception("how often a message of queue %r came back is not noted", self.name)
             if due_ms:
-                later.append((due_ms, delivery.position, delivery))
+                later.append((due_ms, delivery))
             else:
                 ready.append(delivery)
-        for each in later:
-            heapq.heappush(self.waiting, each)
+        for due_ms, delivery in later:
+            self.wait(delivery, due_ms)
         return ready
+
+    def is_dead(self, delivery: Delivery) -> bool:
+        """Whether it has come back too often."""
+        return self.delivery_limit >= 0 and delivery.redeliveries > self.delivery_limit
+
+    def wait(self, delivery: Delivery, due_ms: int) -> None:
+        """The delivery waits until it is due: on disk, as a consumer that fails may send a whole backlog."""
+        if self.store is not None:
+            try:
+                delivery.page_out(self.store, self.number != 0)
+            except Exception:  # then it waits in memory
+                log.exception("a message of queue %r that waits for a retry stays in memory", self.name)
+        heapq.heappush(self.waiting, (due_ms, delivery.position, delivery))
 
     def due_ms(self, redeliveries: int, failed: bool) -> int:
         """When a message that came back is ready again; 0: at once."""
@@ -102,17 +120,16 @@ class Retries:
             delay_ms = min(delay_ms, rules.retry_max_ms)
         return self.timetable.now_ms() + delay_ms if delay_ms else 0
 
-    def note(self, message: Message, redeliveries: int, due_ms: int) -> None:
+    def note(self, entry: int, redeliveries: int, due_ms: int) -> None:
         """How often it came back is on disk, for a message that is."""
-        if self.number and self.store is not None and entry_number.is_in_journal(message.entry):
-            self.notes[message.entry] = redeliveries
-            entry = entry_number.sequence_of(message.entry)
-            put_return(self.store.journal, self.number, entry, redeliveries, due_ms)
+        if self.number and self.store is not None and entry_number.is_in_journal(entry):
+            self.notes[entry] = redeliveries
+            put_return(self.store.journal, self.number, entry_number.sequence_of(entry), redeliveries, due_ms)
 
-    def forget(self, message: Message) -> None:
+    def forget(self, entry: int) -> None:
         """The message has left the queue for good."""
-        if self.notes and self.store is not None and self.notes.pop(message.entry, 0):
-            forget_return(self.store.journal, self.number, entry_number.sequence_of(message.entry))
+        if self.notes and self.store is not None and self.notes.pop(entry, 0):
+            forget_return(self.store.journal, self.number, entry_number.sequence_of(entry))
 
     def restore(self, returns: dict[int, tuple[int, int]]) -> None:
         """What recovery found: by entry the returns and when it is due."""
@@ -123,16 +140,16 @@ class Retries:
         # The clock may have been set back since then: it waits for as long as it would from now.
         count = delivery.redeliveries
         again_ms = max(self.due_ms(count, True), self.due_ms(count, False))
-        heapq.heappush(self.waiting, (min(due_ms, again_ms or due_ms), delivery.position, delivery))
+        self.wait(delivery, min(due_ms, again_ms or due_ms))
 
     def next_due_ms(self) -> int:
         """When the first of those that wait is ready; -1: there is none."""
         return self.waiting[0][0] if self.waiting else -1
 
-    def take_due(self, now_ms: int) -> list[Delivery]:
+    def take_due(self, now_ms: int, most: int) -> list[Delivery]:
         """Messages whose next try has come."""
         ready: list[Delivery] = []
-        while self.waiting and self.waiting[0][0] <= now_ms:
+        while self.waiting and self.waiting[0][0] <= now_ms and len(ready) < most:
             ready.append(heapq.heappop(self.waiting)[2])
         return ready
 

@@ -95,27 +95,30 @@ def held(queue: Queue) -> tuple[int, int, int]:
         return NOTHING_HELD
     ready_bytes = paged = paged_bytes = 0
     for lane in queue.parts():
-        ready_bytes += lane.ready_bytes + returned_bytes(lane)
-        paged += lane.tail.count
-        paged_bytes += lane.tail.octets
+        returned = held_of_returned(lane)
+        ready_bytes += lane.ready_bytes + returned[0]
+        paged += lane.tail.count + returned[1]
+        paged_bytes += lane.tail.octets + returned[2]
     return ready_bytes, paged, paged_bytes
 
 
-def returned_bytes(lane: Queue) -> int:
-    """Octets of what came back to the queue; where that is much, they are estimated by some of it."""
+def held_of_returned(lane: Queue) -> tuple[int, int, int]:
+    """The same of what came back to the queue; where that is much, it is estimated by some of it."""
     count = len(lane.returned)
     if not count:
-        return 0
+        return NOTHING_HELD
     asked = lane.returned if count <= SAMPLED else lane.returned[:: count // SAMPLED]
-    size = sum([0 if delivery.message is None else len(delivery.message.content) for delivery in asked])
-    return size * count // len(asked)
+    size = sum([len(each.message.content) for each in asked if each.message is not None])
+    paged = [each.paged.body_size for each in asked if each.paged is not None]
+    return size * count // len(asked), len(paged) * count // len(asked), sum(paged) * count // len(asked)
 
 
 def browse_lane(queue: Queue, after: int) -> Iterator[tuple[int, Message, bool]]:
     for index in range(queue.returned_after(after) - 1, -1, -1):
         delivery = queue.returned[index]
-        if delivery.message is not None:
-            yield delivery.position, delivery.message, delivery.redeliveries > 0
+        message = message_of(queue, delivery)
+        if message is not None:
+            yield delivery.position, message, delivery.redeliveries > 0
     place = max(queue.position, after + 1)
     while place - queue.position < queue.ready.count:
         message = queue.ready.at(place - queue.position)
@@ -146,7 +149,10 @@ def oldest(queue: Queue) -> tuple[int | None, int]:
 def first_of(queue: Queue) -> Message | None:
     """The message that is handed out next, without bringing any back from the paged tail."""
     if queue.returned:
-        return queue.returned[-1].message
+        try:
+            return message_of(queue, queue.returned[-1])
+        except UnreadableFault:
+            return None
     for index in range(queue.ready.count):
         message: Message | None = queue.ready.at(index)
         if message is not None:
@@ -161,6 +167,13 @@ def first_of(queue: Queue) -> Message | None:
     except UnreadableFault:
         return None  # what is known of the queue is told all the same
     return None
+
+
+def message_of(queue: Queue, delivery: Delivery) -> Message | None:
+    """The message of what came back; one that lies on disk stays there, and is None if it is lost."""
+    if delivery.paged is None or queue.store is None:
+        return delivery.message
+    return queue.store.load([delivery.paged.entry])[0]
 
 
 def browse_tail(queue: Queue, first: int, place: int) -> Iterator[tuple[int, Message, bool]]:

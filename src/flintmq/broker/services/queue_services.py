@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from flintmq.auth import Operation
@@ -152,7 +151,7 @@ class LeaseRequest:
             if at:
                 yield
             portion = granted[at : at + COUNTED_AT_ONCE]
-            octets += sum([len(each.message.content) for each in portion if each.message is not None])
+            octets += sum([each.content_size() for each in portion])
         self.request.reply({**results, "octets": octets})
 
     def look_there(self) -> Iterator[None]:
@@ -179,15 +178,16 @@ def lease_read(request: Request) -> None:
     lease = held_lease(request)
     start = request.number("from", lease.acked)
     end = request.number("to", lease.last)
-    deliveries = islice(lease.between(start, end), REPLY_ROWS_MAX)
+    leased = lease.read(start, end, REPLY_ROWS_MAX)
     lease.renew(lease.timeout_ms)
-    answer(request, rows_of(request, deliveries, start), start)
+    answer(request, rows_of(request, leased, start), start)
 
 
-def rows_of(request: Request, deliveries: Iterable[Delivery], number: int) -> Iterable[Row]:
-    for delivery in deliveries:
+def rows_of(
+    request: Request, leased: Iterable[tuple[Delivery, Message | None]], number: int
+) -> Iterable[Row]:
+    for delivery, message in leased:
         number += 1
-        message = delivery.message
         if message is not None:
             body = browsing.whole_body(request.channel, message, REPLY_BYTES_MAX)
             if body is None:
@@ -239,8 +239,7 @@ def lease_content(request: Request) -> Iterator[None]:
     number = request.number("number", minimum=1)
     offset = request.number("offset", 0)
     bytes_max = request.number("max-bytes", PART_BYTES, 0, PART_BYTES_MAX)
-    delivery = next(lease.between(number - 1, number))
-    message = delivery.message
+    delivery, message = next(lease.read(number - 1, number, 1))
     if message is None:
         raise ServiceFault(amqp.NOT_FOUND, f"{request.name}: message {number} is gone")
     lease.renew(lease.timeout_ms)

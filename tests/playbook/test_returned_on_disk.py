@@ -1,0 +1,344 @@
+"""What came back, waits for a retry or is leased lies on disk when memory is short, and is as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playbook.dialogue import Carried, Client
+from playbook.paged import PagedPlaybook
+from playbook.test_services import ask, reply_queue
+
+from flintmq.broker.queues.delivery import Delivery
+from flintmq.broker.store.store import unreadable
+from flintmq.wire.methods import (
+    BasicCancel,
+    BasicCancelOk,
+    BasicGet,
+    BasicNack,
+    BasicQos,
+    BasicQosOk,
+    QueueDelete,
+    QueueDeleteOk,
+    QueuePurge,
+    QueuePurgeOk,
+)
+
+BODIES = [b"%d" % number * 1000 for number in range(10)]
+RETRY = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 1000, "x-delayed-retry-max": 1000}
+EVERYTHING = 1 << 40
+
+
+@pytest.fixture
+def playbook(tmp_path: Path) -> Iterator[PagedPlaybook]:
+    playbook = PagedPlaybook(tmp_path)
+    yield lean(playbook)
+    playbook.end()
+    playbook.close()
+
+
+@pytest.fixture
+def client(playbook: PagedPlaybook) -> Client:
+    return playbook.client()
+
+
+def lean(playbook: PagedPlaybook) -> PagedPlaybook:
+    """What is in memory goes to disk when it is shed, and not before."""
+    assert playbook.broker.store is not None
+    playbook.broker.store.kept_messages = 1000
+    playbook.broker.store.kept_messages_lean = 0
+    playbook.broker.store.kept_bytes_lean = 0
+    return playbook
+
+
+def take_all(client: Client, queue: str) -> None:
+    """All are with the client, unacked."""
+    client >> BasicQos(prefetch_count=0)
+    client << BasicQosOk()
+    client.consumes(queue, "holder")
+    client.deliveries()
+
+
+def come_back(client: Client, queue: str, bodies: list[bytes] = BODIES, mode: int = 2, **more: Any) -> None:
+    """Messages were handed out, and their consumer went."""
+    client.publishes(queue, *bodies, delivery_mode=mode, **more)
+    holder = client.playbook.client()
+    take_all(holder, queue)
+    holder >> BasicCancel(consumer_tag="holder")
+    holder << BasicCancelOk(consumer_tag="holder")
+    holder >> BasicNack(delivery_tag=0, multiple=True, requeue=True)
+
+
+def on_disk(playbook: PagedPlaybook, queue: str) -> int:
+    """How many of what came back lie on disk only."""
+    parts = playbook.queue(queue).parts()
+    return sum(delivery.paged is not None for part in parts for delivery in part.returned)
+
+
+def later(playbook: PagedPlaybook, milliseconds: int) -> None:
+    playbook.passes(milliseconds)
+    playbook.broker.timetable.run()
+    playbook.finish_pass()
+
+
+def seen(client: Client) -> list[tuple[bytes, bool]]:
+    found = [each for _, each in client.heard() if isinstance(each, Carried)]
+    client.inbox.clear()
+    return [(each.body, each.method.redelivered) for each in found]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("mode", [1, 2])
+@pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 5}, {"x-max-length-bytes": 100_000}])
+def test_they_are_handed_out_in_their_order(
+    playbook: PagedPlaybook, client: Client, mode: int, arguments: dict[str, Any]
+) -> None:
+    client.declares("q", durable=True, arguments=arguments)
+    come_back(client, "q", mode=mode, priority=3)
+    client.publishes("q", b"new", delivery_mode=mode, priority=3)
+    assert playbook.queue("q").shed(EVERYTHING) > 10_000
+    assert on_disk(playbook, "q") == 10
+    assert playbook.queue("q").message_count() == 11
+    assert playbook.queue("q").body_bytes() == 10_003
+    other = playbook.client()
+    other.consumes("q", no_ack=True)
+    assert seen(other) == [*((body, True) for body in BODIES), (b"new", False)]
+    assert playbook.queue("q").message_count() == 0
+
+
+def test_an_offer_leaves_what_is_refused_on_disk(playbook: PagedPlaybook, client: Client) -> None:
+    client.declares("q", durable=True)
+    client.publishes("q", b"even", delivery_mode=2, headers={"kind": "even"})
+    come_back(client, "q", [b"odd", b"odd too"], headers={"kind": "odd"})
+    playbook.queue("q").shed(EVERYTHING)
+    choosy = playbook.client()
+    choosy.consumes("q", no_ack=True, arguments={"x-selector": "kind = 'even'"})
+    assert seen(choosy) == [(b"even", True)]
+    assert (playbook.queue("q").message_count(), on_disk(playbook, "q")) == (2, 2)
+    assert client.gets_all("q") == [b"odd", b"odd too"]
+
+
+def test_they_are_looked_at_where_they_are(playbook: PagedPlaybook, client: Client) -> None:
+    client.declares("q", durable=True)
+    reply_queue(client)
+    come_back(client, "q", headers={"kind": "odd"})
+    playbook.passes(5000)
+    in_memory = ask(client, "queue.info", queue="q")
+    playbook.queue("q").shed(EVERYTHING)
+    told = ask(client, "queue.info", queue="q")
+    assert told["oldest-age-ms"] == in_memory["oldest-age-ms"] == 5000
+    assert ask(client, "queue.peek", queue="q")["count"] == 10
+    found = ask(client, "queue.peek", queue="q", selector="kind = 'odd'")
+    assert found["count"] == 10
+    assert on_disk(playbook, "q") == 10
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 5}, {"x-message-deduplication": True}])
+def test_a_purge_lets_go_of_them(
+    playbook: PagedPlaybook, client: Client, arguments: dict[str, Any], tmp_path: Path
+) -> None:
+    client.declares("q", durable=True, arguments=arguments)
+    headers = {"x-deduplication-header": "a"}
+    come_back(client, "q", BODIES[:1], headers=headers)
+    playbook.queue("q").shed(EVERYTHING)
+    client >> QueuePurge(queue="q")
+    client << QueuePurgeOk(message_count=1)
+    client.publishes("q", b"again", delivery_mode=2, headers=headers)
+    assert playbook.queue("q").message_count() == 1
+    playbook.finish_pass()
+    playbook.restart()
+    assert playbook.client().gets_all("q") == [b"again"]
+
+
+def test_a_queue_that_goes_lets_go_of_them(playbook: PagedPlaybook, client: Client) -> None:
+    client.declares("q", durable=True)
+    come_back(client, "q")
+    playbook.queue("q").shed(EVERYTHING)
+    client >> QueueDelete(queue="q")
+    client << QueueDeleteOk(message_count=10)
+    playbook.finish_pass()
+    assert playbook.broker.store is not None
+    assert not playbook.broker.store.journal.index.entries
+
+
+def test_expired_ones_die_from_there(playbook: PagedPlaybook, client: Client) -> None:
+    client.declares("graves")
+    dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "graves", "x-message-ttl": 1000}
+    client.declares("q", durable=True, arguments=dead)
+    come_back(client, "q")
+    playbook.queue("q").shed(EVERYTHING)
+    later(playbook, 1001)
+    assert client.gets_all("graves") == BODIES
+
+
+def test_one_that_the_disk_has_lost_is_counted_and_skipped(
+    playbook: PagedPlaybook, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.declares("q", durable=True, arguments={"x-max-length-bytes": 100_000})
+    come_back(client, "q")
+    queue = playbook.queue("q")
+    queue.shed(EVERYTHING)
+    lost: Delivery = queue.returned[-3]
+    assert lost.paged is not None
+    assert playbook.broker.store is not None
+    playbook.broker.store.journal.append_settle(queue.number, lost.paged.entry // 2)
+    assert client.gets_all("q") == BODIES[:2] + BODIES[3:]
+    assert queue.tally is not None
+    assert queue.tally.lost == 1
+    assert queue.rules is not None
+    assert queue.rules.limits is not None
+    assert queue.rules.limits.body_bytes == 0
+
+
+@pytest.mark.parametrize("mode", [1, 2])
+@pytest.mark.parametrize("more", [{}, {"x-max-priority": 5}])
+def test_what_waits_for_a_retry_lies_on_disk(
+    playbook: PagedPlaybook, client: Client, mode: int, more: dict[str, Any]
+) -> None:
+    client.declares("q", durable=True, arguments={**RETRY, **more})
+    come_back(client, "q", mode=mode, priority=3)
+    rules = playbook.queue("q").rules
+    assert rules is not None
+    assert rules.retries is not None
+    assert [delivery.message for _, _, delivery in rules.retries.waiting] == [None] * 10
+    later(playbook, 1000)
+    assert playbook.queue("q").message_count() == 10
+    assert on_disk(playbook, "q") == 10
+    client.consumes("q", no_ack=True)
+    assert seen(client) == [(body, True) for body in BODIES]
+
+
+def test_it_lies_there_after_a_restart(playbook: PagedPlaybook, client: Client) -> None:
+    client.declares("q", durable=True, arguments={**RETRY, "x-max-length-bytes": 100_000})
+    come_back(client, "q")
+    playbook.restart()
+    rules = playbook.queue("q").rules
+    assert rules is not None
+    assert rules.retries is not None
+    assert [delivery.message for _, _, delivery in rules.retries.waiting] == [None] * 10
+    later(playbook, 1000)
+    client = playbook.client()
+    assert client.gets_all("q") == BODIES
+    assert rules.limits is not None
+    assert rules.limits.body_bytes == 0
+
+
+def test_many_become_ready_in_portions(playbook: PagedPlaybook, client: Client) -> None:
+    client.declares("q", durable=True, arguments=RETRY)
+    come_back(client, "q", [b"%d" % number for number in range(5000)], mode=1)
+    counts = []
+    playbook.clock.now_s += 1
+    for _ in range(3):
+        later(playbook, 2)
+        counts.append(playbook.queue("q").message_count())
+    assert counts == [2048, 4096, 5000]
+
+
+def lease(client: Client, **more: Any) -> dict[str, Any]:
+    return dict(ask(client, "queue.lease", queue="q", consumer="me", claim=True, **more))
+
+
+@pytest.mark.parametrize("mode", [1, 2])
+@pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 5}, {"x-message-deduplication": True}])
+def test_what_is_leased_is_read_from_disk(
+    playbook: PagedPlaybook, client: Client, mode: int, arguments: dict[str, Any]
+) -> None:
+    client.declares("q", durable=True, arguments=arguments)
+    reply_queue(client)
+    for number, body in enumerate(BODIES):
+        headers = {"x-deduplication-header": str(number)}
+        client.publishes("q", body, delivery_mode=mode, priority=3, headers=headers)
+    granted = lease(client)
+    queue = playbook.queue("q")
+    assert queue.shed(EVERYTHING) >= granted["octets"]
+    assert queue.leases is not None
+    leased = queue.leases["me"]
+    assert (leased.kept_bytes, leased.held_bytes) == (0, granted["octets"])
+    assert all(delivery.message is None for delivery in leased.deliveries)
+    again = lease(client)
+    assert again["octets"] == granted["octets"]
+    held = {"queue": "q", "consumer": "me", "epoch": again["epoch"]}
+    assert ask(client, "lease.read", **held)["count"] == 10
+    part = ask(client, "lease.content", number=3, **held)
+    assert part["size"] == len(BODIES[2])
+    assert ask(client, "lease.ack", through=4, **held)["acked"] == 4
+    assert leased.held_bytes == granted["octets"] * 6 // 10
+    assert ask(client, "lease.release", **held)["returned"] == 6
+    assert (leased.held_bytes, leased.kept_bytes) == (0, 0)
+    assert client.gets_all("q") == BODIES[4:]
+    assert queue.unacked == 0
+
+
+def test_a_large_lease_is_taken_to_disk(playbook: PagedPlaybook, client: Client) -> None:
+    client.declares("q", durable=True)
+    reply_queue(client)
+    client.publishes("q", *BODIES, delivery_mode=2)
+    assert playbook.broker.store is not None
+    playbook.broker.store.kept_bytes = 5000
+    lease(client)
+    leases = playbook.queue("q").leases
+    assert leases is not None
+    assert leases["me"].kept_bytes <= 5000
+    assert leases["me"].held_bytes > 10_000
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 5}])
+def test_a_start_leaves_what_is_leased_on_disk(
+    playbook: PagedPlaybook, client: Client, arguments: dict[str, Any]
+) -> None:
+    client.declares("q", durable=True, arguments=arguments)
+    reply_queue(client)
+    client.publishes("q", b"held", delivery_mode=2, priority=1)
+    holder = playbook.client()
+    holder >> BasicGet(queue="q")
+    assert isinstance(holder.next(1), Carried)
+    client.publishes("q", *BODIES[:3], delivery_mode=2, priority=1)
+    lease(client, timeout_ms=60_000)
+    client.publishes("q", b"behind", delivery_mode=2, priority=1)
+    client.publishes("q", *[b"first"] * 3, delivery_mode=2, priority=5)
+    holder >> BasicNack(delivery_tag=1, requeue=True)
+    playbook.restart()
+    queue = playbook.queue("q")
+    assert queue.leases is not None
+    leased = queue.leases["me"]
+    assert [delivery.message for delivery in leased.deliveries] == [None] * 3
+    assert sum(part.ready.count + len(part.returned) for part in queue.parts()) == 0, "nothing was loaded"
+    assert (queue.message_count(), queue.unacked) == (5, 3)
+    client = playbook.client()
+    reply_queue(client)
+    held = lease(client)
+    assert (held["first"], held["last"]) == (1, 3)
+    ask(client, "lease.release", queue="q", consumer="me", epoch=held["epoch"])
+    ranked = [b"first"] * 3
+    plain = [b"held", *BODIES[:3], b"behind"]
+    assert client.gets_all("q") == (ranked + plain if arguments else plain + ranked)
+
+
+def test_a_message_that_came_back_too_often_and_cannot_be_read_stays(
+    playbook: PagedPlaybook, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies when it comes back the next time."""
+    client.declares("graves")
+    dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "graves", "x-delivery-limit": 0}
+    client.declares("q", durable=True, arguments=dead)
+    reply_queue(client)
+    client.publishes("q", *BODIES, delivery_mode=2)
+    held = lease(client)
+    queue = playbook.queue("q")
+    queue.shed(EVERYTHING)
+    reads = playbook.broker.store
+    assert reads is not None
+    read = reads.journal.read_entries
+
+    def fails(_: list[int]) -> list[tuple[bytes, bytes]]:
+        raise unreadable("the disk does not answer")
+
+    monkeypatch.setattr(type(reads.journal), "read_entries", lambda self, entries: fails(entries))
+    ask(client, "lease.release", queue="q", consumer="me", epoch=held["epoch"])
+    assert queue.message_count() == 10
+    monkeypatch.setattr(type(reads.journal), "read_entries", lambda self, entries: read(entries))
+    again = lease(client)
+    ask(client, "lease.release", queue="q", consumer="me", epoch=again["epoch"])
+    playbook.finish_pass()
+    assert client.gets_all("graves") == BODIES

@@ -65,7 +65,7 @@ def entries_out(queue: Queue, channels: list[Channel]) -> list[int]:
         deliveries.extend(lease.deliveries)
     if queue.rules is not None and queue.rules.retries is not None:
         deliveries.extend(delivery for _, _, delivery in queue.rules.retries.waiting)
-    return [delivery.message.entry for delivery in deliveries if delivery.message is not None]
+    return [delivery.entry() for delivery in deliveries]
 
 
 def entries_dying(broker: Broker, queue: Queue) -> list[int]:

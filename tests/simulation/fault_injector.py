@@ -24,6 +24,7 @@ from flintmq.broker.channels.channel import Channel
 from flintmq.broker.exchanges.dead_letter import DeadLetters
 from flintmq.broker.exchanges.delayed_exchange import DelayedExchange
 from flintmq.broker.exchanges.router import Router
+from flintmq.broker.queues.delivery import Delivery
 from flintmq.broker.queues.leases import Lease
 from flintmq.broker.queues.priority_queue import PriorityQueue
 from flintmq.broker.queues.queue import Queue
@@ -43,7 +44,8 @@ POINTS: tuple[tuple[type | ModuleType, tuple[str, ...]], ...] = (
     (Channel, ("publish", "forward", "hand_on", "queue_settle", "discard", "refuse", "requeue", "detach")),
     (Router, ("route_of", "match", "match_keys", "resolve", "owners_of", "enqueue", "forward", "post")),
     (Queue, ("enqueue", "append", "page_out", "settle", "let_go", "bury", "requeue", "take", "hand_out")),
-    (Queue, ("enqueue_ruled", "trim", "look_ahead", "expire", "is_full")),
+    (Queue, ("enqueue_ruled", "trim", "look_ahead", "expire", "is_full", "page_in", "settle_returned")),
+    (Delivery, ("page_out",)),
     (PriorityQueue, ("append",)),
     (StreamQueue, ("enqueue", "write")),
     (Retries, ("note", "forget", "returned")),

@@ -25,6 +25,7 @@ from flintmq.broker.queues.leases import Lease
 from flintmq.broker.queues.priority_queue import PriorityQueue
 from flintmq.broker.queues.queue import Queue
 from flintmq.broker.recovery import LOST_AND_FOUND
+from flintmq.broker.services import browsing
 from flintmq.broker.streams.stream_queue import StreamQueue
 from flintmq.broker.transactions.dtx_branch import Branch, BranchState
 from flintmq.broker.virtual_host import PREDECLARED_NAMES
@@ -226,7 +227,7 @@ class RecoveredCheck:
         for lease in (queue.leases or {}).values():
             assert len(lease.deliveries) == lease.last - lease.acked
             for delivery in lease.deliveries:
-                message = delivery.message
+                message = browsing.message_of(queue, delivery)
                 assert message is not None
                 number = self.number_of(message)
                 assert number not in held, f"{number} of {queue.name} is leased twice"
@@ -372,7 +373,8 @@ class RecoveredCheck:
         return administered_by(self.broker)
 
     def value_of(self, lease: Lease) -> LeaseValue:
-        rows = [self.number_of(each.message) for each in lease.deliveries if each.message is not None]
+        messages = [browsing.message_of(lease.queue, each) for each in lease.deliveries]
+        rows = [self.number_of(message) for message in messages if message is not None]
         return LeaseValue(lease.epoch, lease.acked, lease.last, tuple(lease.ends), tuple(rows))
 
     def recovered(self) -> list[tuple[ModelQueue, dict[int, bool]]]:
@@ -569,8 +571,8 @@ def entries_of(queue: Queue) -> list[int]:
     if isinstance(queue, PriorityQueue):
         return [entry for lane in queue.lanes.values() for entry in entries_of(lane)]
     ring = [queue.ready.at(index) for index in range(queue.ready.count)]
-    back = [delivery.message for delivery in queue.returned]
-    return [*queue.tail, *(message.entry for message in (*ring, *back) if message is not None)]
+    back = [delivery.entry() for delivery in queue.returned]
+    return [*queue.tail, *(message.entry for message in ring if message is not None), *back]
 
 
 def is_predeclared(exchange: Exchange) -> bool:

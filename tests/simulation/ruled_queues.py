@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flintmq.broker.services import browsing
+
 from .broker_model import READY, Copy, ModelQueue, ModelStream
 
 if TYPE_CHECKING:
@@ -94,7 +96,7 @@ class RuledQueues:
         """The messages of a queue that are ready, in memory or in the paged tail."""
         messages: list[Message | None] = []
         for part in queue.parts():
-            messages += [delivery.message for delivery in part.returned]
+            messages += [browsing.message_of(part, delivery) for delivery in part.returned]
             messages += [part.ready.at(index) for index in range(part.ready.count)]
             messages += self.store.load(list(part.tail))
         bodies = [each.content[each.header_size :] for each in messages if each is not None]

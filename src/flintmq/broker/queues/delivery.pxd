@@ -35,6 +35,7 @@ cdef class Delivery:
     @cython.locals(message=Message)
     cpdef Py_ssize_t page_out(self, Store store, bint is_durable) except -1
     cpdef page_in(self, Message message)
+    cpdef unsigned long long entry(self) noexcept
     cpdef Py_ssize_t content_size(self) except -1
 
 

@@ -75,6 +75,12 @@ class Delivery:
         self.message = message
         self.paged = None
 
+    def entry(self) -> int:
+        """Where its message lies on disk; 0 if it is in memory alone, or settled."""
+        if self.message is not None:
+            return self.message.entry
+        return 0 if self.paged is None else self.paged.entry
+
     def content_size(self) -> int:
         """The octets of its content, on disk or in memory."""
         if self.message is not None:

@@ -480,15 +480,8 @@ def runs_of(entries: list[int]) -> list[tuple[int, int]]:
 
 def add_runs(runs: bytearray, deliveries: list[Delivery]) -> None:
     """Notes the entries of further deliveries behind those that `runs` has."""
-    entries = [entry_of(delivery) for delivery in deliveries]
+    entries = [delivery.entry() for delivery in deliveries]
     join_runs(runs, b"".join([_RUN.pack(first, count) for first, count in runs_of(entries)]))
-
-
-def entry_of(delivery: Delivery) -> int:
-    """Where the journal has its message."""
-    if delivery.message is not None:
-        return delivery.message.entry
-    return 0 if delivery.paged is None else delivery.paged.entry
 
 
 def join_runs(runs: bytearray, further: bytes | bytearray) -> None:

@@ -21,9 +21,7 @@ cdef class Retries:
     cpdef set(self, rules)
     @cython.locals(content=bytes, header_size=cython.uint)
     cdef Message shown(self, Message message, long long redeliveries)
-    @cython.locals(
-        ready=list, later=list, delivery=Delivery, message=Message, due_ms=cython.longlong, entry=cython.ulonglong
-    )
+    @cython.locals(ready=list, later=list, delivery=Delivery, message=Message, due_ms=cython.longlong)
     cdef list returned(self, list deliveries, bint failed, list dead)
     cdef Py_ssize_t due_ms(self, long long redeliveries, bint failed) except -1
     cdef bint is_dead(self, Delivery delivery) except -1

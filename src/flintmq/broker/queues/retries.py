@@ -73,20 +73,15 @@ class Retries:
         later: list[tuple[int, Delivery]] = []
         for delivery in deliveries:
             message = delivery.message
+            if message is None and delivery.paged is None:
+                continue
             if message is not None and self.is_dead(delivery):
                 dead.append(message)
-                continue
-            entry = 0
-            if message is not None:
-                entry = message.entry
-            elif delivery.paged is not None:
-                entry = delivery.paged.entry
-            else:
                 continue
             due_ms = self.due_ms(delivery.redeliveries, failed)
             if self.counts:
                 try:
-                    self.note(entry, delivery.redeliveries, due_ms)
+                    self.note(delivery.entry(), delivery.redeliveries, due_ms)
                 except Exception:  # the message matters more
                     log.exception("how often a message of queue %r came back is not noted", self.name)
             if due_ms:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from memory.watched import MIB, Watched, deafen, discard, pour, publication
+from memory.watched import MIB, STALL_S, Watched, deafen, discard, pour, publication
 from peer import Peer
 
+from flintmq.client import connect
 from flintmq.wire import methods
 
 BODY_BYTES = 100_000
@@ -232,3 +234,66 @@ def test_the_alarm_ends_when_the_queues_are_drained(start: Any, has_store: bool)
             owner.call(1, methods.QueuePurge(queue=f"q{number}"))
         broker.becomes_normal()
         broker.check()
+
+
+RETRY = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 3_600_000, "x-delayed-retry-max": 3_600_000}
+
+
+def refuse(broker: Watched, queue: str, count: int) -> None:
+    """A consumer sends everything back at once, for about so many messages; then it goes."""
+    consumer = broker.connect()
+    consumer.call(1, methods.BasicConsume(queue=queue))
+    consumer.socket.settimeout(STALL_S)
+    left = count * BODY_BYTES
+    try:
+        while left > 0 and (size := len(consumer.socket.recv(1 << 20))):
+            left -= size
+            consumer.send(1, methods.BasicNack(delivery_tag=0, multiple=True, requeue=True))
+    except TimeoutError:
+        pass  # all of it waits
+    consumer.abort()
+
+
+def ready(owner: Peer, queue: str) -> int:
+    counted: int = owner.call(1, methods.QueueDeclare(queue=queue, passive=True)).message_count
+    return counted
+
+
+@pytest.mark.parametrize("mode", [1, 2], ids=["transient", "persistent"])
+def test_messages_that_wait_for_a_retry(start: Any, mode: int) -> None:
+    """A consumer that fails sends a whole backlog there."""
+    with start() as broker:
+        owner = broker.connect()
+        owner.call(1, methods.QueueDeclare(queue="q", durable=True, arguments=RETRY))
+        pour(broker.connect(), flood(key="q", mode=mode))
+        refuse(broker, "q", ready(owner, "q"))
+        end(broker)
+
+
+def test_messages_whose_retry_has_come(start: Any) -> None:
+    """All of them at once, and nobody takes them."""
+    with start() as broker:
+        owner = broker.connect()
+        soon = {**RETRY, "x-delayed-retry-min": 3000, "x-delayed-retry-max": 3000}
+        owner.call(1, methods.QueueDeclare(queue="q", durable=True, arguments=soon))
+        pour(broker.connect(), flood(key="q", mode=2))
+        count = ready(owner, "q")
+        refuse(broker, "q", count)
+        deadline_s = time.monotonic() + 60
+        while ready(owner, "q") < count:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)  # nobody tells when a message has become ready
+        end(broker)
+
+
+def test_leases(start: Any) -> None:
+    """Readers that take 50 MB each and read nothing."""
+    with start() as broker:
+        owner = broker.connect()
+        owner.call(1, methods.QueueDeclare(queue="q", durable=True))
+        pour(broker.connect(), flood(key="q", mode=2, size=2000))
+        with connect(f"amqp://guest:guest@127.0.0.1:{broker.port}") as client:
+            for number in range(6):
+                leased = client.lease("q", f"reader{number}").take(rows_max=1_000_000, bytes_max=50_000_000)
+                assert leased.end > leased.start
+        end(broker)

@@ -239,12 +239,12 @@ def test_the_alarm_ends_when_the_queues_are_drained(start: Any, has_store: bool)
 RETRY = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 3_600_000, "x-delayed-retry-max": 3_600_000}
 
 
-def refuse(broker: Watched, queue: str, count: int) -> None:
-    """A consumer sends everything back at once, for about so many messages; then it goes."""
+def refuse(broker: Watched, queue: str, octets: int) -> None:
+    """A consumer sends everything back at once, for about so many octets; then it goes."""
     consumer = broker.connect()
     consumer.call(1, methods.BasicConsume(queue=queue))
     consumer.socket.settimeout(STALL_S)
-    left = count * BODY_BYTES
+    left = octets
     try:
         while left > 0 and (size := len(consumer.socket.recv(1 << 20))):
             left -= size
@@ -266,7 +266,17 @@ def test_messages_that_wait_for_a_retry(start: Any, mode: int) -> None:
         owner = broker.connect()
         owner.call(1, methods.QueueDeclare(queue="q", durable=True, arguments=RETRY))
         pour(broker.connect(), flood(key="q", mode=mode))
-        refuse(broker, "q", ready(owner, "q"))
+        refuse(broker, "q", FLOOD_BYTES)
+        end(broker)
+
+
+def test_small_messages_that_wait_for_a_retry(start: Any) -> None:
+    """What is known of each takes more memory than the message."""
+    with start() as broker:
+        owner = broker.connect()
+        owner.call(1, methods.QueueDeclare(queue="q", durable=True, arguments=RETRY))
+        pour(broker.connect(), flood(key="q", mode=2, size=20, total=60 * MIB))
+        refuse(broker, "q", FLOOD_BYTES)
         end(broker)
 
 
@@ -278,7 +288,7 @@ def test_messages_whose_retry_has_come(start: Any) -> None:
         owner.call(1, methods.QueueDeclare(queue="q", durable=True, arguments=soon))
         pour(broker.connect(), flood(key="q", mode=2))
         count = ready(owner, "q")
-        refuse(broker, "q", count)
+        refuse(broker, "q", count * BODY_BYTES)
         deadline_s = time.monotonic() + 60
         while ready(owner, "q") < count:
             assert time.monotonic() < deadline_s

@@ -235,6 +235,25 @@ def test_many_become_ready_in_portions(playbook: PagedPlaybook, client: Client) 
     assert counts == [2048, 4096, 5000]
 
 
+def test_consumers_get_no_more_while_memory_is_short_and_very_many_wait(
+    playbook: PagedPlaybook, client: Client
+) -> None:
+    client.declares(
+        "q", durable=True, arguments={**RETRY, "x-delayed-retry-min": 9000, "x-delayed-retry-max": 9000}
+    )
+    bodies = [b"%d" % number for number in range(20_000)]
+    come_back(client, "q", bodies, mode=1)
+    client.publishes("q", b"new")
+    playbook.broker.pass_work.is_short = True
+    client.consumes("q", no_ack=True)
+    client.hears_nothing()
+    playbook.broker.pass_work.is_short = False
+    later(playbook, 999)
+    client.hears_nothing()
+    later(playbook, 1)
+    assert seen(client)[0] == (b"new", False)
+
+
 def lease(client: Client, **more: Any) -> dict[str, Any]:
     return dict(ask(client, "queue.lease", queue="q", consumer="me", claim=True, **more))
 

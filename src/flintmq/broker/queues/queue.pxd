@@ -31,6 +31,7 @@ cdef Py_ssize_t PASS_ENTRIES
 cdef Py_ssize_t PASS_BYTES
 cdef Py_ssize_t RETURNED_MAX
 cdef Py_ssize_t RETURNED_BYTES_MAX
+cdef Py_ssize_t WAITING_MAX_SHORT
 cdef Py_ssize_t SHED_MESSAGE_BYTES
 cdef Py_ssize_t PAGED_COPIES
 
@@ -190,6 +191,8 @@ cdef class Queue:
         goals=ServiceGoals, handed_out=cython.longlong, is_cut=cython.bint
     )
     cdef int dispatch_ruled(self) except -1
+    @cython.locals(retries=Retries)
+    cdef bint holds_back(self) except -1
     cdef int dispatch_early(self) except -1
     cdef bint expire_early(self) except -1
     cpdef bint dispatch_selectively(self) except -1

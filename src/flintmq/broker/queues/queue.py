@@ -80,6 +80,8 @@ HOLES_MIN = 4096
 # Messages put back into the queue at a time, which is about a millisecond; more go back in portions.
 RETURNED_MAX = 2048
 RETURNED_BYTES_MAX = 4_194_304
+# So many may wait for a retry while memory is short: each is some 450 octets, though it lies on disk.
+WAITING_MAX_SHORT = 16_384
 # Expired messages dropped at a time; more go in portions: a thousand dead letters take some milliseconds.
 EXPIRED_MAX = 1024
 EXPIRED_BYTES_MAX = 1_048_576
@@ -898,6 +900,9 @@ class Queue:
         if rules.expiry is not None and self.expire():
             self.mark()  # there is more to expire, in the next pass
             return 0
+        if self.holds_back():
+            self.watch()
+            return 0
         if self.selective:
             if self.dispatch_selectively():
                 self.mark()
@@ -947,6 +952,11 @@ class Queue:
         self.note_handed_out(handed_out, is_cut)
         self.watch()
         return 0
+
+    def holds_back(self) -> bool:
+        """Whether consumers get nothing now: memory is short, and they have sent too much to wait."""
+        retries = self.need_rules().retries
+        return retries is not None and self.pass_work.is_short and len(retries.waiting) >= WAITING_MAX_SHORT
 
     def dispatch_selectively(self) -> bool:
         """As dispatch, where consumers may refuse; whether there is more to offer, in the next pass.
@@ -1711,6 +1721,8 @@ class Queue:
                     due_ms += LETTERS_SHORT_MS - due_ms % LETTERS_SHORT_MS
         if rules.retries is not None:
             due_ms = sooner(due_ms, rules.retries.next_due_ms())
+            if self.holds_back():
+                due_ms = sooner(due_ms, rules.timetable.now_ms() + AGAIN_MS)
         if rules.timeout is not None:
             due_ms = sooner(due_ms, rules.timeout.next_due_ms())
         if rules.expires_ms >= 0 and not self.consumers:
@@ -1734,6 +1746,7 @@ class Queue:
         now_ms: int = rules.timetable.now_ms()
         if rules.retries is not None:
             self.end_waits(rules.retries.take_due(now_ms, RETURNED_MAX))
+            self.mark()  # if the queue has held back
         if rules.timeout is not None:
             rules.timeout.run(now_ms)
         has_ended = 0 <= rules.expires_ms <= now_ms - rules.unused_since_ms and not self.consumers

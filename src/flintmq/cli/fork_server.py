@@ -45,6 +45,13 @@ READ_BYTES = 65_536
 # How a line begins that answers a command; others say where the broker listens, and that it stops.
 ANSWER = b"answer "
 CLOCK = Clock()
+# What brokers with a data directory need beside the rest, see server/data_directory.py.
+DURABLE = (
+    "flintmq.broker.recovery",
+    "flintmq.storage.journal.delivered_marks",
+    "flintmq.storage.journal.overflow",
+    "flintmq.storage.staging_files",
+)
 
 
 class Born:
@@ -106,7 +113,7 @@ class Nursery:
         from flintmq.server.server import LATE
 
         pause_s = 0.0
-        for name in chain.from_iterable(LATE):
+        for name in chain(DURABLE, *LATE):
             while self.is_said(self.parent.fileno(), pause_s):
                 self.answer_request()
                 pause_s = PAUSE_S

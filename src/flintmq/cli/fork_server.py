@@ -291,7 +291,7 @@ def load() -> None:
     from flintmq.entry_points import installed
 
     build()
-    parser("serve")
+    parser("serve").parse_args(["serve", "--port", "0"])  # argparse compiles its patterns for the first words
     config.load(port=0)
     installed(GROUP)
     if event_loop() == "uvloop":

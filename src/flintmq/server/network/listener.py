@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from flintmq.auth.user import is_loopback
 from flintmq.server.network import sockets
 from flintmq.server.network.link import HELD_CLOSED, Link
-from flintmq.server.network.tls import TlsLink
 
 if TYPE_CHECKING:
     from flintmq.server.server import Server
@@ -47,9 +46,11 @@ class Listener:
         self.context = context
         self.speaks_fast09 = speaks_fast09
         self.proxies = server.config.listen.proxy_protocol_from
+        # What few brokers need, and these before anybody comes: it takes a millisecond to load.
         if self.proxies:
-            # Before they come, by whoever has some: it takes a millisecond to load, with ipaddress.
             import_module("flintmq.server.network.proxy_protocol")
+        if context is not None:
+            import_module("flintmq.server.network.tls")
         self.accepts = 1  # tried in the next turn
         self.resume()
 
@@ -123,6 +124,8 @@ class Listener:
     def new_link(self, descriptor: int, address: str) -> Link:
         """The descriptor is the link's if all goes well."""
         if self.context is not None:
+            from flintmq.server.network.tls import TlsLink
+
             return TlsLink(self.server, descriptor, address, self.context)
         link = Link(self.server, descriptor, address)
         if self.speaks_fast09:

@@ -107,6 +107,9 @@ HOT_MODULES = (
 
 # Without -g: what a debugger would read of Python compiled to C is a quarter of the compiler's time.
 COMPILE_FLAGS = ["-O2", "-g0"]
+# Code and constants in one piece of the file, as lld has it: a start loads 70 files, and each piece takes a
+# system call and page faults.
+LINK_FLAGS = ["-Wl,-z,noseparate-code"] if sys.platform == "linux" else []
 PROCESSORS = os.cpu_count() or 1
 
 
@@ -137,6 +140,7 @@ def extensions() -> list[Extension]:
                 f"flintmq.{name}",
                 [f"src/flintmq/{name.replace('.', '/')}.py"],
                 extra_compile_args=COMPILE_FLAGS,
+                extra_link_args=LINK_FLAGS,
             )
             for name in HOT_MODULES
         ],

@@ -5,15 +5,19 @@ from __future__ import annotations
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Build = Literal["compiled", "pure"]
 
 
 def compiled_modules(package: Path | None = None) -> list[str]:
     """The modules that lie beside their source as machine code. All of the hot ones, or none."""
-    package = package or Path(__file__).parent
+    import pathlib  # for `flintmq info`: the start of a broker does without
+
+    package = package or pathlib.Path(__file__).parent
     names: set[str] = set()
     for path in package.rglob("*"):
         suffix = next((known for known in EXTENSION_SUFFIXES if path.name.endswith(known)), None)

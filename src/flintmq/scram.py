@@ -18,7 +18,8 @@ import hashlib
 import hmac
 import re
 import secrets
-from typing import NamedTuple
+
+from flintmq.field_tuple import FieldTuple
 
 SHA256_OCTETS = 32
 NONCE_OCTETS = 18
@@ -39,7 +40,7 @@ class ScramFault(ValueError):
     """What the other end has said is no SCRAM, or proves nothing."""
 
 
-class ScramKeys(NamedTuple):
+class ScramKeys(FieldTuple):
     """What a server keeps of a password."""
 
     salt: bytes

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -204,8 +205,14 @@ def test_a_nursery_answers_before_it_loads_what_only_some_brokers_need(
         ours.send(b"12")
         Asked(theirs, os.getppid()).load_late()
     pause_s = fork_server.PAUSE_S
-    assert done[:8] == [0.0, "answered", pause_s, "answered", pause_s, LATE[0][0], 0.0, LATE[0][1]]
-    assert FAST in done
+    first, second = fork_server.DURABLE[:2]
+    assert done[:8] == [0.0, "answered", pause_s, "answered", pause_s, first, 0.0, second]
+    assert {*fork_server.DURABLE, *LATE[0], FAST} <= set(done)
+
+
+@pytest.mark.parametrize("name", fork_server.DURABLE)
+def test_what_durable_brokers_need_exists(name: str) -> None:
+    assert find_spec(name) is not None
 
 
 @pytest.mark.parametrize("kind", [ForkingSource, SpawningSource])

@@ -17,7 +17,7 @@ import logging
 import secrets
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from flintmq.auth.asked_permissions import Answers, AskedHosts, AskedTopics
 from flintmq.auth.backend import Backend, BackendFault, Identity, Login, WrongLogin, backend
@@ -27,6 +27,7 @@ from flintmq.auth.users import Accepted, Refused, Users, Verification
 from flintmq.config import NAME_OCTETS_MAX
 from flintmq.config.auth import INTERNAL
 from flintmq.errors import ConfigFault
+from flintmq.field_tuple import FieldTuple
 
 if TYPE_CHECKING:
     from flintmq.clock import Clock
@@ -205,7 +206,7 @@ class Authentication:
         return hashlib.blake2b(said, key=self._key, digest_size=32).digest()
 
 
-class BackendAnswer(NamedTuple):
+class BackendAnswer(FieldTuple):
     """What a back end has said of a login: nobody, or somebody, or why it has said nothing."""
 
     identity: Identity | None

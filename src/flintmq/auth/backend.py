@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from flintmq.auth.permissions import NO_PERMISSIONS, Permissions, TopicPermissions
 from flintmq.errors import ConfigFault
+from flintmq.field_tuple import FieldTuple
 
 if TYPE_CHECKING:
     from flintmq.auth.user import Tag
@@ -43,7 +44,7 @@ class WrongLogin(BackendFault):
     """The login is wrong, which is the same as None. The text says why, for the log."""
 
 
-class Login(NamedTuple):
+class Login(FieldTuple):
     """Somebody who wants to come in; without a password if something else has proven the name."""
 
     name: str
@@ -55,7 +56,7 @@ class Login(NamedTuple):
         return f"Login(name={self.name!r}, peer_address={self.peer_address!r})"
 
 
-class Identity(NamedTuple):
+class Identity(FieldTuple):
     """Somebody whom a back end knows."""
 
     name: str

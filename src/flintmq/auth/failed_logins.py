@@ -16,7 +16,6 @@ tests and tools that are set up wrong should not keep others out.
 from __future__ import annotations
 
 import heapq
-import ipaddress
 import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -50,6 +49,8 @@ def source_of(address: str) -> str:
     """What an address counts as: an IPv6 address with all those that share its first 64 bits."""
     if ":" not in address or address in USUAL_LOOPBACK:
         return address
+    import ipaddress  # as in user.py
+
     try:
         parsed = ipaddress.IPv6Address(address.partition("%")[0])
     except ValueError:
@@ -164,6 +165,8 @@ class FailedLogins:
             return False
         if not self.settings.exempt:
             return True
+        import ipaddress  # as in user.py
+
         try:
             parsed = ipaddress.ip_address(address.partition("%")[0])
         except ValueError:

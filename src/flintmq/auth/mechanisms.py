@@ -13,11 +13,12 @@ ANONYMOUS      the user whom the settings name
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from flintmq.auth import certificates
 from flintmq.auth.users import BUSY, Accepted, Refused, Verification
 from flintmq.errors import ConnectionFault, PeerFault
+from flintmq.field_tuple import FieldTuple
 from flintmq.reply_codes import ACCESS_REFUSED
 from flintmq.scram import ScramFault, ScramKeys, ServerExchange
 from flintmq.wire.tables import decode_table
@@ -34,7 +35,7 @@ TOKEN_OCTETS_MAX = 65_536
 NO_KEYS = bytes(32)
 
 
-class Challenge(NamedTuple):
+class Challenge(FieldTuple):
     """Octets for connection.secure; the response belongs in `answer`."""
 
     octets: bytes

@@ -19,10 +19,11 @@ import hmac
 import re
 import secrets
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from flintmq.config import PasswordHashing
 from flintmq.errors import ConfigFault
+from flintmq.field_tuple import FieldTuple
 from flintmq.scram import LateKeys, ScramKeys, derived_keys, parse_keys
 
 SALT_OCTETS = 16
@@ -54,7 +55,7 @@ class PasswordHash(Protocol):
         """The hash as it is written down."""
 
 
-class ScryptHash(NamedTuple):
+class ScryptHash(FieldTuple):
     salt: bytes
     key: bytes
     ln: int = 14
@@ -73,7 +74,7 @@ class ScryptHash(NamedTuple):
         return f"$scrypt$ln={self.ln},r={self.r},p={self.p}${_unpadded(self.salt)}${_unpadded(self.key)}"
 
 
-class Argon2Hash(NamedTuple):
+class Argon2Hash(FieldTuple):
     """argon2id, by argon2-cffi."""
 
     encoded: str
@@ -96,7 +97,7 @@ class Argon2Hash(NamedTuple):
         return self.encoded
 
 
-class RabbitHash(NamedTuple):
+class RabbitHash(FieldTuple):
     """Quick to guess: whoever checks a password against it spends the time of a slow hash besides."""
 
     algorithm: str
@@ -114,7 +115,7 @@ class RabbitHash(NamedTuple):
         return base64.b64encode(self.salt + self.digest).decode()
 
 
-class KeyedHash(NamedTuple):
+class KeyedHash(FieldTuple):
     """A hash together with the keys of SCRAM for the same password."""
 
     hash: PasswordHash

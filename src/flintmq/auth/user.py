@@ -6,7 +6,6 @@ user sees the change with its next operation.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from enum import StrEnum
 
@@ -110,6 +109,8 @@ def is_loopback(address: str) -> bool:
     """Whether `address` is 127.0.0.0/8 or ::1, or the former written as an IPv6 address."""
     if address in USUAL_LOOPBACK:
         return True
+    import ipaddress  # by others than the usual ones: it takes a millisecond to load
+
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -16,7 +16,7 @@ import hmac
 import secrets
 from collections.abc import Iterable, Iterator
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from flintmq.auth.passwords import (
     KeyedHash,
@@ -31,6 +31,7 @@ from flintmq.auth.user import Tag, User
 from flintmq.auth.visitors import Visitors
 from flintmq.config import NAME_OCTETS_MAX, PASSWORD_OCTETS_MAX, Config, PermissionSettings, UserSettings
 from flintmq.errors import ConfigFault
+from flintmq.field_tuple import FieldTuple
 from flintmq.ordered_names import OrderedNames
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ BUSY = "too many logins wait, try again later"
 REMEMBERED_MAX = 10_000
 
 
-class Accepted(NamedTuple):
+class Accepted(FieldTuple):
     """The login is right."""
 
     user: User
@@ -255,7 +256,7 @@ class Users:
         self._remembered[name] = self._mark(name, password)
 
 
-class PasswordCheck(NamedTuple):
+class PasswordCheck(FieldTuple):
     """What a check of a password has found; `renewed` is what to keep of it from now on, if that changes."""
 
     is_right: bool

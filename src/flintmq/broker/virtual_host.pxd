@@ -15,7 +15,8 @@ cdef class VirtualHost:
     cdef public object streams
     cdef readonly PassWork pass_work
     cdef readonly Router router
-    cdef readonly object branches
+    cdef readonly object dtx_limits
+    cdef object _branches
     cdef public object broker
     cdef readonly Py_ssize_t binding_count
     cdef readonly Py_ssize_t reply_queues

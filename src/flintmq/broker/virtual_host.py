@@ -30,7 +30,7 @@ from flintmq.broker.queues.queue_rules import STREAM, Given, check_arguments, ch
 from flintmq.broker.scheduling.pass_work import PassWork
 from flintmq.broker.topology_journal import TopologyJournal
 from flintmq.broker.topology_teardown import HostTeardown
-from flintmq.broker.transactions.dtx_branches import Branches
+from flintmq.config import Dtx
 from flintmq.errors import ChannelFault
 from flintmq.ordered_names import OrderedNames
 from flintmq.wire import amqp
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from flintmq.broker.policies import Policies
     from flintmq.broker.store.store import Store
     from flintmq.broker.streams.streams import Streams
+    from flintmq.broker.transactions.dtx_branches import Branches
     from flintmq.wire.tables import FieldTable
 
 # The exchange that tells of events: see administration/events.py.
@@ -66,9 +67,10 @@ class VirtualHost:
     """One name space of the broker."""
 
     __slots__ = (
+        "_branches",
         "binding_count",
-        "branches",
         "broker",
+        "dtx_limits",
         "exchange_names",
         "exchanges",
         "exclusive",
@@ -100,7 +102,8 @@ class VirtualHost:
         self.router = Router(name, self.exchanges, self.queues, pass_work, store)
         self.falling = HostTeardown(self)  # what was deleted and is being taken apart
         self.router.departures = self.falling
-        self.branches = Branches(self.router)  # of distributed transactions
+        self.dtx_limits = Dtx()  # until the broker gives those of its settings
+        self._branches: Branches | None = None
         self.streams: Streams | None = None
         self.binding_count = 0  # of all exchanges together
         self.tally = HostTally()
@@ -113,6 +116,22 @@ class VirtualHost:
         for exchange_name, kind, internal in PREDECLARED:
             exchange = EXCHANGE_TYPES[kind](exchange_name, durable=True, internal=internal)
             self.add_exchange(exchange)
+
+    @property
+    def branches(self) -> Branches:
+        """Those of distributed transactions."""
+        if self._branches is None:
+            # For the first transaction: six modules take two milliseconds to load, and most hosts have none.
+            from flintmq.broker.transactions.dtx_branches import Branches
+
+            self._branches = Branches(self.router, self.dtx_limits)
+        return self._branches
+
+    def limit_branches(self, limits: Dtx) -> None:
+        """From now on."""
+        self.dtx_limits = limits
+        if self._branches is not None:
+            self._branches.limits = limits
 
     def bury(self, queue: Queue, messages: list[Message], reason: str) -> None:
         """The queue has given these up: dead letters, or messages for their publishers."""

@@ -45,6 +45,13 @@ READ_BYTES = 65_536
 # How a line begins that answers a command; others say where the broker listens, and that it stops.
 ANSWER = b"answer "
 CLOCK = Clock()
+# What brokers with a data directory need beside the rest, see server/data_directory.py.
+DURABLE = (
+    "flintmq.broker.recovery",
+    "flintmq.storage.journal.delivered_marks",
+    "flintmq.storage.journal.overflow",
+    "flintmq.storage.staging_files",
+)
 
 
 class Born:
@@ -106,7 +113,7 @@ class Nursery:
         from flintmq.server.server import LATE
 
         pause_s = 0.0
-        for name in chain.from_iterable(LATE):
+        for name in chain(DURABLE, *LATE):
             while self.is_said(self.parent.fileno(), pause_s):
                 self.answer_request()
                 pause_s = PAUSE_S
@@ -284,7 +291,7 @@ def load() -> None:
     from flintmq.entry_points import installed
 
     build()
-    parser("serve")
+    parser("serve").parse_args(["serve", "--port", "0"])  # argparse compiles its patterns for the first words
     config.load(port=0)
     installed(GROUP)
     if event_loop() == "uvloop":

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, get_args
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from flintmq import checks
 from flintmq.config.files import path
 from flintmq.config.tables import NO_TABLE, Document, Section, refuse_unknown, section, table
 from flintmq.config.users import USER_TAGS, PermissionSettings
 from flintmq.errors import ConfigFault
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MECHANISMS = ("PLAIN", "AMQPLAIN", "EXTERNAL", "SCRAM-SHA-256", "ANONYMOUS")
 INTERNAL = "internal"
@@ -42,6 +43,8 @@ NAME = checks.text()
 
 def url_of(*schemes: str) -> checks.Check:
     def check(value: object) -> str:
+        from urllib.parse import urlsplit  # by whoever has a back end: it takes a millisecond to load
+
         try:
             parts = urlsplit(value) if isinstance(value, str) else None
             fits = parts is not None and parts.scheme in schemes and bool(parts.hostname)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flintmq import checks
 from flintmq.config.access import Access, read_access
@@ -33,6 +33,9 @@ from flintmq.config.topology import (
 )
 from flintmq.config.users import UserSettings, guest_alone, read_users
 from flintmq.errors import ConfigFault
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CONFIG_FILE_BYTES_MAX = 16 * 1024 * 1024
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from flintmq import checks
 from flintmq.config.tables import Section
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SyncPolicy = Literal["always", "interval", "never"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -21,7 +23,9 @@ AUDIT_EVENTS = ("login", "access", "administration", "topology", "settings")
 def path(value: object) -> Path:
     if not isinstance(value, str) or not value or "\0" in value:
         raise checks.expected("a path")
-    return Path(value).expanduser()
+    import pathlib  # by whoever names a file: it takes a millisecond to load
+
+    return pathlib.Path(value).expanduser()
 
 
 class Storage(Section):

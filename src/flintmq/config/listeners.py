@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import ipaddress
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from flintmq import checks
 from flintmq.config.files import path
 from flintmq.config.tables import MISSING, Section, section, wrong
 from flintmq.errors import ConfigFault
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Verify = Literal["none", "optional", "required"]
 
@@ -17,6 +18,8 @@ PORT = checks.whole(0, 65535)  # 0: any free port
 
 
 def network(value: object) -> str:
+    import ipaddress  # by whoever has settings for networks: it takes a millisecond to load
+
     try:
         if not isinstance(value, str):
             raise ValueError

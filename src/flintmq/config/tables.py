@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, ClassVar, Self, TypeVar, dataclass_transform, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from flintmq import checks
 from flintmq.checks import Check, Unfit
 from flintmq.errors import ConfigFault
+from flintmq.field_tuple import FieldTuple
 
 Document = dict[str, Any]
 
@@ -24,43 +24,11 @@ MISSING: Any = None
 NO_TABLE: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass_transform(frozen_default=True)
-class Section(tuple[Any, ...]):
-    """The settings of one table: a tuple with names and defaults, like a NamedTuple, for every field.
+class Section(FieldTuple):
+    """The settings of one table, with a default for every field.
 
-    NamedTuple compiles a function for each class, and would have each check made while the class is: a
-    quarter of a millisecond for a class, of which a broker without a file of settings has no use.
+    Its checks are made for its first value: a broker without a file of settings has no use for most.
     """
-
-    _fields: ClassVar[tuple[str, ...]]
-    _field_defaults: ClassVar[Mapping[str, Any]]
-
-    def __init_subclass__(cls) -> None:
-        fields = cls.__annotations__
-        if not fields:  # it has those of its base
-            return
-        cls._fields = tuple(fields)
-        cls._field_defaults = {name: cls.__dict__[name] for name in fields}
-        for place, name in enumerate(fields):
-            setattr(cls, name, property(itemgetter(place)))
-
-    def __new__(cls, *values: Any, **named: Any) -> Self:
-        given = dict(zip(cls._fields[: len(values)], values, strict=True))
-        every = {**cls._field_defaults, **given, **named}
-        if len(every) > len(cls._fields):
-            raise TypeError(f"{cls.__name__} has no {', '.join(named.keys() - set(cls._fields))}")
-        return super().__new__(cls, every.values())
-
-    def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True))
-        return f"{type(self).__name__}({fields})"
-
-    def __getnewargs__(self) -> tuple[Any, ...]:
-        """For copies: tuple's own would hand all values over as the first."""
-        return tuple(self)
-
-    def _replace(self, **named: Any) -> Self:
-        return type(self)(*self, **named)
 
 
 Settings = TypeVar("Settings", bound=Section)
@@ -79,7 +47,8 @@ def checked(value: object, where: str, check: Check, is_secret: bool = False) ->
 @cache
 def types_of(settings: type[Section]) -> Mapping[str, Any]:
     """The type of each field, with its check."""
-    return get_type_hints(settings, include_extras=True)
+    # For a check any type will do, and pathlib is loaded by whoever names a file (files.py).
+    return get_type_hints(settings, localns={"Path": object}, include_extras=True)
 
 
 def option(settings: type[Section], name: str, value: object, where: str) -> Any:

@@ -11,17 +11,13 @@ from typing import TYPE_CHECKING
 from flintmq.broker import static_topology
 from flintmq.broker.broker import Broker
 from flintmq.broker.exchanges import exchange_plugins, transform_plugins
-from flintmq.broker.recovery import Recovery
 from flintmq.broker.services import request, service_plugins
 from flintmq.broker.store.store import Store
 from flintmq.config.auth import INTERNAL
 from flintmq.storage.disk import Disk, SystemDisk
-from flintmq.storage.journal.delivered_marks import DeliveredMarks
 from flintmq.storage.journal.journal import Journal
-from flintmq.storage.journal.overflow import Overflow
 from flintmq.storage.journal.report import RecoveryReport
 from flintmq.storage.options import JournalOptions, SyncPolicy
-from flintmq.storage.staging_files import StagingFiles
 from flintmq.storage.streams.store import StreamStore
 
 if TYPE_CHECKING:
@@ -95,6 +91,12 @@ def recovered_broker(
     options: JournalOptions,
 ) -> tuple[Broker, RecoveryReport]:
     """The broker that lies on a disk, and what was found there."""
+    # A broker in memory does without these, which take a millisecond to load.
+    from flintmq.broker.recovery import Recovery
+    from flintmq.storage.journal.delivered_marks import DeliveredMarks
+    from flintmq.storage.journal.overflow import Overflow
+    from flintmq.storage.staging_files import StagingFiles
+
     journal = Journal.open(directory, disk, options, clock, wake)
     recovery = Recovery(Progress().tell)
     report = journal.recover(recovery)

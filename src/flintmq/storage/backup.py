@@ -21,9 +21,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import google_crc32c
-
 from flintmq.errors import StorageFault
+from flintmq.storage import crc32c
 from flintmq.storage.disk import Disk
 
 FORMAT = 1
@@ -125,7 +124,7 @@ class Source:
             raise StorageFault(
                 f"{self.path} is cut short: {self.octets} octets expected, {self.at + len(chunk)} found"
             )
-        self.crc32c = google_crc32c.extend(self.crc32c, chunk)
+        self.crc32c = crc32c.extend(self.crc32c, chunk)
         self.at += count
         self._advance(count)
         return chunk

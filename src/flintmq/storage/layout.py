@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-import google_crc32c
+from flintmq.storage import crc32c
 
 FORMAT_VERSION: Final = 1
 SEGMENT_HEAD: Final = 64
@@ -84,11 +84,9 @@ def get_u64(octets: bytes, at: int) -> int:
 
 def crc_written(seed: int, buffer: bytearray, start: int, end: int) -> int:
     """CRC32C, continued from `seed`, of octets in a batch buffer."""
-    crc: int = google_crc32c.extend(seed, memoryview(buffer)[start:end].tobytes())
-    return crc
+    return crc32c.extend(seed, memoryview(buffer)[start:end].tobytes())
 
 
 def crc_read(seed: int, octets: bytes, start: int, end: int) -> int:
     """CRC32C, continued from `seed`, of octets read from the disk."""
-    crc: int = google_crc32c.extend(seed, octets[start:end])
-    return crc
+    return crc32c.extend(seed, octets[start:end])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
 
 from flintmq.errors import ConfigFault
+from flintmq.field_tuple import FieldTuple
 
 
 class SyncPolicy(Enum):
@@ -21,7 +21,7 @@ class SyncPolicy(Enum):
     NEVER = "never"
 
 
-class JournalOptions(NamedTuple):
+class JournalOptions(FieldTuple):
     """Settings of one journal; the defaults suit a broker."""
 
     sync: SyncPolicy = SyncPolicy.ALWAYS

@@ -27,9 +27,8 @@ from collections import deque
 from contextlib import suppress
 from typing import Protocol
 
-import google_crc32c
-
 from flintmq.errors import StorageFault
+from flintmq.storage import crc32c
 from flintmq.storage.disk import Disk
 
 _REFERENCE = struct.Struct("<QQII")
@@ -123,7 +122,7 @@ class Spool:
             self.disk.write(self.handle, self.octets, chunk)
         except OSError as failure:
             raise StorageFault(f"cannot write {self.path}: {failure.strerror or failure}") from failure
-        self.crc = google_crc32c.extend(self.crc, chunk)
+        self.crc = crc32c.extend(self.crc, chunk)
         self.octets += len(chunk)
 
     def finish(self) -> None:
@@ -221,7 +220,7 @@ class Spool:
             crc = 0
             for at in range(0, self.octets, _COPY_OCTETS):
                 chunk = self.read(at, _COPY_OCTETS)
-                crc = google_crc32c.extend(crc, chunk)
+                crc = crc32c.extend(crc, chunk)
                 self.disk.write(handle, at, chunk)
             self.lost = crc != self.crc
             if not self.lost:
@@ -245,7 +244,7 @@ class Spool:
         """Read all of it and compare with the checksum it was stored under."""
         crc = 0
         for at in range(0, self.octets, _COPY_OCTETS):
-            crc = google_crc32c.extend(crc, self.read(at, _COPY_OCTETS))
+            crc = crc32c.extend(crc, self.read(at, _COPY_OCTETS))
         return crc == self.crc
 
 
@@ -286,7 +285,7 @@ class SpoolReader:
             self._checked, self._crc = self.spool.checked
             if at != self._checked:
                 return
-        self._crc = google_crc32c.extend(self._crc, chunk)
+        self._crc = crc32c.extend(self._crc, chunk)
         self._checked += len(chunk)
         if self._checked == self.octets and self._crc != self._wanted_crc:
             self.spool.damage = f"{self.spool.path} is not what was stored: its checksum is wrong"

@@ -20,8 +20,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-import google_crc32c
-
+from flintmq.storage import crc32c
 from flintmq.storage.journal.writer import Worker
 from flintmq.storage.options import SyncPolicy
 
@@ -80,7 +79,7 @@ class StagingFiles:
 
     def _written(self, spool: Spool, part: bytes, told: Told, error: OSError | None) -> None:
         if error is None:
-            spool.crc = google_crc32c.extend(spool.crc, part)
+            spool.crc = crc32c.extend(spool.crc, part)
             spool.octets += len(part)
         told(error)
 

@@ -25,8 +25,9 @@ import logging
 import os
 import struct
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from flintmq.field_tuple import FieldTuple
 from flintmq.storage import layout
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ _SLOT = struct.Struct("<IIQQQQ24x")
 _FREE = bytes(SLOT_OCTETS)
 
 
-class Promise(NamedTuple):
+class Promise(FieldTuple):
     """One note; see the head of this module."""
 
     kind: int

@@ -19,7 +19,9 @@ LATER = {
     "dataclasses": "makes its classes by exec, which takes ten times as long as a named tuple",
     "difflib": "for names that are not known",
     "flintmq.broker.definitions.definition_services": "for whoever asks for a service",
+    "flintmq.broker.recovery": "for a broker with a data directory",
     "flintmq.broker.services.administration_services": "for whoever asks for a service",
+    "flintmq.broker.transactions.dtx_branch": "for transactions of several brokers and databases",
     "flintmq.management": "a process of its own",
     "flintmq.server.commands.dtx": "for transactions of several brokers and databases",
     "flintmq.server.commands.file": "for clients of AMQP 0-8 and 0-9",
@@ -27,14 +29,21 @@ LATER = {
     "flintmq.server.commands.stream": "for clients of AMQP 0-8 and 0-9",
     "flintmq.server.fast.session": "for clients of AMQP/Fast 0.8",
     "flintmq.server.fast09.session": "for clients of AMQP/Fast 0.9",
+    "flintmq.server.network.proxy_protocol": "for listeners behind a proxy",
+    "flintmq.server.network.tls": "for listeners with a certificate",
     "flintmq.server.process.rehearsal": "for tests",
     "flintmq.snapshot_rows": "for the management process",
+    "flintmq.storage.journal.overflow": "for a broker with a data directory",
+    "google_crc32c": "for what is on disk",
     "importlib.metadata": "for exchange types of other packages",
+    "ipaddress": "for addresses that are not the usual ones",
+    "pathlib": "for settings that name a file",
     "platform": "for events and traces",
     "shutil": "for Windows; argparse would load it for the width of the terminal",
     "stringprep": "for passwords beyond ASCII",
     "tempfile": "for a broker in memory that writes to disk",
     "tomllib": "for settings in a file",
+    "urllib.parse": "for names of bindings, and for settings",
 }
 SOON = {
     "flintmq.broker.definitions.definition_services",
@@ -72,7 +81,8 @@ async def main():
 asyncio.run(main())
 """
 LOAD = (
-    "import flintmq.server, gc, json, sys; from flintmq.cli import parser; parser('serve'); "
+    "import flintmq.server, gc, json, sys; from flintmq import config; from flintmq.cli import parser; "
+    "import flintmq.cli.local.serve; parser('serve'); config.load(hosts=['::1'], port=0); "
     "print(json.dumps([gc.isenabled(), list(sys.modules)]))"
 )
 

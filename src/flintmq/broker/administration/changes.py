@@ -12,7 +12,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
+
+from flintmq.field_tuple import FieldTuple
 
 log = logging.getLogger("flintmq.administration")
 
@@ -22,7 +24,7 @@ LINE_LETTERS_MAX = 1000
 SETTINGS = "settings"
 
 
-class Change(NamedTuple):
+class Change(FieldTuple):
     """What somebody has changed, or was refused."""
 
     what: str  # the service, such as `user.add`, or `settings`

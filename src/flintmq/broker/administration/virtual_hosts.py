@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from flintmq.broker.administration import records
 from flintmq.broker.administration.faults import fixed, missing, unfit
 from flintmq.broker.channels.firehose import Firehose
-from flintmq.broker.transactions.dtx_branch import BranchState
 from flintmq.config import NAME_OCTETS_MAX
 
 if TYPE_CHECKING:
@@ -199,6 +198,8 @@ class VirtualHosts:
 
 def without_branches(host: VirtualHost) -> Iterator[None]:
     """Rolls back what is not decided. What is decided comes to its end by itself, as does a large commit."""
+    from flintmq.broker.transactions.dtx_branch import BranchState  # it comes with the branches
+
     branches = host.branches
     for at, branch in enumerate(list(branches.branches.values()), 1):
         if branches.branches.get(branch.xid) is not branch or branch.state is BranchState.DECIDED:

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from flintmq.broker.channels import direct_reply
 from flintmq.broker.messages.composing import composed
 from flintmq.errors import PeerFault
+from flintmq.field_tuple import FieldTuple
 from flintmq.wire import traits
 from flintmq.wire.fields import encode_shortstr
 from flintmq.wire.properties import BasicProperties, decode_basic_properties
@@ -51,7 +52,7 @@ QUEUES_TOLD_MAX = 100
 _ROUTE = encode_shortstr(NAME)
 
 
-class Noted(NamedTuple):
+class Noted(FieldTuple):
     """Something that happened to a message."""
 
     message: Message

@@ -9,11 +9,12 @@ permissions of the user are checked at each use, whatever the ticket says. It en
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from flintmq.auth import Permissions
 from flintmq.config import PermissionSettings
 from flintmq.errors import ChannelFault, ConnectionFault
+from flintmq.field_tuple import FieldTuple
 from flintmq.wire import amqp
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Realm:
         return permissions.may_read(name) or permissions.may_write(name) or permissions.may_configure(name)
 
 
-class Ticket(NamedTuple):
+class Ticket(FieldTuple):
     """What one access.request was granted."""
 
     number: int

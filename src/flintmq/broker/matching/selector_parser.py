@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from flintmq.broker.matching.lookup import reference_of
 from flintmq.broker.matching.selector import (
@@ -34,6 +34,7 @@ from flintmq.broker.matching.selector import (
 )
 from flintmq.broker.matching.wildcard import Wildcard
 from flintmq.errors import ChannelFault
+from flintmq.field_tuple import FieldTuple
 from flintmq.wire import amqp
 
 # A tree of as many nodes as there are letters is some 100 octets for each: 400 KB at the worst.
@@ -78,7 +79,7 @@ def token_pattern() -> re.Pattern[str]:
     )
 
 
-class Token(NamedTuple):
+class Token(FieldTuple):
     """`kind` is number, word, text, name, end, or the sign or word of the language itself."""
 
     kind: str

@@ -11,11 +11,12 @@ the policy. Arguments that nobody here knows are accepted and mean nothing, as i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from flintmq.broker.messages.published import TIMER_MS_MAX
 from flintmq.checks import NUMBER_MAX, Check, Unfit, key, one_of, switch, whole
 from flintmq.errors import ChannelFault
+from flintmq.field_tuple import FieldTuple
 from flintmq.wire import amqp
 
 PRIORITY_MAX = 255
@@ -34,7 +35,7 @@ AT_MOST_ONCE, AT_LEAST_ONCE = "at-most-once", "at-least-once"
 Given = dict[str, Any]
 
 
-class QueueRules(NamedTuple):
+class QueueRules(FieldTuple):
     """Immutable; None is what was not asked for."""
 
     message_ttl_ms: int | None = None
@@ -70,7 +71,7 @@ class QueueRules(NamedTuple):
 PLAIN = QueueRules()
 
 
-class Argument(NamedTuple):
+class Argument(FieldTuple):
     """One key: the rule it sets ("" for one that is checked and means nothing here), and what it takes."""
 
     rule: str

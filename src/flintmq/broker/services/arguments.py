@@ -10,9 +10,9 @@ than was meant. Values of secrets are for the service alone: they are never told
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from flintmq.errors import ProtocolMisuse
+from flintmq.field_tuple import FieldTuple
 
 KINDS = frozenset(("any", "array", "flag", "number", "secret", "table", "text", "time"))
 # What a page of a list is asked for with.
@@ -35,7 +35,7 @@ ALIKE = 0.6
 Table = Mapping[str, "Argument"]
 
 
-class Argument(NamedTuple):
+class Argument(FieldTuple):
     """One argument of a service."""
 
     name: str

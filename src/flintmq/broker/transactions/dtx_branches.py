@@ -21,7 +21,6 @@ from flintmq.broker.transactions.dtx_branch import ANY_LIFE, Branch, BranchState
 from flintmq.broker.transactions.dtx_completion import BranchCompletion
 from flintmq.broker.transactions.dtx_journal import Marker, marker_key, put_manifest, put_marker
 from flintmq.broker.transactions.xid import Xid
-from flintmq.config import Dtx
 from flintmq.errors import ChannelFault, PeerFault
 from flintmq.wire import amqp
 
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from flintmq.broker.queues.delivery import Delivery
     from flintmq.broker.store.store import Store
     from flintmq.broker.transactions.dtx_work import DtxWork
+    from flintmq.config import Dtx
     from flintmq.storage.journal.appender import Group
 
 log = logging.getLogger("flintmq.dtx")
@@ -53,9 +53,9 @@ MARKERS_LOOKED_AT = 8
 class Branches:
     """All branches that are not finished, and how far those who commit with a marker have come."""
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: Router, limits: Dtx) -> None:
         self.router = router
-        self.limits = Dtx()  # until the broker gives those of its settings
+        self.limits = limits
         self.store = router.store
         self.branches: dict[Xid, Branch] = {}
         self.outcomes = BranchCompletion(router, self.drop)

@@ -24,13 +24,14 @@ import logging
 import struct
 from array import array
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from flintmq.broker.messages import entry_number
 from flintmq.broker.queues.paged_tail import PagedTail
 from flintmq.broker.store.topology_records import octets_of, text_of, whole_of
 from flintmq.broker.transactions.dtx_branch import ANY_LIFE, Branch, BranchState, Lock, Settlement
 from flintmq.broker.transactions.xid import xid_of
+from flintmq.field_tuple import FieldTuple
 from flintmq.wire.tables import FieldTable, decode_table, encode_table
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ _PUBLISH = 4
 LOADED_ENTRIES = 8
 
 
-class Marker(NamedTuple):
+class Marker(FieldTuple):
     """How far somebody has committed."""
 
     number: int

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from flintmq.broker.messages import cc_bcc
 from flintmq.broker.streams.stream_arguments import refuse_too_large
-from flintmq.broker.transactions.dtx_work import DtxWork
 from flintmq.config import Limits
 from flintmq.errors import ChannelFault
 from flintmq.storage.streams.chunk import MESSAGE_OCTETS_MAX
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from flintmq.broker.scheduling.chores import Chore
     from flintmq.broker.transactions.dtx_branch import Branch
     from flintmq.broker.transactions.dtx_branches import Branches
+    from flintmq.broker.transactions.dtx_work import DtxWork
 
 # Beside its content, what a message of an open transaction takes in memory.
 MESSAGE_BYTES = 256
@@ -154,6 +154,9 @@ class Transaction:
 
         Should the channel close before all of it is decided, nothing of it is done.
         """
+        # With the branches, by the first commit that needs one.
+        from flintmq.broker.transactions.dtx_work import DtxWork
+
         channel = self.channel
         store = channel.store
         branches: Branches = channel.virtual_host.branches

@@ -12,9 +12,9 @@ for people it is text: the format in decimal, then both ids in hexadecimal, with
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
 
 from flintmq.errors import ChannelFault
+from flintmq.field_tuple import FieldTuple
 from flintmq.wire import amqp
 
 _HEAD = struct.Struct(">IBB")
@@ -25,7 +25,7 @@ FORMAT_NULL = 0xFFFFFFFF
 TEXT_OCTETS_MAX = 10 + 2 + 4 * ID_OCTETS_MAX
 
 
-class Xid(NamedTuple):
+class Xid(FieldTuple):
     """Equal if all of it is equal."""
 
     format: int

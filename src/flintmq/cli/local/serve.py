@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import gc
 from functools import partial
-from pathlib import Path
 
 from flintmq import config
 from flintmq.errors import ConfigFault
@@ -13,9 +12,14 @@ from flintmq.errors import ConfigFault
 
 def serve(options: argparse.Namespace) -> int:
     """Run the broker; the exit status is the server's."""
+    file = None
+    if options.config is not None:
+        from pathlib import Path  # by whoever has a file: it takes a millisecond to load
+
+        file = Path(options.config)
     read = partial(
         config.load,
-        Path(options.config) if options.config is not None else None,
+        file,
         hosts=options.host,
         port=options.port,
         directory=options.data,

@@ -6,8 +6,10 @@ audit.log     being written       audit.log.1     the one before       audit.log
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class NotSetAside(OSError):

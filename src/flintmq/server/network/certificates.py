@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import logging
 import ssl
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flintmq.errors import ConfigFault
 
 if TYPE_CHECKING:
     import asyncio
+    from pathlib import Path
 
     from flintmq.config import Tls
     from flintmq.server.server import Server

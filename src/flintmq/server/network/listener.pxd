@@ -13,6 +13,7 @@ cdef class Listener:
 
     @cython.locals(accepted=tuple, is_opening=bint, turn=int, strangers=Strangers)
     cpdef bint accept(self)
+    cpdef bint is_brought(self, int descriptor, str address)
     @cython.locals(links=dict, strangers=Strangers)
     cpdef bint arrived(self, int descriptor, str address)
     cpdef connect(self, int descriptor, str address)

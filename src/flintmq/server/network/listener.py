@@ -7,13 +7,12 @@ import os
 import socket
 import ssl
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from flintmq.auth.user import is_loopback
 from flintmq.server.network import sockets
 from flintmq.server.network.link import HELD_CLOSED, Link
-from flintmq.server.network.proxy_protocol import ProxiedArrival, is_proxy
-from flintmq.server.network.tls import TlsLink
 
 if TYPE_CHECKING:
     from flintmq.server.server import Server
@@ -47,6 +46,11 @@ class Listener:
         self.context = context
         self.speaks_fast09 = speaks_fast09
         self.proxies = server.config.listen.proxy_protocol_from
+        # What few brokers need, and these before anybody comes: it takes a millisecond to load.
+        if self.proxies:
+            import_module("flintmq.server.network.proxy_protocol")
+        if context is not None:
+            import_module("flintmq.server.network.tls")
         self.accepts = 1  # tried in the next turn
         self.resume()
 
@@ -76,13 +80,22 @@ class Listener:
                 self.accepts = 1
                 break
             descriptor, address = accepted
-            if self.proxies and is_proxy(address, self.proxies):
-                ProxiedArrival(self, descriptor, address)
-            elif self.arrived(descriptor, address):
+            if self.proxies and self.is_brought(descriptor, address):
+                continue
+            if self.arrived(descriptor, address):
                 is_opening = self.context is None  # there is more to wait for with TLS
         else:
             self.accepts = min(2 * self.accepts, ACCEPTS_MAX)
         return is_opening
+
+    def is_brought(self, descriptor: int, address: str) -> bool:
+        """Whether a proxy is there, which tells first whom it brings."""
+        from flintmq.server.network.proxy_protocol import ProxiedArrival, is_proxy
+
+        if not is_proxy(address, self.proxies):
+            return False
+        ProxiedArrival(self, descriptor, address)
+        return True
 
     def arrived(self, descriptor: int, address: str) -> bool:
         """Somebody is there, whose address is known; whether there is room for one more."""
@@ -111,6 +124,8 @@ class Listener:
     def new_link(self, descriptor: int, address: str) -> Link:
         """The descriptor is the link's if all goes well."""
         if self.context is not None:
+            from flintmq.server.network.tls import TlsLink
+
             return TlsLink(self.server, descriptor, address, self.context)
         link = Link(self.server, descriptor, address)
         if self.speaks_fast09:

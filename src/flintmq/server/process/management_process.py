@@ -21,7 +21,6 @@ import logging
 import socket
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flintmq.errors import ConfigFault
@@ -29,6 +28,8 @@ from flintmq.server.network.link import Link
 from flintmq.server.network.listener import bound
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from flintmq.config import Management
     from flintmq.server.server import Server
 

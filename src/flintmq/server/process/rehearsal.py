@@ -22,13 +22,14 @@ import sys
 from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from flintmq.auth.passwords import QuickHash, plain_hash
 from flintmq.broker.services.browsing import browse
 from flintmq.clock import MovableClock
 from flintmq.config import ALL_PERMISSIONS
 from flintmq.errors import PeerFault, ServiceFault, StorageFault
+from flintmq.field_tuple import FieldTuple
 from flintmq.protocol import phases
 from flintmq.server.server import Server
 from flintmq.server.sessions.session import Session
@@ -70,7 +71,7 @@ class CommandFault(Exception):
     """A command that cannot be done, and why."""
 
 
-class Published(NamedTuple):
+class Published(FieldTuple):
     """One message, as it came."""
 
     route: bytes

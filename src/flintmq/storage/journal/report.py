@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from flintmq.field_tuple import FieldTuple
 from flintmq.storage.journal.segment import segment_name
 
 
@@ -20,7 +21,7 @@ class RecoveryVisitor(Protocol):
         """How far the reading has come."""
 
 
-class Hole(NamedTuple):
+class Hole(FieldTuple):
     """Octets of a segment that are no record."""
 
     segment: int

@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from flintmq.errors import StorageFault
+from flintmq.field_tuple import FieldTuple
 from flintmq.storage.streams.chunk import FILTER_OCTETS_MIN, Chunk, ChunkBuilder
 from flintmq.storage.streams.segment import StreamIndex, StreamSegment, index_name
 
@@ -31,7 +32,7 @@ SEGMENT_OCTETS = 67_108_864
 SEGMENT_OCTETS_MIN = 65_536
 
 
-class StreamOptions(NamedTuple):
+class StreamOptions(FieldTuple):
     """How one stream is kept."""
 
     segment_octets: int = SEGMENT_OCTETS

@@ -201,6 +201,17 @@ def test_the_broker_itself(flintmq: Command, tmp_path: Path) -> None:
     unknown = flintmq("ctl nonsense")
     assert unknown.status == 64
     assert "Command 'nonsense' not found" in unknown.err
+    assert "`flintmq ctl help` lists the commands" in unknown.err
+    mistyped = flintmq("ctl lst_queues")
+    assert mistyped.status == 64
+    assert mistyped.err.startswith(
+        "Error:\nCommand 'lst_queues' not found.\n\nDid you mean 'list_queues'?\n\nUsage\n\nflintmq ctl "
+    )
+    option = flintmq("ctl list_queues --formater json")
+    assert (option.status, option.err) == (
+        64,
+        "Error:\nInvalid options for this command: --formater; did you mean '--formatter'?\n",
+    )
     few = flintmq("ctl add_user")
     assert few.status == 64
     assert "not enough arguments" in few.err

@@ -109,6 +109,7 @@ VALUED = frozenset(
 )
 FLAGS = COMMON.union(*TAKEN.values()) - VALUED
 FORMATTERS = ("table", "json", "csv", "pretty_table", "erlang", "report")
+USAGE_LINE = "flintmq ctl [--vhost <vhost>] [--quiet] [--formatter <formatter>] [--url <url>] <command>"
 STOPS = "the broker is stopped where it was started: by SIGTERM, or by the service that runs it"
 REFUSED = {
     "eval": "there is no Erlang to evaluate here; `flintmq ctl help` lists what there is",
@@ -181,7 +182,7 @@ class Ctl:
                     raise CommandFault(f"{name}: a value is missing", USAGE)
                 self.options[name] = value if sign else rest.pop(0)
             elif word.startswith("--") and len(word) > 2:
-                raise CommandFault(f"Invalid options for this command: {word}", USAGE)
+                raise unknown_option(name)
             else:
                 self.words.append(word)
         self.command = self.words.pop(0) if self.words else ""
@@ -292,9 +293,35 @@ def answer(ctl: Ctl) -> int:
     if ctl.command in LISTS:
         return show(ctl, LISTS[ctl.command])
     if ctl.command not in COMMANDS:
-        unknown = f"Command '{ctl.command}' not found.\n\n" if ctl.command else ""
-        raise CommandFault(f"{unknown}{usage()}", USAGE)
+        raise not_found(ctl.command) if ctl.command else CommandFault(usage(), USAGE)
     return COMMANDS[ctl.command](ctl) or 0
+
+
+def known_commands() -> set[str]:
+    """All that rabbitmqctl scripts may say, with what is refused."""
+    from flintmq.cli.ctl.health import CHECKS
+    from flintmq.cli.ctl.lists import LISTS
+
+    return {*COMMANDS, *CHECKS, *LISTS, *REFUSED}
+
+
+def not_found(command: str) -> CommandFault:
+    from flintmq.checks import nearest
+
+    near = nearest(command, sorted(known_commands()))
+    meant = "" if near is None else f"Did you mean '{near}'?\n\n"
+    return CommandFault(
+        f"Command '{command}' not found.\n\n{meant}Usage\n\n{USAGE_LINE}\n\n"
+        "`flintmq ctl help` lists the commands.",
+        USAGE,
+    )
+
+
+def unknown_option(option: str) -> CommandFault:
+    from flintmq.checks import suggestion
+
+    near = suggestion(option, sorted(FLAGS | VALUED))
+    return CommandFault(f"Invalid options for this command: {option}{near}", USAGE)
 
 
 def fail(text: str, status: int) -> int:
@@ -911,9 +938,8 @@ def usage() -> str:
     from flintmq.cli.ctl.health import CHECKS
     from flintmq.cli.ctl.lists import LISTS
 
-    words = "flintmq ctl [--vhost <vhost>] [--quiet] [--formatter <formatter>] [--url <url>] <command>"
     names = "\n".join(f"   {name}" for name in sorted([*COMMANDS, *CHECKS, *LISTS]))
-    return f"Usage\n\n{words}\n\nAvailable commands:\n\n{names}"
+    return f"Usage\n\n{USAGE_LINE}\n\nAvailable commands:\n\n{names}"
 
 
 COMMANDS: dict[str, Callable[[Ctl], int | None]] = {

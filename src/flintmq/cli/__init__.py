@@ -166,9 +166,9 @@ class CommandParser(argparse.ArgumentParser):
 
 def of_ctl(word: str) -> str:
     """The end of a sentence that tells of an unknown command, where it is one of rabbitmqctl."""
-    from flintmq.cli.ctl.ctl import known_commands
+    from flintmq.cli.ctl.command_table import COMMANDS
 
-    return f"; did you mean 'flintmq ctl {word}'?" if word in known_commands() else ""
+    return f"; did you mean 'flintmq ctl {word}'?" if word in COMMANDS else ""
 
 
 @cache
@@ -336,7 +336,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     open_standard_descriptors()
     escape_unsayable()
     words = with_command_first(sys.argv[1:] if argv is None else list(argv))
-    if words[:1] == ["ctl"] and words[1:2] not in (["-h"], ["--help"]):
+    if words[:1] == ["ctl"]:
         # Options of rabbitmqctl come before its commands as well as behind them: ctl takes them apart itself.
         options = argparse.Namespace(run=_ctl, words=words[1:])
     else:

@@ -79,14 +79,14 @@ def server_version(ctl: Ctl) -> None:
 
 
 def await_online_nodes(ctl: Ctl) -> None:
-    (text,) = ctl.need(1, 1, "<count>")
+    (text,) = ctl.words
     if not text.isascii() or not text.isdigit() or int(text) > 1:
         raise CommandFault(f"await_online_nodes {text}: the broker is a single node", UNAVAILABLE)
     ctl.ask("broker.info")
 
 
 def enable_feature_flag(ctl: Ctl) -> None:
-    (name,) = ctl.need(1, 1, "<feature_flag>")
+    (name,) = ctl.words
     ctl.say("Enabling all feature flags ..." if name == "all" else f'Enabling feature flag "{name}" ...')
     if name != "all" and name not in FEATURE_FLAGS:
         raise CommandFault(f"This feature flag is not supported by node {NODE}", USAGE)

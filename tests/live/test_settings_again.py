@@ -143,6 +143,26 @@ max-length = 1
         channel.queue("one too many")
 
 
+def test_the_limits_of_memory_and_disk(reading: Reading) -> None:
+    """Those of the file hold at once; what a request has set stays until the file has another."""
+    with connect(reading.url("root")) as root:
+
+        def limits() -> tuple[int, int]:
+            found = root.request("broker.info").results
+            return found["memory-bytes-high"], found["disk-bytes-free-min"]  # type: ignore[return-value]
+
+        told = reading.again(FIRST + '[limits]\nmemory_high_bytes = "3GiB"\ndisk_free_bytes_min = "10MiB"\n')
+        assert NOW + "limits.memory_high_bytes, limits.disk_free_bytes_min" in told
+        assert limits() == (3 << 30, 10 << 20)
+        root.request("memory-limit.set", {"bytes": 4 << 30})
+        root.request("disk-limit.set", {"bytes": "20MiB"})
+        assert limits() == (4 << 30, 20 << 20)
+        reading.hang_up()
+        assert limits() == (4 << 30, 20 << 20)
+        reading.again(FIRST + '[limits]\nmemory_high_bytes = "5GiB"\ndisk_free_bytes_min = 0\n')
+        assert limits() == (5 << 30, 0)
+
+
 @pytest.mark.parametrize(
     ("settings", "why"),
     [

@@ -51,6 +51,8 @@ OPTIONS = {
     "--per-connection-delay": ("<ms>", "between two of them (0)"),
     "--format": ("<format>", "json, which is the only one"),
     "--dry-run": ("", "say what would change, and change nothing"),
+    "--unit": ("<unit>", "gb, mb, kb or bytes (gb)"),
+    "--address": ("<address>", "connect to the ports here rather than where they listen"),
     "--user": ("<username>", "the user (guest)"),
 }
 # Which every command takes; each has its meaning there, or changes nothing on a single node.
@@ -261,8 +263,32 @@ TRAFFIC = {
     ),
 }
 BROKER = {
-    "status": Command("how the broker is: uptime, memory, disk, totals", example="status --formatter json"),
+    "status": Command(
+        "how the broker is: uptime, memory by use, open files, disk, listeners, totals",
+        "",
+        "--unit",
+        "status --formatter json",
+    ),
     "environment": Command("what the broker says of itself, name by name", example="environment"),
+    "report": Command(
+        "all that one needs to look into a problem: status, alarms, limits, and every list, of all virtual "
+        "hosts; it has no passwords",
+        example="report > report.txt",
+    ),
+    "set_vm_memory_high_watermark": Command(
+        "changes how much memory the broker may use before publishers wait, until it ends: a share of the "
+        "machine's memory, or a size",
+        "<fraction>|absolute [<size>]",
+        "",
+        "set_vm_memory_high_watermark absolute 2GiB",
+    ),
+    "set_disk_free_limit": Command(
+        "changes how much free space the disk must have, or publishers wait, until the broker ends: a size, "
+        "or so many times the machine's memory",
+        "<size>|mem_relative [<fraction>]",
+        "",
+        "set_disk_free_limit mem_relative 1.0",
+    ),
     "version": Command("the version of RabbitMQ whose behaviour the broker has", example="version"),
     "server_version": Command(
         "the version of RabbitMQ whose behaviour the broker that answers has", example="server_version"
@@ -293,8 +319,29 @@ HEALTH = {
     ),
     "check_virtual_hosts": Command("fails if a virtual host does not run", example="check_virtual_hosts"),
     "node_health_check": Command("fails, with 70, if there is an alarm", example="node_health_check"),
+    "listeners": Command(
+        "where the broker listens, and for which protocol", example="listeners --formatter json"
+    ),
+    "check_port_listener": Command(
+        "fails if the broker does not listen on a port", "<port>", "", "check_port_listener 5672"
+    ),
+    "check_protocol_listener": Command(
+        "fails if the broker does not listen for a protocol: amqp, amqp/ssl, amqp-fast, http or https",
+        "<protocol>",
+        "",
+        "check_protocol_listener amqp/ssl",
+    ),
     "check_port_connectivity": Command(
-        "fails if the port of AMQP cannot be connected to from here", example="check_port_connectivity"
+        "fails if a port that the broker listens on cannot be connected to from here",
+        "",
+        "--address",
+        "check_port_connectivity",
+    ),
+    "memory_breakdown": Command(
+        "what the memory of the broker is used for, as far as it is counted",
+        "",
+        "--unit",
+        "memory_breakdown --unit mb",
     ),
 }
 LISTS = {

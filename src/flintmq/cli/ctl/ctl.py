@@ -80,9 +80,6 @@ REFUSED = {
     "suspend_listeners": "keep clients out by a firewall, or by set_vhost_limits with max-connections 0",
     "resume_listeners": "listeners are never suspended; suspend_listeners says what to do instead of it",
     "restart_vhost": "a virtual host does not fail by itself; flintmq journal check looks at what is on disk",
-    "report": "flintmq status, flintmq doctor and the lists of `flintmq ctl help` have what there is",
-    "set_vm_memory_high_watermark": "set memory_high_share or memory_high_bytes in [limits] of the settings",
-    "set_disk_free_limit": "set disk_free_bytes_min in [limits] of the settings",
     "clear_password": "a user of the broker always has a password: set a long one that nobody knows, "
     "with change_password",
 }
@@ -241,8 +238,9 @@ def handler_of(command: str) -> Callable[[Ctl], int | None]:
     if command in HANDLERS:
         return HANDLERS[command]
     from flintmq.cli.ctl.health import CHECKS
+    from flintmq.cli.ctl.node import OF_NODE
 
-    return CHECKS[command]
+    return CHECKS[command] if command in CHECKS else OF_NODE[command]
 
 
 def not_found(command: str) -> CommandFault:
@@ -712,83 +710,9 @@ def close_all_user_connections(ctl: Ctl) -> None:
 # The broker
 
 
-def status(ctl: Ctl) -> None:
-    with ctl.connected() as connection:
-        found = {**connection.request("broker.info").results, **totals(connection)}
-    if ctl.formatter == "json":
-        print(json.dumps(status_document(found)))
-        return
-    ctl.say(f"Status of node {NODE} ...")
-    alarms = [f"{each['resource']}: {each['reason']}" for each in found.get("alarms", ())] or ["(none)"]
-    gigabyte = 1e9
-    sections = {
-        "Runtime": {
-            "Uptime (seconds)": found["uptime-ms"] // 1000,
-            "Product": f"{found['product']} {found['version']}",
-            "RabbitMQ version": RABBITMQ_VERSION,
-            "Node name": NODE,
-        },
-        "Alarms": dict.fromkeys(alarms),
-        "Memory": {
-            "Total memory used": f"{found['memory-bytes'] / gigabyte:.4f} gb",
-            "Memory high watermark": f"{found['memory-bytes-high'] / gigabyte:.4f} gb",
-        },
-        found["counted"]: {
-            "Connection count": found["connections"],
-            "Queue count": found["queues"],
-            "Virtual host count": found["virtual-hosts"],
-        },
-    }
-    if "disk-bytes-free" in found:
-        sections["Free Disk Space"] = {"Free disk space": f"{found['disk-bytes-free'] / gigabyte:.4f} gb"}
-    for title, lines in sections.items():
-        print(f"{title}\n")
-        for name, value in lines.items():
-            print(name if value is None else f"{name}: {value}")
-        print()
-
-
-def totals(connection: Connection) -> dict[str, Any]:
-    """How much there is in all virtual hosts. Who may not list them has the counts of one, by broker.info."""
-    from flintmq.client import ServiceError
-
-    try:
-        rows = list(running_broker.rows_of(connection, "vhost.list"))
-    except ServiceError as error:
-        if error.code != 403:
-            raise
-        return {"counted": f"Totals of vhost {connection.settings.virtual_host}", "virtual-hosts": 1}
-    counts = {name: sum(row.get(name, 0) for row in rows) for name in ("queues", "connections")}
-    return {"counted": "Totals", "virtual-hosts": len(rows), **counts}
-
-
 # What scripts compare versions with: the RabbitMQ whose behaviour the broker has.
 RABBITMQ_VERSION = "3.10.8"
 NODE = "flintmq@localhost"
-
-
-def status_document(found: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "rabbitmq_version": RABBITMQ_VERSION,
-        "product_name": found["product"],
-        "product_version": found["version"],
-        "uptime": found["uptime-ms"] // 1000,
-        "alarms": [each["resource"] for each in found.get("alarms", ())],
-        "memory": {"total": found["memory-bytes"]},
-        "vm_memory_limit": found["memory-bytes-high"],
-        "disk_free": found.get("disk-bytes-free"),
-        "totals": {
-            "connection_count": found["connections"],
-            "queue_count": found["queues"],
-            "virtual_host_count": found["virtual-hosts"],
-        },
-    }
-
-
-def environment(ctl: Ctl) -> None:
-    ctl.say(f"Application environment of node {NODE} ...")
-    for name, value in ctl.ask("broker.info").items():
-        print(f"{name}: {json.dumps(value, default=str)}")
 
 
 def version(ctl: Ctl) -> None:
@@ -892,7 +816,7 @@ HANDLERS: dict[str, Callable[[Ctl], int | None]] = {
         set_policy, set_operator_policy, clear_policy, clear_operator_policy, set_parameter, clear_parameter,
         set_global_parameter, clear_global_parameter, set_cluster_name,
         purge_queue, delete_queue, close_connection, close_all_connections, close_all_user_connections,
-        trace_on, trace_off, status, environment, version, ping, check_running, await_startup,
+        trace_on, trace_off, version, ping, check_running, await_startup,
         export_definitions, import_definitions,
     )
 }  # fmt: skip

@@ -11,10 +11,11 @@ from flintmq.cli.ctl import ctl
 from flintmq.cli.ctl.command_table import COMMANDS, COMMON, OPTIONS, help_of
 from flintmq.cli.ctl.health import CHECKS
 from flintmq.cli.ctl.lists import LISTS
+from flintmq.cli.ctl.node import OF_NODE
 
 
 def test_each_command_is_in_the_table_and_is_done_in_one_place() -> None:
-    done = [*ctl.HANDLERS, *CHECKS, *LISTS]
+    done = [*ctl.HANDLERS, *CHECKS, *OF_NODE, *LISTS]
     assert sorted(done) == sorted(COMMANDS)
     assert not ctl.REFUSED.keys() & COMMANDS.keys()
 

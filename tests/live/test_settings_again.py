@@ -175,8 +175,12 @@ def test_the_limits_of_memory_and_disk(reading: Reading) -> None:
 def test_wrong_settings_change_nothing(reading: Reading, settings: str, why: str) -> None:
     reading.file.write_text(settings)
     reading.broker.process.send_signal(signal.SIGHUP)
-    told = reading.broker.wait_for(re.compile("ERROR the settings stay as they were: (.*)"))[1]
+    told = reading.broker.wait_for(
+        re.compile("ERROR SIGHUP: the settings .* stay in force, as the file has a mistake: (.*)")
+    )[1]
     assert why in told
+    assert told.endswith("; correct the file and send SIGHUP again, without a restart")
+    assert "start again" not in told
     assert "hunter2" not in told
     assert reading.broker.wait_for(re.compile("INFO SIGHUP: (.*)"))[1] == "nothing was read again"
     assert reading.may_log_in("ann")
@@ -185,7 +189,7 @@ def test_wrong_settings_change_nothing(reading: Reading, settings: str, why: str
 def test_settings_that_are_gone_change_nothing(reading: Reading) -> None:
     reading.file.unlink()
     reading.broker.process.send_signal(signal.SIGHUP)
-    reading.broker.wait_for(re.compile("ERROR the settings stay as they were: .*cannot be read"))
+    reading.broker.wait_for(re.compile("ERROR SIGHUP: the settings .* stay in force, .*cannot be read"))
     assert reading.may_log_in("ann")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import io
 import json
 import os
@@ -265,6 +266,19 @@ def test_hash_password_asks_twice_at_a_terminal(monkeypatch: pytest.MonkeyPatch)
     assert parse_hash(password.hash_from(terminal)).matches(b"one")
     with pytest.raises(ConfigFault, match=r"^the two passwords differ; try again$"):
         password.hash_from(terminal)
+
+
+def test_demo_names_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before a broker is started, or anything else."""
+    there = importlib.util.find_spec
+    absent = ("pyspark", "pandas", "pyarrow")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in absent else there(name))
+    assert main(["demo", "--plain"]) == 2
+    assert (
+        said(capsys) == "flintmq: the demo needs pyspark, pandas, pyarrow: pip install 'flintmq[pipelines]'"
+    )
 
 
 def test_python_m_flintmq_is_the_command() -> None:

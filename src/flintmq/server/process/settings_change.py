@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flintmq.server")
 
+# Of a file with a mistake in it.
+STAY = (
+    "SIGHUP: the settings that were in force before stay in force, as the file has a mistake: %s; "
+    "correct the file and send SIGHUP again, without a restart"
+)
 # What MemoryAlarm and the journal are told when it has changed.
 MEMORY_LIMITS = ("memory_high_share", "memory_high_bytes")
 DISK_LIMITS = ("disk_free_bytes_min",)
@@ -197,7 +202,7 @@ def change_settings(server: Server, new: Config) -> bool:
     try:
         change = SettingsChange(server, new)
     except ConfigFault as fault:
-        log.error("the settings stay as they were: %s", fault)
+        log.error(STAY, fault)
         if server.audit is not None:
             server.audit.note(SETTINGS, "settings", False, reason=str(fault))
         return False
